@@ -1,0 +1,23 @@
+//! SQS delivers at least once. This library, and the function built of it, make the work of each
+//! message take effect once.
+//!
+//! A message of a batch goes through an atomic Lua check on Redis or Valkey: a first delivery runs
+//! the business logic, a duplicate is acknowledged without running it, and only a message in
+//! conflict or failed is named in the partial batch response, so that it alone comes again.
+//!
+//! Data flows one way:
+//!
+//! ```text
+//! event → messages → batch → claim → work → settle → response
+//!   sqs    message    batch   store   work   store     sqs
+//!                       └─ idempotency, for each message ─┘
+//! ```
+//!
+//! # The words
+//! - *message*: one SQS delivery. *Idempotency record*: what the store keeps under a *key*, which
+//!   makes two messages the same work; its *fingerprint* tells whether they really are.
+//! - A record is PROCESSING, COMPLETED, FAILED or absent. To *acquire* it is to own it for a
+//!   *lease*, and gives a *claim* with a *fence*, a number that only grows. *Complete* and *fail*
+//!   settle the claim; only its *owner* may, anyone else has *lost* it.
+//! - *Work* is the business logic, and its *result* is handed back to duplicates. A *recovery* is
+//!   an attempt after one that may have taken effect. The *disposition* is what the queue is told.

@@ -1,0 +1,9 @@
+//! What the project promises, each promise a test whose name is a sentence.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "any other answer is a failure")]
+#![allow(clippy::unchecked_time_subtraction, reason = "a test knows its times")]
+
+/// Servers that the tests start, and stand-ins for what only AWS has.
+mod support;
+

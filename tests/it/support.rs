@@ -1,0 +1,21 @@
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Longest wait for anything that should happen at once. Machines under test may be slow.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The outcome of `event`, which has to come.
+pub(crate) async fn soon<T>(event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, event).await.expect("it happens in time")
+}
+
+/// Returns once `condition` holds, asked again and again as there is no event to await.
+pub(crate) async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
+    soon(async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
