@@ -21,3 +21,12 @@
 //!   settle the claim; only its *owner* may, anyone else has *lost* it.
 //! - *Work* is the business logic, and its *result* is handed back to duplicates. A *recovery* is
 //!   an attempt after one that may have taken effect. The *disposition* is what the queue is told.
+
+// The words, and what everything is made of.
+pub mod deadline;
+pub mod message;
+pub mod record;
+
+// The two contracts: what keeps the records, and what does the work.
+pub mod store;
+pub mod work;

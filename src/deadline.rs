@@ -1,0 +1,39 @@
+//! How the time of an invocation is spent.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The end of an invocation, and how the time before it is spent.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    /// Work is cancelled here, and none is started any more.
+    pub work: Instant,
+    /// Settling is given up here.
+    pub settle: Instant,
+    /// The answer is given from here on.
+    pub answer: Instant,
+    /// The invocation is killed here.
+    pub end: Instant,
+}
+
+impl Deadline {
+    /// Time kept free for settling and answering: two replies that Redis is late with, at its
+    /// default timeout.
+    const RESERVE: Duration = Duration::from_secs(1);
+
+    /// A deadline this far from now. A second of it, and never more than a quarter, is kept free
+    /// for settling what was cut off and for the answer.
+    #[must_use]
+    pub fn within(remaining: Duration) -> Self {
+        let end = Instant::now() + remaining;
+        let reserve = Self::RESERVE.min(remaining / 4);
+        Self { work: end - reserve, settle: end - reserve / 3, answer: end - reserve / 8, end }
+    }
+
+    /// Whether it is too late to start any work.
+    #[must_use]
+    pub fn is_too_late(&self) -> bool {
+        Instant::now() >= self.work
+    }
+}

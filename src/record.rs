@@ -1,0 +1,155 @@
+//! What an idempotency record is made of. A record itself lives in the store; the scripts in `lua/`
+//! are the only ones to write it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+/// What makes two messages the same work. Never empty.
+///
+/// It is namespaced by the store, so the same key of two consumers is two records.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// The key, or `None` where it is empty: an empty key would make every message the same work.
+    #[must_use]
+    pub fn new(key: &str) -> Option<Self> {
+        (!key.is_empty()).then(|| Self(key.into()))
+    }
+
+    /// The key as the producer gave it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Token of one attempt. Made once by the caller, outside any retry loop, so that a call which is
+/// sent again is known as the same attempt.
+///
+/// 64 random bits: only the attempts at one key are ever compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner([u8; 8]);
+
+impl Owner {
+    /// A new token from the operating system's random source. It keeps no state in the process,
+    /// which a snapshot of a Lambda environment would hand to every copy.
+    ///
+    /// # Panics
+    /// Where the operating system has no random bytes to give.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut token = [0; 8];
+        getrandom::fill(&mut token).expect("the operating system gives random bytes");
+        Self(token)
+    }
+
+    /// The token's bytes, as the store keeps them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 8] {
+        &self.0
+    }
+}
+
+/// A number that only grows, per key, with each claim: a resource that remembers the highest fence
+/// it has seen can refuse a late owner.
+///
+/// It is `max(stored + 1, the store's clock in µs)`, and so keeps growing over a record that was
+/// lost. See Kleppmann, "How to do distributed locking" (2016).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(pub u64);
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Hash of a payload: catches a key that is used again for other work.
+///
+/// The first 128 bits of SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// No fingerprint: compared with nothing, equal to everything.
+    pub const NONE: Self = Self([0; 16]);
+
+    /// The fingerprint of these bytes.
+    #[must_use]
+    pub fn of(payload: &[u8]) -> Self {
+        let digest = Sha256::digest(payload);
+        let mut fingerprint = [0; 16];
+        fingerprint.copy_from_slice(&digest[..16]);
+        Self(fingerprint)
+    }
+
+    /// Whether both stand for the same payload, or one of them for any.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self == other || *self == Self::NONE || *other == Self::NONE
+    }
+
+    /// The hash's bytes, as the store keeps them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+/// Which delivery brought a key: a hash of SQS's messageId. A permanent failure holds for the
+/// message that met it; the same key under another messageId (a redrive, a new send) may try again.
+///
+/// The first 64 bits of SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageTag([u8; 8]);
+
+impl MessageTag {
+    /// The tag of this messageId.
+    #[must_use]
+    pub fn of(message_id: &str) -> Self {
+        let digest = Sha256::digest(message_id);
+        let mut tag = [0; 8];
+        tag.copy_from_slice(&digest[..8]);
+        Self(tag)
+    }
+
+    /// The hash's bytes, as the store keeps them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 8] {
+        &self.0
+    }
+}
+
+/// State of a record. Absence is the fourth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Somebody is, or was, at work; only the lease says which.
+    /// - (complete, by the owner) becomes Completed
+    /// - (fail, by the owner) becomes Failed
+    /// - (acquire by another, after the lease) stays Processing, under the new owner
+    Processing,
+    /// The work is done.
+    /// - (end of the retention) becomes absent; there is no other exit
+    Completed,
+    /// The attempt failed.
+    /// - (acquire, not permanent or by another message) becomes Processing
+    Failed,
+}
+
+/// How an attempt failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// The work may have taken effect, wholly or in part: the next attempt is a recovery.
+    pub uncertain: bool,
+    /// Trying again is of no use, until another message brings the key.
+    pub permanent: bool,
+}

@@ -1,0 +1,191 @@
+//! The contract between the heart and whatever keeps the records. Three verbs, one for each
+//! transition; their answers are values, and only a store that cannot answer is an error.
+//!
+//! The implementations are in [`stores`](crate::stores).
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::record::{Failure, Fence, Fingerprint, Key, MessageTag, Owner, State};
+
+/// Keeps idempotency records, each judged and changed atomically, by the store's own clock.
+///
+/// Every verb may be repeated with the same arguments, and may be executed late or twice by a
+/// client that retries: the answer is the same, and nothing is done twice.
+///
+/// ## Cancel safety
+/// A dropped future leaves the outcome unknown: the store may or may not have done what was asked.
+/// The same verb with the same owner finds out.
+pub trait Store: Send + Sync {
+    /// Try to own the record of `attempt`'s key.
+    ///
+    /// # Errors
+    /// [`StoreError`], with the outcome unknown where the store is unavailable.
+    fn acquire(&self, attempt: Attempt) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
+
+    /// Record that the claim's work is done. `result` is `None` where it is not to be kept.
+    ///
+    /// # Errors
+    /// [`StoreError`], with the outcome unknown where the store is unavailable.
+    fn complete(
+        &self,
+        claim: &Claim,
+        result: Option<&[u8]>,
+    ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+
+    /// Record that the claim's attempt failed.
+    ///
+    /// # Errors
+    /// [`StoreError`], with the outcome unknown where the store is unavailable.
+    fn fail(&self, claim: &Claim, failure: Failure) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+}
+
+/// A store that is lent keeps records as itself: several consumers may share one.
+impl<S: Store> Store for &S {
+    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+        (**self).acquire(attempt).await
+    }
+
+    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
+        (**self).complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        (**self).fail(claim, failure).await
+    }
+}
+
+/// One attempt at a key: all that a store has to know of it.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Whose record.
+    pub key: Key,
+    /// Token of this attempt.
+    pub owner: Owner,
+    /// Hash of the payload.
+    pub fingerprint: Fingerprint,
+    /// The delivery that brought the key.
+    pub message: MessageTag,
+    /// How long the owner may hold the record, from the moment the store executes the acquire.
+    /// Whole milliseconds.
+    pub lease: Duration,
+    /// Life of the record, from its last change. Whole milliseconds.
+    pub retention: Duration,
+    /// Attempts after which the answer is [`Acquire::Failed`], until another message brings the key.
+    pub max_attempts: u8,
+}
+
+/// The proof that an attempt owns its record. It cannot be cloned, and holds all that settling
+/// needs, captured before the work sees the message.
+#[derive(Debug)]
+pub struct Claim {
+    attempt: Attempt,
+    fence: Fence,
+    number: u8,
+    recovery: bool,
+}
+
+impl Claim {
+    /// The key, to be passed on to whatever the work calls.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.attempt.key
+    }
+
+    /// The fence, to be passed on to a resource that refuses lower ones.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Which attempt at this work it is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u8 {
+        self.number
+    }
+
+    /// Whether an earlier attempt may have taken effect: it died, was cut off, or said so itself.
+    #[must_use]
+    pub fn is_recovery(&self) -> bool {
+        self.recovery
+    }
+
+    /// What was asked for when this claim was acquired.
+    #[must_use]
+    pub fn asked(&self) -> &Attempt {
+        &self.attempt
+    }
+}
+
+/// Outcome of an acquire.
+#[derive(Debug)]
+pub enum Acquire {
+    /// The record is the caller's; no earlier attempt took effect.
+    Acquired(Claim),
+    /// The record is the caller's; an earlier attempt may have taken effect.
+    AcquiredStale(Claim),
+    /// The work was done before.
+    Duplicate {
+        /// Fence of the claim that did it.
+        fence: Fence,
+        /// Attempts that it took.
+        attempts: u8,
+        /// What it returned; `None` where the result was not kept.
+        result: Option<Vec<u8>>,
+    },
+    /// Somebody else is at work.
+    Conflict {
+        /// How long their lease lasts.
+        lease_remains: Duration,
+    },
+    /// The key stands for another payload.
+    Mismatch,
+    /// A permanent failure, or all attempts used up, until another message brings the key.
+    Failed,
+}
+
+impl Acquire {
+    /// For a [`Store`]: `attempt` now owns its record. `number` is the count of attempts including
+    /// this one; `recovery` says that an earlier one may have taken effect.
+    #[must_use]
+    pub fn claimed(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
+        let claim = Claim { attempt, fence, number, recovery };
+        if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
+    }
+}
+
+/// Outcome of complete and fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Recorded, now or by an earlier call with the same claim.
+    Recorded,
+    /// The record is no longer this owner's, and was left alone.
+    Lost(State),
+}
+
+/// Why a store gave no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store is out of reach, refuses, or answers in a way nobody understands. Whether it did
+    /// what was asked is unknown.
+    #[error("the idempotency store is unavailable")]
+    Unavailable(#[source] Arc<dyn Error + Send + Sync>),
+    /// The value under the key is not an idempotency record; it was left alone.
+    #[error("the value under the Redis key {0:?} is not an idempotency record, or may not be read; it was left alone")]
+    Foreign(String),
+}
+
+impl StoreError {
+    /// The store is unavailable, for this reason.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable(Arc::from(source.into()))
+    }
+
+    /// Whether asking again, later, may help without anybody's doing.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}

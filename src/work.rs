@@ -1,0 +1,112 @@
+//! The contract between the heart and the business logic.
+//!
+//! The implementations are in [`works`](crate::works), and in your own crate.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::message::Message;
+use crate::store::Claim;
+
+/// The business logic. `T` is what it works on: a [`Message`] behind SQS, anything elsewhere.
+///
+/// An effect outside the store can be repeated where the process dies between the effect and its
+/// record. Pass the claim's key and fence on to whatever you call, or do the effect in a
+/// transaction, or answer [`recover`](Work::recover) by finding out first.
+pub trait Work<T: ?Sized = Message>: Send + Sync {
+    /// Do the work. The bytes it returns are its result: they are kept in the record, and handed
+    /// back when the same work is asked for again.
+    ///
+    /// # Errors
+    /// A [`WorkError`] says whether and when to try again, and whether something may have happened.
+    ///
+    /// ## Cancel safety
+    /// The future is dropped at the deadline, wherever it is. That counts as uncertain.
+    fn run(&self, claim: &Claim, input: &T) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
+
+    /// Do the work where an earlier attempt may have taken effect: it died, was cut off, or was
+    /// uncertain. By default the work just runs again.
+    ///
+    /// # Errors
+    /// As [`run`](Work::run).
+    ///
+    /// ## Cancel safety
+    /// As [`run`](Work::run).
+    fn recover(&self, claim: &Claim, input: &T) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send {
+        self.run(claim, input)
+    }
+}
+
+/// A work that is lent runs as itself: a test keeps it, and looks at it afterwards.
+impl<T: ?Sized + Sync, W: Work<T>> Work<T> for &W {
+    async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+        (**self).run(claim, input).await
+    }
+
+    async fn recover(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+        (**self).recover(claim, input).await
+    }
+}
+
+/// How the work failed. There is no `From` for other errors: only the work knows which it is.
+#[derive(Debug)]
+pub struct WorkError {
+    kind: WorkErrorKind,
+    reason: Box<dyn Error + Send + Sync>,
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl Error for WorkError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.reason.source()
+    }
+}
+
+/// What a failure means for the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkErrorKind {
+    /// Nothing happened; try again, after this long or after the usual back-off.
+    Retryable {
+        /// What the work asked for. SQS counts in whole seconds.
+        after: Option<Duration>,
+    },
+    /// Something may have happened; the next attempt is a recovery.
+    Uncertain,
+    /// Trying again is of no use; the message goes to the dead-letter queue.
+    Permanent,
+}
+
+impl WorkError {
+    /// Nothing happened; try again.
+    pub fn retryable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Retryable { after: None }, reason: reason.into() }
+    }
+
+    /// Nothing happened; try again, but not before `after`.
+    pub fn retryable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
+        Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: reason.into() }
+    }
+
+    /// Something may have happened; the next attempt is a recovery.
+    pub fn uncertain(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Uncertain, reason: reason.into() }
+    }
+
+    /// Trying again is of no use.
+    pub fn permanent(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Permanent, reason: reason.into() }
+    }
+
+    /// What it means for the next attempt.
+    #[must_use]
+    pub fn kind(&self) -> WorkErrorKind {
+        self.kind
+    }
+}
