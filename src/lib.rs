@@ -30,3 +30,6 @@ pub mod record;
 // The two contracts: what keeps the records, and what does the work.
 pub mod store;
 pub mod work;
+
+// Their implementations.
+pub mod stores;

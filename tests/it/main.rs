@@ -7,3 +7,7 @@
 /// Servers that the tests start, and stand-ins for what only AWS has.
 mod support;
 
+/// The state machine of a record, on every store.
+mod conformance;
+/// Redis itself: scripts, bytes, servers of every kind, and connections that break.
+mod redis;

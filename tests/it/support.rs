@@ -1,3 +1,4 @@
+pub(crate) mod redis;
 
 use std::future::Future;
 use std::time::Duration;

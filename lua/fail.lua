@@ -1,0 +1,38 @@
+-- fail: record that the attempt of each claim failed, and how.
+--
+-- KEYS[1..n]    the records, each judged alone
+-- ARGV[1]       retention, ms: life of a record from its last change
+-- ARGV[1 + i]   the claim on KEYS[i], packed big-endian:
+--               owner c8, fence I8, fingerprint c16, attempts B, marks B (1 uncertain, 2 permanent), message c8
+--
+-- Output: one string for each key
+--   FAILED             recorded, now or by an earlier call of the same owner
+--   LOST PROCESSING    another owner is at work
+--   LOST COMPLETED     the work is completed, by this owner or another
+--   LOST FAILED        another owner has failed
+--   FOREIGN            the value under the key is not a record; it is left alone
+--
+-- The layout of a record stands in acquire.lua.
+
+local retention = ARGV[1]
+local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
+local function ours(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
+
+local function fail(key, packed)
+  local owner, fence, fingerprint, attempts, marks, message = struct.unpack('>c8I8c16BBc8', packed)
+  local record = redis.pcall('GET', key)
+  if record then
+    if type(record) == 'table' or not ours(record) then return 'FOREIGN' end
+    local state, _, _, _, _, holder = struct.unpack('>c1BBBI8c8', record)
+    if state == 'F' and holder == owner then return 'FAILED' end
+    if state ~= 'P' or holder ~= owner then return lost[state] end
+  end
+  -- No record: it was evicted or lost in a failover, and nobody else holds it. This heals it.
+  local failed = struct.pack('>c1BBBI8c8c16c8I8', 'F', 1, marks, attempts, fence, owner, fingerprint, message, 0)
+  redis.call('SET', key, failed, 'PX', retention)
+  return 'FAILED'
+end
+
+local answers = {}
+for i, key in ipairs(KEYS) do answers[i] = fail(key, ARGV[1 + i]) end
+return answers

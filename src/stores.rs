@@ -1,0 +1,7 @@
+//! The implementations of [`Store`](crate::store::Store). All of them pass one conformance suite.
+
+mod memory;
+mod redis;
+
+pub use self::memory::MemoryStore;
+pub use self::redis::{RedisSettings, RedisStore, RedisUrl};

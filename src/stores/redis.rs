@@ -1,0 +1,89 @@
+//! Records in Redis or Valkey, on one server or a cluster: ElastiCache, Serverless, MemoryDB.
+//!
+//! - [`calls`]: each verb's script, its arguments and its answers
+//! - [`coalesce`]: what is ready together travels together
+//! - [`link`]: the connection, and its repair
+
+mod calls;
+mod coalesce;
+mod link;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::record::{Failure, Key};
+use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
+
+use coalesce::Coalescer;
+use link::Link;
+
+pub use link::RedisUrl;
+
+/// A key longer than this, in bytes, is replaced by its SHA-256: it would cost more memory than its
+/// record. No id in common use is as long.
+const LONGEST_KEY: usize = 200;
+
+/// Where the records are.
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// The server; of a cluster any node.
+    pub url: RedisUrl,
+    /// Whether to speak the cluster protocol. ElastiCache Serverless wants it too.
+    pub cluster: bool,
+    /// The longest wait for a connection, and for a reply.
+    pub timeout: Duration,
+    /// The logical consumer: first part of every Redis key.
+    pub namespace: String,
+}
+
+/// A [`Store`] in Redis or Valkey. It connects at its first use, and again whenever the connection
+/// is in doubt.
+#[derive(Clone, Debug)]
+pub struct RedisStore {
+    namespace: String,
+    coalescer: Coalescer,
+}
+
+impl RedisStore {
+    /// The store of these settings. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong with the URL, without the URL.
+    pub fn new(settings: &RedisSettings) -> Result<Self, String> {
+        let coalescer = Coalescer::new(Link::new(settings)?);
+        Ok(Self { namespace: settings.namespace.clone(), coalescer })
+    }
+
+    /// `<namespace>:<key>`, which an operator can read.
+    fn redis_key(&self, key: &Key) -> String {
+        let (namespace, key) = (&self.namespace, key.as_str());
+        if key.len() <= LONGEST_KEY {
+            return format!("{namespace}:{key}");
+        }
+        let mut hashed = format!("{namespace}:sha256:");
+        for byte in Sha256::digest(key) {
+            // Writing to a String cannot fail.
+            let _ = write!(hashed, "{byte:02x}");
+        }
+        hashed
+    }
+}
+
+impl Store for RedisStore {
+    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+        let call = calls::acquire(self.redis_key(&attempt.key), &attempt);
+        calls::acquired(&self.coalescer.send(call).await?, attempt)
+    }
+
+    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
+        let call = calls::complete(self.redis_key(claim.key()), claim, result);
+        calls::settled(&self.coalescer.send(call).await?, claim.key())
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        let call = calls::fail(self.redis_key(claim.key()), claim, failure);
+        calls::settled(&self.coalescer.send(call).await?, claim.key())
+    }
+}

@@ -1,0 +1,142 @@
+//! Each verb's script, its arguments and its answers. The layouts are those of `lua/`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Script;
+
+use crate::record::{Failure, Fence, Key, State};
+use crate::store::{Acquire, Attempt, Claim, Settled, StoreError};
+
+const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
+const COMPLETE: &str = include_str!("../../../lua/complete.lua");
+const FAIL: &str = include_str!("../../../lua/fail.lua");
+
+const UNCERTAIN: u8 = 1;
+const PERMANENT: u8 = 2;
+const RESULT_NOT_KEPT: u8 = 4;
+
+/// One record's part in a call of a script.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) terms: Terms,
+    pub(super) key: String,
+    pub(super) argument: Vec<u8>,
+}
+
+/// What calls must have in common to share one run of a script.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Terms {
+    verb: Verb,
+    retention: Duration,
+    /// The script's second argument, if it has one.
+    max_attempts: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verb {
+    Acquire,
+    Complete,
+    Fail,
+}
+
+impl Terms {
+    /// The script, as EVAL takes it.
+    pub(super) fn script(&self) -> &'static str {
+        match self.verb {
+            Verb::Acquire => ACQUIRE,
+            Verb::Complete => COMPLETE,
+            Verb::Fail => FAIL,
+        }
+    }
+
+    /// The script's hash, as EVALSHA takes it.
+    pub(super) fn hash(&self) -> &'static str {
+        static HASHES: LazyLock<[Script; 3]> = LazyLock::new(|| [ACQUIRE, COMPLETE, FAIL].map(Script::new));
+        match self.verb {
+            Verb::Acquire => HASHES[0].get_hash(),
+            Verb::Complete => HASHES[1].get_hash(),
+            Verb::Fail => HASHES[2].get_hash(),
+        }
+    }
+
+    /// The arguments before those of the records.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = u64> {
+        [Some(whole_ms(self.retention)), self.max_attempts.map(u64::from)].into_iter().flatten()
+    }
+}
+
+pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
+    let Attempt { owner, fingerprint, message, lease, retention, max_attempts, key: _ } = attempt;
+    let argument =
+        [owner.as_bytes().as_slice(), message.as_bytes(), &whole_ms(*lease).to_be_bytes(), fingerprint.as_bytes()]
+            .concat();
+    let terms = Terms { verb: Verb::Acquire, retention: *retention, max_attempts: Some(*max_attempts) };
+    Call { terms, key, argument }
+}
+
+pub(super) fn complete(key: String, claim: &Claim, result: Option<&[u8]>) -> Call {
+    let marks = if result.is_some() { 0 } else { RESULT_NOT_KEPT };
+    settle(Verb::Complete, key, claim, marks, result.unwrap_or_default())
+}
+
+pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Call {
+    let marks = if failure.uncertain { UNCERTAIN } else { 0 } | if failure.permanent { PERMANENT } else { 0 };
+    settle(Verb::Fail, key, claim, marks, claim.asked().message.as_bytes())
+}
+
+fn settle(verb: Verb, key: String, claim: &Claim, marks: u8, rest: &[u8]) -> Call {
+    let asked = claim.asked();
+    let argument = [
+        asked.owner.as_bytes().as_slice(),
+        &claim.fence().0.to_be_bytes(),
+        asked.fingerprint.as_bytes(),
+        &[claim.attempt(), marks],
+        rest,
+    ]
+    .concat();
+    Call { terms: Terms { verb, retention: asked.retention, max_attempts: None }, key, argument }
+}
+
+pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {
+    let mut words = answer.splitn(4, |byte| *byte == b' ');
+    let mut next = || words.next().unwrap_or_default();
+    match next() {
+        b"ACQUIRED" => Ok(Acquire::claimed(attempt, Fence(number(next())?), number(next())?, false)),
+        b"ACQUIRED_STALE" => Ok(Acquire::claimed(attempt, Fence(number(next())?), number(next())?, true)),
+        b"DUPLICATE" => Ok(Acquire::Duplicate {
+            fence: Fence(number(next())?),
+            attempts: number(next())?,
+            result: next().strip_prefix(b"+").map(<[u8]>::to_vec),
+        }),
+        b"CONFLICT" => Ok(Acquire::Conflict { lease_remains: Duration::from_millis(number(next())?) }),
+        b"MISMATCH" => Ok(Acquire::Mismatch),
+        b"FAILED" => Ok(Acquire::Failed),
+        b"FOREIGN" => Err(StoreError::Foreign(attempt.key.to_string())),
+        _ => Err(not_understood(answer)),
+    }
+}
+
+pub(super) fn settled(answer: &[u8], key: &Key) -> Result<Settled, StoreError> {
+    match answer {
+        b"COMPLETED" | b"FAILED" => Ok(Settled::Recorded),
+        b"LOST PROCESSING" => Ok(Settled::Lost(State::Processing)),
+        b"LOST COMPLETED" => Ok(Settled::Lost(State::Completed)),
+        b"LOST FAILED" => Ok(Settled::Lost(State::Failed)),
+        b"FOREIGN" => Err(StoreError::Foreign(key.to_string())),
+        _ => Err(not_understood(answer)),
+    }
+}
+
+fn number<N: std::str::FromStr>(word: &[u8]) -> Result<N, StoreError> {
+    str::from_utf8(word).ok().and_then(|word| word.parse().ok()).ok_or_else(|| not_understood(word))
+}
+
+fn not_understood(answer: &[u8]) -> StoreError {
+    let start = &answer[..answer.len().min(40)];
+    StoreError::unavailable(format!("an answer nobody understands: {}", start.escape_ascii()))
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

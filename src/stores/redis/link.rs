@@ -1,0 +1,246 @@
+//! The connection to one server or to a cluster, and its repair.
+//!
+//! The client library's own reconnection stays with a demoted primary for ever, and with a silent
+//! peer for as long as the peer is silent. So a connection in doubt is dropped here, and the call
+//! asked again on a new one: every script is safe to run twice.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
+    RedisResult, ServerErrorKind,
+};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::RedisSettings;
+use super::calls::{Call, Terms};
+use crate::store::StoreError;
+
+/// Once on the connection at hand, once on a new one. A server that refuses a fresh connection
+/// needs more time than a caller has patience.
+const TRIES: u32 = 2;
+
+/// Records in one run of a script. Redis serves nobody else meanwhile: 128 records take it less
+/// than a millisecond.
+const RECORDS_A_RUN: usize = 128;
+
+/// Redirections that the cluster client follows within one try.
+const REDIRECTIONS: u32 = 3;
+
+/// `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS.
+#[derive(Clone)]
+pub struct RedisUrl(ConnectionInfo);
+
+pub(super) struct Link {
+    target: Target,
+    timeout: Duration,
+    /// Counts dials, so that of the callers that wait for one only the first dials.
+    dials: AtomicU64,
+    wire: Mutex<Dialled>,
+}
+
+enum Target {
+    Server(Box<Client>),
+    Cluster(Box<ClusterClient>),
+}
+
+#[derive(Clone)]
+enum Wire {
+    Server(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+struct Dialled {
+    /// Which dial this is the result of.
+    dial: u64,
+    wire: RedisResult<Wire>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(settings: &RedisSettings) -> Result<Self, String> {
+        let target = Target::new(settings).map_err(|error| error.to_string())?;
+        let not_yet = RedisError::from((ErrorKind::Io, "not connected yet"));
+        let wire = Mutex::new(Dialled { dial: 0, wire: Err(not_yet) });
+        Ok(Self { target, timeout: settings.timeout, dials: AtomicU64::new(0), wire })
+    }
+
+    /// How many records may share one run of a script. On a cluster their keys live on different
+    /// nodes, so each is a run of its own, all on the way at once.
+    pub(super) fn records_a_run(&self) -> usize {
+        match self.target {
+            Target::Server(_) => RECORDS_A_RUN,
+            Target::Cluster(_) => 1,
+        }
+    }
+
+    /// One run of a script for these calls, which agree on its terms: an answer for each.
+    pub(super) async fn run(&self, terms: &Terms, calls: &[Call]) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            match self.try_run(terms, calls).await {
+                Ok(answers) if answers.len() == calls.len() => return Ok(answers),
+                Ok(_) => return Err(StoreError::unavailable("the number of answers is not that of the records")),
+                Err(error) if repeats_on_any_connection(&error) => return Err(StoreError::unavailable(error)),
+                Err(error) => last = Some(self.explained(error)),
+            }
+        }
+        Err(last.unwrap_or_else(|| StoreError::unavailable("nothing was tried")))
+    }
+
+    async fn try_run(&self, terms: &Terms, calls: &[Call]) -> RedisResult<Vec<Vec<u8>>> {
+        let (dial, mut wire) = self.wire().await?;
+        let outcome = match self.ask(&mut wire, &command("EVALSHA", terms.hash(), terms, calls)).await {
+            // A restart, a failover, SCRIPT FLUSH and a slot's new node all lose the script. EVAL
+            // brings it to the very node that lacks it.
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.ask(&mut wire, &command("EVAL", terms.script(), terms, calls)).await
+            }
+            outcome => outcome,
+        };
+        if let Err(error) = &outcome
+            && !repeats_on_any_connection(error)
+        {
+            self.drop_wire(dial, error).await;
+        }
+        outcome
+    }
+
+    async fn ask(&self, wire: &mut Wire, command: &Cmd) -> RedisResult<Vec<Vec<u8>>> {
+        let reply = match wire {
+            Wire::Server(connection) => timeout(self.timeout, command.query_async(connection)).await,
+            Wire::Cluster(connection) => timeout(self.timeout, command.query_async(connection)).await,
+        };
+        reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))
+    }
+
+    /// The connection at hand, or a new one.
+    async fn wire(&self) -> RedisResult<(u64, Wire)> {
+        let known = self.dials.load(Ordering::SeqCst);
+        let mut dialled = self.wire.lock().await;
+        // The dial that somebody else made while this call waited counts, also where it failed:
+        // else every waiting call would wait through a failed dial of its own, one after another.
+        if dialled.wire.is_err() && dialled.dial <= known {
+            dialled.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
+            let dial = timeout(self.target.dials() * self.timeout, self.target.dial()).await;
+            dialled.wire = dial.unwrap_or_else(|_elapsed| Err(too_late("no connection to Redis in time")));
+        }
+        dialled.wire.clone().map(|wire| (dialled.dial, wire))
+    }
+
+    /// Drop the connection of this dial, if it is still the one in use.
+    async fn drop_wire(&self, dial: u64, error: &RedisError) {
+        let mut dialled = self.wire.lock().await;
+        if dialled.dial == dial {
+            dialled.wire = Err(error.clone());
+        }
+    }
+
+    fn explained(&self, error: RedisError) -> StoreError {
+        match (&self.target, error.kind()) {
+            (Target::Server(_), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot)) => {
+                StoreError::unavailable(format!("the server is part of a cluster; set REDIS_CLUSTER=true ({error})"))
+            }
+            (Target::Server(_) | Target::Cluster(_), _) => StoreError::unavailable(error),
+        }
+    }
+}
+
+impl FromStr for RedisUrl {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let info = url.into_connection_info().map_err(|error| error.to_string())?;
+        match info.addr() {
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                Err("certificates are always verified; drop #insecure".into())
+            }
+            ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. } => Ok(Self(info)),
+            ConnectionAddr::Unix(_) | _ => Err("it is neither redis:// nor rediss://".into()),
+        }
+    }
+}
+
+/// It may hold a password, so it is never shown.
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisUrl").finish_non_exhaustive()
+    }
+}
+
+impl Target {
+    fn new(settings: &RedisSettings) -> RedisResult<Self> {
+        // A call must not wait in the socket for the acknowledgement of the one before (Nagle).
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let RedisUrl(info) = settings.url.clone();
+        if !settings.cluster {
+            return Client::open(info.set_tcp_settings(tcp)).map(|client| Self::Server(Box::new(client)));
+        }
+        ClusterClientBuilder::new([info])
+            .tcp_settings(tcp)
+            .connection_timeout(settings.timeout)
+            .response_timeout(settings.timeout)
+            .retries(REDIRECTIONS)
+            .min_retry_wait(10)
+            .max_retry_wait(100)
+            .build()
+            .map(|client| Self::Cluster(Box::new(client)))
+    }
+
+    /// Connections that are made one after another: to a cluster's first node, then to all at once.
+    fn dials(&self) -> u32 {
+        match self {
+            Self::Server(_) => 1,
+            Self::Cluster(_) => 2,
+        }
+    }
+
+    async fn dial(&self) -> RedisResult<Wire> {
+        match self {
+            Self::Server(client) => {
+                // Both are bounded above, together with what they wait for.
+                let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+                client.get_multiplexed_async_connection_with_config(&config).await.map(Wire::Server)
+            }
+            Self::Cluster(client) => client.get_async_connection().await.map(Wire::Cluster),
+        }
+    }
+}
+
+/// The script is named by its hash, or given whole.
+fn command(name: &str, script: &str, terms: &Terms, calls: &[Call]) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script).arg(calls.len());
+    for call in calls {
+        command.arg(&call.key);
+    }
+    for argument in terms.arguments() {
+        command.arg(argument);
+    }
+    for call in calls {
+        command.arg(&call.argument);
+    }
+    command
+}
+
+/// Refusals that say nothing against the connection.
+fn repeats_on_any_connection(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ResponseError | ServerErrorKind::NoPerm))
+}
+
+fn too_late(what: &'static str) -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, what).into()
+}

@@ -1,0 +1,485 @@
+//! One suite for every store: each row of the state machine, and each property that holds for all.
+//!
+//! A row is a function of any store; `conformance!` makes it a test on each of them.
+
+use std::time::Duration;
+
+use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner, State};
+use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
+use idempotent_sqs::stores::MemoryStore;
+use tokio::time::sleep;
+
+use crate::support::redis::{Redis, store};
+
+const CLEAN: Failure = Failure { uncertain: false, permanent: false };
+const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
+const PERMANENT: Failure = Failure { uncertain: false, permanent: true };
+const PARKED: Failure = Failure { uncertain: true, permanent: true };
+
+/// A lease that no test outlives.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A lease that ends while a test waits for it.
+const SHORT: Duration = Duration::from_millis(20);
+
+macro_rules! conformance {
+    ($($row:ident)*) => {
+        mod in_memory {
+            $(#[tokio::test] async fn $row() { super::$row(&super::MemoryStore::default()).await })*
+        }
+        mod on_redis {
+            $(#[tokio::test] async fn $row() {
+                let redis = super::Redis::start().await;
+                super::$row(&redis.store()).await;
+            })*
+        }
+        /// All rows on one cluster of three masters: a cluster takes seconds to form.
+        #[tokio::test]
+        async fn every_row_holds_on_a_cluster_of_three_masters() {
+            let cluster = tokio::task::spawn_blocking(|| {
+                redis_test::cluster::RedisCluster::new(redis_test::cluster::RedisClusterConfiguration::default())
+            })
+            .await
+            .unwrap();
+            let url = format!("redis://{}", cluster.servers[0].addr);
+            $(
+                eprintln!("{}", stringify!($row));
+                $row(&store(&url, true)).await;
+            )*
+        }
+    };
+}
+
+conformance! {
+    an_absent_record_is_acquired
+    a_live_lease_is_a_conflict_and_says_how_long_it_lasts
+    an_ended_lease_is_taken_over_as_a_recovery_under_a_higher_fence
+    the_same_owner_asking_again_hears_the_same
+    the_same_owner_asking_again_hears_the_same_of_a_recovery
+    a_completed_record_is_a_duplicate_with_its_result
+    an_empty_result_and_one_not_kept_are_told_apart
+    a_result_may_hold_any_bytes
+    completed_stays_whatever_a_late_owner_does
+    completing_twice_is_completing_once
+    failing_twice_is_failing_once
+    a_clean_failure_is_acquired_again_with_its_attempts_kept
+    an_uncertain_failure_is_acquired_as_a_recovery
+    a_permanent_failure_holds_for_its_message_and_not_for_another
+    a_parked_failure_is_a_recovery_for_another_message
+    an_owner_that_has_failed_cannot_acquire_again_however_late
+    attempts_used_up_are_a_failure_until_another_message_comes
+    attempts_count_runs_that_died_without_settling
+    another_payload_is_a_mismatch_whatever_the_lease
+    another_payload_is_a_mismatch_of_a_completed_record
+    another_payload_may_go_where_nothing_took_effect
+    another_payload_is_a_mismatch_where_something_may_have_taken_effect
+    no_fingerprint_agrees_with_any
+    a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing
+    a_late_failure_of_a_taken_over_claim_is_lost_and_changes_nothing
+    a_late_failure_of_a_completed_claim_is_lost_and_changes_nothing
+    completing_a_record_that_was_lost_heals_it
+    failing_a_record_that_was_lost_heals_it
+    a_claim_outlives_its_lease_while_nobody_takes_it_over
+    a_record_ends_with_its_retention
+    keys_of_every_kind_are_records_of_their_own
+    of_many_at_once_one_acquires
+    many_keys_at_once_are_each_judged_alone
+}
+
+fn key(key: &str) -> Key {
+    Key::new(key).unwrap()
+}
+
+fn attempt(lease: Duration) -> Attempt {
+    Attempt {
+        key: key("pay_1"),
+        owner: Owner::random(),
+        fingerprint: Fingerprint::of(b"12.50 EUR"),
+        message: MessageTag::of("first"),
+        lease,
+        retention: LONG,
+        max_attempts: 5,
+    }
+}
+
+fn by_another_message(lease: Duration) -> Attempt {
+    Attempt { message: MessageTag::of("second"), ..attempt(lease) }
+}
+
+fn with_another_payload(lease: Duration) -> Attempt {
+    Attempt { fingerprint: Fingerprint::of(b"99.00 EUR"), ..attempt(lease) }
+}
+
+async fn acquired(store: &impl Store, attempt: Attempt) -> Claim {
+    match store.acquire(attempt).await.unwrap() {
+        Acquire::Acquired(claim) => {
+            assert!(!claim.is_recovery());
+            claim
+        }
+        other => panic!("not acquired: {other:?}"),
+    }
+}
+
+async fn taken_over(store: &impl Store, attempt: Attempt) -> Claim {
+    match store.acquire(attempt).await.unwrap() {
+        Acquire::AcquiredStale(claim) => {
+            assert!(claim.is_recovery());
+            claim
+        }
+        other => panic!("not taken over: {other:?}"),
+    }
+}
+
+macro_rules! assert_answer {
+    ($store:expr, $attempt:expr, $answer:pat) => {
+        let answer = $store.acquire($attempt).await.unwrap();
+        assert!(matches!(answer, $answer), "{answer:?}");
+    };
+}
+
+async fn assert_settled(
+    settled: impl Future<Output = Result<Settled, idempotent_sqs::store::StoreError>>,
+    as_: Settled,
+) {
+    assert_eq!(settled.await.unwrap(), as_);
+}
+
+async fn an_absent_record_is_acquired(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_eq!((claim.key().as_str(), claim.attempt()), ("pay_1", 1));
+    assert!(claim.fence().0 > 1_700_000_000_000_000, "a fence starts at the clock in µs: {}", claim.fence());
+}
+
+async fn a_live_lease_is_a_conflict_and_says_how_long_it_lasts(store: &impl Store) {
+    acquired(store, attempt(LONG)).await;
+    match store.acquire(by_another_message(LONG)).await.unwrap() {
+        Acquire::Conflict { lease_remains } => {
+            assert!(lease_remains <= LONG && lease_remains > LONG - Duration::from_secs(10), "{lease_remains:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn an_ended_lease_is_taken_over_as_a_recovery_under_a_higher_fence(store: &impl Store) {
+    let first = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let second = taken_over(store, attempt(LONG)).await;
+    assert!(second.fence() > first.fence());
+    assert_eq!(second.attempt(), 2);
+}
+
+async fn the_same_owner_asking_again_hears_the_same(store: &impl Store) {
+    let attempt = attempt(LONG);
+    let first = acquired(store, attempt.clone()).await;
+    let again = acquired(store, attempt).await;
+    assert_eq!((again.fence(), again.attempt()), (first.fence(), first.attempt()));
+}
+
+async fn the_same_owner_asking_again_hears_the_same_of_a_recovery(store: &impl Store) {
+    acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let attempt = attempt(LONG);
+    let first = taken_over(store, attempt.clone()).await;
+    let again = taken_over(store, attempt).await;
+    assert_eq!((again.fence(), again.attempt()), (first.fence(), 2));
+}
+
+async fn a_completed_record_is_a_duplicate_with_its_result(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.complete(&claim, Some(b"receipt 7")), Settled::Recorded).await;
+    match store.acquire(by_another_message(LONG)).await.unwrap() {
+        Acquire::Duplicate { fence, attempts, result } => {
+            assert_eq!((fence, attempts, result.as_deref()), (claim.fence(), 1, Some(b"receipt 7".as_slice())));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn an_empty_result_and_one_not_kept_are_told_apart(store: &impl Store) {
+    for (id, result) in [("empty", Some(b"".as_slice())), ("not kept", None)] {
+        let attempt = Attempt { key: key(id), ..attempt(LONG) };
+        let claim = acquired(store, attempt.clone()).await;
+        assert_settled(store.complete(&claim, result), Settled::Recorded).await;
+        match store.acquire(attempt).await.unwrap() {
+            Acquire::Duplicate { result: kept, .. } => assert_eq!(kept.as_deref(), result),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn a_result_may_hold_any_bytes(store: &impl Store) {
+    let result: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.complete(&claim, Some(&result)), Settled::Recorded).await;
+    match store.acquire(attempt(LONG)).await.unwrap() {
+        Acquire::Duplicate { result: kept, .. } => assert!(kept == Some(result)),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn completed_stays_whatever_a_late_owner_does(store: &impl Store) {
+    let late = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let claim = taken_over(store, attempt(SHORT)).await;
+    assert_settled(store.complete(&claim, Some(b"right")), Settled::Recorded).await;
+    sleep(SHORT).await;
+    for failure in [CLEAN, UNCERTAIN, PERMANENT] {
+        assert_settled(store.fail(&late, failure), Settled::Lost(State::Completed)).await;
+    }
+    assert_settled(store.complete(&late, Some(b"wrong")), Settled::Lost(State::Completed)).await;
+    match store.acquire(attempt(LONG)).await.unwrap() {
+        Acquire::Duplicate { result, .. } => assert_eq!(result.as_deref(), Some(b"right".as_slice())),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn completing_twice_is_completing_once(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.complete(&claim, Some(b"once")), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Some(b"once")), Settled::Recorded).await;
+}
+
+async fn failing_twice_is_failing_once(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 2);
+}
+
+async fn a_clean_failure_is_acquired_again_with_its_attempts_kept(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
+    let second = acquired(store, attempt(LONG)).await;
+    assert_eq!(second.attempt(), 2);
+    assert!(second.fence() > first.fence());
+}
+
+async fn an_uncertain_failure_is_acquired_as_a_recovery(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, UNCERTAIN), Settled::Recorded).await;
+    let second = taken_over(store, attempt(LONG)).await;
+    assert_eq!(second.attempt(), 2);
+    assert!(second.fence() > first.fence());
+}
+
+async fn a_permanent_failure_holds_for_its_message_and_not_for_another(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, PERMANENT), Settled::Recorded).await;
+    assert_answer!(store, attempt(LONG), Acquire::Failed);
+    let redriven = acquired(store, by_another_message(LONG)).await;
+    assert_eq!(redriven.attempt(), 2);
+    assert!(redriven.fence() > first.fence());
+}
+
+async fn a_parked_failure_is_a_recovery_for_another_message(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&claim, PARKED), Settled::Recorded).await;
+    assert_answer!(store, attempt(LONG), Acquire::Failed);
+    taken_over(store, by_another_message(LONG)).await;
+}
+
+async fn an_owner_that_has_failed_cannot_acquire_again_however_late(store: &impl Store) {
+    let attempt = attempt(LONG);
+    let claim = acquired(store, attempt.clone()).await;
+    assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    assert_answer!(store, attempt, Acquire::Failed);
+    // It changed nothing: the next attempt finds no lease.
+    acquired(store, by_another_message(LONG)).await;
+}
+
+async fn attempts_used_up_are_a_failure_until_another_message_comes(store: &impl Store) {
+    for number in 1..=3 {
+        let claim = acquired(store, Attempt { max_attempts: 3, ..attempt(LONG) }).await;
+        assert_eq!(claim.attempt(), number);
+        assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    }
+    assert_answer!(store, Attempt { max_attempts: 3, ..attempt(LONG) }, Acquire::Failed);
+    let redriven = acquired(store, Attempt { max_attempts: 3, ..by_another_message(LONG) }).await;
+    assert_eq!(redriven.attempt(), 1);
+}
+
+async fn attempts_count_runs_that_died_without_settling(store: &impl Store) {
+    acquired(store, Attempt { max_attempts: 2, ..attempt(SHORT) }).await;
+    sleep(SHORT).await;
+    taken_over(store, Attempt { max_attempts: 2, ..attempt(SHORT) }).await;
+    sleep(SHORT).await;
+    assert_answer!(store, Attempt { max_attempts: 2, ..attempt(LONG) }, Acquire::Failed);
+    let redriven = taken_over(store, Attempt { max_attempts: 2, ..by_another_message(LONG) }).await;
+    assert_eq!(redriven.attempt(), 1);
+}
+
+async fn another_payload_is_a_mismatch_whatever_the_lease(store: &impl Store) {
+    let claim = acquired(store, attempt(SHORT)).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    sleep(SHORT).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+}
+
+async fn another_payload_is_a_mismatch_of_a_completed_record(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
+}
+
+async fn another_payload_may_go_where_nothing_took_effect(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    let corrected = acquired(store, with_another_payload(LONG)).await;
+    assert_eq!(corrected.attempt(), 2);
+    assert_answer!(store, attempt(LONG), Acquire::Mismatch);
+    assert_settled(store.fail(&corrected, PERMANENT), Settled::Recorded).await;
+    acquired(store, by_another_message(LONG)).await;
+}
+
+async fn another_payload_is_a_mismatch_where_something_may_have_taken_effect(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&claim, UNCERTAIN), Settled::Recorded).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    taken_over(store, attempt(LONG)).await;
+}
+
+async fn no_fingerprint_agrees_with_any(store: &impl Store) {
+    let none = || Attempt { fingerprint: Fingerprint::NONE, ..attempt(LONG) };
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_answer!(store, none(), Acquire::Conflict { .. });
+    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_answer!(store, none(), Acquire::Duplicate { .. });
+
+    let claim = acquired(store, Attempt { key: key("pay_2"), ..none() }).await;
+    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_answer!(store, Attempt { key: key("pay_2"), ..attempt(LONG) }, Acquire::Duplicate { .. });
+}
+
+async fn a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing(store: &impl Store) {
+    let late = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let claim = taken_over(store, attempt(LONG)).await;
+    assert_settled(store.complete(&late, Some(b"late")), Settled::Lost(State::Processing)).await;
+    assert_answer!(store, by_another_message(LONG), Acquire::Conflict { .. });
+    assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    assert_settled(store.complete(&late, Some(b"late")), Settled::Lost(State::Failed)).await;
+    assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 3);
+}
+
+async fn a_late_failure_of_a_taken_over_claim_is_lost_and_changes_nothing(store: &impl Store) {
+    let late = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let claim = taken_over(store, attempt(LONG)).await;
+    assert_settled(store.fail(&late, CLEAN), Settled::Lost(State::Processing)).await;
+    assert_answer!(store, by_another_message(LONG), Acquire::Conflict { .. });
+    assert_settled(store.fail(&claim, UNCERTAIN), Settled::Recorded).await;
+    assert_settled(store.fail(&late, CLEAN), Settled::Lost(State::Failed)).await;
+    taken_over(store, attempt(LONG)).await;
+}
+
+async fn a_late_failure_of_a_completed_claim_is_lost_and_changes_nothing(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_settled(store.fail(&claim, CLEAN), Settled::Lost(State::Completed)).await;
+    assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
+}
+
+async fn completing_a_record_that_was_lost_heals_it(store: &impl Store) {
+    let claim = lost(store).await;
+    assert_settled(store.complete(&claim, Some(b"healed")), Settled::Recorded).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    match store.acquire(by_another_message(LONG)).await.unwrap() {
+        Acquire::Duplicate { fence, attempts, result } => {
+            assert_eq!((fence, attempts, result.as_deref()), (claim.fence(), 1, Some(b"healed".as_slice())));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn failing_a_record_that_was_lost_heals_it(store: &impl Store) {
+    let claim = lost(store).await;
+    assert_settled(store.fail(&claim, UNCERTAIN), Settled::Recorded).await;
+    let recovery = taken_over(store, attempt(LONG)).await;
+    assert_eq!(recovery.attempt(), 2);
+    assert!(recovery.fence() > claim.fence());
+}
+
+/// A claim whose record has ended before it is settled, as eviction or a failover would do.
+async fn lost(store: &impl Store) -> Claim {
+    let claim = acquired(store, Attempt { retention: SHORT, ..attempt(LONG) }).await;
+    sleep(SHORT * 2).await;
+    // What settles it keeps it for longer again.
+    let asked = claim.asked().clone();
+    match Acquire::claimed(Attempt { retention: LONG, ..asked }, claim.fence(), claim.attempt(), false) {
+        Acquire::Acquired(claim) => claim,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_claim_outlives_its_lease_while_nobody_takes_it_over(store: &impl Store) {
+    let claim = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+}
+
+async fn a_record_ends_with_its_retention(store: &impl Store) {
+    let brief = || Attempt { retention: SHORT, ..attempt(LONG) };
+    let first = acquired(store, brief()).await;
+    assert_settled(store.complete(&first, None), Settled::Recorded).await;
+    sleep(SHORT * 2).await;
+    let second = acquired(store, brief()).await;
+    assert_eq!(second.attempt(), 1);
+    assert!(second.fence() > first.fence(), "a fence grows over the loss of its record");
+}
+
+async fn keys_of_every_kind_are_records_of_their_own(store: &impl Store) {
+    let long = "k".repeat(1024);
+    let longer = "k".repeat(1025);
+    let kinds = [
+        "a",
+        "a b",
+        "{a}",
+        "{}",
+        "a\nb",
+        "a\0b",
+        "a:b",
+        "größe",
+        "\u{1F4B6}",
+        &long,
+        &longer,
+        &long[..200],
+        &long[..201],
+    ];
+    for kind in kinds {
+        let claim = acquired(store, Attempt { key: key(kind), ..attempt(LONG) }).await;
+        assert_settled(store.complete(&claim, Some(kind.as_bytes())), Settled::Recorded).await;
+    }
+    for kind in kinds {
+        match store.acquire(Attempt { key: key(kind), ..attempt(LONG) }).await.unwrap() {
+            Acquire::Duplicate { result, .. } => assert_eq!(result.as_deref(), Some(kind.as_bytes())),
+            other => panic!("{kind:?}: {other:?}"),
+        }
+    }
+}
+
+async fn of_many_at_once_one_acquires(store: &impl Store) {
+    let answers = futures_util::future::join_all((0..100).map(|_| store.acquire(attempt(LONG)))).await;
+    let acquired = answers.iter().filter(|answer| matches!(answer, Ok(Acquire::Acquired(_)))).count();
+    let conflicts = answers.iter().filter(|answer| matches!(answer, Ok(Acquire::Conflict { .. }))).count();
+    assert_eq!((acquired, conflicts), (1, 99));
+}
+
+async fn many_keys_at_once_are_each_judged_alone(store: &impl Store) {
+    let attempt = |n: u32| Attempt { key: key(&format!("pay_{n}")), ..attempt(LONG) };
+    for n in (0..300).step_by(3) {
+        acquired(store, attempt(n)).await;
+    }
+    let answers = futures_util::future::join_all((0..300).map(|n| store.acquire(attempt(n)))).await;
+    for (n, answer) in answers.into_iter().enumerate() {
+        match answer.unwrap() {
+            Acquire::Conflict { .. } => assert_eq!(n % 3, 0),
+            Acquire::Acquired(claim) => {
+                assert_ne!(n % 3, 0);
+                assert_eq!(claim.key().as_str(), format!("pay_{n}"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+use std::time::Duration;
+
+use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
+use idempotent_sqs::stores::{RedisSettings, RedisStore};
+use redis::AsyncCommands;
+
+use crate::support::redis::{Redis, free_port};
+use crate::support::{soon, until};
+
+fn attempt(key: &str) -> Attempt {
+    Attempt {
+        key: Key::new(key).unwrap(),
+        owner: Owner::random(),
+        fingerprint: Fingerprint::of(b"payload"),
+        message: MessageTag::of("message"),
+        lease: Duration::from_secs(60),
+        retention: Duration::from_secs(600),
+        max_attempts: 5,
+    }
+}
+
+fn on(url: &str) -> RedisStore {
+    let settings = RedisSettings {
+        url: url.parse().unwrap(),
+        cluster: false,
+        timeout: Duration::from_millis(500),
+        namespace: "payments".into(),
+    };
+    RedisStore::new(&settings).unwrap()
+}
+
+async fn acquired(store: &RedisStore, attempt: Attempt) -> Claim {
+    match store.acquire(attempt).await.unwrap() {
+        Acquire::Acquired(claim) => claim,
+        other => panic!("not acquired: {other:?}"),
+    }
+}
+
+/// How often the server has run the command since its start.
+async fn calls(redis: &Redis, command: &str) -> u64 {
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query_async(&mut redis.connection().await).await.unwrap();
+    let line =
+        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_record_lies_under_namespace_and_key_and_shows_its_state() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+    assert_eq!((record.len(), &record[..2]), (52, b"P\x01".as_slice()));
+    let life: u64 = connection.pttl("payments:pay_1").await.unwrap();
+    assert!((590_000..=600_000).contains(&life), "{life} ms");
+
+    store.complete(&claim, Some(b"receipt")).await.unwrap();
+    let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+    assert_eq!((&record[..2], &record[36..]), (b"C\x01".as_slice(), b"receipt".as_slice()));
+    assert!(connection.pttl::<_, u64>("payments:pay_1").await.unwrap() > 590_000);
+
+    let claim = acquired(&store, attempt("pay_2")).await;
+    store.fail(&claim, Failure::default()).await.unwrap();
+    let record: Vec<u8> = connection.get("payments:pay_2").await.unwrap();
+    assert_eq!((record.len(), &record[..2]), (52, b"F\x01".as_slice()));
+}
+
+#[tokio::test]
+async fn a_key_above_200_bytes_is_replaced_by_its_hash() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt(&"k".repeat(200))).await;
+    acquired(&store, attempt(&"k".repeat(201))).await;
+    let mut keys: Vec<String> = redis.connection().await.keys("*").await.unwrap();
+    keys.sort();
+    let digest = "ebf0ead0a3b837bc388d6a36c93833fff64a0a8bc8198fc0f1b7b5031dddd254";
+    assert_eq!(keys, [format!("payments:{}", "k".repeat(200)), format!("payments:sha256:{digest}")]);
+}
+
+#[tokio::test]
+async fn a_completed_record_of_a_uuid_takes_no_more_than_220_bytes() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let key = "0d3a8d5e-4d0c-4a4e-9a5c-7d1f6f1f9b7e";
+    let claim = acquired(&store, attempt(key)).await;
+    store.complete(&claim, Some(&[7; 24])).await.unwrap();
+    let usage = redis::cmd("MEMORY").arg("USAGE").arg(format!("payments:{key}")).query_async(&mut connection).await;
+    // Redis leaves out the entry in the table of expiring keys.
+    let entry_of_expiry = 24;
+    let usage: u64 = usage.unwrap();
+    assert!(usage + entry_of_expiry <= 220, "{usage} bytes");
+}
+
+#[tokio::test]
+async fn records_that_are_ready_together_share_runs_of_at_most_128() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("loads the script")).await;
+    let before = calls(&redis, "evalsha").await;
+    let acquires = (0..300).map(|n| acquired(&store, attempt(&n.to_string())));
+    let claims = soon(futures_util::future::join_all(acquires)).await;
+    assert_eq!(calls(&redis, "evalsha").await - before, 3);
+
+    let before = calls(&redis, "evalsha").await + calls(&redis, "eval").await;
+    soon(futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, None)))).await;
+    // Each finds that the server lacks the script, and brings it.
+    assert_eq!(calls(&redis, "evalsha").await + calls(&redis, "eval").await - before, 6);
+}
+
+#[tokio::test]
+async fn what_is_not_a_record_is_an_error_of_its_own_and_is_left_alone() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let long_enough = "C".repeat(60);
+    let almost = [b"P\x01".as_slice(), &[0; 40]].concat();
+    let strings: [(&str, &[u8]); 5] =
+        [("text", b"in use"), ("empty", b""), ("number", b"1"), ("long", long_enough.as_bytes()), ("almost", &almost)];
+    for (key, value) in strings {
+        let () = connection.set(format!("payments:{key}"), value).await.unwrap();
+    }
+    let () = connection.hset("payments:hash", "status", "INPROGRESS").await.unwrap();
+
+    let keys = ["text", "fine", "empty", "number", "long", "almost", "hash", "fine too"];
+    let answers = futures_util::future::join_all(keys.map(|key| store.acquire(attempt(key)))).await;
+    for (key, answer) in keys.iter().zip(answers) {
+        match answer {
+            Ok(Acquire::Acquired(_)) => assert!(key.starts_with("fine"), "{key}"),
+            Err(StoreError::Foreign(named)) => assert_eq!(named, *key),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    for (key, value) in strings {
+        assert_eq!(connection.get::<_, Vec<u8>>(format!("payments:{key}")).await.unwrap(), value);
+    }
+    let status: String = connection.hget("payments:hash", "status").await.unwrap();
+    assert_eq!(status, "INPROGRESS");
+}
+
+#[tokio::test]
+async fn settling_on_what_is_not_a_record_leaves_it_alone() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let () = connection.set("payments:pay_1", "in use").await.unwrap();
+    assert!(matches!(store.complete(&claim, None).await, Err(StoreError::Foreign(_))));
+    assert!(matches!(store.fail(&claim, Failure::default()).await, Err(StoreError::Foreign(_))));
+    assert_eq!(connection.get::<_, String>("payments:pay_1").await.unwrap(), "in use");
+}
+
+#[tokio::test]
+async fn a_lost_script_is_brought_again_for_many_records_at_once() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("first")).await;
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
+    store.complete(&claim, None).await.unwrap();
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
+    let acquires = (0..300).map(|n| acquired(&store, attempt(&n.to_string())));
+    assert_eq!(soon(futures_util::future::join_all(acquires)).await.len(), 300);
+}
+
+#[tokio::test]
+async fn a_killed_connection_is_dialled_again_by_the_very_next_call() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let () = redis::cmd("CLIENT").arg("KILL").arg("SKIPME").arg("yes").query_async(&mut connection).await.unwrap();
+    assert_eq!(store.complete(&claim, None).await.unwrap(), Settled::Recorded);
+}
+
+#[tokio::test]
+async fn a_restarted_server_is_dialled_again_by_the_very_next_call() {
+    let mut redis = Redis::start().await;
+    let store = on(&redis.url());
+    let claim = acquired(&store, attempt("pay_1")).await;
+    redis.kill();
+    redis.revive().await;
+    // The record is lost with the server's memory, and healed.
+    assert_eq!(store.complete(&claim, Some(b"healed")).await.unwrap(), Settled::Recorded);
+    assert!(matches!(store.acquire(attempt("pay_1")).await.unwrap(), Acquire::Duplicate { .. }));
+}
+
+#[tokio::test]
+async fn a_demoted_primary_is_left_by_the_very_next_call() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    // What the address of a primary does in a failover: it comes to mean another server.
+    let front = Front::to(old.port()).await;
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let port = new.port().to_string();
+    let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port).query_async(&mut old.connection().await).await.unwrap();
+    front.lead_to(new.port());
+    assert_eq!(store.complete(&claim, None).await.unwrap(), Settled::Recorded);
+    let exists: bool = new.connection().await.exists("payments:pay_1").await.unwrap();
+    assert!(exists, "it was recorded on the new primary");
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_given_up_in_time_and_left_by_the_next_try() {
+    let (silent, new) = (Redis::start().await, Redis::start().await);
+    let front = Front::to(silent.port()).await;
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    let claim = acquired(&store, attempt("pay_1")).await;
+    silent.signal("-STOP");
+    front.lead_to(new.port());
+    let asked = std::time::Instant::now();
+    let settled = store.complete(&claim, None).await;
+    silent.signal("-CONT");
+    assert_eq!(settled.unwrap(), Settled::Recorded);
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_unavailable_within_its_timeouts_however_many_ask() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    redis.signal("-STOP");
+    let asked = std::time::Instant::now();
+    let ids: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let answers = futures_util::future::join_all(ids.iter().map(|id| store.acquire(attempt(id)))).await;
+    redis.signal("-CONT");
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)));
+    // Two tries, each with a connection and a reply to wait for.
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn what_timed_out_and_ran_all_the_same_is_known_again_by_its_owner() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("loads the script")).await;
+    let attempt = attempt("pay_1");
+    redis.signal("-STOP");
+    assert!(store.acquire(attempt.clone()).await.is_err());
+    redis.signal("-CONT");
+    let connection = redis.connection().await;
+    until(|| {
+        let mut connection = connection.clone();
+        async move { connection.exists("payments:pay_1").await.unwrap() }
+    })
+    .await;
+    let claim = acquired(&store, attempt).await;
+    assert_eq!(claim.attempt(), 1, "however often it ran");
+}
+
+#[tokio::test]
+async fn a_server_out_of_reach_is_unavailable_and_found_once_it_is_there() {
+    let port = free_port();
+    let store = on(&format!("redis://127.0.0.1:{port}"));
+    assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
+    let redis = Redis::start().await;
+    let front = Front::on(port, redis.port()).await;
+    acquired(&store, attempt("pay_1")).await;
+    drop(front);
+}
+
+#[tokio::test]
+async fn a_password_is_used_and_a_wrong_one_is_an_error_that_does_not_show_it() {
+    let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await;
+    let address = format!("127.0.0.1:{}", redis.port());
+    acquired(&on(&format!("redis://:open-sesame@{address}")), attempt("pay_1")).await;
+    for url in [format!("redis://:open-barley@{address}"), format!("redis://{address}")] {
+        let error = on(&url).acquire(attempt("pay_2")).await.unwrap_err();
+        assert!(error.is_unavailable());
+        assert!(!format!("{error:?}").contains("open-barley"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_that_may_not_evict_refuses_and_nothing_is_claimed() {
+    let redis = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
+    let error = on(&redis.url()).acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(error.is_unavailable());
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("OOM"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_url_that_is_of_no_use_is_refused_without_showing_it() {
+    for url in ["http://:secret@localhost", "unix:///tmp/redis.sock", "rediss://:secret@localhost/#insecure", "secret"]
+    {
+        let fault = url.parse::<idempotent_sqs::stores::RedisUrl>().unwrap_err();
+        assert!(!fault.contains("secret"), "{fault}");
+    }
+}
+
+/// An address that leads to a server, and can be made to lead to another: connections that stand
+/// stay where they are, new ones go to the new server.
+struct Front {
+    port: u16,
+    leads_to: std::sync::Arc<std::sync::atomic::AtomicU16>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Front {
+    async fn to(server: u16) -> Self {
+        Self::on(0, server).await
+    }
+
+    async fn on(port: u16, server: u16) -> Self {
+        use std::sync::atomic::{AtomicU16, Ordering};
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let leads_to = std::sync::Arc::new(AtomicU16::new(server));
+        let target = leads_to.clone();
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            loop {
+                let (mut near, _) = listener.accept().await.unwrap();
+                let target = target.load(Ordering::SeqCst);
+                connections.spawn(async move {
+                    if let Ok(mut far) = tokio::net::TcpStream::connect(("127.0.0.1", target)).await {
+                        // Either side may end it.
+                        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                    }
+                });
+            }
+        });
+        Self { port, leads_to, task }
+    }
+
+    fn lead_to(&self, server: u16) {
+        self.leads_to.store(server, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

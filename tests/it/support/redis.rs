@@ -1,0 +1,156 @@
+//! Real Redis servers, each on a free port and in a directory of its own, stopped with their test.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use idempotent_sqs::stores::{RedisSettings, RedisStore};
+use redis::aio::MultiplexedConnection;
+use tempfile::TempDir;
+
+use super::until;
+
+/// One server.
+pub(crate) struct Redis {
+    process: Child,
+    directory: TempDir,
+    port: u16,
+    options: Vec<String>,
+    scheme: &'static str,
+}
+
+impl Redis {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// A server with these options besides the usual ones, such as `--requirepass`.
+    pub(crate) async fn start_with(options: &[&str]) -> Self {
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        let directory = tempfile::tempdir().unwrap();
+        // Another test may take the port between its choice and its use; then a new one is chosen.
+        for _ in 0..20 {
+            let port = free_port();
+            let mut process = spawn(&directory, &["--port".into(), port.to_string()], &options);
+            if listens(&mut process, port).await {
+                return Self { process, directory, port, options, scheme: "redis" };
+            }
+        }
+        panic!("no redis-server could be started; its log is {}", log(&directory));
+    }
+
+    /// A server that speaks TLS only, with a certificate of a certificate authority of its own.
+    pub(crate) async fn start_with_tls() -> (Self, redis_test::utils::TlsFilePaths) {
+        let directory = tempfile::tempdir().unwrap();
+        let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
+        for _ in 0..20 {
+            let port = free_port();
+            let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+            let options = vec![
+                "--tls-port".into(),
+                port.to_string(),
+                "--tls-cert-file".into(),
+                path(&files.redis_crt),
+                "--tls-key-file".into(),
+                path(&files.redis_key),
+                "--tls-ca-cert-file".into(),
+                path(&files.ca_crt),
+                "--tls-auth-clients".into(),
+                "no".into(),
+            ];
+            let mut process = spawn(&directory, &["--port".into(), "0".into()], &options);
+            if listens(&mut process, port).await {
+                return (Self { process, directory, port, options, scheme: "rediss" }, files);
+            }
+        }
+        panic!("no redis-server with TLS could be started; its log is {}", log(&directory));
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    /// A store on this server, under a namespace of its own.
+    pub(crate) fn store(&self) -> RedisStore {
+        store(&self.url(), false)
+    }
+
+    /// A connection of the test's own.
+    pub(crate) async fn connection(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.url()).unwrap();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// Kill the process. What was not in its append-only file is gone.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Start it again after [`kill`](Self::kill), on its port and in its directory.
+    pub(crate) async fn revive(&mut self) {
+        self.process = spawn(&self.directory, &["--port".into(), self.port.to_string()], &self.options);
+        assert!(listens(&mut self.process, self.port).await, "{}", log(&self.directory));
+    }
+
+    /// Stop the process where it is (SIGSTOP), or let it go on (SIGCONT).
+    pub(crate) fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A store on the server or cluster at `url`, under a namespace of its own.
+pub(crate) fn store(url: &str, cluster: bool) -> RedisStore {
+    RedisStore::new(&RedisSettings {
+        url: url.parse().unwrap(),
+        cluster,
+        timeout: Duration::from_millis(500),
+        namespace: format!("test-{:08x}", getrandom::u32().unwrap()),
+    })
+    .unwrap()
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
+    Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--save", "", "--logfile", "redis.log", "--enable-debug-command", "yes"])
+        .args(port)
+        .args(options)
+        .current_dir(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed; `make test` sees to it")
+}
+
+/// Whether this very process comes to listen on the port.
+async fn listens(process: &mut Child, port: u16) -> bool {
+    let mut ended = false;
+    until(|| {
+        ended = process.try_wait().unwrap().is_some();
+        let connects = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        async move { ended || connects }
+    })
+    .await;
+    !ended && process.try_wait().unwrap().is_none()
+}
+
+fn log(directory: &TempDir) -> String {
+    std::fs::read_to_string(directory.path().join("redis.log")).unwrap_or_default()
+}
