@@ -33,3 +33,6 @@ pub mod work;
 
 // Their implementations.
 pub mod stores;
+
+// The heart: one delivery of one key.
+pub mod idempotency;

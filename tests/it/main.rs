@@ -9,5 +9,7 @@ mod support;
 
 /// The state machine of a record, on every store.
 mod conformance;
+/// One delivery of one key: acquire, work, settle.
+mod heart;
 /// Redis itself: scripts, bytes, servers of every kind, and connections that break.
 mod redis;

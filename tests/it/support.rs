@@ -1,4 +1,6 @@
+pub(crate) mod faulty;
 pub(crate) mod redis;
+pub(crate) mod work;
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,0 +1,317 @@
+//! The heart: acquire → work → complete | fail, for one delivery of one key. It knows nothing of
+//! SQS, and serves any consumer.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::deadline::Deadline;
+use crate::record::{Failure, Fence, Fingerprint, Key, MessageTag, Owner, State};
+use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
+use crate::work::{Work, WorkError, WorkErrorKind};
+
+/// Runs a [`Work`] so that it takes effect once for each key.
+///
+/// ```
+/// use std::time::Duration;
+/// use idempotent_sqs::deadline::Deadline;
+/// use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy};
+/// use idempotent_sqs::record::{Fingerprint, Key};
+/// use idempotent_sqs::store::Claim;
+/// use idempotent_sqs::stores::MemoryStore;
+/// use idempotent_sqs::work::{Work, WorkError};
+///
+/// struct SendInvoice;
+///
+/// impl Work<str> for SendInvoice {
+///     async fn run(&self, claim: &Claim, customer: &str) -> Result<Vec<u8>, WorkError> {
+///         Ok(format!("invoice {} sent to {customer}", claim.key()).into_bytes())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// // A cron job here; a Kafka or RabbitMQ consumer does the same for each of its messages.
+/// let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+/// let delivery = Delivery::new(Key::new("2026-11/acme").unwrap())
+///     .fingerprint(Fingerprint::of(b"1250 EUR"))
+///     .deadline(Deadline::within(Duration::from_secs(30)));
+///
+/// let first = idempotency.run(&delivery, &SendInvoice, "acme").await.unwrap();
+/// assert!(matches!(first.outcome, Outcome::Done { .. }));
+///
+/// let again = idempotency.run(&delivery, &SendInvoice, "acme").await.unwrap();
+/// let Outcome::Duplicate { result: Some(result) } = again.outcome else { panic!("{again:?}") };
+/// assert_eq!(result, b"invoice 2026-11/acme sent to acme");
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Idempotency<S> {
+    store: S,
+    policy: Policy,
+}
+
+/// How records are kept and attempts are judged.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Life of a record from its last change. It should outlive the message in every queue that it
+    /// may still come from.
+    pub retention: Duration,
+    /// Attempts after which a failure is permanent.
+    pub max_attempts: u8,
+    /// What is done where an earlier attempt may have taken effect.
+    pub recovery: Recovery,
+    /// Largest result kept in the record, bytes. A larger one is not kept.
+    pub result_max_bytes: usize,
+    /// How far the lease outlasts the deadline, for requests that are still on the wire.
+    pub lease_grace: Duration,
+}
+
+/// What is done where an earlier attempt may have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// [`Work::recover`] runs.
+    Rerun,
+    /// Nothing runs: the message fails permanently, for somebody to look at.
+    Park,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            // As long as SQS can keep a message.
+            retention: Duration::from_hours(14 * 24),
+            max_attempts: 5,
+            recovery: Recovery::Rerun,
+            result_max_bytes: 4096,
+            lease_grace: Duration::from_secs(1),
+        }
+    }
+}
+
+/// One delivery of a key: what the heart has to know of it.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    key: Key,
+    fingerprint: Fingerprint,
+    message: MessageTag,
+    deadline: Deadline,
+}
+
+impl Delivery {
+    /// A delivery of `key`, with no fingerprint, under no messageId, and within a minute.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        let deadline = Deadline::within(Duration::from_mins(1));
+        Self { key, fingerprint: Fingerprint::NONE, message: MessageTag::of(""), deadline }
+    }
+
+    /// The payload's fingerprint.
+    #[must_use]
+    pub fn fingerprint(self, fingerprint: Fingerprint) -> Self {
+        Self { fingerprint, ..self }
+    }
+
+    /// What the broker calls this delivery. A permanent failure holds until the key comes under
+    /// another id.
+    #[must_use]
+    pub fn message_id(self, id: &str) -> Self {
+        Self { message: MessageTag::of(id), ..self }
+    }
+
+    /// When it has to be over.
+    #[must_use]
+    pub fn deadline(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+}
+
+/// What became of a delivery.
+#[derive(Debug)]
+pub struct Report {
+    /// What happened.
+    pub outcome: Outcome,
+    /// Fence of the claim, where there is one.
+    pub fence: Option<Fence>,
+    /// Count of attempts, where it is known.
+    pub attempt: Option<u8>,
+    /// Whether this run was a recovery.
+    pub recovery: bool,
+}
+
+/// What happened to a delivery.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The work is done and recorded.
+    Done {
+        /// What the work returned.
+        result: Vec<u8>,
+    },
+    /// The work was done before.
+    Duplicate {
+        /// What it returned then; `None` where the result was not kept.
+        result: Option<Vec<u8>>,
+    },
+    /// Somebody else is at work.
+    Conflict {
+        /// How long their lease lasts.
+        lease_remains: Duration,
+    },
+    /// The key stands for another payload.
+    Mismatch,
+    /// An earlier attempt failed for good, or all attempts are used up. Nothing ran.
+    Failed,
+    /// The work failed, and that is recorded.
+    WorkFailed {
+        /// What the work said, or what befell it.
+        error: WorkError,
+        /// As it was recorded. Permanent also where this was the last attempt.
+        failure: Failure,
+    },
+    /// The record went to somebody else while the work ran.
+    Lost {
+        /// The state it is in now.
+        state: State,
+    },
+    /// The work ran, and its record could not be written in time. The next delivery is a recovery,
+    /// unless the write arrives late.
+    Unsettled {
+        /// What the store said last.
+        error: StoreError,
+    },
+}
+
+impl<S: Store> Idempotency<S> {
+    /// The heart on this store.
+    pub fn new(store: S, policy: Policy) -> Self {
+        Self { store, policy }
+    }
+
+    /// Run `work` on `input`, unless it was done before, somebody else is at it, or it is hopeless.
+    ///
+    /// # Errors
+    /// [`StoreError`], where the store gave no answer to the acquire: no work ran.
+    ///
+    /// ## Cancel safety
+    /// A dropped future leaves the claim to its lease; the next attempt after that is a recovery.
+    pub async fn run<T, W>(&self, delivery: &Delivery, work: &W, input: &T) -> Result<Report, StoreError>
+    where
+        T: ?Sized + Sync,
+        W: Work<T>,
+    {
+        let nothing_ran = |outcome, fence, attempt| Report { outcome, fence, attempt, recovery: false };
+        match self.acquire(delivery).await? {
+            Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
+                let worked = self.work(&claim, work, input, &delivery.deadline).await;
+                let outcome = self.settle(&claim, worked, &delivery.deadline).await;
+                let (fence, attempt) = (Some(claim.fence()), Some(claim.attempt()));
+                Ok(Report { outcome, fence, attempt, recovery: claim.is_recovery() })
+            }
+            Acquire::Duplicate { fence, attempts, result } => {
+                Ok(nothing_ran(Outcome::Duplicate { result }, Some(fence), Some(attempts)))
+            }
+            Acquire::Conflict { lease_remains } => Ok(nothing_ran(Outcome::Conflict { lease_remains }, None, None)),
+            Acquire::Mismatch => Ok(nothing_ran(Outcome::Mismatch, None, None)),
+            Acquire::Failed => Ok(nothing_ran(Outcome::Failed, None, None)),
+        }
+    }
+
+    async fn acquire(&self, delivery: &Delivery) -> Result<Acquire, StoreError> {
+        let deadline = &delivery.deadline;
+        let attempt = Attempt {
+            key: delivery.key.clone(),
+            owner: Owner::random(),
+            fingerprint: delivery.fingerprint,
+            message: delivery.message,
+            lease: deadline.end.saturating_duration_since(Instant::now()) + self.policy.lease_grace,
+            retention: self.policy.retention,
+            max_attempts: self.policy.max_attempts,
+        };
+        match timeout_at(deadline.work, self.store.acquire(attempt)).await {
+            Ok(answer) => answer,
+            Err(elapsed) => Err(StoreError::unavailable(elapsed)),
+        }
+    }
+
+    async fn work<T, W>(&self, claim: &Claim, work: &W, input: &T, deadline: &Deadline) -> Worked
+    where
+        T: ?Sized + Sync,
+        W: Work<T>,
+    {
+        if deadline.is_too_late() {
+            return Worked::Failed(WorkError::retryable("no time was left to start the work"), Failure::default());
+        }
+        if claim.is_recovery() && self.policy.recovery == Recovery::Park {
+            let failure = Failure { uncertain: true, permanent: true };
+            return Worked::Failed(WorkError::permanent("parked: an earlier attempt may have taken effect"), failure);
+        }
+        let run =
+            async { if claim.is_recovery() { work.recover(claim, input).await } else { work.run(claim, input).await } };
+        match timeout_at(deadline.work, AssertUnwindSafe(run).catch_unwind()).await {
+            Ok(Ok(Ok(result))) => Worked::Done(result),
+            Ok(Ok(Err(error))) => {
+                let failure = Failure {
+                    uncertain: error.kind() == WorkErrorKind::Uncertain,
+                    permanent: error.kind() == WorkErrorKind::Permanent || self.was_last(claim),
+                };
+                Worked::Failed(error, failure)
+            }
+            // The panic's own message may quote the payload; it goes only where the panic hook sends it.
+            Ok(Err(_panic)) => self.cut_off(claim, "the work panicked"),
+            Err(_elapsed) => self.cut_off(claim, "the work was cancelled at the deadline"),
+        }
+    }
+
+    fn cut_off(&self, claim: &Claim, reason: &'static str) -> Worked {
+        let failure = Failure { uncertain: true, permanent: self.was_last(claim) };
+        Worked::Failed(WorkError::uncertain(reason), failure)
+    }
+
+    fn was_last(&self, claim: &Claim) -> bool {
+        claim.attempt() >= self.policy.max_attempts
+    }
+
+    async fn settle(&self, claim: &Claim, worked: Worked, deadline: &Deadline) -> Outcome {
+        match worked {
+            Worked::Done(result) => {
+                let kept = (result.len() <= self.policy.result_max_bytes).then_some(result.as_slice());
+                match insist(deadline.settle, || self.store.complete(claim, kept)).await {
+                    Ok(Settled::Recorded) => Outcome::Done { result },
+                    Ok(Settled::Lost(state)) => Outcome::Lost { state },
+                    Err(error) => Outcome::Unsettled { error },
+                }
+            }
+            Worked::Failed(error, failure) => match insist(deadline.settle, || self.store.fail(claim, failure)).await {
+                Ok(Settled::Recorded) => Outcome::WorkFailed { error, failure },
+                Ok(Settled::Lost(state)) => Outcome::Lost { state },
+                Err(error) => Outcome::Unsettled { error },
+            },
+        }
+    }
+}
+
+enum Worked {
+    Done(Vec<u8>),
+    Failed(WorkError, Failure),
+}
+
+/// Asks until there is an answer: an effect without its record would be repeated, so only time
+/// running out ends this.
+async fn insist<F>(until: Instant, mut ask: impl FnMut() -> F) -> Result<Settled, StoreError>
+where
+    F: Future<Output = Result<Settled, StoreError>>,
+{
+    // Short against a failover, long against a round trip.
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut last = None;
+    loop {
+        match timeout_at(until, ask()).await {
+            Ok(Err(error)) if error.is_unavailable() && Instant::now() + PAUSE < until => last = Some(error),
+            Ok(answer) => return answer,
+            Err(elapsed) => return Err(last.unwrap_or_else(|| StoreError::unavailable(elapsed))),
+        }
+        sleep(PAUSE).await;
+    }
+}
