@@ -36,3 +36,7 @@ pub mod stores;
 
 // The heart: one delivery of one key.
 pub mod idempotency;
+
+// Many messages, and what their queue is told.
+pub mod batch;
+pub mod disposition;

@@ -7,6 +7,8 @@
 /// Servers that the tests start, and stand-ins for what only AWS has.
 mod support;
 
+/// Many messages: side by side, in order, or not at all, and what their queue is told.
+mod batch;
 /// The state machine of a record, on every store.
 mod conformance;
 /// One delivery of one key: acquire, work, settle.

@@ -1,0 +1,187 @@
+//! From what happened to a message to what its queue is told: the table of this project.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::time::Duration;
+
+use crate::idempotency::{Outcome, Report};
+use crate::record::{Fence, Key, State};
+use crate::store::StoreError;
+use crate::work::{WorkError, WorkErrorKind};
+
+/// First step of the back-off: a receiver that asked for patience gets some.
+const BACKOFF_FIRST: Duration = Duration::from_secs(2);
+
+/// Longest step of the back-off: the longest that a function can run, and so about the time scale
+/// on which people notice and mend.
+const BACKOFF_LONGEST: Duration = Duration::from_secs(900);
+
+/// Longest wait that is asked for. SQS refuses more than 12 hours from the receive, and up to 15
+/// minutes of them may be gone:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+const LONGEST_WAIT: Duration = Duration::from_secs(12 * 3600 - 900);
+
+/// Spread of redeliveries after a conflict, so that those who waited for one lease do not all come
+/// in the same moment.
+const CONFLICT_JITTER: Duration = Duration::from_secs(2);
+
+/// Verdict on one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// The queue deletes it.
+    Done,
+    /// It comes again.
+    Redeliver {
+        /// After this long; `None` leaves it to the queue's visibility timeout. A zero sends it on
+        /// at once, for the redrive policy to count, up to the dead-letter queue.
+        after: Option<Duration>,
+    },
+}
+
+/// What happened to one message, and what its queue is told.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Outcome of the acquire, or why there was none. A word for logs and metrics.
+    pub outcome: &'static str,
+    /// What the queue is told.
+    pub disposition: Disposition,
+    /// Why, in a sentence. Never the payload.
+    pub reason: Cow<'static, str>,
+    /// The idempotency key, where there is one.
+    pub key: Option<Key>,
+    /// Fence of the claim, where there is one.
+    pub fence: Option<Fence>,
+    /// Count of attempts, where it is known.
+    pub attempt: Option<u8>,
+    /// Whether the work ran.
+    pub ran: bool,
+}
+
+const GONE_ON: Disposition = Disposition::Redeliver { after: Some(Duration::ZERO) };
+const LEFT_ALONE: Disposition = Disposition::Redeliver { after: None };
+
+impl Verdict {
+    /// On what the heart reported.
+    #[must_use]
+    pub fn of(report: Report) -> Self {
+        let Report { outcome, fence, attempt, recovery } = report;
+        let acquired = if recovery { "ACQUIRED_STALE" } else { "ACQUIRED" };
+        let (outcome, ran, disposition, reason) = match outcome {
+            Outcome::Done { result: _ } => (acquired, true, Disposition::Done, "done".into()),
+            Outcome::Duplicate { result: _ } => ("DUPLICATE", false, Disposition::Done, "it was done before".into()),
+            Outcome::Conflict { lease_remains } => {
+                let after = lease_remains + CONFLICT_JITTER.mul_f64(random());
+                let reason = format!("somebody else is at work, for up to {} ms more", lease_remains.as_millis());
+                ("CONFLICT", false, redeliver(after), reason.into())
+            }
+            Outcome::Mismatch => ("MISMATCH", false, GONE_ON, "the key stands for another payload".into()),
+            Outcome::Failed => {
+                ("FAILED", false, GONE_ON, "it failed for good, or its attempts are used up; nothing ran".into())
+            }
+            Outcome::WorkFailed { error, failure } if failure.permanent => {
+                (acquired, true, GONE_ON, format!("failed for good: {}", with_causes(&error)).into())
+            }
+            Outcome::WorkFailed { error, failure } => {
+                let kind = if failure.uncertain { "uncertain" } else { "failed" };
+                (
+                    acquired,
+                    true,
+                    redeliver(patience(&error, attempt)),
+                    format!("{kind}: {}", with_causes(&error)).into(),
+                )
+            }
+            Outcome::Lost { state: State::Completed } => {
+                ("LOST", true, Disposition::Done, "somebody else took it over, and has completed it".into())
+            }
+            Outcome::Lost { state: State::Processing | State::Failed } => {
+                ("LOST", true, LEFT_ALONE, "somebody else took it over".into())
+            }
+            Outcome::Unsettled { error } => (
+                acquired,
+                true,
+                LEFT_ALONE,
+                format!("the work ran, but its end could not be recorded: {}", with_causes(&error)).into(),
+            ),
+        };
+        Self { outcome, disposition, reason, key: None, fence, attempt, ran }
+    }
+
+    /// The delivery could not be read.
+    #[must_use]
+    pub fn unreadable() -> Self {
+        Self::without_claim("UNREADABLE", GONE_ON, "it has no readable body".into())
+    }
+
+    /// There is no key in it.
+    #[must_use]
+    pub fn no_key(reason: String) -> Self {
+        Self::without_claim("NO_KEY", GONE_ON, reason.into())
+    }
+
+    /// It was not looked at.
+    #[must_use]
+    pub fn unprocessed(disposition: Disposition, reason: &'static str) -> Self {
+        Self::without_claim("UNPROCESSED", disposition, reason.into())
+    }
+
+    /// It was not looked at, and comes back by the queue's visibility timeout.
+    #[must_use]
+    pub fn not_started(reason: &'static str) -> Self {
+        Self::unprocessed(LEFT_ALONE, reason)
+    }
+
+    /// The store gave no answer for it.
+    #[must_use]
+    pub fn no_answer(error: &StoreError) -> Self {
+        let outcome = if error.is_unavailable() { "UNAVAILABLE" } else { "FOREIGN" };
+        Self::without_claim(outcome, LEFT_ALONE, with_causes(error).into())
+    }
+
+    /// On another message of the batch with the same key and payload: the work was run, or tried,
+    /// once for both.
+    #[must_use]
+    pub fn for_twin(&self) -> Self {
+        let reason = format!("same key and payload as another message of the batch: {}", self.reason);
+        Self { outcome: "TWIN", reason: reason.into(), ran: false, ..self.clone() }
+    }
+
+    fn without_claim(outcome: &'static str, disposition: Disposition, reason: Cow<'static, str>) -> Self {
+        Self { outcome, disposition, reason, key: None, fence: None, attempt: None, ran: false }
+    }
+}
+
+/// An error with its causes, in one line. Some errors tell their cause themselves; it is said once.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !line.contains(&said) {
+            line.push_str(": ");
+            line.push_str(&said);
+        }
+        cause = error.source();
+    }
+    line
+}
+
+fn redeliver(after: Duration) -> Disposition {
+    Disposition::Redeliver { after: Some(after.min(LONGEST_WAIT)) }
+}
+
+/// What the work asked for, or an exponential back-off of which half is jitter, so that what failed
+/// together does not come back together:
+/// <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
+fn patience(error: &WorkError, attempt: Option<u8>) -> Duration {
+    if let WorkErrorKind::Retryable { after: Some(after) } = error.kind() {
+        return after;
+    }
+    let doublings = u32::from(attempt.unwrap_or(1).saturating_sub(1));
+    let step = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(BACKOFF_LONGEST);
+    step.mul_f64(0.5 + random() / 2.0)
+}
+
+/// From 0 to 1, evenly. Without random bytes there is no jitter, and nothing worse.
+fn random() -> f64 {
+    f64::from(getrandom::u32().unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+}

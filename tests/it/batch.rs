@@ -1,0 +1,466 @@
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use idempotent_sqs::batch::{Batch, BatchSettings};
+use idempotent_sqs::deadline::Deadline;
+use idempotent_sqs::disposition::{Disposition, Verdict};
+use idempotent_sqs::idempotency::{Idempotency, Policy};
+use idempotent_sqs::message::{FingerprintSource, KeySource, Message};
+use idempotent_sqs::store::{Store, StoreError};
+use idempotent_sqs::stores::MemoryStore;
+use tokio::time::{Instant, advance};
+
+use crate::support::faulty::{Fault, Faulty};
+use crate::support::work::{Do, Told};
+
+const TIME: Duration = Duration::from_secs(30);
+
+/// What a message that is sent on to the dead-letter queue, or comes again at once, is given.
+const AT_ONCE: Disposition = Disposition::Redeliver { after: Some(Duration::ZERO) };
+
+/// What is left to the queue's visibility timeout.
+const LEFT_ALONE: Disposition = Disposition::Redeliver { after: None };
+
+/// A message of a standard queue, whose key is its body.
+fn message(id: &str, key: &str) -> Message {
+    Message {
+        id: id.into(),
+        body: Some(format!("{{\"key\":\"{key}\"}}")),
+        queue_arn: Some("arn:aws:sqs:eu-central-1:123456789012:payments".into()),
+        ..Message::default()
+    }
+}
+
+/// A message of a FIFO queue.
+fn in_group(group: &str, id: &str, key: &str) -> Message {
+    Message {
+        group_id: Some(group.into()),
+        queue_arn: Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into()),
+        ..message(id, key)
+    }
+}
+
+fn many(count: usize) -> Vec<Message> {
+    (0..count).map(|n| message(&format!("m{n}"), &format!("pay_{n}"))).collect()
+}
+
+fn settings() -> BatchSettings {
+    BatchSettings { keys: vec![KeySource::Body("/key".into())], ..BatchSettings::default() }
+}
+
+fn batch<S: Store>(store: S, told: &Told) -> Batch<S, &Told> {
+    Batch::new(Idempotency::new(store, Policy::default()), told, settings())
+}
+
+async fn run<S: Store>(batch: &Batch<S, &Told>, messages: &[Message]) -> Vec<Verdict> {
+    batch.run(messages, Deadline::within(TIME)).await.unwrap()
+}
+
+fn outcomes(verdicts: &[Verdict]) -> Vec<&'static str> {
+    verdicts.iter().map(|verdict| verdict.outcome).collect()
+}
+
+fn dispositions(verdicts: &[Verdict]) -> Vec<Disposition> {
+    verdicts.iter().map(|verdict| verdict.disposition).collect()
+}
+
+fn wait(verdict: &Verdict) -> Duration {
+    match verdict.disposition {
+        Disposition::Redeliver { after: Some(after) } => after,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn each_message_runs_once_and_its_duplicate_is_acknowledged() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let batch = batch(&store, &told);
+    assert_eq!(outcomes(&run(&batch, &many(3)).await), ["ACQUIRED"; 3]);
+    let again = run(&batch, &many(3)).await;
+    assert_eq!(outcomes(&again), ["DUPLICATE"; 3]);
+    assert_eq!(dispositions(&again), [Disposition::Done; 3]);
+    assert_eq!(told.runs().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_comes_again_when_the_lease_has_ended_and_not_all_at_the_same_moment() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Hang));
+    let batch = batch(&store, &told);
+    let messages = many(20);
+    let killed = tokio::time::timeout(Duration::from_secs(10), run(&batch, &messages[..16])).await;
+    assert!(killed.is_err());
+    let verdicts = run(&batch, &messages[..16]).await;
+    assert_eq!(outcomes(&verdicts), ["CONFLICT"; 16]);
+    let remains = TIME + Policy::default().lease_grace - Duration::from_secs(10);
+    let waits: Vec<_> = verdicts.iter().map(wait).collect();
+    assert!(waits.iter().all(|wait| (remains..=remains + Duration::from_secs(2)).contains(wait)), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_message_comes_again_after_a_growing_and_jittered_time() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Refuse));
+    let policy = Policy { max_attempts: 20, ..Policy::default() };
+    let batch = Batch::new(Idempotency::new(&store, policy), &told, settings());
+    let messages = many(16);
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        waits.push(run(&batch, &messages).await.iter().map(wait).collect::<Vec<_>>());
+    }
+    for (doublings, waits) in waits.iter().enumerate() {
+        let step = Duration::from_secs((2_u64 << doublings).min(900));
+        assert!(waits.iter().all(|wait| (step / 2..=step).contains(wait)), "{doublings}: {waits:?}");
+        assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_the_work_asks_for_is_kept_within_what_sqs_takes() {
+    for (asked, given) in [(7, 7), (3600, 3600), (86_400, 12 * 3600 - 900)] {
+        let (store, told) = (MemoryStore::default(), Told::to(Do::RefuseFor(Duration::from_secs(asked))));
+        let verdicts = run(&batch(&store, &told), &many(1)).await;
+        assert_eq!(wait(&verdicts[0]), Duration::from_secs(given));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_uncertain_comes_again_and_runs_as_a_recovery() {
+    for what in [Do::BeUncertain, Do::Panic, Do::Hang] {
+        let (store, told) =
+            (MemoryStore::default(), Told::by(move |run| if run.recovery { Do::Return(b"") } else { what }));
+        let batch = batch(&store, &told);
+        let verdicts = run(&batch, &many(1)).await;
+        assert_eq!(outcomes(&verdicts), ["ACQUIRED"]);
+        assert!(wait(&verdicts[0]) <= Duration::from_secs(2));
+        let verdicts = run(&batch, &many(1)).await;
+        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec!["ACQUIRED_STALE"], vec![Disposition::Done]));
+    }
+}
+
+#[tokio::test]
+async fn what_fails_for_good_is_sent_on_at_once_and_never_runs_again() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::FailForGood));
+    let batch = batch(&store, &told);
+    for outcome in ["ACQUIRED", "FAILED", "FAILED"] {
+        let verdicts = run(&batch, &many(1)).await;
+        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec![outcome], vec![AT_ONCE]));
+    }
+    assert_eq!(told.runs().len(), 1);
+}
+
+#[tokio::test]
+async fn attempts_used_up_send_a_message_on_until_it_is_redriven() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Refuse));
+    let batch = batch(&store, &told);
+    for _ in 0..4 {
+        assert_ne!(run(&batch, &many(1)).await[0].disposition, AT_ONCE);
+    }
+    assert_eq!(dispositions(&run(&batch, &many(1)).await), [AT_ONCE]);
+    assert_eq!(outcomes(&run(&batch, &many(1)).await), ["FAILED"]);
+    assert_eq!(told.runs().len(), 5);
+    assert_eq!(outcomes(&run(&batch, &[message("redriven", "pay_0")]).await), ["ACQUIRED"]);
+}
+
+#[tokio::test]
+async fn a_message_without_a_key_is_sent_on_and_harms_nobody() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let with = |body: &str| Message { body: Some(body.into()), ..message("m", "") };
+    for body in [
+        "",
+        "no JSON",
+        "{}",
+        "[]",
+        "{\"key\":null}",
+        "{\"key\":\"\"}",
+        "{\"key\":true}",
+        "{\"key\":{}}",
+        "{\"key\":[1]}",
+    ] {
+        let verdicts = run(&batch(&store, &told), &[message("good", "pay_1"), with(body)]).await;
+        assert_eq!(verdicts[1].outcome, "NO_KEY", "{body}");
+        assert_eq!(dispositions(&verdicts)[1], AT_ONCE);
+        assert_eq!(verdicts[0].disposition, Disposition::Done);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_could_not_be_read_is_sent_on() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let unreadable = Message { body: None, ..message("m", "pay_1") };
+    let verdicts = run(&batch(&store, &told), &[unreadable, message("good", "pay_2")]).await;
+    assert_eq!(outcomes(&verdicts), ["UNREADABLE", "ACQUIRED"]);
+    assert_eq!(dispositions(&verdicts), [AT_ONCE, Disposition::Done]);
+}
+
+#[tokio::test]
+async fn another_payload_under_a_key_is_sent_on_and_does_not_run() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let batch = batch(&store, &told);
+    run(&batch, &many(1)).await;
+    let other = Message { body: Some("{\"key\":\"pay_0\",\"amount\":1}".into()), ..message("other", "") };
+    let verdicts = run(&batch, &[other]).await;
+    assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec!["MISMATCH"], vec![AT_ONCE]));
+    assert_eq!(told.runs().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn twins_run_once_and_share_what_became_of_it() {
+    let twins = [message("first", "pay_1"), message("second", "pay_1"), message("third", "pay_1")];
+    for (what, done) in [
+        (Do::Take(Duration::from_secs(1)), true),
+        (Do::Refuse, false),
+        (Do::FailForGood, false),
+        (Do::Panic, false),
+        (Do::Hang, false),
+    ] {
+        let (store, told) = (MemoryStore::default(), Told::to(what));
+        let verdicts = run(&batch(&store, &told), &twins).await;
+        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "TWIN", "TWIN"]);
+        assert_eq!(dispositions(&verdicts), [verdicts[0].disposition; 3]);
+        assert_eq!(verdicts[0].disposition == Disposition::Done, done);
+        assert_eq!(told.ran(), ["first"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn twins_in_different_groups_run_once() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let messages =
+        [in_group("a", "a1", "x"), in_group("b", "b1", "y"), in_group("a", "a2", "y"), in_group("b", "b2", "x")];
+    let verdicts = run(&batch(&store, &told), &messages).await;
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "TWIN", "TWIN"]);
+    assert_eq!(dispositions(&verdicts), [Disposition::Done; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unequal_twin_is_a_mismatch_and_not_a_twin() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let other = Message { body: Some("{\"key\":\"pay_1\",\"amount\":1}".into()), ..message("other", "") };
+    let verdicts = run(&batch(&store, &told), &[message("first", "pay_1"), other]).await;
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "MISMATCH"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_run_side_by_side_and_in_order_within() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let messages = [
+        in_group("a", "a1", "1"),
+        in_group("b", "b1", "2"),
+        in_group("a", "a2", "3"),
+        in_group("b", "b2", "4"),
+        in_group("a", "a3", "5"),
+    ];
+    let started = Instant::now();
+    let verdicts = run(&batch(&store, &told), &messages).await;
+    assert_eq!(dispositions(&verdicts), [Disposition::Done; 5]);
+    assert_eq!(started.elapsed(), Duration::from_secs(3));
+    assert_eq!(told.most_at_once(), 2);
+    let of = |group: char| told.ran().into_iter().filter(|id| id.starts_with(group)).collect::<Vec<_>>();
+    assert_eq!((of('a'), of('b')), (vec!["a1".into(), "a2".into(), "a3".into()], vec!["b1".to_owned(), "b2".into()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_failure_the_rest_of_its_group_is_held_for_the_same_time_and_other_groups_go_on() {
+    for what in [Do::Refuse, Do::BeUncertain, Do::FailForGood, Do::Panic] {
+        let (store, told) =
+            (MemoryStore::default(), Told::by(move |run| if run.message_id == "a2" { what } else { Do::Return(b"") }));
+        let messages = [
+            in_group("a", "a1", "1"),
+            in_group("a", "a2", "2"),
+            in_group("b", "b1", "3"),
+            in_group("a", "a3", "4"),
+            in_group("a", "a4", "5"),
+        ];
+        let verdicts = run(&batch(&store, &told), &messages).await;
+        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "UNPROCESSED", "UNPROCESSED"]);
+        assert_eq!((verdicts[0].disposition, verdicts[2].disposition), (Disposition::Done, Disposition::Done));
+        assert!(matches!(verdicts[1].disposition, Disposition::Redeliver { after: Some(_) }));
+        assert_eq!(dispositions(&verdicts)[3..], [verdicts[1].disposition; 2]);
+        assert!(!told.ran().contains(&"a3".to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_group_a_conflict_holds_the_rest_and_a_duplicate_does_not() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (done, taken) = (in_group("a", "a1", "done"), in_group("a", "a2", "taken"));
+    let batch = batch(&store, &told);
+    run(&batch, std::slice::from_ref(&done)).await;
+    let hangs = Told::to(Do::Hang);
+    let other = crate::batch::batch(&store, &hangs);
+    assert!(tokio::time::timeout(Duration::from_secs(1), run(&other, std::slice::from_ref(&taken))).await.is_err());
+    let verdicts = run(&batch, &[done, in_group("a", "new", "new"), taken, in_group("a", "last", "last")]).await;
+    assert_eq!(outcomes(&verdicts), ["DUPLICATE", "ACQUIRED", "CONFLICT", "UNPROCESSED"]);
+    assert_eq!(verdicts[3].disposition, verdicts[2].disposition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_on_a_standard_queue_means_no_order() {
+    let (store, told) = (
+        MemoryStore::default(),
+        Told::by(|run| if run.message_id == "m0" { Do::Refuse } else { Do::Take(Duration::from_secs(1)) }),
+    );
+    let messages: Vec<_> =
+        many(4).into_iter().map(|message| Message { group_id: Some("tenant".into()), ..message }).collect();
+    let started = Instant::now();
+    let verdicts = run(&batch(&store, &told), &messages).await;
+    assert_eq!(dispositions(&verdicts)[1..], [Disposition::Done; 3]);
+    assert_eq!(started.elapsed(), Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_the_concurrency_run_at_once_and_claims_are_taken_only_for_them() {
+    let (store, told) = (Faulty::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let settings = BatchSettings { concurrency: NonZeroUsize::new(3).unwrap(), ..settings() };
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    let messages = many(10);
+    let run = batch.run(&messages, Deadline::within(TIME));
+    tokio::pin!(run);
+    assert!(tokio::time::timeout(Duration::from_millis(1500), &mut run).await.is_err());
+    assert_eq!((store.acquires(), told.runs().len()), (6, 6));
+    run.await.unwrap();
+    assert_eq!((store.acquires(), told.runs().len(), told.most_at_once()), (10, 10, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_start_in_time_is_reported_without_a_claim() {
+    let (store, told) = (Faulty::default(), Told::to(Do::Take(Duration::from_secs(20))));
+    let settings = BatchSettings { concurrency: NonZeroUsize::new(2).unwrap(), ..settings() };
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    let started = Instant::now();
+    let verdicts = batch.run(&many(6), Deadline::within(TIME)).await.unwrap();
+    assert!(started.elapsed() < TIME);
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "ACQUIRED", "UNPROCESSED", "UNPROCESSED"]);
+    assert_eq!(dispositions(&verdicts)[..2], [Disposition::Done; 2]);
+    assert_eq!(dispositions(&verdicts)[4..], [LEFT_ALONE; 2]);
+    assert_eq!(store.acquires(), 4);
+    // The two that were cut off settled: they are no conflict, but a recovery.
+    let quick = Told::to(Do::Return(b""));
+    let again = run(&crate::batch::batch(&store, &quick), &many(6)).await;
+    assert_eq!(
+        outcomes(&again),
+        ["DUPLICATE", "DUPLICATE", "ACQUIRED_STALE", "ACQUIRED_STALE", "ACQUIRED", "ACQUIRED"]
+    );
+}
+
+#[tokio::test]
+async fn one_panic_costs_its_neighbours_nothing() {
+    let (store, told) =
+        (MemoryStore::default(), Told::by(|run| if run.message_id == "m1" { Do::Panic } else { Do::Return(b"") }));
+    let verdicts = run(&batch(&store, &told), &many(3)).await;
+    assert_eq!((verdicts[0].disposition, verdicts[2].disposition), (Disposition::Done, Disposition::Done));
+    assert!(verdicts[1].reason.contains("panicked"), "{}", verdicts[1].reason);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_out_of_reach_before_any_work_is_an_error_of_the_batch_and_is_not_asked_for_each_message() {
+    for fault in [Fault::Refused, Fault::ReplyLost, Fault::Silent] {
+        let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
+        *store.acquire.lock().unwrap() = Some(fault);
+        let error = batch(&store, &told).run(&many(1000), Deadline::within(TIME)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)));
+        assert!(store.acquires() <= 16, "{}", store.acquires());
+        assert_eq!(told.runs().len(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_goes_away_in_mid_batch_costs_only_what_it_did_not_answer() {
+    let (store, told) = (Faulty::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let settings = BatchSettings { concurrency: NonZeroUsize::new(2).unwrap(), ..settings() };
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    let gone = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        *store.acquire.lock().unwrap() = Some(Fault::Refused);
+    };
+    let messages = many(6);
+    let (verdicts, ()) = tokio::join!(batch.run(&messages, Deadline::within(TIME)), gone);
+    let verdicts = verdicts.unwrap();
+    assert_eq!(dispositions(&verdicts)[..2], [Disposition::Done; 2]);
+    assert_eq!(dispositions(&verdicts)[2..], [LEFT_ALONE; 4]);
+    assert_eq!(told.runs().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_effect_whose_record_cannot_be_written_is_not_acknowledged() {
+    let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
+    *store.settle.lock().unwrap() = Some(Fault::Refused);
+    let verdicts = run(&batch(&store, &told), &many(1)).await;
+    assert_eq!(dispositions(&verdicts), [LEFT_ALONE]);
+    assert!(verdicts[0].reason.contains("could not be recorded"), "{}", verdicts[0].reason);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_lost_its_record_acknowledges_only_what_is_completed() {
+    for (other, disposition) in [(Do::Return(b""), Disposition::Done), (Do::Refuse, LEFT_ALONE), (Do::Hang, LEFT_ALONE)]
+    {
+        let (store, slow) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(20))));
+        let (slow_batch, other) = (batch(&store, &slow), Told::to(other));
+        let other_batch = batch(&store, &other);
+        let messages = many(1);
+        let stale = Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) };
+        let takes_over = async {
+            advance(Duration::from_secs(5)).await;
+            // One that hangs is still at it when the slow one settles.
+            let _ = tokio::time::timeout(Duration::from_secs(20), run(&other_batch, &messages)).await;
+        };
+        let (verdicts, ()) = tokio::join!(slow_batch.run(&messages, stale), takes_over);
+        let verdicts = verdicts.unwrap();
+        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec!["LOST"], vec![disposition]));
+    }
+}
+
+#[tokio::test]
+async fn an_empty_batch_is_answered() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    assert!(run(&batch(&store, &told), &[]).await.is_empty());
+}
+
+#[test]
+fn the_key_is_the_first_that_is_present() {
+    let message = Message {
+        id: "id".into(),
+        body: Some("{\"a\":{\"b\":\"in body\"},\"n\":7}".into()),
+        attributes: [("Key".to_owned(), Some("in attribute".to_owned())), ("Bytes".to_owned(), None)].into(),
+        deduplication_id: Some("dedup".into()),
+        ..Message::default()
+    };
+    let find = |places: &str| {
+        let places: Vec<KeySource> = places.split(',').map(|place| place.parse().unwrap()).collect();
+        KeySource::find(&places, &message).map(|key| key.to_string()).map_err(|error| error.to_string())
+    };
+    assert_eq!(find("attribute:Key,messageId").unwrap(), "in attribute");
+    assert_eq!(find("attribute:None,body:/a/b,messageId").unwrap(), "in body");
+    assert_eq!(find("body:/x,deduplicationId,messageId").unwrap(), "dedup");
+    assert_eq!(find("body:/n").unwrap(), "7");
+    assert_eq!(find("messageId").unwrap(), "id");
+    assert!(find("body:/x").unwrap_err().contains("none of the places"));
+    assert!(find("body:/a,messageId").unwrap_err().contains("body:/a"), "looking on would lose the protection");
+    assert!(find("attribute:Bytes,messageId").unwrap_err().contains("attribute:Bytes"));
+}
+
+#[test]
+fn json_is_compared_by_value_and_anything_else_by_its_bytes() {
+    let of = |source: &str, body: &str| {
+        source.parse::<FingerprintSource>().unwrap().take(&Message { body: Some(body.into()), ..Message::default() })
+    };
+    let same = |a, b| assert_eq!(of("body", a), of("body", b), "{a} {b}");
+    let differ = |a, b| assert_ne!(of("body", a), of("body", b), "{a} {b}");
+    same(r#"{"a":1,"b":[{"c":2,"d":3}]}"#, "{ \"b\": [{\"d\":3,\n\"c\":2}], \"a\": 1 }");
+    same(r#"{"a":1}"#, r#"{"a":1.0}"#);
+    same(r#"{"a":100}"#, r#"{"a":1e2}"#);
+    same(r#""ü""#, r#""\u00fc""#);
+    differ(r#"{"a":1}"#, r#"{"a":"1"}"#);
+    differ(r#"{"a":1}"#, r#"{"a":2}"#);
+    differ(r#"{"a":9007199254740993}"#, r#"{"a":9007199254740992}"#);
+    differ("[1,2]", "[2,1]");
+    differ("{}", "null");
+    differ("no JSON", "no  JSON");
+    let pointers = "body:/amount,/account/id";
+    assert_eq!(
+        of(pointers, r#"{"amount":1,"account":{"id":7},"at":1}"#),
+        of(pointers, r#"{"at":2,"account":{"id":7},"amount":1}"#)
+    );
+    assert_ne!(of(pointers, r#"{"amount":1,"account":{"id":7}}"#), of(pointers, r#"{"amount":7,"account":{"id":1}}"#));
+    assert_eq!(of("none", "a"), of("none", "b"));
+}
