@@ -40,3 +40,8 @@ pub mod idempotency;
 // Many messages, and what their queue is told.
 pub mod batch;
 pub mod disposition;
+
+// AWS: SQS's events and answers, Lambda's invocations.
+pub mod handler;
+pub mod sqs;
+pub mod visibility;

@@ -11,6 +11,8 @@ mod support;
 mod batch;
 /// The state machine of a record, on every store.
 mod conformance;
+/// SQS's own JSON: every sample event, events that are not as they should be, and the response.
+mod events;
 /// One delivery of one key: acquire, work, settle.
 mod heart;
 /// Redis itself: scripts, bytes, servers of every kind, and connections that break.

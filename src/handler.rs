@@ -1,0 +1,97 @@
+//! One invocation: event → messages → batch → visibility → response.
+
+use std::time::{Duration, SystemTime};
+
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+use serde_json::value::RawValue;
+
+use crate::batch::Batch;
+use crate::deadline::Deadline;
+use crate::disposition::{Disposition, Verdict, with_causes};
+use crate::message::Message;
+use crate::sqs::{self, SqsBatchResponse};
+use crate::store::Store;
+use crate::visibility::Visibility;
+use crate::work::Work;
+
+/// Answers invocations.
+#[derive(Debug)]
+pub struct Handler<S, W> {
+    batch: Batch<S, W>,
+    /// `None` leaves every visibility alone.
+    visibility: Option<Visibility>,
+}
+
+impl<S: Store, W: Work> Handler<S, W> {
+    /// A handler that runs batches, and changes visibilities where it is given what does that.
+    pub fn new(batch: Batch<S, W>, visibility: Option<Visibility>) -> Self {
+        Self { batch, visibility }
+    }
+
+    /// Serve Lambda until it ends the process.
+    ///
+    /// # Errors
+    /// Where the Lambda Runtime API cannot be reached.
+    pub async fn serve(&self) -> Result<(), Error> {
+        lambda_runtime::run(service_fn(|event| self.handle(event))).await
+    }
+
+    /// One invocation.
+    ///
+    /// # Errors
+    /// Where no message can be answered on its own: the event is not SQS's, a record has no
+    /// messageId, or the store was out of reach before any work ran. All messages come again.
+    pub async fn handle(&self, event: LambdaEvent<Box<RawValue>>) -> Result<SqsBatchResponse, Error> {
+        let deadline = deadline(event.context.deadline());
+        let messages = sqs::messages(&event.payload)?;
+        let verdicts = self.batch.run(&messages, deadline).await.map_err(|error| with_causes(&error))?;
+        let judged = || messages.iter().zip(&verdicts);
+
+        judged().for_each(|(message, verdict)| log(message, verdict));
+        if let Some(visibility) = &self.visibility {
+            let changes: Vec<_> = judged().filter_map(|(message, verdict)| Some((message, wait(verdict)?))).collect();
+            visibility.change(&changes, deadline.answer).await;
+        }
+        Ok(sqs::response(judged().map(|(message, verdict)| (message, verdict.disposition))))
+    }
+}
+
+/// Lambda names the end of the invocation by its host's clock; from here on only durations count.
+fn deadline(end: SystemTime) -> Deadline {
+    // cargo-lambda's emulator sends the function's timeout in its place: minutes after 1970.
+    const EMULATED: Duration = Duration::from_hours(24);
+    let since_1970 = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let remaining = end.duration_since(SystemTime::now()).unwrap_or_default();
+    Deadline::within(if since_1970 < EMULATED { since_1970 } else { remaining })
+}
+
+fn wait(verdict: &Verdict) -> Option<Duration> {
+    match verdict.disposition {
+        Disposition::Redeliver { after } => after,
+        Disposition::Done => None,
+    }
+}
+
+/// One line a message. Never a payload.
+fn log(message: &Message, verdict: &Verdict) {
+    macro_rules! line {
+        ($level:ident, $disposition:literal) => {
+            tracing::$level!(
+                message_id = message.id,
+                idempotency_key = verdict.key.as_ref().map(|key| key.as_str()),
+                outcome = verdict.outcome,
+                disposition = $disposition,
+                retry_after_s = wait(verdict).map(|after| after.as_secs_f64().ceil()),
+                fence = verdict.fence.map(|fence| fence.0),
+                attempt = verdict.attempt,
+                receive_count = message.receive_count,
+                reason = &*verdict.reason,
+                "message"
+            )
+        };
+    }
+    match verdict.disposition {
+        Disposition::Done => line!(info, "done"),
+        Disposition::Redeliver { after: _ } => line!(warn, "redeliver"),
+    }
+}

@@ -1,0 +1,101 @@
+//! SQS's event to messages, and dispositions to the partial batch response.
+
+use std::collections::HashSet;
+
+pub use aws_lambda_events::sqs::SqsBatchResponse;
+use aws_lambda_events::sqs::{SqsEvent, SqsMessage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::disposition::Disposition;
+use crate::message::Message;
+
+/// Why an event cannot be answered message by message. The whole invocation fails, so that nothing
+/// is deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// It is not an SQS event.
+    #[error("this is not an SQS event: it has no list of Records; is the function's trigger an SQS queue?")]
+    NotSqs,
+    /// One of its records cannot be named in the response.
+    #[error("record {at} has no messageId and cannot be named in a partial batch response, so the batch fails whole")]
+    Nameless {
+        /// Its place in the event, from 0.
+        at: usize,
+    },
+}
+
+/// The messages of an event, each readable or not on its own account.
+///
+/// # Errors
+/// [`EventError`], where a partial batch response could not be given.
+pub fn messages(event: &RawValue) -> Result<Vec<Message>, EventError> {
+    let messages: Vec<Message> = match serde_json::from_str::<SqsEvent>(event.get()) {
+        Ok(event) => event.records.into_iter().map(message).collect(),
+        Err(_) => one_by_one(event)?,
+    };
+    match messages.iter().position(|message| message.id.is_empty()) {
+        Some(at) => Err(EventError::Nameless { at }),
+        None => Ok(messages),
+    }
+}
+
+/// Some record is not as SQS writes them. Its neighbours shall not suffer from that.
+fn one_by_one(event: &RawValue) -> Result<Vec<Message>, EventError> {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(rename = "Records", borrow)]
+        records: Vec<&'a RawValue>,
+    }
+    let event: Event<'_> = serde_json::from_str(event.get()).map_err(|_quotes_the_event| EventError::NotSqs)?;
+    Ok(event
+        .records
+        .into_iter()
+        .map(|record| serde_json::from_str(record.get()).map_or_else(|_| named(record), message))
+        .collect())
+}
+
+/// Of a record that cannot be read, what it takes to send it to the dead-letter queue.
+fn named(record: &RawValue) -> Message {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Named {
+        message_id: Option<String>,
+        receipt_handle: Option<String>,
+        #[serde(rename = "eventSourceARN")]
+        event_source_arn: Option<String>,
+    }
+    let Named { message_id, receipt_handle, event_source_arn } = serde_json::from_str(record.get()).unwrap_or_default();
+    Message { id: message_id.unwrap_or_default(), receipt_handle, queue_arn: event_source_arn, ..Message::default() }
+}
+
+fn message(record: SqsMessage) -> Message {
+    let mut system = record.attributes;
+    Message {
+        id: record.message_id.unwrap_or_default(),
+        body: record.body,
+        attributes: record.message_attributes.into_iter().map(|(name, value)| (name, value.string_value)).collect(),
+        deduplication_id: system.remove("MessageDeduplicationId"),
+        group_id: system.remove("MessageGroupId"),
+        receive_count: system.remove("ApproximateReceiveCount").and_then(|count| count.parse().ok()),
+        queue_arn: record.event_source_arn,
+        receipt_handle: record.receipt_handle,
+    }
+}
+
+/// The partial batch response: what is named comes again, what is not is deleted. It names
+/// messageIds of this event alone, each once: a missing list would delete every message, an unknown
+/// or empty identifier would return them all.
+///
+/// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html>
+pub fn response<'a>(answers: impl IntoIterator<Item = (&'a Message, Disposition)>) -> SqsBatchResponse {
+    let mut named = HashSet::new();
+    let mut response = SqsBatchResponse::default();
+    for (message, disposition) in answers {
+        match disposition {
+            Disposition::Redeliver { after: _ } if named.insert(&message.id) => response.add_failure(&message.id),
+            Disposition::Redeliver { after: _ } | Disposition::Done => {}
+        }
+    }
+    response
+}
