@@ -13,6 +13,11 @@
 //!                       └─ idempotency, for each message ─┘
 //! ```
 //!
+//! # A function of your own
+//! ```no_run
+#![doc = include_str!("../examples/noop.rs")]
+//! ```
+//!
 //! # The words
 //! - *message*: one SQS delivery. *Idempotency record*: what the store keeps under a *key*, which
 //!   makes two messages the same work; its *fingerprint* tells whether they really are.
@@ -33,6 +38,7 @@ pub mod work;
 
 // Their implementations.
 pub mod stores;
+pub mod works;
 
 // The heart: one delivery of one key.
 pub mod idempotency;
@@ -45,3 +51,6 @@ pub mod disposition;
 pub mod handler;
 pub mod sqs;
 pub mod visibility;
+
+// The environment, and everything wired by it.
+pub mod config;

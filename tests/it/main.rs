@@ -15,5 +15,7 @@ mod conformance;
 mod events;
 /// One delivery of one key: acquire, work, settle.
 mod heart;
+/// What a reader of the code relies on: layers, and headers that say what is so.
+mod house;
 /// Redis itself: scripts, bytes, servers of every kind, and connections that break.
 mod redis;

@@ -1,0 +1,266 @@
+//! The environment to each module's settings, with all its faults at once.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::batch::{Batch, BatchSettings};
+use crate::handler::Handler;
+use crate::idempotency::{Idempotency, Policy, Recovery};
+use crate::message::KeySource;
+use crate::stores::{RedisSettings, RedisStore};
+use crate::visibility::Visibility;
+use crate::work::Work;
+use crate::works::{Url, WebhookSettings};
+
+/// Settings of a function, whatever its work.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the records are.
+    pub redis: RedisSettings,
+    /// How records are kept and attempts are judged.
+    pub policy: Policy,
+    /// How a batch is run.
+    pub batch: BatchSettings,
+    /// Whether the visibility of messages that come again is changed.
+    pub visibility_backoff: bool,
+}
+
+/// What is wrong with the environment: every fault, and how to mend it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    faults: Vec<String>,
+}
+
+/// A `main` that returns its error shows it by this.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the settings have {} fault(s):", self.faults.len())?;
+        self.faults.iter().try_for_each(|fault| write!(f, "\n  - {fault}"))
+    }
+}
+
+impl Config {
+    /// The function of these settings, with this work. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`], where no client can be made of the settings of Redis.
+    pub fn handler<W: Work>(self, work: W) -> Result<Handler<RedisStore, W>, ConfigError> {
+        let store = RedisStore::new(&self.redis)
+            .map_err(|fault| ConfigError { faults: vec![format!("REDIS_URL is not usable ({fault})")] })?;
+        let batch = Batch::new(Idempotency::new(store, self.policy), work, self.batch);
+        Ok(Handler::new(batch, self.visibility_backoff.then(Visibility::default)))
+    }
+
+    /// The settings in this process's environment.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names every fault.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_lookup(environment)
+    }
+
+    /// The settings in this process's environment, with those of the webhook.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names every fault.
+    pub fn from_env_with_webhook() -> Result<(Self, WebhookSettings), ConfigError> {
+        Self::from_lookup_with_webhook(environment)
+    }
+
+    /// The settings that `lookup` knows.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names every fault.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let mut reader = Reader { lookup, faults: Vec::new() };
+        let config = reader.config();
+        reader.finish(config)
+    }
+
+    /// The settings that `lookup` knows, with those of the webhook.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names every fault.
+    pub fn from_lookup_with_webhook(
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<(Self, WebhookSettings), ConfigError> {
+        let mut reader = Reader { lookup, faults: Vec::new() };
+        let config = reader.config();
+        let webhook = reader.webhook();
+        reader.finish(config.zip(webhook))
+    }
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Reads settings one by one and collects their faults.
+struct Reader<L> {
+    lookup: L,
+    faults: Vec<String>,
+}
+
+impl<L: Fn(&str) -> Option<String>> Reader<L> {
+    fn config(&mut self) -> Option<Config> {
+        let policy = Policy::default();
+        let batch = BatchSettings::default();
+        let redis = self.redis();
+        let policy = Policy {
+            retention: self.seconds("IDEMPOTENCY_RETENTION_SECONDS", policy.retention),
+            max_attempts: self.within("IDEMPOTENCY_MAX_ATTEMPTS", 1..=u8::MAX, policy.max_attempts),
+            recovery: self.choice(
+                "IDEMPOTENCY_RECOVERY",
+                &[("rerun", Recovery::Rerun), ("park", Recovery::Park)],
+                policy.recovery,
+            ),
+            result_max_bytes: self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, policy.result_max_bytes),
+            lease_grace: self.milliseconds("LEASE_GRACE_MS", 0, policy.lease_grace),
+        };
+        let batch = BatchSettings {
+            concurrency: self.parsed("BATCH_CONCURRENCY", batch.concurrency, |_| "a whole number from 1".to_owned()),
+            keys: self.keys(batch.keys),
+            fingerprint: self.parsed("IDEMPOTENCY_FINGERPRINT", batch.fingerprint, |fault: String| fault),
+        };
+        let visibility_backoff = self.choice("VISIBILITY_BACKOFF", TRUE_OR_FALSE, true);
+        Some(Config { redis: redis?, policy, batch, visibility_backoff })
+    }
+
+    fn redis(&mut self) -> Option<RedisSettings> {
+        let url = self.required("REDIS_URL", REDIS_URL);
+        let namespace = self.get("IDEMPOTENCY_NAMESPACE").or_else(|| self.get("AWS_LAMBDA_FUNCTION_NAME"));
+        if namespace.is_none() {
+            self.fault(
+                "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",
+            );
+        }
+        let cluster = self.choice("REDIS_CLUSTER", TRUE_OR_FALSE, false);
+        // A connection within a region takes a few; a reply as well. Beyond it something is wrong.
+        let timeout = self.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
+        match url?.parse() {
+            Ok(url) => Some(RedisSettings { url, cluster, timeout, namespace: namespace? }),
+            Err(fault) => {
+                self.fault(&format!("REDIS_URL is not usable ({fault}): set it to {REDIS_URL}"));
+                None
+            }
+        }
+    }
+
+    fn webhook(&mut self) -> Option<WebhookSettings> {
+        let url = self.required("TARGET_URL", "the https:// address of the webhook")?;
+        let timeout = self.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));
+        let kept = self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, Policy::default().result_max_bytes);
+        match Url::parse(&url) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => {
+                Some(WebhookSettings { url, timeout, answer_max_bytes: kept + 1 })
+            }
+            Ok(_) | Err(_) => {
+                self.fault("TARGET_URL is not usable: set it to the http:// or https:// address of the webhook");
+                None
+            }
+        }
+    }
+
+    fn keys(&mut self, default: Vec<KeySource>) -> Vec<KeySource> {
+        let Some(places) = self.get("IDEMPOTENCY_KEY") else { return default };
+        let places = places.split(',').map(|place| place.trim().parse());
+        match places.collect() {
+            Ok(keys) => keys,
+            Err(fault) => {
+                self.fault(&format!("IDEMPOTENCY_KEY: {fault}, several separated by commas"));
+                default
+            }
+        }
+    }
+
+    /// What is set to nothing counts as not set: templates set empty defaults.
+    fn get(&self, name: &str) -> Option<String> {
+        (self.lookup)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    fn required(&mut self, name: &str, example: &str) -> Option<String> {
+        let value = self.get(name);
+        if value.is_none() {
+            self.fault(&format!("{name} is missing: set it to {example}"));
+        }
+        value
+    }
+
+    fn parsed<T: FromStr>(&mut self, name: &str, default: T, wanted: impl Fn(T::Err) -> String) -> T {
+        match self.get(name).map(|value| (value.trim().parse(), value)) {
+            None => default,
+            Some((Ok(value), _)) => value,
+            Some((Err(fault), value)) => {
+                self.fault(&format!("{name} is {value:?}: set it to {}", wanted(fault)));
+                default
+            }
+        }
+    }
+
+    fn within<T>(&mut self, name: &str, range: std::ops::RangeInclusive<T>, default: T) -> T
+    where
+        T: Copy + FromStr + PartialOrd + fmt::Display,
+    {
+        let wanted = format!("a whole number from {} to {}", range.start(), range.end());
+        let value = self.parsed(name, default, |_| wanted.clone());
+        if !range.contains(&value) {
+            self.fault(&format!("{name} is {value}: set it to {wanted}"));
+            return default;
+        }
+        value
+    }
+
+    fn seconds(&mut self, name: &str, default: Duration) -> Duration {
+        Duration::from_secs(self.within(name, 1..=LONGEST_SECONDS, default.as_secs()))
+    }
+
+    fn milliseconds(&mut self, name: &str, least: u64, default: Duration) -> Duration {
+        let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.within(name, least..=LONGEST_MS, default))
+    }
+
+    fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
+        let Some(value) = self.get(name) else { return default };
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value.trim()) {
+            return *choice;
+        }
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        self.fault(&format!("{name} is {value:?}: set it to {}", words.join(" or ")));
+        default
+    }
+
+    fn fault(&mut self, fault: &str) {
+        if !self.faults.iter().any(|known| known == fault) {
+            self.faults.push(fault.to_owned());
+        }
+    }
+
+    fn finish<T>(self, settings: Option<T>) -> Result<T, ConfigError> {
+        match settings {
+            Some(settings) if self.faults.is_empty() => Ok(settings),
+            Some(_) | None => Err(ConfigError { faults: self.faults }),
+        }
+    }
+}
+
+const REDIS_URL: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
+
+const TRUE_OR_FALSE: &[(&str, bool)] = &[("true", true), ("false", false)];
+
+/// A function runs for 15 minutes at most, so nothing in it can wait longer.
+const LONGEST_MS: u64 = 900_000;
+
+/// Ten years: beyond any queue's and any auditor's memory, and far from what overflows in Redis.
+const LONGEST_SECONDS: u64 = 315_360_000;
+
+/// A message's own largest size: a result beyond it belongs in a store for objects.
+const MAX_RESULT: usize = 1_048_576;

@@ -1,0 +1,143 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rows of modules: each imports lower rows only, and siblings of a row do not know each other.
+const ROWS: [&[&str]; 8] = [
+    &["deadline", "record"],
+    &["message", "store"],
+    &["work"],
+    &["stores", "works", "idempotency"],
+    &["disposition"],
+    &["batch", "sqs", "visibility"],
+    &["handler"],
+    &["config"],
+];
+
+fn project() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Each source file under `src/`, with its module of the first level and its text up to its tests.
+fn sources() -> Vec<(PathBuf, String, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![project().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap().lines();
+            let code = code.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+            let inside = path.strip_prefix(project().join("src")).unwrap();
+            let module = Path::new(inside.components().next().unwrap().as_os_str()).file_stem().unwrap();
+            files.push((inside.to_owned(), module.to_str().unwrap().to_owned(), code));
+        }
+    }
+    files
+}
+
+#[test]
+fn a_module_imports_lower_rows_only() {
+    let row = |module: &str| ROWS.iter().position(|row| row.contains(&module));
+    let mut seen = 0;
+    for (path, module, code) in sources() {
+        for import in code.split("crate::").skip(1) {
+            let imported: String = import.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if matches!(module.as_str(), "lib" | "main") || imported == module {
+                continue;
+            }
+            let (here, there) = (row(&module), row(&imported));
+            assert!(here.is_some() && there.is_some() && there < here, "{path:?} of {module} imports {imported}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "the test sees the imports");
+}
+
+#[test]
+fn each_foreign_crate_is_named_where_it_belongs_only() {
+    let homes: [(&str, &[&str]); 5] = [
+        ("redis::", &["stores/redis/link.rs", "stores/redis/calls.rs"]),
+        ("aws_lambda_events::", &["sqs.rs"]),
+        ("aws_sdk_sqs::", &["visibility.rs"]),
+        ("lambda_runtime::", &["handler.rs", "main.rs"]),
+        ("reqwest::", &["works/webhook.rs"]),
+    ];
+    for (name, homes) in homes {
+        let named: Vec<String> = sources()
+            .into_iter()
+            .filter(|(_, _, code)| {
+                code.lines().any(|line| line.contains(name) && !line.contains(&format!("self::{name}")))
+            })
+            .map(|(path, _, _)| path.display().to_string())
+            .collect();
+        assert!(!named.is_empty(), "{name}");
+        assert!(named.iter().all(|path| homes.contains(&path.as_str())), "{name} in {named:?}");
+    }
+}
+
+#[test]
+fn a_script_opens_with_what_it_takes_and_gives_and_has_a_body_under_40_lines() {
+    for name in ["acquire", "complete", "fail"] {
+        let script = fs::read_to_string(project().join(format!("lua/{name}.lua"))).unwrap();
+        let (header, body): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.trim_start().starts_with("--"));
+        let header = header.join("\n");
+        assert!(header.starts_with(&format!("-- {name}: ")), "{name}");
+        for part in ["KEYS[1..n]", "ARGV[1]", "Output: one string for each key"] {
+            assert!(header.contains(part), "{name} says nothing of {part}");
+        }
+        let body: Vec<_> = body.into_iter().filter(|line| !line.is_empty()).collect();
+        assert!(body.len() < 40, "{name} has {} lines", body.len());
+        assert!(body[0].starts_with("local ") && body[0].contains("ARGV[1]"), "{name} binds its arguments first");
+        assert!(body.iter().all(|line| line.len() <= 120), "{name} has a line that is too long");
+    }
+}
+
+#[test]
+fn a_script_answers_with_the_words_of_its_header_and_no_others() {
+    let is_word = |word: &&str| word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    for name in ["acquire", "complete", "fail"] {
+        let script = fs::read_to_string(project().join(format!("lua/{name}.lua"))).unwrap();
+        let (header, body): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.trim_start().starts_with("--"));
+        let output = header.join("\n");
+        let output = output.split("Output:").nth(1).unwrap().split("--\n").next().unwrap();
+        let mut promised: Vec<_> = output
+            .lines()
+            .filter_map(|line| line.strip_prefix("--   "))
+            .flat_map(|line| line.split(" | "))
+            .filter_map(|answer| answer.trim_start().split(' ').next())
+            .filter(is_word)
+            .collect();
+        let answers = body.join("\n");
+        let mut given: Vec<_> = answers
+            .split('\'')
+            .skip(1)
+            .step_by(2)
+            .filter_map(|answer| answer.split(' ').next())
+            .filter(is_word)
+            .filter(|word| !["TIME", "GET", "SET"].contains(word))
+            .collect();
+        promised.sort_unstable();
+        promised.dedup();
+        given.sort_unstable();
+        given.dedup();
+        assert_eq!(promised, given, "{name}");
+    }
+}
+
+#[test]
+fn a_script_asks_for_the_time_once_and_first_and_never_writes_without_a_look() {
+    for name in ["acquire", "complete", "fail"] {
+        let script = fs::read_to_string(project().join(format!("lua/{name}.lua"))).unwrap();
+        assert!(!script.contains("'DEL'"), "{name} deletes");
+        assert_eq!(script.matches("'SET'").count(), 1, "{name} writes once");
+        assert!(script.find("'GET'") < script.find("'SET'"), "{name} looks before it writes");
+        if name == "acquire" {
+            assert_eq!(script.matches("'TIME'").count(), 1);
+            assert!(script.find("'TIME'") < script.find("'GET'"));
+        }
+    }
+}
