@@ -1,0 +1,29 @@
+# `make` alone lists what can be made. Tools go to .tools/ and builds to target/. Elsewhere there are
+# only cargo's own cache, and the two packages of the system that `make test` needs.
+
+PYTHON ?= python3 -B
+
+.PHONY: help run test check clean-tools
+
+help:
+	@echo "make run          send the sample events to the function, and see what becomes of each message"
+	@echo "make test         every test; installs redis-server and openssl where they are missing"
+	@echo "make check        formatting, lints and documentation, warnings denied"
+	@echo "make clean-tools  remove .tools/, where the tools of run and test are"
+
+run:
+	@$(PYTHON) scripts/tools.py run
+	@$(PYTHON) scripts/demo.py
+
+test:
+	$(PYTHON) scripts/tools.py test
+	.tools/venv/bin/python -B tests/template/check.py
+	cargo test --all-features
+
+check:
+	cargo fmt --check
+	cargo clippy --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+
+clean-tools:
+	rm -rf .tools
