@@ -56,6 +56,14 @@ impl Config {
     pub fn handler<W: Work>(self, work: W) -> Result<Handler<RedisStore, W>, ConfigError> {
         let store = RedisStore::new(&self.redis)
             .map_err(|fault| ConfigError { faults: vec![format!("REDIS_URL is not usable ({fault})")] })?;
+        if self.policy.retention < LONGEST_IN_A_QUEUE {
+            tracing::warn!(
+                retention_s = self.policy.retention.as_secs(),
+                "records may end before their messages do: SQS can keep a message for 14 days, and a message that \
+                 outlives its record runs again; IDEMPOTENCY_RETENTION_SECONDS should be no less than the queue's \
+                 MessageRetentionPeriod"
+            );
+        }
         let batch = Batch::new(Idempotency::new(store, self.policy), work, self.batch);
         Ok(Handler::new(batch, self.visibility_backoff.then(Visibility::default)))
     }
@@ -251,6 +259,10 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         }
     }
 }
+
+/// The longest MessageRetentionPeriod that a queue can have:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>
+const LONGEST_IN_A_QUEUE: Duration = Duration::from_secs(1_209_600);
 
 const REDIS_URL: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
 

@@ -1,5 +1,6 @@
 //! One invocation: event → messages → batch → visibility → response.
 
+use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
@@ -20,12 +21,14 @@ pub struct Handler<S, W> {
     batch: Batch<S, W>,
     /// `None` leaves every visibility alone.
     visibility: Option<Visibility>,
+    /// Whether a lease was seen to outlive the visibility timeout. That is said once.
+    outlived: Once,
 }
 
 impl<S: Store, W: Work> Handler<S, W> {
     /// A handler that runs batches, and changes visibilities where it is given what does that.
     pub fn new(batch: Batch<S, W>, visibility: Option<Visibility>) -> Self {
-        Self { batch, visibility }
+        Self { batch, visibility, outlived: Once::new() }
     }
 
     /// Serve Lambda until it ends the process.
@@ -48,6 +51,14 @@ impl<S: Store, W: Work> Handler<S, W> {
         let judged = || messages.iter().zip(&verdicts);
 
         judged().for_each(|(message, verdict)| log(message, verdict));
+        if judged().any(|(message, verdict)| came_before_its_lease_ended(message, verdict)) {
+            self.outlived.call_once(|| {
+                tracing::warn!(
+                    "a message was delivered again while somebody holds its lease: is the queue's visibility timeout \
+                     longer than the function's timeout plus LEASE_GRACE_MS?"
+                );
+            });
+        }
         if let Some(visibility) = &self.visibility {
             let changes: Vec<_> = judged().filter_map(|(message, verdict)| Some((message, wait(verdict)?))).collect();
             visibility.change(&changes, deadline.answer).await;
@@ -63,6 +74,12 @@ fn deadline(end: SystemTime) -> Deadline {
     let since_1970 = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let remaining = end.duration_since(SystemTime::now()).unwrap_or_default();
     Deadline::within(if since_1970 < EMULATED { since_1970 } else { remaining })
+}
+
+/// A message that comes for the second time or later should find an ended lease, unless its key has
+/// other messages too.
+fn came_before_its_lease_ended(message: &Message, verdict: &Verdict) -> bool {
+    verdict.outcome == "CONFLICT" && message.receive_count.is_some_and(|count| count > 1)
 }
 
 fn wait(verdict: &Verdict) -> Option<Duration> {

@@ -1,10 +1,12 @@
 //! Records in Redis or Valkey, on one server or a cluster: ElastiCache, Serverless, MemoryDB.
 //!
 //! - [`calls`]: each verb's script, its arguments and its answers
+//! - [`checkup`]: a look at the server, for the log
 //! - [`coalesce`]: what is ready together travels together
 //! - [`link`]: the connection, and its repair
 
 mod calls;
+mod checkup;
 mod coalesce;
 mod link;
 

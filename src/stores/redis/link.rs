@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,14 +15,15 @@ use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
-    RedisResult, ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo,
+    RedisError, RedisResult, ServerErrorKind,
 };
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::RedisSettings;
 use super::calls::{Call, Terms};
+use super::checkup;
 use crate::store::StoreError;
 
 /// Once on the connection at hand, once on a new one. A server that refuses a fresh connection
@@ -45,6 +47,8 @@ pub(super) struct Link {
     /// Counts dials, so that of the callers that wait for one only the first dials.
     dials: AtomicU64,
     wire: Mutex<Dialled>,
+    /// Whether the server has been looked over.
+    checked: Once,
 }
 
 enum Target {
@@ -75,7 +79,7 @@ impl Link {
         let target = Target::new(settings).map_err(|error| error.to_string())?;
         let not_yet = RedisError::from((ErrorKind::Io, "not connected yet"));
         let wire = Mutex::new(Dialled { dial: 0, wire: Err(not_yet) });
-        Ok(Self { target, timeout: settings.timeout, dials: AtomicU64::new(0), wire })
+        Ok(Self { target, timeout: settings.timeout, dials: AtomicU64::new(0), wire, checked: Once::new() })
     }
 
     /// How many records may share one run of a script. On a cluster their keys live on different
@@ -103,11 +107,11 @@ impl Link {
 
     async fn try_run(&self, terms: &Terms, calls: &[Call]) -> RedisResult<Vec<Vec<u8>>> {
         let (dial, mut wire) = self.wire().await?;
-        let outcome = match self.ask(&mut wire, &command("EVALSHA", terms.hash(), terms, calls)).await {
+        let outcome = match wire.ask(&command("EVALSHA", terms.hash(), terms, calls), self.timeout).await {
             // A restart, a failover, SCRIPT FLUSH and a slot's new node all lose the script. EVAL
             // brings it to the very node that lacks it.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.ask(&mut wire, &command("EVAL", terms.script(), terms, calls)).await
+                wire.ask(&command("EVAL", terms.script(), terms, calls), self.timeout).await
             }
             outcome => outcome,
         };
@@ -117,14 +121,6 @@ impl Link {
             self.drop_wire(dial, error).await;
         }
         outcome
-    }
-
-    async fn ask(&self, wire: &mut Wire, command: &Cmd) -> RedisResult<Vec<Vec<u8>>> {
-        let reply = match wire {
-            Wire::Server(connection) => timeout(self.timeout, command.query_async(connection)).await,
-            Wire::Cluster(connection) => timeout(self.timeout, command.query_async(connection)).await,
-        };
-        reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))
     }
 
     /// The connection at hand, or a new one.
@@ -137,8 +133,25 @@ impl Link {
             dialled.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
             let dial = timeout(self.target.dials() * self.timeout, self.target.dial()).await;
             dialled.wire = dial.unwrap_or_else(|_elapsed| Err(too_late("no connection to Redis in time")));
+            if let Ok(wire) = &dialled.wire {
+                self.check_up(wire.clone());
+            }
         }
         dialled.wire.clone().map(|wire| (dialled.dial, wire))
+    }
+
+    /// Look the server over, beside the first call and not before it.
+    fn check_up(&self, mut wire: Wire) {
+        let patience = self.timeout;
+        self.checked.call_once(|| {
+            let look = async move {
+                // Not of sections by name: before Redis 7 it took one only.
+                let info = wire.ask(&redis::cmd("INFO"), patience).await;
+                checkup::report(info);
+            };
+            // It ends by itself within its patience, and nothing waits for it.
+            drop(tokio::spawn(look));
+        });
     }
 
     /// Drop the connection of this dial, if it is still the one in use.
@@ -156,6 +169,16 @@ impl Link {
             }
             (Target::Server(_) | Target::Cluster(_), _) => StoreError::unavailable(error),
         }
+    }
+}
+
+impl Wire {
+    async fn ask<T: FromRedisValue>(&mut self, command: &Cmd, patience: Duration) -> RedisResult<T> {
+        let reply = match self {
+            Self::Server(connection) => timeout(patience, command.query_async(connection)).await,
+            Self::Cluster(connection) => timeout(patience, command.query_async(connection)).await,
+        };
+        reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))
     }
 }
 

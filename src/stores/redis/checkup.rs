@@ -1,0 +1,100 @@
+//! A look at the server, once: what about it could cost records. It says so in the log, and is
+//! never in the way.
+
+use std::collections::BTreeSet;
+
+use redis::{RedisResult, Value};
+
+/// Log what INFO shows of a server, or of each node of a cluster, that could cost records.
+pub(super) fn report(info: RedisResult<Value>) {
+    let info = match info {
+        Ok(info) => info,
+        // A server may forbid INFO, and need not answer it: nothing depends on it.
+        Err(error) => return tracing::debug!(%error, "no look at the server was had"),
+    };
+    let mut nodes = Vec::new();
+    texts(&info, &mut nodes);
+    let findings: BTreeSet<String> = nodes.iter().flat_map(|node| findings(node)).collect();
+    for finding in findings {
+        tracing::warn!(finding, "the store may lose records");
+    }
+}
+
+/// INFO's texts: one from a server, one a node from a cluster.
+fn texts(info: &Value, found: &mut Vec<String>) {
+    if let Ok(text) = redis::from_redis_value_ref::<String>(info) {
+        found.push(text);
+    } else if let Some(nodes) = info.as_map_iter() {
+        for (_, node) in nodes {
+            texts(node, found);
+        }
+    } else if let Some(nodes) = info.as_sequence() {
+        for node in nodes {
+            texts(node, found);
+        }
+    }
+}
+
+fn findings(info: &str) -> Vec<String> {
+    let field = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+    let is = |name: &str, value: &str| field(name).is_some_and(|field| field == value);
+    let mut findings = Vec::new();
+    if let Some(policy) = field("maxmemory_policy")
+        && policy != "noeviction"
+        && !is("maxmemory", "0")
+    {
+        findings.push(format!(
+            "maxmemory-policy is {policy}: short of memory, Redis drops records without an error, and their work \
+             runs again; set it to noeviction"
+        ));
+    }
+    if is("role", "slave") {
+        findings.push("the server is a replica: it takes no writes; name the primary in REDIS_URL".to_owned());
+    } else if is("connected_slaves", "0") && is("aof_enabled", "0") {
+        findings.push(
+            "the server has neither a replica nor an append-only file: a restart loses its records, and their work \
+             runs again"
+                .to_owned(),
+        );
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAFE: &str = "# Memory\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\n\
+                        # Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
+
+    #[test]
+    fn a_safe_server_is_passed_in_silence() {
+        assert_eq!(findings(SAFE), [""; 0]);
+        let replicated = SAFE.replace("aof_enabled:1", "aof_enabled:0").replace("slaves:0", "slaves:1");
+        assert_eq!(findings(&replicated), [""; 0]);
+    }
+
+    #[test]
+    fn a_policy_that_evicts_is_named_where_there_is_a_limit() {
+        let evicts = SAFE.replace("noeviction", "volatile-lru");
+        assert!(findings(&evicts)[0].contains("volatile-lru"));
+        assert_eq!(findings(&evicts.replace("maxmemory:1000", "maxmemory:0")), [""; 0]);
+        assert_eq!(findings(&evicts.replace("maxmemory:1000\r\n", "")).len(), 1, "Serverless shows no limit");
+    }
+
+    #[test]
+    fn a_server_without_persistence_and_replicas_is_named_as_what_it_is() {
+        assert!(findings(&SAFE.replace("aof_enabled:1", "aof_enabled:0"))[0].contains("neither a replica"));
+        assert!(findings(&SAFE.replace("role:master", "role:slave"))[0].contains("is a replica"));
+    }
+
+    #[test]
+    fn each_node_of_a_cluster_is_looked_at() {
+        let node = |info: &str| Value::BulkString(info.as_bytes().to_vec());
+        let address = || Value::SimpleString("127.0.0.1:7000".into());
+        let cluster = Value::Map(vec![(address(), node(SAFE)), (address(), node("role:slave"))]);
+        let mut nodes = Vec::new();
+        texts(&cluster, &mut nodes);
+        assert_eq!(nodes, [SAFE, "role:slave"]);
+    }
+}
