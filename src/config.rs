@@ -260,7 +260,7 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
     }
 }
 
-/// The longest MessageRetentionPeriod that a queue can have:
+/// The longest `MessageRetentionPeriod` that a queue can have:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>
 const LONGEST_IN_A_QUEUE: Duration = Duration::from_secs(1_209_600);
 
