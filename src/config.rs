@@ -1,13 +1,15 @@
 //! The environment to each module's settings, with all its faults at once.
 
 use std::fmt;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::batch::{Batch, BatchSettings};
 use crate::handler::Handler;
 use crate::idempotency::{Idempotency, Policy, Recovery};
-use crate::message::KeySource;
+use crate::message::{FingerprintSource, KeySource};
 use crate::stores::{RedisSettings, RedisStore};
 use crate::visibility::Visibility;
 use crate::work::Work;
@@ -135,9 +137,9 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
             lease_grace: self.milliseconds("LEASE_GRACE_MS", 0, policy.lease_grace),
         };
         let batch = BatchSettings {
-            concurrency: self.parsed("BATCH_CONCURRENCY", batch.concurrency, |_| "a whole number from 1".to_owned()),
+            concurrency: self.within("BATCH_CONCURRENCY", NonZeroUsize::MIN..=MOST_AT_ONCE, batch.concurrency),
             keys: self.keys(batch.keys),
-            fingerprint: self.parsed("IDEMPOTENCY_FINGERPRINT", batch.fingerprint, |fault: String| fault),
+            fingerprint: self.fingerprint(batch.fingerprint),
         };
         let visibility_backoff = self.choice("VISIBILITY_BACKOFF", TRUE_OR_FALSE, true);
         Some(Config { redis: redis?, policy, batch, visibility_backoff })
@@ -164,10 +166,10 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
     }
 
     fn webhook(&mut self) -> Option<WebhookSettings> {
-        let url = self.required("TARGET_URL", "the https:// address of the webhook")?;
+        let url = self.required("TARGET_URL", "the https:// address of the webhook");
         let timeout = self.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));
         let kept = self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, Policy::default().result_max_bytes);
-        match Url::parse(&url) {
+        match Url::parse(&url?) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => {
                 Some(WebhookSettings { url, timeout, answer_max_bytes: kept + 1 })
             }
@@ -190,6 +192,14 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         }
     }
 
+    fn fingerprint(&mut self, default: FingerprintSource) -> FingerprintSource {
+        let Some(source) = self.get("IDEMPOTENCY_FINGERPRINT") else { return default };
+        source.trim().parse().unwrap_or_else(|fault| {
+            self.fault(&format!("IDEMPOTENCY_FINGERPRINT: {fault}"));
+            default
+        })
+    }
+
     /// What is set to nothing counts as not set: templates set empty defaults.
     fn get(&self, name: &str) -> Option<String> {
         (self.lookup)(name).filter(|value| !value.trim().is_empty())
@@ -203,28 +213,19 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         value
     }
 
-    fn parsed<T: FromStr>(&mut self, name: &str, default: T, wanted: impl Fn(T::Err) -> String) -> T {
-        match self.get(name).map(|value| (value.trim().parse(), value)) {
-            None => default,
-            Some((Ok(value), _)) => value,
-            Some((Err(fault), value)) => {
-                self.fault(&format!("{name} is {value:?}: set it to {}", wanted(fault)));
+    fn within<T>(&mut self, name: &str, range: RangeInclusive<T>, default: T) -> T
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some(value) = self.get(name) else { return default };
+        match value.trim().parse() {
+            Ok(number) if range.contains(&number) => number,
+            Ok(_) | Err(_) => {
+                let (least, most) = range.into_inner();
+                self.fault(&format!("{name} is {value:?}: set it to a whole number from {least} to {most}"));
                 default
             }
         }
-    }
-
-    fn within<T>(&mut self, name: &str, range: std::ops::RangeInclusive<T>, default: T) -> T
-    where
-        T: Copy + FromStr + PartialOrd + fmt::Display,
-    {
-        let wanted = format!("a whole number from {} to {}", range.start(), range.end());
-        let value = self.parsed(name, default, |_| wanted.clone());
-        if !range.contains(&value) {
-            self.fault(&format!("{name} is {value}: set it to {wanted}"));
-            return default;
-        }
-        value
     }
 
     fn seconds(&mut self, name: &str, default: Duration) -> Duration {
@@ -270,6 +271,9 @@ const TRUE_OR_FALSE: &[(&str, bool)] = &[("true", true), ("false", false)];
 
 /// A function runs for 15 minutes at most, so nothing in it can wait longer.
 const LONGEST_MS: u64 = 900_000;
+
+/// No batch of SQS is larger.
+const MOST_AT_ONCE: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
 /// Ten years: beyond any queue's and any auditor's memory, and far from what overflows in Redis.
 const LONGEST_SECONDS: u64 = 315_360_000;

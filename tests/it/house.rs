@@ -10,7 +10,7 @@ const ROWS: [&[&str]; 8] = [
     &["disposition"],
     &["batch", "sqs", "visibility"],
     &["handler"],
-    &["config"],
+    &["config", "testing"],
 ];
 
 fn project() -> PathBuf {
@@ -60,10 +60,10 @@ fn a_module_imports_lower_rows_only() {
 #[test]
 fn each_foreign_crate_is_named_where_it_belongs_only() {
     let homes: [(&str, &[&str]); 5] = [
-        ("redis::", &["stores/redis/link.rs", "stores/redis/calls.rs"]),
+        ("redis::", &["stores/redis/"]),
         ("aws_lambda_events::", &["sqs.rs"]),
         ("aws_sdk_sqs::", &["visibility.rs"]),
-        ("lambda_runtime::", &["handler.rs", "main.rs"]),
+        ("lambda_runtime::", &["handler.rs", "main.rs", "testing/drive.rs"]),
         ("reqwest::", &["works/webhook.rs"]),
     ];
     for (name, homes) in homes {
@@ -75,7 +75,7 @@ fn each_foreign_crate_is_named_where_it_belongs_only() {
             .map(|(path, _, _)| path.display().to_string())
             .collect();
         assert!(!named.is_empty(), "{name}");
-        assert!(named.iter().all(|path| homes.contains(&path.as_str())), "{name} in {named:?}");
+        assert!(named.iter().all(|path| homes.iter().any(|home| path.starts_with(home))), "{name} in {named:?}");
     }
 }
 

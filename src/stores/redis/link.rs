@@ -186,7 +186,7 @@ impl FromStr for RedisUrl {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
-        let info = url.into_connection_info().map_err(|error| error.to_string())?;
+        let info = url.into_connection_info().map_err(|_quotes_it| "it does not parse as a URL of Redis")?;
         match info.addr() {
             ConnectionAddr::TcpTls { insecure: true, .. } => {
                 Err("certificates are always verified; drop #insecure".into())
