@@ -13,9 +13,13 @@ mod batch;
 mod conformance;
 /// SQS's own JSON: every sample event, events that are not as they should be, and the response.
 mod events;
+/// The function's own binary, from the Lambda Runtime API to Redis, the webhook and SQS.
+mod function;
 /// One delivery of one key: acquire, work, settle.
 mod heart;
 /// What a reader of the code relies on: layers, and headers that say what is so.
 mod house;
 /// Redis itself: scripts, bytes, servers of every kind, and connections that break.
 mod redis;
+/// What the environment may say, and what is said of its faults.
+mod settings;

@@ -1,4 +1,7 @@
+pub(crate) mod event;
 pub(crate) mod faulty;
+pub(crate) mod http;
+pub(crate) mod lambda;
 pub(crate) mod redis;
 pub(crate) mod work;
 

@@ -1,0 +1,170 @@
+use serde_json::{Value, json};
+
+use super::{NO_FAILURES, Stage, pay};
+use crate::support::event::{MARKER, Record, event};
+
+/// Delivers the record between two good ones, and again: what the function reported the first time.
+async fn among_good_ones(record: impl FnOnce(Record) -> Record) -> (Stage, Vec<String>) {
+    let delivered = event([pay("good_1", "good_1"), record(pay("odd", "odd")), pay("good_2", "good_2")]);
+    // JSON can name half of a surrogate pair, a string of ours cannot hold it.
+    let delivered = delivered.replace("LONE", "\\ud800");
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    let failures = function.invoke(delivered.clone()).await;
+    assert_eq!(function.invoke(delivered).await, failures);
+    for good in ["good_1", "good_2"] {
+        assert_eq!(stage.webhook.calls_for(good), 1);
+    }
+    drop(function);
+    (stage, failures)
+}
+
+async fn assert_worked_on(record: impl FnOnce(Record) -> Record) {
+    let (stage, failures) = among_good_ones(record).await;
+    assert!(failures.is_empty());
+    assert_eq!(stage.webhook.calls().len(), 3);
+}
+
+/// It goes to the dead-letter queue without delay.
+async fn assert_reported_alone(record: impl FnOnce(Record) -> Record) {
+    let (stage, failures) = among_good_ones(record).await;
+    assert_eq!(failures, ["odd"]);
+    assert_eq!(stage.webhook.calls().len(), 2);
+    assert_eq!(stage.sqs.take(), [("odd".into(), 0)].into());
+}
+
+macro_rules! harmless {
+    ($($name:ident: $fate:ident($record:expr);)*) => {
+        $(#[tokio::test] async fn $name() { $fate($record).await })*
+    };
+}
+
+harmless! {
+    a_record_without_body_is_reported_alone: assert_reported_alone(|odd| odd.without("body"));
+    a_body_that_is_no_text_is_reported_alone: assert_reported_alone(|odd| odd.with("body", json!({ "note": MARKER })));
+    a_body_with_half_a_surrogate_pair_is_reported_alone: assert_reported_alone(|odd| odd.body("SECRET-PAYLOAD LONE"));
+    a_body_that_is_null_is_reported_alone: assert_reported_alone(|odd| odd.with("body", Value::Null));
+    an_empty_body_is_worked_on: assert_worked_on(|odd| odd.body(""));
+    a_body_that_is_not_json_is_worked_on: assert_worked_on(|odd| odd.body("{SECRET-PAYLOAD"));
+    a_body_of_one_mib_is_worked_on: assert_worked_on(|odd| odd.body(&MARKER.repeat((1 << 20) / MARKER.len())));
+    a_body_nested_beyond_reason_is_worked_on: assert_worked_on(|odd| odd.body(&"[".repeat(100_000)));
+    a_body_with_every_kind_of_character_is_worked_on: assert_worked_on(|odd| odd.body("\0\u{1}\u{7f}\u{feff}\u{1F4B6}\r\n"));
+
+    a_record_without_attributes_is_worked_on: assert_worked_on(|odd| odd.without("attributes"));
+    attributes_that_are_null_are_worked_on: assert_worked_on(|odd| odd.with("attributes", Value::Null));
+    a_record_without_message_attributes_is_worked_on: assert_worked_on(|odd| odd.without("messageAttributes"));
+    message_attributes_that_are_null_are_worked_on: assert_worked_on(|odd| odd.with("messageAttributes", Value::Null));
+    message_attributes_that_are_text_are_reported_alone:
+        assert_reported_alone(|odd| odd.with("messageAttributes", MARKER.into()));
+    message_attributes_that_are_a_list_are_reported_alone:
+        assert_reported_alone(|odd| odd.with("messageAttributes", json!([MARKER])));
+    a_message_attribute_that_is_a_number_is_reported_alone:
+        assert_reported_alone(|odd| odd.with("messageAttributes", json!({ "Idempotency-Key": 5 })));
+    a_key_of_bytes_is_reported_alone: assert_reported_alone(|odd| {
+        let key = json!({ "binaryValue": "cGF5", "stringListValues": [], "binaryListValues": [], "dataType": "Binary" });
+        odd.with("messageAttributes", json!({ "Idempotency-Key": key }))
+    });
+    a_receipt_handle_that_is_missing_is_worked_on: assert_worked_on(|odd| odd.without("receiptHandle"));
+    an_arn_that_is_missing_is_worked_on: assert_worked_on(|odd| odd.without("eventSourceARN"));
+    fields_that_nobody_knows_are_worked_on: assert_worked_on(|odd| odd.with("new", json!([{ "of": "AWS" }])));
+
+    an_empty_key_is_reported_alone: assert_reported_alone(|odd| odd.key(""));
+    a_key_of_one_kib_is_worked_on: assert_worked_on(|odd| odd.key(&"k".repeat(1024)));
+    a_key_with_spaces_is_worked_on: assert_worked_on(|odd| odd.key(" a b "));
+    a_key_with_braces_is_worked_on: assert_worked_on(|odd| odd.key("{a}{}"));
+    a_key_with_a_newline_is_worked_on: assert_worked_on(|odd| odd.key("a\r\nb: c"));
+    a_key_with_a_nul_is_worked_on: assert_worked_on(|odd| odd.key("a\0b"));
+    a_key_beyond_ascii_is_worked_on: assert_worked_on(|odd| odd.key("gr\u{f6}\u{df}e \u{1F4B6}"));
+}
+
+#[tokio::test]
+async fn keys_that_look_alike_are_different_work() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    let long = "k".repeat(1024);
+    let keys = ["a b", "a%20b", "a\nb", "a\0b", "ab", "A b", "{a} b", &long, &long[1..]];
+    let records = keys.iter().enumerate().map(|(at, key)| pay(&format!("m{at}"), key));
+    assert_eq!(function.answer(event(records)).await, NO_FAILURES);
+    let calls = stage.webhook.calls();
+    let heard: std::collections::HashSet<_> = calls.iter().map(|call| call.header("Idempotency-Key")).collect();
+    assert_eq!((calls.len(), heard.len()), (keys.len(), keys.len()));
+}
+
+#[tokio::test]
+async fn a_body_without_the_key_is_reported_alone_where_the_key_is_in_the_body() {
+    let stage = Stage::start().await;
+    let function = stage.function_with(&[("IDEMPOTENCY_KEY", "body:/id")]).await;
+    let bodies = [r#"{"id":"pay_1"}"#, "not JSON", r#"{"id":null}"#, r#"{"id":{}}"#, r#"{"id":""}"#, "", r#"{"id":7}"#];
+    let records = bodies.iter().enumerate().map(|(at, body)| Record::new(&format!("m{at}")).body(body));
+    assert_eq!(function.invoke(event(records)).await, ["m1", "m2", "m3", "m4", "m5"]);
+    let calls = stage.webhook.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!((stage.webhook.calls_for("pay_1"), stage.webhook.calls_for("7")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_key_used_again_for_another_payload_is_reported_alone() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1").body(r#"{"amount":1}"#)])).await, NO_FAILURES);
+    let again = [pay("m2", "pay_1").body(r#"{ "amount": 1.0 }"#), pay("m3", "pay_1").body(r#"{"amount":2}"#)];
+    assert_eq!(function.invoke(event(again)).await, ["m3"]);
+    assert_eq!(stage.webhook.calls().len(), 1);
+    assert_eq!(stage.sqs.take(), [("m3".into(), 0)].into());
+}
+
+#[tokio::test]
+async fn an_event_without_records_in_it_is_answered_with_the_empty_list() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    assert_eq!(function.answer(r#"{"Records":[]}"#).await, NO_FAILURES);
+}
+
+#[tokio::test]
+async fn an_event_that_is_not_sqs_fails_the_invocation_and_the_next_one_works() {
+    let stage = Stage::start().await;
+    let mut function = stage.function().await;
+    for odd in [
+        "{}",
+        "[]",
+        "null",
+        "5",
+        r#""SECRET-PAYLOAD""#,
+        r#"{"Records":null}"#,
+        r#"{"Records":{}}"#,
+        r#"{"Records":"SECRET-PAYLOAD"}"#,
+        r#"{"records":[]}"#,
+    ] {
+        let error = function.error(odd).await;
+        assert!(error.contains("not an SQS event"), "{odd}: {error}");
+    }
+    for broken in ["", "{\"Records\":[", "\u{0}"] {
+        function.error(broken).await;
+    }
+    function.error(b"{\"Records\":[{\"messageId\":\"m1\",\"body\":\"\xff\"}]}".as_slice()).await;
+    assert!(stage.webhook.calls().is_empty());
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    assert!(function.is_running());
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_named_fails_the_invocation_and_nothing_is_worked_on() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    let nameless = [
+        pay("m2", "pay_2").without("messageId"),
+        pay("m2", "pay_2").with("messageId", Value::Null),
+        pay("m2", "pay_2").with("messageId", "".into()),
+        pay("m2", "pay_2").with("messageId", 5.into()),
+        pay("m2", "pay_2").without("messageId").without("body"),
+    ];
+    for record in nameless {
+        let error = function.error(event([pay("m1", "pay_1"), record])).await;
+        assert!(error.contains("record 1 has no messageId"), "{error}");
+    }
+    for record in ["null", "5", "\"text\"", "{}"] {
+        let error = function.error(format!(r#"{{"Records":[{record}]}}"#)).await;
+        assert!(error.contains("record 0 has no messageId"), "{error}");
+    }
+    assert!(stage.webhook.calls().is_empty());
+}

@@ -1,0 +1,159 @@
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
+
+use super::{NO_FAILURES, Stage, function, pay};
+use crate::support::event::event;
+use crate::support::http::{Sqs, Webhook};
+use crate::support::lambda::PASSWORD;
+use crate::support::redis::Redis;
+
+#[tokio::test]
+async fn without_redis_the_invocation_fails_and_with_redis_the_next_one_works() {
+    let mut stage = Stage::start().await;
+    stage.redis.kill();
+    let mut function = stage.function().await;
+    for _ in 0..2 {
+        let error = function.error(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await;
+        assert!(error.contains("the idempotency store is unavailable"), "{error}");
+        assert!(function.is_running());
+    }
+    assert!(stage.webhook.calls().is_empty());
+    assert!(stage.sqs.take_calls().is_empty());
+
+    stage.redis.revive().await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, NO_FAILURES);
+    assert_eq!(stage.webhook.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_redis_that_does_not_answer_fails_the_invocation_in_time() {
+    let stage = Stage::start().await;
+    let function = stage.function_with(&[("REDIS_TIMEOUT_MS", "100")]).await;
+    stage.redis.signal("-STOP");
+    let error = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(5)).error().await;
+    assert!(error.contains("the idempotency store is unavailable"), "{error}");
+    stage.redis.signal("-CONT");
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    assert_eq!(stage.webhook.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_password_fails_the_invocation_and_is_not_shown() {
+    let redis = Redis::start_with(&["--requirepass", "another"]).await;
+    let stage = Stage { redis, webhook: Webhook::start().await, sqs: Sqs::start().await };
+    let mut function = stage.function().await;
+    let error = function.error(event([pay("m1", "pay_1")])).await;
+    assert!(error.contains("the idempotency store is unavailable"), "{error}");
+    assert!(function.is_running());
+}
+
+#[tokio::test]
+async fn the_very_next_invocation_works_after_a_restart_that_lost_everything() {
+    let mut stage = Stage::start().await;
+    let function = stage.function().await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    stage.redis.kill();
+    stage.redis.revive().await;
+    assert_eq!(function.answer(event([pay("m2", "pay_2")])).await, NO_FAILURES);
+    assert_eq!(stage.webhook.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn the_very_next_invocation_works_after_a_flush_of_the_scripts() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    let delivered = || event([pay("m1", "pay_1"), pay("m2", "pay_2")]);
+    assert_eq!(function.answer(delivered()).await, NO_FAILURES);
+    let mut redis = stage.redis.connection().await;
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.unwrap();
+    assert_eq!(function.answer(delivered()).await, NO_FAILURES);
+    assert_eq!(stage.webhook.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn the_very_next_invocation_works_after_the_connection_was_killed() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    let mut redis = stage.redis.connection().await;
+    for round in 0..5 {
+        let id = format!("m{round}");
+        assert_eq!(function.answer(event([pay(&id, &id)])).await, NO_FAILURES);
+        function.signal("-STOP");
+        let killed: u32 = redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).query_async(&mut redis).await.unwrap();
+        assert_eq!(killed, 1);
+        function.signal("-CONT");
+    }
+    assert_eq!(stage.webhook.calls().len(), 5);
+}
+
+#[tokio::test]
+async fn a_foreign_value_under_our_key_is_an_error_of_its_message_alone_and_is_left_alone() {
+    let stage = Stage::start().await;
+    let mut redis = stage.redis.connection().await;
+    let () = redis::pipe()
+        .set("payments:string", "somebody else's")
+        .hset("payments:hash", "field", "somebody else's")
+        .query_async(&mut redis)
+        .await
+        .unwrap();
+    let function = stage.function().await;
+    let delivered = event(["string", "good", "hash"].map(|key| pay(key, key)));
+    assert_eq!(function.invoke(delivered).await, ["string", "hash"]);
+    assert!(stage.sqs.take_calls().is_empty());
+    assert_eq!(stage.webhook.calls().len(), 1);
+
+    let values: (String, String) =
+        redis::pipe().get("payments:string").hget("payments:hash", "field").query_async(&mut redis).await.unwrap();
+    assert_eq!(values, ("somebody else's".into(), "somebody else's".into()));
+    let outcomes: Vec<_> = function.messages(3).await.into_iter().map(|line| line["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["FOREIGN", "ACQUIRED", "FOREIGN"]);
+}
+
+#[tokio::test]
+async fn tls_works_by_setting_alone_and_certificates_are_verified() {
+    let (redis, files) = Redis::start_with_tls().await;
+    let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
+    let url = format!("rediss://default:{PASSWORD}@127.0.0.1:{}", redis.port());
+    let delivered = || event([pay("m1", "pay_1")]);
+    // The first handshake of a debug build is slow.
+    let patient = ("REDIS_TIMEOUT_MS", "5000");
+
+    let trusting = [patient, ("SSL_CERT_FILE", files.ca_crt.to_str().unwrap())];
+    let suspicious = function(&url, &webhook, &sqs, &[patient]).await;
+    let error = suspicious.error(delivered()).await;
+    assert!(error.contains("certificate"), "{error}");
+    assert!(webhook.calls().is_empty());
+
+    let trusting = function(&url, &webhook, &sqs, &trusting).await;
+    assert_eq!(trusting.answer(delivered()).await, NO_FAILURES);
+    assert_eq!(webhook.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cluster_works_by_setting_alone_and_without_it_the_error_says_so() {
+    let cluster = || RedisCluster::new(RedisClusterConfiguration::default());
+    let cluster = tokio::task::spawn_blocking(cluster).await.unwrap();
+    let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
+    let url = format!("redis://default:{PASSWORD}@{}", cluster.servers[0].addr);
+    let mut node = redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut elsewhere = None;
+    for n in 0..10 {
+        let here: redis::RedisResult<Option<String>> = node.get(format!("payments:pay_{n}")).await;
+        elsewhere = elsewhere.or(here.is_err().then(|| event([pay("m", &format!("pay_{n}"))])));
+    }
+    let delivered = || event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))));
+
+    let unset = function(&url, &webhook, &sqs, &[]).await;
+    for event in [elsewhere.expect("ten keys are not all on one node of three"), delivered()] {
+        let error = unset.error(event).await;
+        assert!(error.contains("set REDIS_CLUSTER=true"), "{error}");
+    }
+    assert!(webhook.calls().is_empty());
+
+    let set = function(&url, &webhook, &sqs, &[("REDIS_CLUSTER", "true")]).await;
+    assert_eq!(set.answer(delivered()).await, NO_FAILURES);
+    assert_eq!(set.answer(delivered()).await, NO_FAILURES);
+    assert_eq!(webhook.calls().len(), 10);
+}

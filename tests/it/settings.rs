@@ -1,0 +1,281 @@
+//! What the environment may say, and what is said of its faults.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use idempotent_sqs::config::{Config, ConfigError};
+use idempotent_sqs::idempotency::Recovery;
+use idempotent_sqs::message::{FingerprintSource, KeySource};
+use idempotent_sqs::works::WebhookSettings;
+
+use crate::support::http::TOKEN;
+use crate::support::lambda::PASSWORD;
+use crate::support::soon;
+
+type Settings<'a> = &'a [(&'a str, &'a str)];
+
+/// All that the function cannot do without.
+const REQUIRED: Settings = &[
+    ("REDIS_URL", "redis://cache.internal:6379"),
+    ("TARGET_URL", "https://payments.internal/hook"),
+    ("AWS_LAMBDA_FUNCTION_NAME", "payments-function"),
+];
+
+fn read(settings: &[Settings]) -> Result<(Config, WebhookSettings), ConfigError> {
+    let settings: HashMap<_, _> = settings.iter().flat_map(|settings| settings.iter().copied()).collect();
+    Config::from_lookup_with_webhook(|name| settings.get(name).map(ToString::to_string))
+}
+
+fn faults(settings: &[Settings]) -> Vec<String> {
+    let error = read(settings).expect_err("the settings have faults").to_string();
+    let (count, faults) = error.split_once(":\n  - ").expect("faults are a list");
+    let faults: Vec<_> = faults.split("\n  - ").map(str::to_owned).collect();
+    assert_eq!(count, format!("the settings have {} fault(s)", faults.len()));
+    faults
+}
+
+fn the_fault(name: &str, value: &str) -> String {
+    let faults = faults(&[REQUIRED, &[(name, value)]]);
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    faults.into_iter().next().unwrap()
+}
+
+#[test]
+fn what_is_not_set_is_what_the_table_of_settings_says() {
+    let (config, webhook) = read(&[REQUIRED]).unwrap();
+    assert!(!config.redis.cluster);
+    assert_eq!(config.redis.timeout, Duration::from_millis(500));
+    assert_eq!(config.redis.namespace, "payments-function");
+    assert_eq!(
+        config.batch.keys,
+        [KeySource::Attribute("Idempotency-Key".into()), KeySource::DeduplicationId, KeySource::MessageId]
+    );
+    assert_eq!(config.batch.fingerprint, FingerprintSource::Body);
+    assert_eq!(config.batch.concurrency.get(), 16);
+    assert_eq!(config.policy.retention, Duration::from_secs(1_209_600));
+    assert_eq!(config.policy.max_attempts, 5);
+    assert_eq!(config.policy.recovery, Recovery::Rerun);
+    assert_eq!(config.policy.result_max_bytes, 4096);
+    assert_eq!(config.policy.lease_grace, Duration::from_secs(1));
+    assert!(config.visibility_backoff);
+    assert_eq!(webhook.url.as_str(), "https://payments.internal/hook");
+    assert_eq!(webhook.timeout, Duration::from_secs(10));
+    assert_eq!(webhook.answer_max_bytes, 4097);
+}
+
+const EVERY: Settings = &[
+    ("REDIS_URL", "rediss://user:pw@cache.internal:6380/2"),
+    ("REDIS_CLUSTER", "true"),
+    ("REDIS_TIMEOUT_MS", "250"),
+    ("IDEMPOTENCY_NAMESPACE", "payments"),
+    ("IDEMPOTENCY_KEY", "body:/payment/id, attribute:Key,messageId,deduplicationId"),
+    ("IDEMPOTENCY_FINGERPRINT", "body:/amount,/currency"),
+    ("IDEMPOTENCY_RETENTION_SECONDS", "86400"),
+    ("IDEMPOTENCY_MAX_ATTEMPTS", "3"),
+    ("IDEMPOTENCY_RECOVERY", "park"),
+    ("IDEMPOTENCY_RESULT_MAX_BYTES", "0"),
+    ("LEASE_GRACE_MS", "0"),
+    ("BATCH_CONCURRENCY", "1"),
+    ("TARGET_URL", "http://127.0.0.1:8080/hook?a=b"),
+    ("TARGET_TIMEOUT_MS", "3000"),
+    ("VISIBILITY_BACKOFF", "false"),
+];
+
+#[test]
+fn every_setting_is_read() {
+    let (config, webhook) = read(&[EVERY]).unwrap();
+    assert!(config.redis.cluster);
+    assert_eq!(config.redis.timeout, Duration::from_millis(250));
+    assert_eq!(config.redis.namespace, "payments");
+    assert_eq!(
+        config.batch.keys,
+        [
+            KeySource::Body("/payment/id".into()),
+            KeySource::Attribute("Key".into()),
+            KeySource::MessageId,
+            KeySource::DeduplicationId
+        ]
+    );
+    assert_eq!(config.batch.fingerprint, FingerprintSource::Pointers(vec!["/amount".into(), "/currency".into()]));
+    assert_eq!(config.batch.concurrency.get(), 1);
+    assert_eq!(config.policy.retention, Duration::from_secs(86_400));
+    assert_eq!(config.policy.max_attempts, 3);
+    assert_eq!(config.policy.recovery, Recovery::Park);
+    assert_eq!(config.policy.result_max_bytes, 0);
+    assert_eq!(config.policy.lease_grace, Duration::ZERO);
+    assert!(!config.visibility_backoff);
+    assert_eq!(webhook.url.as_str(), "http://127.0.0.1:8080/hook?a=b");
+    assert_eq!(webhook.timeout, Duration::from_secs(3));
+    assert_eq!(webhook.answer_max_bytes, 1);
+}
+
+#[test]
+fn a_fingerprint_can_be_left_out() {
+    let (config, _) = read(&[REQUIRED, &[("IDEMPOTENCY_FINGERPRINT", "none")]]).unwrap();
+    assert_eq!(config.batch.fingerprint, FingerprintSource::None);
+}
+
+#[test]
+fn a_namespace_of_its_own_goes_before_the_functions_name() {
+    let (config, _) = read(&[REQUIRED, &[("IDEMPOTENCY_NAMESPACE", "payments")]]).unwrap();
+    assert_eq!(config.redis.namespace, "payments");
+}
+
+#[test]
+fn what_is_set_to_nothing_is_not_set() {
+    for nothing in ["", " ", "\n"] {
+        let empty: Vec<_> =
+            EVERY.iter().map(|(name, _)| (*name, nothing)).filter(|(name, _)| !name.ends_with("_URL")).collect();
+        let (config, webhook) = read(&[REQUIRED, &empty]).unwrap();
+        assert_eq!(config.redis.namespace, "payments-function");
+        assert_eq!(config.policy.max_attempts, 5);
+        assert_eq!(config.batch.keys.len(), 3);
+        assert!(config.visibility_backoff);
+        assert_eq!(webhook.timeout, Duration::from_secs(10));
+    }
+    assert_eq!(faults(&[&[("REDIS_URL", ""), ("TARGET_URL", " "), ("AWS_LAMBDA_FUNCTION_NAME", "")]]), faults(&[]),);
+}
+
+#[test]
+fn what_is_missing_is_named_with_what_it_should_be() {
+    assert_eq!(
+        faults(&[]),
+        [
+            "REDIS_URL is missing: set it to redis://HOST:6379, or rediss://HOST:6379 for TLS",
+            "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",
+            "TARGET_URL is missing: set it to the https:// address of the webhook",
+        ]
+    );
+}
+
+#[test]
+fn a_function_with_a_work_of_its_own_needs_no_webhook() {
+    let without_target = |name: &str| {
+        let (_, value) = REQUIRED.iter().find(|(known, _)| *known == name && name != "TARGET_URL")?;
+        Some((*value).to_owned())
+    };
+    assert_eq!(Config::from_lookup(without_target).unwrap().redis.namespace, "payments-function");
+}
+
+#[test]
+fn each_fault_says_what_would_be_right() {
+    for (name, wrong, right) in [
+        ("REDIS_CLUSTER", "yes", "true or false"),
+        ("REDIS_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
+        ("REDIS_TIMEOUT_MS", "half a second", "a whole number from 1 to 900000"),
+        (
+            "IDEMPOTENCY_KEY",
+            "header:Idempotency-Key",
+            "attribute:NAME, body:/json/pointer, deduplicationId or messageId",
+        ),
+        ("IDEMPOTENCY_KEY", "messageId,body:id", "attribute:NAME, body:/json/pointer, deduplicationId or messageId"),
+        ("IDEMPOTENCY_KEY", "messageId,", "attribute:NAME, body:/json/pointer, deduplicationId or messageId"),
+        ("IDEMPOTENCY_FINGERPRINT", "body:amount", "body, body:/json/pointer,/another or none"),
+        ("IDEMPOTENCY_RETENTION_SECONDS", "0", "a whole number from 1 to 315360000"),
+        ("IDEMPOTENCY_RETENTION_SECONDS", "18446744073709551616", "a whole number from 1 to 315360000"),
+        ("IDEMPOTENCY_MAX_ATTEMPTS", "0", "a whole number from 1 to 255"),
+        ("IDEMPOTENCY_MAX_ATTEMPTS", "256", "a whole number from 1 to 255"),
+        ("IDEMPOTENCY_RECOVERY", "skip", "rerun or park"),
+        ("IDEMPOTENCY_RESULT_MAX_BYTES", "-1", "a whole number from 0 to 1048576"),
+        ("LEASE_GRACE_MS", "1.5", "a whole number from 0 to 900000"),
+        ("LEASE_GRACE_MS", "900001", "a whole number from 0 to 900000"),
+        ("BATCH_CONCURRENCY", "0", "a whole number from 1"),
+        ("TARGET_URL", "payments.internal/hook", "the http:// or https:// address of the webhook"),
+        ("TARGET_URL", "ftp://payments.internal", "the http:// or https:// address of the webhook"),
+        ("TARGET_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
+        ("VISIBILITY_BACKOFF", "FALSE", "true or false"),
+        ("REDIS_URL", "cache.internal:6379", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
+        ("REDIS_URL", "unix:///run/redis.sock", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
+        ("REDIS_URL", "rediss://cache.internal/#insecure", "certificates are always verified"),
+    ] {
+        let fault = the_fault(name, wrong);
+        assert!(fault.starts_with(name) && fault.contains(right), "{name}={wrong}: {fault}");
+        assert_eq!(fault.matches(&format!("{wrong:?}")).count().max(1), 1, "it is said once: {fault}");
+    }
+}
+
+const ALL_WRONG: Settings = &[
+    ("REDIS_CLUSTER", "yes"),
+    ("REDIS_TIMEOUT_MS", "soon"),
+    ("IDEMPOTENCY_KEY", "nowhere"),
+    ("IDEMPOTENCY_FINGERPRINT", "thumb"),
+    ("IDEMPOTENCY_RETENTION_SECONDS", "for ever"),
+    ("IDEMPOTENCY_MAX_ATTEMPTS", "many"),
+    ("IDEMPOTENCY_RECOVERY", "perhaps"),
+    ("IDEMPOTENCY_RESULT_MAX_BYTES", "all"),
+    ("LEASE_GRACE_MS", "some"),
+    ("BATCH_CONCURRENCY", "none"),
+    ("TARGET_TIMEOUT_MS", "long"),
+    ("VISIBILITY_BACKOFF", "maybe"),
+];
+
+#[test]
+fn all_faults_are_named_at_once_and_each_once() {
+    for required in [&[][..], &[("REDIS_URL", "http://cache"), ("TARGET_URL", "somewhere")]] {
+        let faults = faults(&[ALL_WRONG, required]);
+        for (name, _) in ALL_WRONG.iter().chain(REQUIRED) {
+            let name = name.replace("AWS_LAMBDA_FUNCTION_NAME", "IDEMPOTENCY_NAMESPACE");
+            assert_eq!(faults.iter().filter(|fault| fault.starts_with(&name)).count(), 1, "{name} in {faults:#?}");
+        }
+        assert_eq!(faults.len(), ALL_WRONG.len() + REQUIRED.len());
+    }
+}
+
+#[test]
+fn no_fault_shows_a_password_or_a_token() {
+    for url in [
+        format!("redis://user:{PASSWORD}@cache:port"),
+        format!("redis://user:{PASSWORD}@cache:6379/first"),
+        format!("redis://user:{PASSWORD}@"),
+        format!("redis://:{PASSWORD}%ff@cache"),
+        format!("redis://user:{PASSWORD}/x@cache:6379"),
+        format!("redis://user:{PASSWORD} x@cache:6379:7"),
+        format!("rediss://user:{PASSWORD}@cache/#insecure"),
+        format!("rediss://user:{PASSWORD}@cache/#{PASSWORD}"),
+        format!("redis://cache/?protocol={PASSWORD}"),
+        format!("unix:///run/redis.sock?pass={PASSWORD}"),
+        format!("http://user:{PASSWORD}@cache"),
+        format!("user:{PASSWORD}@cache"),
+        PASSWORD.to_owned(),
+    ] {
+        let fault = the_fault("REDIS_URL", &url);
+        assert!(!fault.contains(PASSWORD), "{fault}");
+    }
+    for url in [format!("hooks.internal/{TOKEN}"), format!("https://{TOKEN}:port/"), format!("{TOKEN}://hooks/")] {
+        let fault = the_fault("TARGET_URL", &url);
+        assert!(!fault.contains(TOKEN), "{fault}");
+    }
+}
+
+#[test]
+fn settings_that_are_printed_show_no_password_and_no_token() {
+    let (redis, target) = (format!("redis://user:{PASSWORD}@cache"), format!("https://hooks.internal/{TOKEN}"));
+    let settings = read(&[REQUIRED, &[("REDIS_URL", &redis), ("TARGET_URL", &target)]]).unwrap();
+    let printed = format!("{settings:?}");
+    assert!(!printed.contains(PASSWORD) && !printed.contains(TOKEN), "{printed}");
+}
+
+/// What the function says when it is started with these settings, and ends.
+async fn start(settings: &[Settings<'_>]) -> String {
+    let function = tokio::process::Command::new(env!("CARGO_BIN_EXE_idempotent-sqs"))
+        .env_clear()
+        .envs(settings.iter().flat_map(|settings| settings.iter().copied()))
+        .kill_on_drop(true)
+        .output();
+    let ended = soon(function).await.unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap()
+}
+
+#[tokio::test]
+async fn a_function_with_faults_in_its_settings_names_them_all_and_does_not_start() {
+    let redis = format!("redis://user:{PASSWORD}@cache:port");
+    for format in ["JSON", "Text"] {
+        let said = start(&[ALL_WRONG, &[("REDIS_URL", &redis), ("AWS_LAMBDA_LOG_FORMAT", format)]]).await;
+        for (name, _) in ALL_WRONG.iter().chain(REQUIRED) {
+            let name = name.replace("AWS_LAMBDA_FUNCTION_NAME", "IDEMPOTENCY_NAMESPACE");
+            assert!(said.contains(&format!("  - {name}")), "{name} is missing in {said}");
+        }
+        assert!(!said.contains(PASSWORD), "{said}");
+    }
+}
