@@ -90,10 +90,10 @@ impl Verdict {
                     format!("{kind}: {}", with_causes(&error)).into(),
                 )
             }
-            Outcome::Lost { state: State::Completed } => {
+            Outcome::Lost { state: State::Completed, done: true } => {
                 ("LOST", true, Disposition::Done, "somebody else took it over, and has completed it".into())
             }
-            Outcome::Lost { state: State::Processing | State::Failed } => {
+            Outcome::Lost { state: State::Processing | State::Completed | State::Failed, done: _ } => {
                 ("LOST", true, LEFT_ALONE, "somebody else took it over".into())
             }
             Outcome::Unsettled { error } => (

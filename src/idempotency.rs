@@ -174,6 +174,8 @@ pub enum Outcome {
     Lost {
         /// The state it is in now.
         state: State,
+        /// Whether the work was done. Where it failed, what others completed may be another payload.
+        done: bool,
     },
     /// The work ran, and its record could not be written in time. The next delivery is a recovery,
     /// unless the write arrives late.
@@ -279,15 +281,19 @@ impl<S: Store> Idempotency<S> {
                 let kept = (result.len() <= self.policy.result_max_bytes).then_some(result.as_slice());
                 match insist(deadline.settle, || self.store.complete(claim, kept)).await {
                     Ok(Settled::Recorded) => Outcome::Done { result },
-                    Ok(Settled::Lost(state)) => Outcome::Lost { state },
+                    Ok(Settled::Lost(state)) => Outcome::Lost { state, done: true },
                     Err(error) => Outcome::Unsettled { error },
                 }
             }
-            Worked::Failed(error, failure) => match insist(deadline.settle, || self.store.fail(claim, failure)).await {
-                Ok(Settled::Recorded) => Outcome::WorkFailed { error, failure },
-                Ok(Settled::Lost(state)) => Outcome::Lost { state },
-                Err(error) => Outcome::Unsettled { error },
-            },
+            Worked::Failed(error, failure) => {
+                // What an earlier attempt may have done is not undone by the failure of this one.
+                let failure = Failure { uncertain: failure.uncertain || claim.is_recovery(), ..failure };
+                match insist(deadline.settle, || self.store.fail(claim, failure)).await {
+                    Ok(Settled::Recorded) => Outcome::WorkFailed { error, failure },
+                    Ok(Settled::Lost(state)) => Outcome::Lost { state, done: false },
+                    Err(error) => Outcome::Unsettled { error },
+                }
+            }
         }
     }
 }
