@@ -4,4 +4,6 @@ mod memory;
 mod redis;
 
 pub use self::memory::MemoryStore;
+#[cfg(fuzzing)]
+pub use self::redis::decode;
 pub use self::redis::{RedisSettings, RedisStore, RedisUrl};

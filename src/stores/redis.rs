@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::record::{Failure, Key};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 
+use calls::{Call, FOREIGN};
 use coalesce::Coalescer;
 use link::Link;
 
@@ -58,6 +59,11 @@ impl RedisStore {
         Ok(Self { namespace: settings.namespace.clone(), coalescer })
     }
 
+    async fn ask(&self, key: &Key, call: impl FnOnce(String) -> Call) -> Result<Vec<u8>, StoreError> {
+        let answer = self.coalescer.send(call(self.redis_key(key))).await?;
+        if answer == FOREIGN { Err(StoreError::Foreign(self.redis_key(key))) } else { Ok(answer) }
+    }
+
     /// `<namespace>:<key>`, which an operator can read.
     fn redis_key(&self, key: &Key) -> String {
         let (namespace, key) = (&self.namespace, key.as_str());
@@ -73,19 +79,36 @@ impl RedisStore {
     }
 }
 
+/// Read an answer as each verb would. For the fuzzer only.
+#[cfg(fuzzing)]
+pub fn decode(answer: &[u8]) {
+    use crate::record::{Fingerprint, MessageTag, Owner};
+    use std::time::Duration;
+
+    let attempt = Attempt {
+        key: Key::new("key").expect("it is not empty"),
+        owner: Owner::random(),
+        fingerprint: Fingerprint::NONE,
+        message: MessageTag::of(""),
+        lease: Duration::ZERO,
+        retention: Duration::ZERO,
+        max_attempts: 1,
+    };
+    let _ = calls::acquired(answer, attempt);
+    let _ = calls::settled(answer);
+}
+
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
-        let call = calls::acquire(self.redis_key(&attempt.key), &attempt);
-        calls::acquired(&self.coalescer.send(call).await?, attempt)
+        let answer = self.ask(&attempt.key, |key| calls::acquire(key, &attempt)).await?;
+        calls::acquired(&answer, attempt)
     }
 
     async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
-        let call = calls::complete(self.redis_key(claim.key()), claim, result);
-        calls::settled(&self.coalescer.send(call).await?, claim.key())
+        calls::settled(&self.ask(claim.key(), |key| calls::complete(key, claim, result)).await?)
     }
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        let call = calls::fail(self.redis_key(claim.key()), claim, failure);
-        calls::settled(&self.coalescer.send(call).await?, claim.key())
+        calls::settled(&self.ask(claim.key(), |key| calls::fail(key, claim, failure)).await?)
     }
 }

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use redis::Script;
 
-use crate::record::{Failure, Fence, Key, State};
+use crate::record::{Failure, Fence, State};
 use crate::store::{Acquire, Attempt, Claim, Settled, StoreError};
 
 const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
 const COMPLETE: &str = include_str!("../../../lua/complete.lua");
 const FAIL: &str = include_str!("../../../lua/fail.lua");
+
+/// What any script answers of a value that is not a record.
+pub(super) const FOREIGN: &[u8] = b"FOREIGN";
 
 const UNCERTAIN: u8 = 1;
 const PERMANENT: u8 = 2;
@@ -112,18 +115,16 @@ pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, Store
         b"CONFLICT" => Ok(Acquire::Conflict { lease_remains: Duration::from_millis(number(next())?) }),
         b"MISMATCH" => Ok(Acquire::Mismatch),
         b"FAILED" => Ok(Acquire::Failed),
-        b"FOREIGN" => Err(StoreError::Foreign(attempt.key.to_string())),
         _ => Err(not_understood(answer)),
     }
 }
 
-pub(super) fn settled(answer: &[u8], key: &Key) -> Result<Settled, StoreError> {
+pub(super) fn settled(answer: &[u8]) -> Result<Settled, StoreError> {
     match answer {
         b"COMPLETED" | b"FAILED" => Ok(Settled::Recorded),
         b"LOST PROCESSING" => Ok(Settled::Lost(State::Processing)),
         b"LOST COMPLETED" => Ok(Settled::Lost(State::Completed)),
         b"LOST FAILED" => Ok(Settled::Lost(State::Failed)),
-        b"FOREIGN" => Err(StoreError::Foreign(key.to_string())),
         _ => Err(not_understood(answer)),
     }
 }
