@@ -54,3 +54,7 @@ pub mod visibility;
 
 // The environment, and everything wired by it.
 pub mod config;
+
+// What tests need.
+#[cfg(feature = "testing")]
+pub mod testing;

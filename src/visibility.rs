@@ -29,7 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub struct Visibility {
     client: OnceCell<Client>,
+    in_place_of_sqs: Option<Box<Told>>,
 }
+
+/// Who is told of a change in place of SQS, and may say why it cannot be.
+type Told = dyn Fn(&Message, Duration) -> Result<(), String> + Send + Sync;
 
 impl fmt::Debug for Visibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,11 +42,24 @@ impl fmt::Debug for Visibility {
 }
 
 impl Visibility {
+    /// Tell `told` of each change in place of SQS: a test's queue, say. It is given whole seconds.
+    pub fn told(told: impl Fn(&Message, Duration) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self { in_place_of_sqs: Some(Box::new(told)), ..Self::default() }
+    }
+
     /// Make each message visible again after so long, rounded up to whole seconds.
     ///
     /// ## Cancel safety
     /// Dropped, it may have changed some.
     pub async fn change(&self, changes: &[(&Message, Duration)], until: Instant) {
+        if let Some(told) = &self.in_place_of_sqs {
+            for (message, after) in changes {
+                if let Err(reason) = told(message, Duration::from_secs(seconds(*after))) {
+                    left_to_the_queue(1, &reason);
+                }
+            }
+            return;
+        }
         let until = until.min(Instant::now() + PATIENCE);
         let mut by_queue: BTreeMap<Queue<'_>, Vec<EntryBuilder>> = BTreeMap::new();
         for (message, after) in changes {
@@ -100,8 +117,11 @@ fn left_to_the_queue(failed: usize, reason: &str) {
 
 fn entry(message: &Message, after: Duration) -> Option<EntryBuilder> {
     let handle = message.receipt_handle.as_ref()?;
-    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-    Some(Entry::builder().receipt_handle(handle).visibility_timeout(i32::try_from(seconds).ok()?))
+    Some(Entry::builder().receipt_handle(handle).visibility_timeout(i32::try_from(seconds(after)).ok()?))
+}
+
+fn seconds(after: Duration) -> u64 {
+    after.as_secs() + u64::from(after.subsec_nanos() > 0)
 }
 
 /// A queue, by the parts of its ARN: `arn:aws:sqs:eu-central-1:123456789012:payments`.
@@ -133,6 +153,8 @@ impl<'a> Queue<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     #[test]
@@ -161,5 +183,19 @@ mod tests {
         assert_eq!(seconds(1), Some(1));
         assert_eq!(seconds(1000), Some(1));
         assert_eq!(seconds(1001), Some(2));
+    }
+
+    #[tokio::test]
+    async fn who_is_told_in_place_of_sqs_gets_each_change_in_whole_seconds() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&told);
+        let visibility = Visibility::told(move |message, after| {
+            heard.lock().unwrap().push((message.id.clone(), after.as_millis()));
+            Err("no more".into())
+        });
+        let messages = ["a", "b"].map(|id| Message { id: id.into(), ..Message::default() });
+        let changes = [(&messages[0], Duration::from_millis(1001)), (&messages[1], Duration::ZERO)];
+        visibility.change(&changes, Instant::now()).await;
+        assert_eq!(*told.lock().unwrap(), [("a".to_owned(), 2000), ("b".to_owned(), 0)]);
     }
 }

@@ -8,9 +8,9 @@ use idempotent_sqs::idempotency::{Idempotency, Policy};
 use idempotent_sqs::message::{FingerprintSource, KeySource, Message};
 use idempotent_sqs::store::{Store, StoreError};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
 use tokio::time::{Instant, advance};
 
-use crate::support::faulty::{Fault, Faulty};
 use crate::support::work::{Do, Told};
 
 const TIME: Duration = Duration::from_secs(30);
@@ -310,21 +310,21 @@ async fn a_group_on_a_standard_queue_means_no_order() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_than_the_concurrency_run_at_once_and_claims_are_taken_only_for_them() {
-    let (store, told) = (Faulty::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(1))));
     let settings = BatchSettings { concurrency: NonZeroUsize::new(3).unwrap(), ..settings() };
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let messages = many(10);
     let run = batch.run(&messages, Deadline::within(TIME));
     tokio::pin!(run);
     assert!(tokio::time::timeout(Duration::from_millis(1500), &mut run).await.is_err());
-    assert_eq!((store.acquires(), told.runs().len()), (6, 6));
+    assert_eq!((store.calls(Verb::Acquire), told.runs().len()), (6, 6));
     run.await.unwrap();
-    assert_eq!((store.acquires(), told.runs().len(), told.most_at_once()), (10, 10, 3));
+    assert_eq!((store.calls(Verb::Acquire), told.runs().len(), told.most_at_once()), (10, 10, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_could_not_start_in_time_is_reported_without_a_claim() {
-    let (store, told) = (Faulty::default(), Told::to(Do::Take(Duration::from_secs(20))));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(20))));
     let settings = BatchSettings { concurrency: NonZeroUsize::new(2).unwrap(), ..settings() };
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let started = Instant::now();
@@ -333,7 +333,7 @@ async fn what_could_not_start_in_time_is_reported_without_a_claim() {
     assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "ACQUIRED", "UNPROCESSED", "UNPROCESSED"]);
     assert_eq!(dispositions(&verdicts)[..2], [Disposition::Done; 2]);
     assert_eq!(dispositions(&verdicts)[4..], [LEFT_ALONE; 2]);
-    assert_eq!(store.acquires(), 4);
+    assert_eq!(store.calls(Verb::Acquire), 4);
     // The two that were cut off settled: they are no conflict, but a recovery.
     let quick = Told::to(Do::Return(b""));
     let again = run(&crate::batch::batch(&store, &quick), &many(6)).await;
@@ -354,24 +354,24 @@ async fn one_panic_costs_its_neighbours_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_out_of_reach_before_any_work_is_an_error_of_the_batch_and_is_not_asked_for_each_message() {
-    for fault in [Fault::Refused, Fault::ReplyLost, Fault::Silent] {
-        let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
-        *store.acquire.lock().unwrap() = Some(fault);
+    for fault in [Fault::Refused, Fault::ReplyLost, Fault::OutOfReach] {
+        let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+        store.always(Verb::Acquire, Some(fault));
         let error = batch(&store, &told).run(&many(1000), Deadline::within(TIME)).await.unwrap_err();
         assert!(matches!(error, StoreError::Unavailable(_)));
-        assert!(store.acquires() <= 16, "{}", store.acquires());
+        assert!(store.calls(Verb::Acquire) <= 16, "{}", store.calls(Verb::Acquire));
         assert_eq!(told.runs().len(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_goes_away_in_mid_batch_costs_only_what_it_did_not_answer() {
-    let (store, told) = (Faulty::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(1))));
     let settings = BatchSettings { concurrency: NonZeroUsize::new(2).unwrap(), ..settings() };
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let gone = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        *store.acquire.lock().unwrap() = Some(Fault::Refused);
+        store.always(Verb::Acquire, Some(Fault::Refused));
     };
     let messages = many(6);
     let (verdicts, ()) = tokio::join!(batch.run(&messages, Deadline::within(TIME)), gone);
@@ -383,8 +383,8 @@ async fn a_store_that_goes_away_in_mid_batch_costs_only_what_it_did_not_answer()
 
 #[tokio::test(start_paused = true)]
 async fn an_effect_whose_record_cannot_be_written_is_not_acknowledged() {
-    let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
-    *store.settle.lock().unwrap() = Some(Fault::Refused);
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+    store.always(Verb::Settle, Some(Fault::Refused));
     let verdicts = run(&batch(&store, &told), &many(1)).await;
     assert_eq!(dispositions(&verdicts), [LEFT_ALONE]);
     assert!(verdicts[0].reason.contains("could not be recorded"), "{}", verdicts[0].reason);
@@ -408,6 +408,26 @@ async fn an_owner_that_lost_its_record_acknowledges_only_what_is_completed() {
         let verdicts = verdicts.unwrap();
         assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec!["LOST"], vec![disposition]));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_failed_and_lost_its_record_acknowledges_nothing() {
+    let (store, slow) = (MemoryStore::default(), Told::to(Do::Hang));
+    let (slow_batch, other) = (batch(&store, &slow), Told::to(Do::Return(b"")));
+    let other_batch = batch(&store, &other);
+    let messages = many(1);
+    let stale = Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) };
+    let takes_over = async {
+        advance(Duration::from_secs(5)).await;
+        run(&other_batch, &messages).await
+    };
+    let (verdicts, other) = tokio::join!(slow_batch.run(&messages, stale), takes_over);
+    assert_eq!(dispositions(&other), [Disposition::Done]);
+    // What was completed may be another payload under the same key: the next delivery finds out.
+    assert_eq!(
+        (outcomes(verdicts.as_ref().unwrap()), dispositions(&verdicts.unwrap())),
+        (vec!["LOST"], vec![LEFT_ALONE])
+    );
 }
 
 #[tokio::test]

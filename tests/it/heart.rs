@@ -6,9 +6,9 @@ use idempotent_sqs::message::Message;
 use idempotent_sqs::record::{Failure, Fingerprint, Key, State};
 use idempotent_sqs::store::Store;
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
 use tokio::time::{Instant, advance};
 
-use crate::support::faulty::{Fault, Faulty};
 use crate::support::work::{Do, Told};
 
 /// What an invocation has by default here.
@@ -65,6 +65,18 @@ async fn a_clean_failure_is_tried_again_and_is_no_recovery() {
     assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: false, permanent: false });
     run(&idempotency, &told).await;
     assert_eq!(told.runs().iter().map(|run| run.recovery).collect::<Vec<_>>(), [false, false]);
+}
+
+#[tokio::test]
+async fn a_recovery_that_fails_leaves_the_doubt_that_it_came_from() {
+    for what in [Do::Refuse, Do::FailForGood] {
+        let told = Told::by(move |run| if run.attempt == 1 { Do::BeUncertain } else { what });
+        let idempotency = in_memory();
+        run(&idempotency, &told).await;
+        assert!(failure(&run(&idempotency, &told).await).uncertain);
+        let redriven = delivery().message_id("message-2");
+        assert!(idempotency.run(&redriven, &told, &Message::default()).await.unwrap().recovery);
+    }
 }
 
 #[tokio::test]
@@ -171,27 +183,27 @@ async fn another_payload_under_the_key_is_a_mismatch_and_does_not_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_completion_is_asked_again_until_the_store_is_back() {
-    let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
     let idempotency = Idempotency::new(&store, Policy::default());
-    *store.settle.lock().unwrap() = Some(Fault::Refused);
+    store.always(Verb::Settle, Some(Fault::Refused));
     let back = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        *store.settle.lock().unwrap() = None;
+        store.always(Verb::Settle, None);
     };
     let (report, ()) = tokio::join!(run(&idempotency, &told), back);
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
-    assert!(store.settles() > 10);
+    assert!(store.calls(Verb::Settle) > 10);
     assert_eq!(told.runs().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_whose_answer_is_lost_is_found_to_be_recorded() {
-    let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
     let idempotency = Idempotency::new(&store, Policy::default());
-    *store.settle.lock().unwrap() = Some(Fault::ReplyLost);
+    store.always(Verb::Settle, Some(Fault::ReplyLost));
     let back = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        *store.settle.lock().unwrap() = None;
+        store.always(Verb::Settle, None);
     };
     let (report, ()) = tokio::join!(run(&idempotency, &told), back);
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
@@ -199,15 +211,15 @@ async fn a_completion_whose_answer_is_lost_is_found_to_be_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_rerun_is_told() {
-    for fault in [Fault::Refused, Fault::Silent] {
-        let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
+    for fault in [Fault::Refused, Fault::OutOfReach] {
+        let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
         let idempotency = Idempotency::new(&store, Policy::default());
-        *store.settle.lock().unwrap() = Some(fault);
+        store.always(Verb::Settle, Some(fault));
         let started = Instant::now();
         let report = run(&idempotency, &told).await;
         assert!(matches!(report.outcome, Outcome::Unsettled { .. }), "{report:?}");
         assert!(started.elapsed() < TIME);
-        *store.settle.lock().unwrap() = None;
+        store.always(Verb::Settle, None);
         advance(TIME * 2).await;
         assert!(run(&idempotency, &told).await.recovery);
     }
@@ -215,10 +227,10 @@ async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_rerun_is_t
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_without_an_answer_runs_nothing_and_ends_before_the_deadline() {
-    for fault in [Fault::Refused, Fault::ReplyLost, Fault::Silent] {
-        let (store, told) = (Faulty::default(), Told::to(Do::Return(b"")));
+    for fault in [Fault::Refused, Fault::ReplyLost, Fault::OutOfReach] {
+        let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
         let idempotency = Idempotency::new(&store, Policy::default());
-        *store.acquire.lock().unwrap() = Some(fault);
+        store.always(Verb::Acquire, Some(fault));
         let started = Instant::now();
         let error = idempotency.run(&delivery(), &told, &Message::default()).await.unwrap_err();
         assert!(error.is_unavailable());
@@ -240,7 +252,7 @@ async fn a_stale_owner_that_completes_late_loses_and_learns_what_became_of_the_r
     };
     let message = Message::default();
     let (report, ()) = tokio::join!(idempotency.run(&stale, &slow, &message), other);
-    assert!(matches!(report.unwrap().outcome, Outcome::Lost { state: State::Completed }));
+    assert!(matches!(report.unwrap().outcome, Outcome::Lost { state: State::Completed, done: true }));
     assert!(matches!(run(&idempotency, &quick).await.outcome, Outcome::Duplicate { .. }));
 }
 
@@ -261,7 +273,7 @@ async fn a_stale_owner_that_fails_late_leaves_the_live_owner_its_record() {
         assert!(matches!(run(&idempotency, &third).await.outcome, Outcome::Conflict { .. }));
     };
     let (stale, live, ()) = tokio::join!(idempotency.run(&stale, &late, &message), other, watcher);
-    assert!(matches!(stale.unwrap().outcome, Outcome::Lost { state: State::Processing }));
+    assert!(matches!(stale.unwrap().outcome, Outcome::Lost { state: State::Processing, done: false }));
     assert!(matches!(live.outcome, Outcome::Done { .. }));
     assert_eq!(third.runs().len(), 0);
 }

@@ -23,3 +23,5 @@ mod house;
 mod redis;
 /// What the environment may say, and what is said of its faults.
 mod settings;
+/// A queue, an event source mapping and a faulty store, against the rules of AWS's own.
+mod testing;

@@ -5,6 +5,7 @@ use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store, StoreError}
 use idempotent_sqs::stores::{RedisSettings, RedisStore};
 use redis::AsyncCommands;
 
+use crate::support::front::Front;
 use crate::support::redis::{Redis, free_port};
 use crate::support::{soon, until};
 
@@ -127,7 +128,7 @@ async fn what_is_not_a_record_is_an_error_of_its_own_and_is_left_alone() {
     for (key, answer) in keys.iter().zip(answers) {
         match answer {
             Ok(Acquire::Acquired(_)) => assert!(key.starts_with("fine"), "{key}"),
-            Err(StoreError::Foreign(named)) => assert_eq!(named, *key),
+            Err(StoreError::Foreign(named)) => assert_eq!(named, format!("payments:{key}")),
             other => panic!("{key}: {other:?}"),
         }
     }
@@ -283,51 +284,5 @@ async fn a_url_that_is_of_no_use_is_refused_without_showing_it() {
     {
         let fault = url.parse::<idempotent_sqs::stores::RedisUrl>().unwrap_err();
         assert!(!fault.contains("secret"), "{fault}");
-    }
-}
-
-/// An address that leads to a server, and can be made to lead to another: connections that stand
-/// stay where they are, new ones go to the new server.
-struct Front {
-    port: u16,
-    leads_to: std::sync::Arc<std::sync::atomic::AtomicU16>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Front {
-    async fn to(server: u16) -> Self {
-        Self::on(0, server).await
-    }
-
-    async fn on(port: u16, server: u16) -> Self {
-        use std::sync::atomic::{AtomicU16, Ordering};
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let leads_to = std::sync::Arc::new(AtomicU16::new(server));
-        let target = leads_to.clone();
-        let task = tokio::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
-            loop {
-                let (mut near, _) = listener.accept().await.unwrap();
-                let target = target.load(Ordering::SeqCst);
-                connections.spawn(async move {
-                    if let Ok(mut far) = tokio::net::TcpStream::connect(("127.0.0.1", target)).await {
-                        // Either side may end it.
-                        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-                    }
-                });
-            }
-        });
-        Self { port, leads_to, task }
-    }
-
-    fn lead_to(&self, server: u16) {
-        self.leads_to.store(server, std::sync::atomic::Ordering::SeqCst);
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

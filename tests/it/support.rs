@@ -1,5 +1,5 @@
 pub(crate) mod event;
-pub(crate) mod faulty;
+pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod lambda;
 pub(crate) mod redis;

@@ -1,0 +1,131 @@
+//! What a producer sends.
+
+use std::collections::BTreeMap;
+
+use md5::{Digest, Md5};
+
+/// A message on its way into a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outgoing {
+    pub(super) body: String,
+    pub(super) attributes: BTreeMap<String, Attribute>,
+    pub(super) group: Option<String>,
+    pub(super) deduplication_id: Option<String>,
+}
+
+/// A message attribute:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// Text.
+    String(String),
+    /// A number, in digits.
+    Number(String),
+    /// Bytes.
+    Binary(Vec<u8>),
+}
+
+impl Outgoing {
+    /// A message with this body, and nothing else.
+    #[must_use]
+    pub fn new(body: impl Into<String>) -> Self {
+        Self { body: body.into(), ..Self::default() }
+    }
+
+    /// With a message attribute, such as `Idempotency-Key`.
+    #[must_use]
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Attribute>) -> Self {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+
+    /// In this message group: an order on a FIFO queue, a tag on a standard one.
+    #[must_use]
+    pub fn group(self, group: impl Into<String>) -> Self {
+        Self { group: Some(group.into()), ..self }
+    }
+
+    /// With a `MessageDeduplicationId`, which only FIFO queues take.
+    #[must_use]
+    pub fn deduplication_id(self, id: impl Into<String>) -> Self {
+        Self { deduplication_id: Some(id.into()), ..self }
+    }
+
+    /// Bytes that count towards SQS's limit: the body, and the names, types and values of attributes.
+    pub(super) fn size(&self) -> usize {
+        let attributes = self.attributes.iter();
+        self.body.len()
+            + attributes.map(|(name, value)| name.len() + value.data_type().len() + value.bytes().len()).sum::<usize>()
+    }
+
+    pub(super) fn md5_of_body(&self) -> String {
+        hex(&Md5::digest(&self.body))
+    }
+
+    /// `None` without attributes. What it is taken of:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html#sqs-attributes-md5-message-digest-calculation>
+    pub(super) fn md5_of_attributes(&self) -> Option<String> {
+        const STRING: u8 = 1;
+        const BINARY: u8 = 2;
+        let mut md5 = Md5::new();
+        let part = |md5: &mut Md5, bytes: &[u8]| {
+            md5.update(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
+            md5.update(bytes);
+        };
+        for (name, value) in &self.attributes {
+            part(&mut md5, name.as_bytes());
+            part(&mut md5, value.data_type().as_bytes());
+            md5.update([match value {
+                Attribute::String(_) | Attribute::Number(_) => STRING,
+                Attribute::Binary(_) => BINARY,
+            }]);
+            part(&mut md5, value.bytes());
+        }
+        (!self.attributes.is_empty()).then(|| hex(&md5.finalize()))
+    }
+}
+
+impl Attribute {
+    pub(super) fn data_type(&self) -> &'static str {
+        match self {
+            Self::String(_) => "String",
+            Self::Number(_) => "Number",
+            Self::Binary(_) => "Binary",
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::String(text) | Self::Number(text) => text.as_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
+}
+
+impl From<&str> for Outgoing {
+    fn from(body: &str) -> Self {
+        Self::new(body)
+    }
+}
+
+impl From<String> for Outgoing {
+    fn from(body: String) -> Self {
+        Self::new(body)
+    }
+}
+
+impl From<&str> for Attribute {
+    fn from(text: &str) -> Self {
+        Self::String(text.into())
+    }
+}
+
+impl From<String> for Attribute {
+    fn from(text: String) -> Self {
+        Self::String(text)
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
