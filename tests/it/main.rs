@@ -19,8 +19,12 @@ mod function;
 mod heart;
 /// What a reader of the code relies on: layers, and headers that say what is so.
 mod house;
+/// Every schedule of faults, of a model of the protocol.
+mod model;
 /// Redis itself: scripts, bytes, servers of every kind, and connections that break.
 mod redis;
+/// The scripts on a real server against a plain model of the record, at random.
+mod reference;
 /// What the environment may say, and what is said of its faults.
 mod settings;
 /// A queue, an event source mapping and a faulty store, against the rules of AWS's own.

@@ -1,0 +1,708 @@
+//! The scripts against a reference: random sequences of calls, and every answer and every record
+//! compared with what a plain model of the record says.
+//!
+//! `REFERENCE_SEED` repeats a run from the seed that a failure printed; `REFERENCE_SEQUENCES` makes
+//! it longer. What fails is made as short as it can be before it is shown.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use idempotent_sqs::record::{self, Fence, Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
+use idempotent_sqs::stores::MemoryStore;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Value};
+
+use crate::support::PATIENCE;
+use crate::support::redis::Redis;
+
+const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
+const COMPLETE: &str = include_str!("../../lua/complete.lua");
+const FAIL: &str = include_str!("../../lua/fail.lua");
+
+/// Sequences that share a round trip, and a seed.
+const BATCH: u64 = 100;
+
+const RETENTION_MS: u64 = 3_600_000;
+const START_US: u64 = 1_700_000_000_000_000;
+
+#[derive(Clone, Debug)]
+struct Sequence {
+    max_attempts: u8,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The clock goes on by so many µs, or jumps back.
+    Pass(i64),
+    Evict(u8),
+    Acquire(Vec<Ask>),
+    Complete(Vec<Settle>),
+    Fail(Vec<Settle>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    key: u8,
+    owner: u8,
+    message: u8,
+    /// 0 is none.
+    fingerprint: u8,
+    lease_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settle {
+    key: u8,
+    owner: u8,
+    /// By the first claim that this owner got, and not its latest.
+    by_first: bool,
+    /// Which result, or which kind of failure.
+    how: u8,
+}
+
+fn sequences() -> impl Strategy<Value = Sequence> {
+    let (key, owner) = (0..3_u8, 0..4_u8);
+    let lease = prop_oneof![Just(0), Just(1), Just(20), Just(1000), Just(900_000)];
+    let ask = (key.clone(), owner.clone(), 0..3_u8, 0..3_u8, lease)
+        .prop_map(|(key, owner, message, fingerprint, lease_ms)| Ask { key, owner, message, fingerprint, lease_ms });
+    let settle = (key.clone(), owner, prop::bool::weighted(0.2), 0..4_u8)
+        .prop_map(|(key, owner, by_first, how)| Settle { key, owner, by_first, how });
+    let pass = prop_oneof![
+        3 => prop_oneof![Just(1), Just(999), Just(1000), Just(1001), Just(19_999), Just(20_000), Just(999_500)],
+        3 => 0..2_000_000_i64,
+        1 => Just(900_000_000_i64),
+        1 => 3_590_000_000..3_610_000_000_i64,
+        1 => -3_000_000..0_i64,
+    ];
+    let step = prop_oneof![
+        6 => vec(ask, 1..4).prop_map(Step::Acquire),
+        3 => vec(settle.clone(), 1..4).prop_map(Step::Complete),
+        4 => vec(settle, 1..4).prop_map(Step::Fail),
+        5 => pass.prop_map(Step::Pass),
+        1 => key.prop_map(Step::Evict),
+    ];
+    let max_attempts = prop_oneof![4 => 1..4_u8, 1 => Just(255)];
+    (max_attempts, vec(step, 1..14)).prop_map(|(max_attempts, steps)| Sequence { max_attempts, steps })
+}
+
+// The reference.
+
+/// What each caller has been told, and each record is, by the table of states alone.
+struct Reference {
+    now_us: u64,
+    max_attempts: u8,
+    records: HashMap<u8, Record>,
+    /// By key and owner, as they were granted.
+    claims: HashMap<(u8, u8), Vec<Granted>>,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    owner: u8,
+    message: u8,
+    fingerprint: u8,
+    fence: u64,
+    attempts: u8,
+    ends_us: u64,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Processing { recovery: bool, lease_end_ms: u64 },
+    Completed { result: Option<Vec<u8>> },
+    Failed { uncertain: bool, permanent: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    ask: Ask,
+    fence: u64,
+    attempt: u8,
+    recovery: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Answer {
+    Acquired { fence: u64, attempt: u8, recovery: bool },
+    Duplicate { fence: u64, attempts: u8, result: Option<Vec<u8>> },
+    Conflict { remains_us: u64 },
+    Mismatch,
+    Failed,
+}
+
+/// A claim that nobody granted: older than all.
+fn unknown_claim(settle: Settle) -> Granted {
+    let ask = Ask { key: settle.key, owner: settle.owner, message: 0, fingerprint: 1, lease_ms: 0 };
+    Granted { ask, fence: 7, attempt: 1, recovery: false }
+}
+
+fn result(how: u8) -> Option<Vec<u8>> {
+    [None, Some(vec![]), Some(b"receipt 7".to_vec()), Some(vec![0, b' ', 255, b'\n'])][usize::from(how)].clone()
+}
+
+fn failure(how: u8) -> (bool, bool) {
+    (how & 1 != 0, how & 2 != 0)
+}
+
+impl Reference {
+    fn new(sequence: &Sequence) -> Self {
+        let (records, claims) = (HashMap::new(), HashMap::new());
+        Self { now_us: START_US, max_attempts: sequence.max_attempts, records, claims }
+    }
+
+    fn pass(&mut self, us: i64) {
+        self.now_us = self.now_us.saturating_add_signed(us);
+    }
+
+    /// Keys whose retention is over.
+    fn expired(&mut self) -> Vec<u8> {
+        let mut over: Vec<u8> =
+            self.records.iter().filter(|(_, r)| r.ends_us <= self.now_us).map(|(k, _)| *k).collect();
+        over.sort_unstable();
+        self.records.retain(|key, _| !over.contains(key));
+        over
+    }
+
+    fn acquire(&mut self, ask: Ask) -> Answer {
+        let (mut made, mut above, mut recovery) = (0, 0, false);
+        if let Some(record) = self.records.get(&ask.key) {
+            let agrees = ask.fingerprint == 0 || record.fingerprint == 0 || ask.fingerprint == record.fingerprint;
+            let spent = record.attempts >= self.max_attempts;
+            let same_message = record.message == ask.message;
+            match &record.state {
+                State::Failed { uncertain, .. } if *uncertain && !agrees => return Answer::Mismatch,
+                State::Processing { .. } | State::Completed { .. } if !agrees => return Answer::Mismatch,
+                State::Completed { result } => {
+                    let (fence, attempts, result) = (record.fence, record.attempts, result.clone());
+                    return Answer::Duplicate { fence, attempts, result };
+                }
+                State::Processing { recovery, .. } if record.owner == ask.owner => {
+                    // Asked again: the first answer again, and no new claim.
+                    let Record { fence, attempts: attempt, .. } = *record;
+                    return Answer::Acquired { fence, attempt, recovery: *recovery };
+                }
+                State::Processing { lease_end_ms, .. } if lease_end_ms * 1000 > self.now_us => {
+                    return Answer::Conflict { remains_us: lease_end_ms * 1000 - self.now_us };
+                }
+                State::Failed { .. } if record.owner == ask.owner => return Answer::Failed,
+                State::Failed { permanent: true, .. } if same_message => return Answer::Failed,
+                State::Processing { .. } | State::Failed { .. } if spent && same_message => return Answer::Failed,
+                State::Processing { .. } => recovery = true,
+                State::Failed { uncertain, .. } => recovery = *uncertain,
+            }
+            (made, above) = (if spent { 0 } else { record.attempts }, record.fence);
+        }
+        let (fence, attempt) = (self.now_us.max(above + 1), made + 1);
+        let state = State::Processing { recovery, lease_end_ms: self.now_us / 1000 + ask.lease_ms };
+        self.write(ask, fence, attempt, state);
+        self.claims.entry((ask.key, ask.owner)).or_default().push(Granted { ask, fence, attempt, recovery });
+        Answer::Acquired { fence, attempt, recovery }
+    }
+
+    fn granted(&self, ask: Ask) -> usize {
+        self.claims.get(&(ask.key, ask.owner)).map_or(0, Vec::len)
+    }
+
+    /// Which of the owner's claims it settles by, and that claim.
+    fn claim(&self, settle: Settle) -> (Option<usize>, Granted) {
+        let Some(granted) = self.claims.get(&(settle.key, settle.owner)) else { return (None, unknown_claim(settle)) };
+        let at = if settle.by_first { 0 } else { granted.len() - 1 };
+        (Some(at), granted[at])
+    }
+
+    /// `None` where it is recorded, else what the record is instead.
+    fn complete(&mut self, settle: Settle) -> Option<record::State> {
+        let (_, claim) = self.claim(settle);
+        match self.records.get(&settle.key) {
+            Some(Record { owner, state: State::Completed { .. }, .. }) if *owner == settle.owner => return None,
+            Some(Record { owner, state: State::Processing { .. }, .. }) if *owner == settle.owner => {}
+            Some(other) => return Some(other.state.name()),
+            None => {}
+        }
+        self.write(claim.ask, claim.fence, claim.attempt, State::Completed { result: result(settle.how) });
+        None
+    }
+
+    fn fail(&mut self, settle: Settle) -> Option<record::State> {
+        let (_, claim) = self.claim(settle);
+        match self.records.get(&settle.key) {
+            Some(Record { owner, state: State::Failed { .. }, .. }) if *owner == settle.owner => return None,
+            Some(Record { owner, state: State::Processing { .. }, .. }) if *owner == settle.owner => {}
+            Some(other) => return Some(other.state.name()),
+            None => {}
+        }
+        let (uncertain, permanent) = failure(settle.how);
+        self.write(claim.ask, claim.fence, claim.attempt, State::Failed { uncertain, permanent });
+        None
+    }
+
+    fn write(&mut self, ask: Ask, fence: u64, attempts: u8, state: State) {
+        let Ask { owner, message, fingerprint, .. } = ask;
+        let ends_us = self.now_us + RETENTION_MS * 1000;
+        self.records.insert(ask.key, Record { owner, message, fingerprint, fence, attempts, ends_us, state });
+    }
+}
+
+impl State {
+    fn name(&self) -> record::State {
+        match self {
+            Self::Processing { .. } => record::State::Processing,
+            Self::Completed { .. } => record::State::Completed,
+            Self::Failed { .. } => record::State::Failed,
+        }
+    }
+}
+
+// As Redis has it.
+
+fn owner(owner: u8) -> [u8; 8] {
+    [b'o', 0, 255, 1, 2, 3, 4, owner]
+}
+
+fn message(message: u8) -> [u8; 8] {
+    [b'm', 255, 0, 1, 2, 3, 4, message]
+}
+
+fn fingerprint(fingerprint: u8) -> [u8; 16] {
+    if fingerprint == 0 { [0; 16] } else { [fingerprint; 16] }
+}
+
+/// The bytes under the key, by the layout in `acquire.lua`.
+fn bytes(record: &Record) -> Vec<u8> {
+    let (letter, marks) = match &record.state {
+        State::Processing { recovery, .. } => (b'P', u8::from(*recovery)),
+        State::Completed { result } => (b'C', if result.is_some() { 0 } else { 4 }),
+        State::Failed { uncertain, permanent } => (b'F', u8::from(*uncertain) | u8::from(*permanent) << 1),
+    };
+    let mut bytes = vec![letter, 1, marks, record.attempts];
+    bytes.extend(record.fence.to_be_bytes());
+    bytes.extend(owner(record.owner));
+    bytes.extend(fingerprint(record.fingerprint));
+    let lease_end_ms = match &record.state {
+        State::Completed { result } => {
+            bytes.extend(result.clone().unwrap_or_default());
+            return bytes;
+        }
+        State::Processing { lease_end_ms, .. } => *lease_end_ms,
+        State::Failed { .. } => 0,
+    };
+    bytes.extend(message(record.message));
+    bytes.extend(lease_end_ms.to_be_bytes());
+    bytes
+}
+
+fn acquired_words(answer: &Answer) -> Vec<u8> {
+    match answer {
+        Answer::Acquired { fence, attempt, recovery: false } => format!("ACQUIRED {fence} {attempt}").into(),
+        Answer::Acquired { fence, attempt, recovery: true } => format!("ACQUIRED_STALE {fence} {attempt}").into(),
+        Answer::Duplicate { fence, attempts, result: None } => format!("DUPLICATE {fence} {attempts} -").into(),
+        Answer::Duplicate { fence, attempts, result: Some(result) } => {
+            [format!("DUPLICATE {fence} {attempts} +").as_bytes(), result].concat()
+        }
+        Answer::Conflict { remains_us } => format!("CONFLICT {}", remains_us.div_ceil(1000)).into(),
+        Answer::Mismatch => "MISMATCH".into(),
+        Answer::Failed => "FAILED".into(),
+    }
+}
+
+fn settled_words(settled: &'static str, lost: Option<record::State>) -> Vec<u8> {
+    match lost {
+        None => settled,
+        Some(record::State::Processing) => "LOST PROCESSING",
+        Some(record::State::Completed) => "LOST COMPLETED",
+        Some(record::State::Failed) => "LOST FAILED",
+    }
+    .into()
+}
+
+/// The three scripts on a real server, but for the clock, which the arguments bring.
+struct Scripts {
+    connection: MultiplexedConnection,
+    acquire: String,
+    complete: String,
+    fail: String,
+}
+
+/// A reply that has to come, and for which step of which sequence.
+struct Expected {
+    sequence: usize,
+    step: usize,
+    reply: Reply,
+}
+
+enum Reply {
+    Words(Vec<Vec<u8>>),
+    Record(Option<Vec<u8>>),
+    /// All of the retention is to come, or the key is absent.
+    Life(bool),
+    Whatever,
+}
+
+impl Scripts {
+    async fn load(redis: &Redis) -> Self {
+        assert_eq!(ACQUIRE.matches("redis.call('TIME')").count(), 1, "acquire asks for the time in one place");
+        let acquire = ACQUIRE.replace("redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
+        for script in [&acquire, COMPLETE, FAIL] {
+            assert!(!script.contains("'TIME'"), "only the arguments bring the time");
+        }
+        // A batch takes a slow machine longer than the client waits for a reply by default.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let client = redis::Client::open(redis.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
+        let mut load = async |script: &str| -> String {
+            redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await.unwrap()
+        };
+        let (acquire, complete, fail) = (load(&acquire).await, load(COMPLETE).await, load(FAIL).await);
+        Self { connection, acquire, complete, fail }
+    }
+
+    /// What differs first in each sequence that differs from the reference.
+    async fn differences(&mut self, run: &str, sequences: &[Sequence]) -> Vec<Option<String>> {
+        match self.run(run, sequences).await {
+            Ok(differences) => return differences,
+            Err(error) if error.is_io_error() => panic!("the server gave no answer: {error}"),
+            // A script that breaks off spoils the whole round trip, so each goes alone.
+            Err(_) => {}
+        }
+        let mut differences = Vec::new();
+        for (number, sequence) in sequences.iter().enumerate() {
+            let alone = self.run(&format!("{run}:{number}"), std::slice::from_ref(sequence)).await;
+            differences
+                .push(alone.map_or_else(|error| Some(error.to_string()), |mut differences| differences.remove(0)));
+        }
+        differences
+    }
+
+    /// All in one round trip, each on keys of its own.
+    async fn run(&mut self, run: &str, sequences: &[Sequence]) -> redis::RedisResult<Vec<Option<String>>> {
+        let mut pipe = redis::pipe();
+        let mut expected = Vec::new();
+        for (number, sequence) in sequences.iter().enumerate() {
+            let mut reference = Reference::new(sequence);
+            for (step, what) in sequence.steps.iter().enumerate() {
+                let mut expect = |reply| expected.push(Expected { sequence: number, step, reply });
+                let key = |key: u8| format!("{run}:{number}:{key}");
+                for over in reference.expired() {
+                    pipe.cmd("DEL").arg(key(over));
+                    expect(Reply::Whatever);
+                }
+                let touched: Vec<u8> = match what {
+                    Step::Pass(us) => {
+                        reference.pass(*us);
+                        continue;
+                    }
+                    Step::Evict(evicted) => {
+                        reference.records.remove(evicted);
+                        pipe.cmd("DEL").arg(key(*evicted));
+                        expect(Reply::Whatever);
+                        continue;
+                    }
+                    Step::Acquire(asks) => {
+                        let command = pipe.cmd("EVALSHA").arg(&self.acquire).arg(asks.len());
+                        for ask in asks {
+                            command.arg(key(ask.key));
+                        }
+                        command.arg(RETENTION_MS).arg(sequence.max_attempts);
+                        for ask in asks {
+                            let lease = ask.lease_ms.to_be_bytes();
+                            let (owner, message) = (owner(ask.owner), message(ask.message));
+                            command.arg([&owner[..], &message, &lease, &fingerprint(ask.fingerprint)].concat());
+                        }
+                        command.arg(reference.now_us / 1_000_000).arg(reference.now_us % 1_000_000);
+                        let answers = asks.iter().map(|ask| acquired_words(&reference.acquire(*ask))).collect();
+                        expect(Reply::Words(answers));
+                        asks.iter().map(|ask| ask.key).collect()
+                    }
+                    Step::Complete(settles) | Step::Fail(settles) => {
+                        let completes = matches!(what, Step::Complete(_));
+                        let script = if completes { &self.complete } else { &self.fail };
+                        let command = pipe.cmd("EVALSHA").arg(script).arg(settles.len());
+                        for settle in settles {
+                            command.arg(key(settle.key));
+                        }
+                        command.arg(RETENTION_MS);
+                        let mut answers = Vec::new();
+                        for settle in settles {
+                            let (_, claim) = reference.claim(*settle);
+                            command.arg(packed(&claim, completes, settle.how));
+                            answers.push(if completes {
+                                settled_words("COMPLETED", reference.complete(*settle))
+                            } else {
+                                settled_words("FAILED", reference.fail(*settle))
+                            });
+                        }
+                        expect(Reply::Words(answers));
+                        settles.iter().map(|settle| settle.key).collect()
+                    }
+                };
+                for touched in touched {
+                    let record = reference.records.get(&touched).map(bytes);
+                    let lives = record.is_some();
+                    pipe.cmd("GET").arg(key(touched));
+                    expect(Reply::Record(record));
+                    pipe.cmd("PTTL").arg(key(touched));
+                    expect(Reply::Life(lives));
+                }
+            }
+        }
+        let replies: Vec<Value> = pipe.query_async(&mut self.connection).await?;
+        assert_eq!(replies.len(), expected.len());
+        let mut differences = vec![None; sequences.len()];
+        for (expected, reply) in expected.iter().zip(&replies) {
+            if let Some(difference) = expected.reply.difference(reply) {
+                let step = &sequences[expected.sequence].steps[expected.step];
+                differences[expected.sequence].get_or_insert_with(|| format!("at {step:?}: {difference}"));
+            }
+        }
+        Ok(differences)
+    }
+}
+
+fn packed(claim: &Granted, completes: bool, how: u8) -> Vec<u8> {
+    let mut packed = owner(claim.ask.owner).to_vec();
+    packed.extend(claim.fence.to_be_bytes());
+    packed.extend(fingerprint(claim.ask.fingerprint));
+    packed.push(claim.attempt);
+    if completes {
+        packed.push(if result(how).is_some() { 0 } else { 4 });
+        packed.extend(result(how).unwrap_or_default());
+    } else {
+        let (uncertain, permanent) = failure(how);
+        packed.push(u8::from(uncertain) | u8::from(permanent) << 1);
+        packed.extend(message(claim.ask.message));
+    }
+    packed
+}
+
+impl Reply {
+    fn difference(&self, reply: &Value) -> Option<String> {
+        let string = |value: &Value| match value {
+            Value::BulkString(bytes) => Some(bytes.clone()),
+            _ => None,
+        };
+        let same = match self {
+            Self::Words(words) => match reply {
+                Value::Array(answers) => answers.iter().map(string).eq(words.iter().cloned().map(Some)),
+                _ => false,
+            },
+            Self::Record(record) => string(reply) == *record && (record.is_some() || *reply == Value::Nil),
+            Self::Life(true) => {
+                // The server's own time goes on, by as much as a slow machine needs for a batch.
+                matches!(reply, Value::Int(ms) if u64::try_from(*ms).is_ok_and(|ms| ms <= RETENTION_MS && ms > RETENTION_MS - 600_000))
+            }
+            Self::Life(false) => *reply == Value::Int(-2),
+            Self::Whatever => true,
+        };
+        (!same).then(|| format!("the script gave {}, and the reference {self}", shown(reply)))
+    }
+}
+
+impl std::fmt::Display for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Words(words) => {
+                let words: Vec<_> = words.iter().map(|word| word.escape_ascii().to_string()).collect();
+                f.write_str(&words.join(", "))
+            }
+            Self::Record(Some(record)) => write!(f, "the record {}", record.escape_ascii()),
+            Self::Record(None) => f.write_str("no record"),
+            Self::Life(true) => write!(f, "a life of {RETENTION_MS} ms"),
+            Self::Life(false) | Self::Whatever => f.write_str("none"),
+        }
+    }
+}
+
+fn shown(reply: &Value) -> String {
+    match reply {
+        Value::BulkString(bytes) => bytes.escape_ascii().to_string(),
+        Value::Array(values) => values.iter().map(shown).collect::<Vec<_>>().join(", "),
+        other => format!("{other:?}"),
+    }
+}
+
+// As the store in memory has it.
+
+/// What differs first. That store's clock never jumps back, nothing is evicted from it, and its
+/// fences are of another clock: they are compared by the claim that they belong to. So each owner
+/// settles by its latest claim, lest a fence of the reference stands for two.
+async fn difference_in_memory(sequence: &Sequence) -> Option<String> {
+    let store = MemoryStore::default();
+    let mut reference = Reference::new(sequence);
+    let mut claims: HashMap<(u8, u8), Vec<Claim>> = HashMap::new();
+    let mut fences: HashMap<(u8, u64), Fence> = HashMap::new();
+    let owners: Vec<Owner> = (0..4).map(|_| Owner::random()).collect();
+    let attempt = |ask: Ask| Attempt {
+        key: Key::new(&ask.key.to_string()).unwrap(),
+        owner: owners[usize::from(ask.owner)],
+        fingerprint: if ask.fingerprint == 0 { Fingerprint::NONE } else { Fingerprint::of(&[ask.fingerprint]) },
+        message: MessageTag::of(&ask.message.to_string()),
+        lease: Duration::from_millis(ask.lease_ms),
+        retention: Duration::from_millis(RETENTION_MS),
+        max_attempts: sequence.max_attempts,
+    };
+    for step in &sequence.steps {
+        reference.expired();
+        match step {
+            Step::Pass(us) => {
+                // Leases end on whole milliseconds of the reference's clock, and of this one anywhere.
+                let ms = u64::try_from(us / 1000).unwrap_or(0);
+                reference.pass(i64::try_from(ms * 1000).unwrap());
+                tokio::time::advance(Duration::from_millis(ms)).await;
+            }
+            Step::Evict(_) => {}
+            Step::Acquire(asks) => {
+                for ask in asks {
+                    let granted = reference.granted(*ask);
+                    let expected = reference.acquire(*ask);
+                    let is_new = reference.granted(*ask) > granted;
+                    let answer = store.acquire(attempt(*ask)).await.unwrap();
+                    let fence = |fence: &u64| fences.get(&(ask.key, *fence));
+                    let same = match (&expected, &answer) {
+                        (
+                            Answer::Acquired { fence: own, attempt, recovery },
+                            Acquire::Acquired(claim) | Acquire::AcquiredStale(claim),
+                        ) => {
+                            (*attempt, *recovery) == (claim.attempt(), claim.is_recovery())
+                                && (is_new || fence(own) == Some(&claim.fence()))
+                        }
+                        (Answer::Duplicate { fence: own, attempts, result }, Acquire::Duplicate { .. }) => {
+                            matches!(&answer, Acquire::Duplicate { fence: f, attempts: a, result: r }
+                                if a == attempts && r == result && fence(own).is_none_or(|known| known == f))
+                        }
+                        (Answer::Conflict { remains_us }, Acquire::Conflict { lease_remains }) => {
+                            Duration::from_micros(*remains_us) == *lease_remains
+                        }
+                        (Answer::Mismatch, Acquire::Mismatch) | (Answer::Failed, Acquire::Failed) => true,
+                        _ => false,
+                    };
+                    if !same {
+                        return Some(format!("at {ask:?}: the store gave {answer:?}, and the reference {expected:?}"));
+                    }
+                    if let (Answer::Acquired { fence, .. }, Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) =
+                        (expected, answer)
+                        && is_new
+                    {
+                        fences.insert((ask.key, fence), claim.fence());
+                        claims.entry((ask.key, ask.owner)).or_default().push(claim);
+                    }
+                }
+            }
+            Step::Complete(settles) | Step::Fail(settles) => {
+                for settle in settles.iter().map(|settle| Settle { by_first: false, ..*settle }) {
+                    let (at, granted) = reference.claim(settle);
+                    let claim = match at {
+                        Some(at) => &claims[&(settle.key, settle.owner)][at],
+                        None => &{
+                            let Granted { ask, fence, attempt: number, recovery } = granted;
+                            match Acquire::claimed(attempt(ask), Fence(fence), number, recovery) {
+                                Acquire::Acquired(claim) => claim,
+                                other => panic!("{other:?}"),
+                            }
+                        },
+                    };
+                    let (expected, answer) = if matches!(step, Step::Complete(_)) {
+                        let kept = result(settle.how);
+                        (reference.complete(settle), store.complete(claim, kept.as_deref()).await)
+                    } else {
+                        let (uncertain, permanent) = failure(settle.how);
+                        (reference.fail(settle), store.fail(claim, record::Failure { uncertain, permanent }).await)
+                    };
+                    let expected = expected.map_or(Settled::Recorded, Settled::Lost);
+                    if answer.as_ref().ok() != Some(&expected) {
+                        return Some(format!(
+                            "at {settle:?}: the store gave {answer:?}, and the reference {expected:?}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    None
+}
+
+// The runs.
+
+fn number_from_environment(name: &str, otherwise: impl FnOnce() -> u64) -> u64 {
+    match std::env::var(name) {
+        Ok(number) => number.parse().unwrap_or_else(|error| panic!("{name}: {error}")),
+        Err(_) => otherwise(),
+    }
+}
+
+/// Each batch with the seed that repeats it.
+fn batches() -> impl Iterator<Item = (u64, Vec<Box<dyn ValueTree<Value = Sequence>>>)> {
+    let first = number_from_environment("REFERENCE_SEED", || getrandom::u32().unwrap().into());
+    let count = number_from_environment("REFERENCE_SEQUENCES", || 10_000).div_ceil(BATCH);
+    (first..first + count).map(|seed| {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_be_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+        let strategy = sequences().boxed();
+        (seed, (0..BATCH).map(|_| strategy.new_tree(&mut runner).unwrap()).collect())
+    })
+}
+
+/// The shortest that still fails, in so many steps of patience.
+async fn shortest(
+    mut tree: Box<dyn ValueTree<Value = Sequence>>,
+    mut difference: impl AsyncFnMut(&Sequence) -> Option<String>,
+) -> (Sequence, String) {
+    let mut worst = (tree.current(), difference(&tree.current()).await.expect("it fails again"));
+    let mut simpler = tree.simplify();
+    for _ in 0..2000 {
+        if !simpler {
+            break;
+        }
+        match difference(&tree.current()).await {
+            Some(what) => {
+                worst = (tree.current(), what);
+                simpler = tree.simplify();
+            }
+            None => simpler = tree.complicate(),
+        }
+    }
+    worst
+}
+
+fn report(seed: u64, (sequence, difference): (Sequence, String)) -> ! {
+    panic!("{difference}\nafter {sequence:#?}\nREFERENCE_SEED={seed} repeats it");
+}
+
+#[tokio::test]
+async fn the_scripts_answer_and_record_as_the_reference_does_in_ten_thousand_random_sequences() {
+    let redis = Redis::start().await;
+    let mut scripts = Scripts::load(&redis).await;
+    for (seed, mut trees) in batches() {
+        let sequences: Vec<Sequence> = trees.iter().map(ValueTree::current).collect();
+        let differences = scripts.differences(&seed.to_string(), &sequences).await;
+        if let Some(at) = differences.iter().position(Option::is_some) {
+            let mut tries = 0;
+            let shortest = shortest(trees.swap_remove(at), async |sequence| {
+                tries += 1;
+                scripts.differences(&format!("{seed}:try:{tries}"), std::slice::from_ref(sequence)).await.remove(0)
+            });
+            report(seed, shortest.await);
+        }
+        // The next batch has keys of its own; these would only fill the memory.
+        let () = redis::cmd("FLUSHDB").query_async(&mut scripts.connection).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_in_memory_answers_as_the_reference_does_in_ten_thousand_random_sequences() {
+    for (seed, trees) in batches() {
+        for tree in trees {
+            if difference_in_memory(&tree.current()).await.is_some() {
+                report(seed, shortest(tree, async |sequence| difference_in_memory(sequence).await).await);
+            }
+        }
+    }
+}
