@@ -3,12 +3,13 @@
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check clean-tools
+.PHONY: help run test check torture clean-tools
 
 help:
 	@echo "make run          send the sample events to the function, and see what becomes of each message"
 	@echo "make test         every test; installs redis-server and openssl where they are missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
+	@echo "make torture      kills, stops and breaks what can be broken, and counts what came of it; 20 seeds of 500 messages"
 	@echo "make clean-tools  remove .tools/, where the tools of run and test are"
 
 run:
@@ -24,6 +25,10 @@ check:
 	cargo fmt --check
 	cargo clippy --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+
+torture:
+	$(PYTHON) scripts/tools.py test
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --test it -- torture:: --nocapture
 
 clean-tools:
 	rm -rf .tools

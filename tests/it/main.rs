@@ -29,3 +29,5 @@ mod reference;
 mod settings;
 /// A queue, an event source mapping and a faulty store, against the rules of AWS's own.
 mod testing;
+/// Processes killed and stopped, a Redis that breaks, and a count of what came of it.
+mod torture;

@@ -139,6 +139,14 @@ impl Drop for Function {
 }
 
 impl Pending {
+    /// What is answered in the end; never anything, if the process dies first.
+    pub(crate) async fn outcome(self) -> Answered {
+        match self.0.await {
+            Ok(answered) => answered,
+            Err(_gone) => std::future::pending().await,
+        }
+    }
+
     async fn answered(self) -> Answered {
         soon(self.0).await.expect("the Runtime API lives as long as the function")
     }

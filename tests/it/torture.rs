@@ -1,0 +1,111 @@
+//! Real processes, really killed, on a real Redis that breaks: nothing is lost, and nothing is
+//! repeated but where a run was cut off between its effect and its record.
+//!
+//! A short form runs with all tests; `make torture` runs the long one. Seeds, messages and the first
+//! seed are set by `TORTURE_SEEDS`, `TORTURE_MESSAGES` and `TORTURE_FIRST_SEED`.
+
+/// Faults, as the seed says.
+mod chaos;
+/// The processes.
+mod fleet;
+/// What they run on.
+mod stage;
+/// What happened.
+mod tally;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use idempotent_sqs::testing::{Mapping, MappingSettings, Outgoing, Queue, QueueSettings};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use chaos::{Cluster, Dice, Ground, Pair};
+use stage::Stage;
+use tally::Sum;
+
+const PROCESSES: usize = 4;
+
+/// What a drain may take after the last fault: leases and visibility timeouts pass in real time.
+const DRAIN: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_breaks_nothing_is_lost_and_nothing_repeated_without_a_cause() {
+    let number = |name: &str, default| std::env::var(name).map_or(default, |value| value.parse().unwrap());
+    let (seeds, messages) = (number("TORTURE_SEEDS", 2), number("TORTURE_MESSAGES", 150));
+    let first = number("TORTURE_FIRST_SEED", 1);
+    let mut sum = Sum::default();
+    for seed in first..first + seeds {
+        // Every fourth seed, and so each short run, has a cluster.
+        let ground = match (seed - first) % 4 {
+            1 => Ground::Cluster(Cluster::start().await),
+            _ => Ground::Pair(Pair::start().await),
+        };
+        sum.add(torture(seed, messages, ground).await);
+    }
+    print!("{}", sum.table(seeds));
+    assert!(sum.lost.is_empty(), "lost: {:#?}", sum.lost);
+    assert!(sum.without_cause.is_empty(), "repeated without a cause: {:#?}", sum.without_cause);
+    assert!(sum.untold.is_empty(), "repeated and not told so: {:#?}", sum.untold);
+    assert!(sum.faults.values().flatten().count() > 10 * usize::try_from(seeds).unwrap(), "too little was broken");
+}
+
+fn queue(seed: u64) -> Queue {
+    let settings = QueueSettings {
+        name: "payments".into(),
+        visibility: Duration::from_secs(3),
+        disorder: Duration::from_millis(20),
+        ..QueueSettings::rough()
+    };
+    Queue::new(settings, seed)
+}
+
+async fn torture(seed: u64, messages: u64, mut ground: Ground) -> Sum {
+    let mut dice = Dice::new(seed);
+    let queue = queue(seed);
+    let stage = Arc::new(Stage::build(ground.url(), ground.is_cluster(), &queue).await);
+    let settings =
+        MappingSettings { function_timeout: Duration::from_secs(2), delete_lost: 0.05, ..MappingSettings::default() };
+    let mapping = Mapping::new(&queue, settings);
+
+    let mut fleet = JoinSet::new();
+    let orders: Vec<_> = (0..PROCESSES)
+        .map(|process| {
+            let (order, orders) = mpsc::channel(1);
+            fleet.spawn(fleet::serve(process, Arc::clone(&stage), mapping.clone(), orders));
+            order
+        })
+        .collect();
+
+    // Twice as long as the work takes, so that most faults meet work.
+    let pace = Duration::from_millis(15);
+    let keys: Vec<String> = (0..messages).map(|n| format!("pay-{seed}-{n}")).collect();
+    let producer = async {
+        for key in &keys {
+            queue
+                .send(Outgoing::new(format!("{{\"paymentId\":\"{key}\"}}")).attribute("Idempotency-Key", key.clone()))
+                .unwrap();
+            sleep(pace).await;
+        }
+        stage.has_sent_all();
+    };
+    let break_things = async {
+        let end = Instant::now() + pace * u32::try_from(messages).unwrap();
+        while Instant::now() < end {
+            sleep(dice.millis(20..250)).await;
+            if dice.throw(0..3) == 0 {
+                ground.harm(&mut dice, &stage.tally).await;
+            } else {
+                chaos::harm_a_process(&mut dice, &orders);
+            }
+        }
+    };
+    tokio::join!(producer, break_things);
+    let drained = timeout(DRAIN, async { while fleet.join_next().await.transpose().unwrap().is_some() {} }).await;
+    assert!(drained.is_ok(), "seed {seed}: the queue did not drain: {:?}", queue.counts());
+    let mut sum = stage.tally.sum(&keys);
+    let counts = queue.counts();
+    (sum.deliveries, sum.twice_at_once, sum.came_again) = (counts.received, counts.twice_at_once, counts.came_again);
+    sum
+}

@@ -1,0 +1,110 @@
+//! What the fleet runs on: a queue, a webhook that counts, SQS's API, and Redis.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use idempotent_sqs::testing::{Mapping, Queue};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::fleet;
+use super::tally::{Effect, Tally, lock};
+use crate::support::http::{Answer, Request, Server};
+use crate::support::lambda::Function;
+
+pub(super) struct Stage {
+    pub(super) tally: Arc<Tally>,
+    redis: String,
+    cluster: bool,
+    webhook: Server,
+    sqs: Server,
+    deadlines: Arc<Mutex<HashMap<usize, Instant>>>,
+    all_sent: AtomicBool,
+    over: Notify,
+}
+
+impl Stage {
+    pub(super) async fn build(redis: String, cluster: bool, queue: &Queue) -> Self {
+        let (tally, deadlines) = (Arc::new(Tally::default()), Arc::default());
+        let webhook = webhook(Arc::clone(&tally), Arc::clone(&deadlines)).await;
+        let sqs = sqs(queue.clone()).await;
+        let (all_sent, over) = (AtomicBool::new(false), Notify::new());
+        Self { tally, redis, cluster, webhook, sqs, deadlines, all_sent, over }
+    }
+
+    pub(super) async fn function(&self, number: usize) -> Function {
+        let target = format!("http://{}/{number}", self.webhook.address());
+        fleet::start(&self.redis, self.cluster, &target, &format!("http://{}", self.sqs.address())).await
+    }
+
+    /// Lambda kills what this process does now at this moment.
+    pub(super) fn set_deadline(&self, number: usize, deadline: Instant) {
+        lock(&self.deadlines).insert(number, deadline);
+    }
+
+    pub(super) fn has_sent_all(&self) {
+        self.all_sent.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether every message was sent, and deleted.
+    pub(super) fn is_over(&self, mapping: &Mapping) -> bool {
+        let over = self.all_sent.load(Ordering::SeqCst) && mapping.queue().is_empty();
+        if over {
+            self.over.notify_waiters();
+        }
+        over
+    }
+
+    pub(super) async fn ended(&self) {
+        // Whoever comes to wait after the end is woken by the next look.
+        tokio::select! {
+            () = self.over.notified() => {}
+            () = sleep(Duration::from_millis(200)) => {}
+        }
+    }
+}
+
+/// It takes a while over each call, refuses some at their first attempt, and writes down the rest.
+async fn webhook(tally: Arc<Tally>, deadlines: Arc<Mutex<HashMap<usize, Instant>>>) -> Server {
+    Server::start(move |request: Request| {
+        let at = Instant::now();
+        let process = request.path.trim_start_matches('/').parse().unwrap();
+        let key = request.header("Idempotency-Key").unwrap().to_owned();
+        let attempt = request.number("Idempotency-Attempt").unwrap();
+        let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap();
+        let refused = number.is_multiple_of(20) && attempt == 1;
+        if !refused {
+            let deadline = lock(&deadlines).get(&process).copied().unwrap_or(at);
+            let told_of_recovery = request.header("Idempotency-Recovery").is_some();
+            lock(&tally.effects).push(Effect { key, process, at, deadline, told_of_recovery });
+        }
+        async move {
+            sleep(Duration::from_millis(10 + number * 7 % 80)).await;
+            Answer::status(if refused { 503 } else { 200 })
+        }
+    })
+    .await
+}
+
+/// As much of SQS as the function calls, on the torture's own queue.
+async fn sqs(queue: Queue) -> Server {
+    Server::start(move |request: Request| {
+        let call: Value = serde_json::from_slice(&request.body).unwrap();
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for entry in call["Entries"].as_array().unwrap() {
+            let after = Duration::from_secs(entry["VisibilityTimeout"].as_u64().unwrap());
+            match queue.change_visibility(entry["ReceiptHandle"].as_str().unwrap(), after) {
+                Ok(()) => done.push(json!({ "Id": entry["Id"] })),
+                Err(refused) => {
+                    failed.push(json!({ "Id": entry["Id"], "Code": refused.code, "SenderFault": true }));
+                }
+            }
+        }
+        let answer = json!({ "Successful": done, "Failed": failed }).to_string();
+        async move { Answer::with(200, &[("Content-Type", "application/x-amz-json-1.0")], answer.as_bytes()) }
+    })
+    .await
+}
