@@ -23,9 +23,11 @@ local function complete(key, packed)
   local record = redis.pcall('GET', key)
   if record then
     if type(record) == 'table' or not ours(record) then return 'FOREIGN' end
-    local state, _, _, _, _, holder = struct.unpack('>c1BBBI8c8', record)
+    local state, _, _, _, stored, holder = struct.unpack('>c1BBBI8c8', record)
     if state == 'C' and holder == owner then return 'COMPLETED' end
     if state ~= 'P' or holder ~= owner then return lost[state] end
+    -- Higher where a late acquire of the same owner met a lost record: a fence never falls.
+    fence = math.max(fence, stored)
   end
   -- No record: it was evicted or lost in a failover, and nobody else holds it. This heals it.
   local header = struct.pack('>c1BBBI8c8c16', 'C', 1, marks, attempts, fence, owner, fingerprint)

@@ -47,6 +47,7 @@ impl MemoryStore {
     fn settle(&self, claim: &Claim, state: State, failure: Failure, result: Option<Vec<u8>>) -> Settled {
         let asked = claim.asked();
         let mut records = self.records(&asked.key);
+        let mut fence = claim.fence();
         if let Some(record) = records.get(&asked.key) {
             if record.owner == asked.owner && record.state == state {
                 return Settled::Recorded;
@@ -54,12 +55,13 @@ impl MemoryStore {
             if record.owner != asked.owner || record.state != State::Processing {
                 return Settled::Lost(record.state);
             }
+            fence = fence.max(record.fence);
         }
         let now = Instant::now();
         let record = Record {
             state,
             owner: asked.owner,
-            fence: claim.fence(),
+            fence,
             fingerprint: asked.fingerprint,
             message: asked.message,
             attempts: claim.attempt(),

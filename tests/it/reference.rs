@@ -245,6 +245,7 @@ impl Reference {
 
     fn write(&mut self, ask: Ask, fence: u64, attempts: u8, state: State) {
         let Ask { owner, message, fingerprint, .. } = ask;
+        let fence = fence.max(self.records.get(&ask.key).map_or(0, |record| record.fence));
         let ends_us = self.now_us + RETENTION_MS * 1000;
         self.records.insert(ask.key, Record { owner, message, fingerprint, fence, attempts, ends_us, state });
     }
