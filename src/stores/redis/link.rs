@@ -30,8 +30,8 @@ use crate::store::StoreError;
 /// needs more time than a caller has patience.
 const TRIES: u32 = 2;
 
-/// Records in one run of a script. Redis serves nobody else meanwhile: 128 records take it less
-/// than a millisecond.
+/// Records in one run of a script. Redis serves nobody else meanwhile: under two milliseconds for
+/// so many, at 13 µs a record on a busy machine (`INFO commandstats`).
 const RECORDS_A_RUN: usize = 128;
 
 /// Redirections that the cluster client follows within one try.
