@@ -165,9 +165,9 @@ async fn a_lost_script_is_brought_again_for_many_records_at_once() {
 #[tokio::test]
 async fn a_killed_connection_is_dialled_again_by_the_very_next_call() {
     let redis = Redis::start().await;
-    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let store = on(&redis.url());
     let claim = acquired(&store, attempt("pay_1")).await;
-    let () = redis::cmd("CLIENT").arg("KILL").arg("SKIPME").arg("yes").query_async(&mut connection).await.unwrap();
+    redis.kill_connections().await;
     assert_eq!(store.complete(&claim, None).await.unwrap(), Settled::Recorded);
 }
 

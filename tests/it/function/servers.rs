@@ -5,7 +5,7 @@ use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
 use super::{NO_FAILURES, Stage, function, pay};
 use crate::support::event::event;
-use crate::support::http::{Sqs, Webhook};
+use crate::support::http::{Answer, Sqs, Webhook};
 use crate::support::lambda::PASSWORD;
 use crate::support::redis::Redis;
 
@@ -156,4 +156,49 @@ async fn a_cluster_works_by_setting_alone_and_without_it_the_error_says_so() {
     assert_eq!(set.answer(delivered()).await, NO_FAILURES);
     assert_eq!(set.answer(delivered()).await, NO_FAILURES);
     assert_eq!(webhook.calls().len(), 10);
+}
+
+#[tokio::test]
+async fn what_could_cost_records_is_said_once_and_is_in_nobodys_way() {
+    let redis = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await;
+    let stage = Stage { redis, ..Stage::start().await };
+    let function = stage.function_with(&[("IDEMPOTENCY_RETENTION_SECONDS", "3600")]).await;
+    for id in ["m1", "m2", "m3"] {
+        assert_eq!(function.answer(event([pay(id, id)])).await, NO_FAILURES);
+        // It is dialled anew, and not looked over again.
+        stage.redis.kill_connections().await;
+    }
+    for finding in
+        ["records may end before their messages do", "maxmemory-policy is volatile-lru", "neither a replica nor"]
+    {
+        let log = function.logs(finding).await;
+        assert_eq!(log.iter().filter(|line| line.contains(finding)).count(), 1, "{finding}");
+    }
+}
+
+#[tokio::test]
+async fn a_safe_server_and_a_long_retention_leave_the_log_in_peace() {
+    let stage = Stage { redis: Redis::start_with(&["--appendonly", "yes"]).await, ..Stage::start().await };
+    let function = stage.function().await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    let log = function.logs("DUPLICATE").await;
+    assert!(!log.iter().any(|line| line.contains("WARN")), "{log:#?}");
+}
+
+#[tokio::test]
+async fn a_lease_that_outlives_the_visibility_timeout_is_named_where_the_event_shows_it() {
+    const NAMED: &str = "delivered again while somebody holds its lease";
+    let stage = Stage::start().await;
+    stage.webhook.answers(Answer::Held);
+    let (owner, other) = (stage.function().await, stage.function().await);
+    let at_work = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
+    stage.webhook.called(1).await;
+    for received in [1, 2, 2] {
+        assert_eq!(other.invoke(event([pay("m1", "pay_1").received(received)])).await, ["m1"]);
+    }
+    let log = other.logs(NAMED).await;
+    assert_eq!(log.iter().filter(|line| line.contains(NAMED)).count(), 1);
+    stage.webhook.answers(Answer::status(200));
+    assert_eq!(at_work.answer().await, NO_FAILURES);
 }

@@ -85,6 +85,12 @@ impl Redis {
         client.get_multiplexed_async_connection().await.unwrap()
     }
 
+    /// End every connection but the test's own.
+    pub(crate) async fn kill_connections(&self) {
+        let mut connection = self.connection().await;
+        let () = redis::cmd("CLIENT").arg("KILL").arg("SKIPME").arg("yes").query_async(&mut connection).await.unwrap();
+    }
+
     /// Kill the process. What was not in its append-only file is gone.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
