@@ -32,7 +32,7 @@ impl Redis {
         for _ in 0..20 {
             let port = free_port();
             let mut process = spawn(&directory, &["--port".into(), port.to_string()], &options);
-            if listens(&mut process, port).await {
+            if listens(&mut process, &directory).await {
                 return Self { process, directory, port, options, scheme: "redis" };
             }
         }
@@ -59,7 +59,7 @@ impl Redis {
                 "no".into(),
             ];
             let mut process = spawn(&directory, &["--port".into(), "0".into()], &options);
-            if listens(&mut process, port).await {
+            if listens(&mut process, &directory).await {
                 return (Self { process, directory, port, options, scheme: "rediss" }, files);
             }
         }
@@ -100,7 +100,7 @@ impl Redis {
     /// Start it again after [`kill`](Self::kill), on its port and in its directory.
     pub(crate) async fn revive(&mut self) {
         self.process = spawn(&self.directory, &["--port".into(), self.port.to_string()], &self.options);
-        assert!(listens(&mut self.process, self.port).await, "{}", log(&self.directory));
+        assert!(listens(&mut self.process, &self.directory).await, "{}", log(&self.directory));
     }
 
     /// Stop the process where it is (SIGSTOP), or let it go on (SIGCONT).
@@ -134,6 +134,8 @@ pub(crate) fn free_port() -> u16 {
 }
 
 fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
+    // What an earlier process wrote there must not be taken for this one's word.
+    let _ = std::fs::remove_file(directory.path().join("redis.log"));
     Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--save", "", "--logfile", "redis.log", "--enable-debug-command", "yes"])
         .args(port)
@@ -145,16 +147,17 @@ fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
         .expect("redis-server is installed; `make test` sees to it")
 }
 
-/// Whether this very process comes to listen on the port.
-async fn listens(process: &mut Child, port: u16) -> bool {
+/// Whether this very process comes to take connections. Only its own log tells: on its port another
+/// test's server may listen, while this one is about to find that out and end.
+async fn listens(process: &mut Child, directory: &TempDir) -> bool {
     let mut ended = false;
     until(|| {
         ended = process.try_wait().unwrap().is_some();
-        let connects = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
-        async move { ended || connects }
+        let ready = log(directory).contains("Ready to accept connections");
+        async move { ended || ready }
     })
     .await;
-    !ended && process.try_wait().unwrap().is_none()
+    !ended
 }
 
 fn log(directory: &TempDir) -> String {
