@@ -62,8 +62,7 @@ const LEFT_ALONE: Disposition = Disposition::Redeliver { after: None };
 
 impl Verdict {
     /// On what the heart reported.
-    #[must_use]
-    pub fn of(report: Report) -> Self {
+    pub(crate) fn of(report: Report) -> Self {
         let Report { outcome, fence, attempt, recovery } = report;
         let acquired = if recovery { "ACQUIRED_STALE" } else { "ACQUIRED" };
         let (outcome, ran, disposition, reason) = match outcome {
@@ -107,40 +106,34 @@ impl Verdict {
     }
 
     /// The delivery could not be read.
-    #[must_use]
-    pub fn unreadable() -> Self {
+    pub(crate) fn unreadable() -> Self {
         Self::without_claim("UNREADABLE", GONE_ON, "it has no readable body".into())
     }
 
     /// There is no key in it.
-    #[must_use]
-    pub fn no_key(reason: String) -> Self {
+    pub(crate) fn no_key(reason: String) -> Self {
         Self::without_claim("NO_KEY", GONE_ON, reason.into())
     }
 
     /// It was not looked at.
-    #[must_use]
-    pub fn unprocessed(disposition: Disposition, reason: &'static str) -> Self {
+    pub(crate) fn unprocessed(disposition: Disposition, reason: &'static str) -> Self {
         Self::without_claim("UNPROCESSED", disposition, reason.into())
     }
 
     /// It was not looked at, and comes back by the queue's visibility timeout.
-    #[must_use]
-    pub fn not_started(reason: &'static str) -> Self {
+    pub(crate) fn not_started(reason: &'static str) -> Self {
         Self::unprocessed(LEFT_ALONE, reason)
     }
 
     /// The store gave no answer for it.
-    #[must_use]
-    pub fn no_answer(error: &StoreError) -> Self {
+    pub(crate) fn no_answer(error: &StoreError) -> Self {
         let outcome = if error.is_unavailable() { "UNAVAILABLE" } else { "FOREIGN" };
         Self::without_claim(outcome, LEFT_ALONE, with_causes(error).into())
     }
 
     /// On another message of the batch with the same key and payload: the work was run, or tried,
     /// once for both.
-    #[must_use]
-    pub fn for_twin(&self) -> Self {
+    pub(crate) fn for_twin(&self) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
         Self { outcome: "TWIN", reason: reason.into(), ran: false, ..self.clone() }
     }

@@ -68,13 +68,13 @@ impl Coalescer {
     /// One run of a script, for calls that agree on its terms.
     async fn run(&self, terms: Terms, waiting: Vec<Waiting>) {
         let (calls, answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|w| (w.call, w.answer)).unzip();
-        let outcome = self.link.run(&terms, &calls).await;
-        for (at, answer) in answers.into_iter().enumerate() {
+        let answered = match self.link.run(&terms, &calls).await {
+            Ok(answered) => answered.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); calls.len()],
+        };
+        for (waiting, answer) in answers.into_iter().zip(answered) {
             // Whoever has stopped waiting needs no answer.
-            let _ = answer.send(match &outcome {
-                Ok(answers) => Ok(answers[at].clone()),
-                Err(error) => Err(error.clone()),
-            });
+            let _ = waiting.send(answer);
         }
     }
 
