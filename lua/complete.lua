@@ -2,8 +2,7 @@
 --
 -- KEYS[1..n]    the records, each judged alone
 -- ARGV[1]       retention, ms: life of a record from its last change
--- ARGV[1 + i]   the claim on KEYS[i], packed big-endian:
---               owner c8, fence I8, fingerprint c16, attempts B, marks B (4: result not kept), then the result
+-- ARGV[1 + i]   the completed record of the claim on KEYS[i], as it is to be; its layout stands in acquire.lua
 --
 -- Output: one string for each key
 --   COMPLETED          recorded, now or by an earlier call of the same owner
@@ -11,27 +10,29 @@
 --   LOST COMPLETED     another owner has completed
 --   LOST FAILED        the attempt was settled as failed, by this owner or another
 --   FOREIGN            the value under the key is not a record; it is left alone
---
--- The layout of a record stands in acquire.lua.
 
-local retention = ARGV[1]
+local retention, time = ARGV[1], redis.call('TIME')
+local expiry = string.format('%d', time[1] * 1000 + time[2] / 1000 + retention)
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
-local function ours(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
 
-local function complete(key, packed)
-  local owner, fence, fingerprint, attempts, marks, result_at = struct.unpack('>c8I8c16BB', packed)
+local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
+
+local function complete(key, completed)
   local record = redis.pcall('GET', key)
   if record then
-    if type(record) == 'table' or not ours(record) then return 'FOREIGN' end
-    local state, _, _, _, stored, holder = struct.unpack('>c1BBBI8c8', record)
-    if state == 'C' and holder == owner then return 'COMPLETED' end
-    if state ~= 'P' or holder ~= owner then return lost[state] end
-    -- Higher where a late acquire of the same owner met a lost record: a fence never falls.
-    fence = math.max(fence, stored)
+    if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
+    if not is_record(record) then return 'FOREIGN' end
+    local state, owns = record:sub(1, 1), record:sub(13, 20) == completed:sub(13, 20)
+    if state == 'C' and owns then return 'COMPLETED' end
+    if state ~= 'P' or not owns then return lost[state] end
+    if record:sub(5, 12) ~= completed:sub(5, 12) then
+      -- A late acquire of the same owner met a lost record. A fence never falls.
+      local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', completed, 5)))
+      completed = completed:sub(1, 4) .. struct.pack('>I8', fence) .. completed:sub(13)
+    end
   end
   -- No record: it was evicted or lost in a failover, and nobody else holds it. This heals it.
-  local header = struct.pack('>c1BBBI8c8c16', 'C', 1, marks, attempts, fence, owner, fingerprint)
-  redis.call('SET', key, header .. packed:sub(result_at), 'PX', retention)
+  redis.call('SET', key, completed, 'PXAT', expiry)
   return 'COMPLETED'
 end
 

@@ -2,8 +2,7 @@
 --
 -- KEYS[1..n]    the records, each judged alone
 -- ARGV[1]       retention, ms: life of a record from its last change
--- ARGV[1 + i]   the claim on KEYS[i], packed big-endian:
---               owner c8, fence I8, fingerprint c16, attempts B, marks B (1 uncertain, 2 permanent), message c8
+-- ARGV[1 + i]   the failed record of the claim on KEYS[i], as it is to be; its layout stands in acquire.lua
 --
 -- Output: one string for each key
 --   FAILED             recorded, now or by an earlier call of the same owner
@@ -11,27 +10,29 @@
 --   LOST COMPLETED     the work is completed, by this owner or another
 --   LOST FAILED        another owner has failed
 --   FOREIGN            the value under the key is not a record; it is left alone
---
--- The layout of a record stands in acquire.lua.
 
-local retention = ARGV[1]
+local retention, time = ARGV[1], redis.call('TIME')
+local expiry = string.format('%d', time[1] * 1000 + time[2] / 1000 + retention)
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
-local function ours(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
 
-local function fail(key, packed)
-  local owner, fence, fingerprint, attempts, marks, message = struct.unpack('>c8I8c16BBc8', packed)
+local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
+
+local function fail(key, failed)
   local record = redis.pcall('GET', key)
   if record then
-    if type(record) == 'table' or not ours(record) then return 'FOREIGN' end
-    local state, _, _, _, stored, holder = struct.unpack('>c1BBBI8c8', record)
-    if state == 'F' and holder == owner then return 'FAILED' end
-    if state ~= 'P' or holder ~= owner then return lost[state] end
-    -- Higher where a late acquire of the same owner met a lost record: a fence never falls.
-    fence = math.max(fence, stored)
+    if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
+    if not is_record(record) then return 'FOREIGN' end
+    local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
+    if state == 'F' and owns then return 'FAILED' end
+    if state ~= 'P' or not owns then return lost[state] end
+    if record:sub(5, 12) ~= failed:sub(5, 12) then
+      -- A late acquire of the same owner met a lost record. A fence never falls.
+      local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))
+      failed = failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13)
+    end
   end
   -- No record: it was evicted or lost in a failover, and nobody else holds it. This heals it.
-  local failed = struct.pack('>c1BBBI8c8c16c8I8', 'F', 1, marks, attempts, fence, owner, fingerprint, message, 0)
-  redis.call('SET', key, failed, 'PX', retention)
+  redis.call('SET', key, failed, 'PXAT', expiry)
   return 'FAILED'
 end
 

@@ -79,11 +79,11 @@ impl RedisStore {
     }
 }
 
-/// Read an answer as each verb would. For the fuzzer only.
-#[cfg(fuzzing)]
+/// Read an answer as each verb would: for whoever tries any bytes.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub fn decode(answer: &[u8]) {
     use crate::record::{Fingerprint, MessageTag, Owner};
-    use std::time::Duration;
 
     let attempt = Attempt {
         key: Key::new("key").expect("it is not empty"),

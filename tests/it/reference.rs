@@ -28,7 +28,8 @@ const FAIL: &str = include_str!("../../lua/fail.lua");
 const BATCH: u64 = 100;
 
 const RETENTION_MS: u64 = 3_600_000;
-const START_US: u64 = 1_700_000_000_000_000;
+/// Far in the future, so that the server never takes a record's life to be over.
+const START_US: u64 = 4_000_000_000_000_000;
 
 #[derive(Clone, Debug)]
 struct Sequence {
@@ -102,7 +103,7 @@ struct Reference {
     claims: HashMap<(u8, u8), Vec<Granted>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Record {
     owner: u8,
     message: u8,
@@ -113,7 +114,7 @@ struct Record {
     state: State,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum State {
     Processing { recovery: bool, lease_end_ms: u64 },
     Completed { result: Option<Vec<u8>> },
@@ -131,7 +132,7 @@ struct Granted {
 #[derive(Clone, Debug, PartialEq)]
 enum Answer {
     Acquired { fence: u64, attempt: u8, recovery: bool },
-    Duplicate { fence: u64, attempts: u8, result: Option<Vec<u8>> },
+    Duplicate(Record),
     Conflict { remains_us: u64 },
     Mismatch,
     Failed,
@@ -179,10 +180,7 @@ impl Reference {
             match &record.state {
                 State::Failed { uncertain, .. } if *uncertain && !agrees => return Answer::Mismatch,
                 State::Processing { .. } | State::Completed { .. } if !agrees => return Answer::Mismatch,
-                State::Completed { result } => {
-                    let (fence, attempts, result) = (record.fence, record.attempts, result.clone());
-                    return Answer::Duplicate { fence, attempts, result };
-                }
+                State::Completed { .. } => return Answer::Duplicate(record.clone()),
                 State::Processing { recovery, .. } if record.owner == ask.owner => {
                     // Asked again: the first answer again, and no new claim.
                     let Record { fence, attempts: attempt, .. } = *record;
@@ -244,10 +242,13 @@ impl Reference {
     }
 
     fn write(&mut self, ask: Ask, fence: u64, attempts: u8, state: State) {
-        let Ask { owner, message, fingerprint, .. } = ask;
         let fence = fence.max(self.records.get(&ask.key).map_or(0, |record| record.fence));
-        let ends_us = self.now_us + RETENTION_MS * 1000;
-        self.records.insert(ask.key, Record { owner, message, fingerprint, fence, attempts, ends_us, state });
+        self.records.insert(ask.key, self.record(ask, fence, attempts, state));
+    }
+
+    fn record(&self, ask: Ask, fence: u64, attempts: u8, state: State) -> Record {
+        let Ask { owner, message, fingerprint, .. } = ask;
+        Record { owner, message, fingerprint, fence, attempts, ends_us: self.now_us + RETENTION_MS * 1000, state }
     }
 }
 
@@ -303,10 +304,7 @@ fn acquired_words(answer: &Answer) -> Vec<u8> {
     match answer {
         Answer::Acquired { fence, attempt, recovery: false } => format!("ACQUIRED {fence} {attempt}").into(),
         Answer::Acquired { fence, attempt, recovery: true } => format!("ACQUIRED_STALE {fence} {attempt}").into(),
-        Answer::Duplicate { fence, attempts, result: None } => format!("DUPLICATE {fence} {attempts} -").into(),
-        Answer::Duplicate { fence, attempts, result: Some(result) } => {
-            [format!("DUPLICATE {fence} {attempts} +").as_bytes(), result].concat()
-        }
+        Answer::Duplicate(record) => [b"DUPLICATE ".to_vec(), bytes(record)].concat(),
         Answer::Conflict { remains_us } => format!("CONFLICT {}", remains_us.div_ceil(1000)).into(),
         Answer::Mismatch => "MISMATCH".into(),
         Answer::Failed => "FAILED".into(),
@@ -341,18 +339,19 @@ struct Expected {
 enum Reply {
     Words(Vec<Vec<u8>>),
     Record(Option<Vec<u8>>),
-    /// All of the retention is to come, or the key is absent.
-    Life(bool),
+    /// When the record's retention is over, ms; `None` where the key is absent.
+    EndOfLife(Option<u64>),
     Whatever,
 }
 
 impl Scripts {
     async fn load(redis: &Redis) -> Self {
-        assert_eq!(ACQUIRE.matches("redis.call('TIME')").count(), 1, "acquire asks for the time in one place");
-        let acquire = ACQUIRE.replace("redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
-        for script in [&acquire, COMPLETE, FAIL] {
+        let [acquire, complete, fail] = [ACQUIRE, COMPLETE, FAIL].map(|script| {
+            assert_eq!(script.matches("redis.call('TIME')").count(), 1, "a script asks for the time in one place");
+            let script = script.replace("redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
             assert!(!script.contains("'TIME'"), "only the arguments bring the time");
-        }
+            script
+        });
         // A batch takes a slow machine longer than the client waits for a reply by default.
         let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
         let client = redis::Client::open(redis.url()).unwrap();
@@ -360,7 +359,7 @@ impl Scripts {
         let mut load = async |script: &str| -> String {
             redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await.unwrap()
         };
-        let (acquire, complete, fail) = (load(&acquire).await, load(COMPLETE).await, load(FAIL).await);
+        let (acquire, complete, fail) = (load(&acquire).await, load(&complete).await, load(&fail).await);
         Self { connection, acquire, complete, fail }
     }
 
@@ -414,7 +413,7 @@ impl Scripts {
                         for ask in asks {
                             let lease = ask.lease_ms.to_be_bytes();
                             let (owner, message) = (owner(ask.owner), message(ask.message));
-                            command.arg([&owner[..], &message, &lease, &fingerprint(ask.fingerprint)].concat());
+                            command.arg([&owner[..], &fingerprint(ask.fingerprint), &message, &lease].concat());
                         }
                         command.arg(reference.now_us / 1_000_000).arg(reference.now_us % 1_000_000);
                         let answers = asks.iter().map(|ask| acquired_words(&reference.acquire(*ask))).collect();
@@ -432,24 +431,31 @@ impl Scripts {
                         let mut answers = Vec::new();
                         for settle in settles {
                             let (_, claim) = reference.claim(*settle);
-                            command.arg(packed(&claim, completes, settle.how));
+                            let settled = if completes {
+                                State::Completed { result: result(settle.how) }
+                            } else {
+                                let (uncertain, permanent) = failure(settle.how);
+                                State::Failed { uncertain, permanent }
+                            };
+                            command.arg(bytes(&reference.record(claim.ask, claim.fence, claim.attempt, settled)));
                             answers.push(if completes {
                                 settled_words("COMPLETED", reference.complete(*settle))
                             } else {
                                 settled_words("FAILED", reference.fail(*settle))
                             });
                         }
+                        command.arg(reference.now_us / 1_000_000).arg(reference.now_us % 1_000_000);
                         expect(Reply::Words(answers));
                         settles.iter().map(|settle| settle.key).collect()
                     }
                 };
                 for touched in touched {
-                    let record = reference.records.get(&touched).map(bytes);
-                    let lives = record.is_some();
+                    let record = reference.records.get(&touched);
+                    let ends_ms = record.map(|record| record.ends_us / 1000);
                     pipe.cmd("GET").arg(key(touched));
-                    expect(Reply::Record(record));
-                    pipe.cmd("PTTL").arg(key(touched));
-                    expect(Reply::Life(lives));
+                    expect(Reply::Record(record.map(bytes)));
+                    pipe.cmd("PEXPIRETIME").arg(key(touched));
+                    expect(Reply::EndOfLife(ends_ms));
                 }
             }
         }
@@ -466,22 +472,6 @@ impl Scripts {
     }
 }
 
-fn packed(claim: &Granted, completes: bool, how: u8) -> Vec<u8> {
-    let mut packed = owner(claim.ask.owner).to_vec();
-    packed.extend(claim.fence.to_be_bytes());
-    packed.extend(fingerprint(claim.ask.fingerprint));
-    packed.push(claim.attempt);
-    if completes {
-        packed.push(if result(how).is_some() { 0 } else { 4 });
-        packed.extend(result(how).unwrap_or_default());
-    } else {
-        let (uncertain, permanent) = failure(how);
-        packed.push(u8::from(uncertain) | u8::from(permanent) << 1);
-        packed.extend(message(claim.ask.message));
-    }
-    packed
-}
-
 impl Reply {
     fn difference(&self, reply: &Value) -> Option<String> {
         let string = |value: &Value| match value {
@@ -494,11 +484,7 @@ impl Reply {
                 _ => false,
             },
             Self::Record(record) => string(reply) == *record && (record.is_some() || *reply == Value::Nil),
-            Self::Life(true) => {
-                // The server's own time goes on, by as much as a slow machine needs for a batch.
-                matches!(reply, Value::Int(ms) if u64::try_from(*ms).is_ok_and(|ms| ms <= RETENTION_MS && ms > RETENTION_MS - 600_000))
-            }
-            Self::Life(false) => *reply == Value::Int(-2),
+            Self::EndOfLife(ms) => *reply == Value::Int(ms.map_or(-2, |ms| i64::try_from(ms).unwrap())),
             Self::Whatever => true,
         };
         (!same).then(|| format!("the script gave {}, and the reference {self}", shown(reply)))
@@ -514,8 +500,8 @@ impl std::fmt::Display for Reply {
             }
             Self::Record(Some(record)) => write!(f, "the record {}", record.escape_ascii()),
             Self::Record(None) => f.write_str("no record"),
-            Self::Life(true) => write!(f, "a life of {RETENTION_MS} ms"),
-            Self::Life(false) | Self::Whatever => f.write_str("none"),
+            Self::EndOfLife(Some(ms)) => write!(f, "a life until {ms} ms"),
+            Self::EndOfLife(None) | Self::Whatever => f.write_str("none"),
         }
     }
 }
@@ -573,10 +559,12 @@ async fn difference_in_memory(sequence: &Sequence) -> Option<String> {
                             (*attempt, *recovery) == (claim.attempt(), claim.is_recovery())
                                 && (is_new || fence(own) == Some(&claim.fence()))
                         }
-                        (Answer::Duplicate { fence: own, attempts, result }, Acquire::Duplicate { .. }) => {
-                            matches!(&answer, Acquire::Duplicate { fence: f, attempts: a, result: r }
-                                if a == attempts && r == result && fence(own).is_none_or(|known| known == f))
-                        }
+                        (
+                            Answer::Duplicate(Record {
+                                fence: own, attempts, state: State::Completed { result }, ..
+                            }),
+                            Acquire::Duplicate { fence: f, attempts: a, result: r },
+                        ) => a == attempts && r == result && fence(own).is_none_or(|known| known == f),
                         (Answer::Conflict { remains_us }, Acquire::Conflict { lease_remains }) => {
                             Duration::from_micros(*remains_us) == *lease_remains
                         }

@@ -15,6 +15,8 @@ const FAIL: &str = include_str!("../../../lua/fail.lua");
 /// What any script answers of a value that is not a record.
 pub(super) const FOREIGN: &[u8] = b"FOREIGN";
 
+const FORMAT: u8 = 1;
+
 const UNCERTAIN: u8 = 1;
 const PERMANENT: u8 = 2;
 const RESULT_NOT_KEPT: u8 = 4;
@@ -72,7 +74,7 @@ impl Terms {
 pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
     let Attempt { owner, fingerprint, message, lease, retention, max_attempts, key: _ } = attempt;
     let argument =
-        [owner.as_bytes().as_slice(), message.as_bytes(), &whole_ms(*lease).to_be_bytes(), fingerprint.as_bytes()]
+        [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes(), &whole_ms(*lease).to_be_bytes()]
             .concat();
     let terms = Terms { verb: Verb::Acquire, retention: *retention, max_attempts: Some(*max_attempts) };
     Call { terms, key, argument }
@@ -80,21 +82,23 @@ pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
 
 pub(super) fn complete(key: String, claim: &Claim, result: Option<&[u8]>) -> Call {
     let marks = if result.is_some() { 0 } else { RESULT_NOT_KEPT };
-    settle(Verb::Complete, key, claim, marks, result.unwrap_or_default())
+    settle(Verb::Complete, key, claim, b'C', marks, result.unwrap_or_default())
 }
 
 pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Call {
     let marks = if failure.uncertain { UNCERTAIN } else { 0 } | if failure.permanent { PERMANENT } else { 0 };
-    settle(Verb::Fail, key, claim, marks, claim.asked().message.as_bytes())
+    let (message, no_lease) = (claim.asked().message, [0; 8]);
+    settle(Verb::Fail, key, claim, b'F', marks, &[*message.as_bytes(), no_lease].concat())
 }
 
-fn settle(verb: Verb, key: String, claim: &Claim, marks: u8, rest: &[u8]) -> Call {
+/// The argument is the whole record, as it is to be.
+fn settle(verb: Verb, key: String, claim: &Claim, state: u8, marks: u8, rest: &[u8]) -> Call {
     let asked = claim.asked();
     let argument = [
-        asked.owner.as_bytes().as_slice(),
+        [state, FORMAT, marks, claim.attempt()].as_slice(),
         &claim.fence().0.to_be_bytes(),
+        asked.owner.as_bytes(),
         asked.fingerprint.as_bytes(),
-        &[claim.attempt(), marks],
         rest,
     ]
     .concat();
@@ -102,21 +106,28 @@ fn settle(verb: Verb, key: String, claim: &Claim, marks: u8, rest: &[u8]) -> Cal
 }
 
 pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {
-    let mut words = answer.splitn(4, |byte| *byte == b' ');
+    if let Some(record) = answer.strip_prefix(b"DUPLICATE ") {
+        return duplicate(record).ok_or_else(|| not_understood(answer));
+    }
+    let mut words = answer.splitn(3, |byte| *byte == b' ');
     let mut next = || words.next().unwrap_or_default();
     match next() {
         b"ACQUIRED" => Ok(Acquire::claimed(attempt, Fence(number(next())?), number(next())?, false)),
         b"ACQUIRED_STALE" => Ok(Acquire::claimed(attempt, Fence(number(next())?), number(next())?, true)),
-        b"DUPLICATE" => Ok(Acquire::Duplicate {
-            fence: Fence(number(next())?),
-            attempts: number(next())?,
-            result: next().strip_prefix(b"+").map(<[u8]>::to_vec),
-        }),
         b"CONFLICT" => Ok(Acquire::Conflict { lease_remains: Duration::from_millis(number(next())?) }),
         b"MISMATCH" => Ok(Acquire::Mismatch),
         b"FAILED" => Ok(Acquire::Failed),
         _ => Err(not_understood(answer)),
     }
+}
+
+/// A completed record's state, format, owner and fingerprint are known already.
+fn duplicate(record: &[u8]) -> Option<Acquire> {
+    let ([_state, _format, marks, attempts], rest) = record.split_first_chunk()?;
+    let (fence, rest) = rest.split_first_chunk()?;
+    let (_owner_and_fingerprint, result) = rest.split_first_chunk::<24>()?;
+    let result = (marks & RESULT_NOT_KEPT == 0).then(|| result.to_vec());
+    Some(Acquire::Duplicate { fence: Fence(u64::from_be_bytes(*fence)), attempts: *attempts, result })
 }
 
 pub(super) fn settled(answer: &[u8]) -> Result<Settled, StoreError> {

@@ -1,9 +1,13 @@
-//! A look at the server, once: what about it could cost records. It says so in the log, and is
-//! never in the way.
+//! A look at the server, once: what about it could cost records, or keep them from being made. It
+//! says so in the log, and is never in the way.
 
 use std::collections::BTreeSet;
 
 use redis::{RedisResult, Value};
+
+/// The first major version whose SET takes NX and GET together, as `acquire.lua` gives them:
+/// <https://redis.io/docs/latest/commands/set/>. Each Valkey calls itself a Redis above it.
+const OLDEST: u32 = 7;
 
 /// Log what INFO shows of a server, or of each node of a cluster, that could cost records.
 pub(super) fn report(info: RedisResult<Value>) {
@@ -16,7 +20,7 @@ pub(super) fn report(info: RedisResult<Value>) {
     texts(&info, &mut nodes);
     let findings: BTreeSet<String> = nodes.iter().flat_map(|node| findings(node)).collect();
     for finding in findings {
-        tracing::warn!(finding, "the store may lose records");
+        tracing::warn!(finding, "the store is not what records need");
     }
 }
 
@@ -39,6 +43,13 @@ fn findings(info: &str) -> Vec<String> {
     let field = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
     let is = |name: &str, value: &str| field(name).is_some_and(|field| field == value);
     let mut findings = Vec::new();
+    if let Some(version) = field("redis_version")
+        && version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major < OLDEST)
+    {
+        findings.push(format!(
+            "the server is Redis {version}, and no claim can be taken: it has to be {OLDEST}.0 or newer, or Valkey"
+        ));
+    }
     if let Some(policy) = field("maxmemory_policy")
         && policy != "noeviction"
         && !is("maxmemory", "0")
@@ -86,6 +97,14 @@ mod tests {
     fn a_server_without_persistence_and_replicas_is_named_as_what_it_is() {
         assert!(findings(&SAFE.replace("aof_enabled:1", "aof_enabled:0"))[0].contains("neither a replica"));
         assert!(findings(&SAFE.replace("role:master", "role:slave"))[0].contains("is a replica"));
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_is_named() {
+        let of = |version: &str| findings(&format!("redis_version:{version}\r\n{SAFE}"));
+        assert!(of("6.2.14")[0].contains("Redis 6.2.14"));
+        assert_eq!(of("7.0.15"), [""; 0]);
+        assert_eq!(of("10.0.0"), [""; 0]);
     }
 
     #[test]
