@@ -4,6 +4,7 @@ mod memory;
 mod redis;
 
 pub use self::memory::MemoryStore;
-#[cfg(fuzzing)]
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub use self::redis::decode;
 pub use self::redis::{RedisSettings, RedisStore, RedisUrl};

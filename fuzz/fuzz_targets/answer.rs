@@ -1,8 +1,6 @@
-//! Any bytes as a store's answer: understood or refused, and never a panic.
-
 #![no_main]
 
-use idempotent_sqs::stores::decode;
-use libfuzzer_sys::fuzz_target;
+#[path = "../properties.rs"]
+mod properties;
 
-fuzz_target!(|answer: &[u8]| decode(answer));
+libfuzzer_sys::fuzz_target!(|answer: &[u8]| properties::answer(answer));

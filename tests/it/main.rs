@@ -21,6 +21,8 @@ mod heart;
 mod house;
 /// Every schedule of faults, of a model of the protocol.
 mod model;
+/// What holds of any input: events, keys and fingerprints, a store's answers.
+mod properties;
 /// Redis itself: scripts, bytes, servers of every kind, and connections that break.
 mod redis;
 /// The scripts on a real server against a plain model of the record, at random.
