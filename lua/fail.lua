@@ -1,7 +1,7 @@
 -- fail: record that the attempt of each claim failed, and how.
 --
 -- KEYS[1..n]    the records, each judged alone
--- ARGV[1]       retention, ms: life of a record from its last change
+-- ARGV[1]       retention, ms: life of a record from its claim, or from here where it was lost
 -- ARGV[1 + i]   the failed record of the claim on KEYS[i], as it is to be; its layout stands in acquire.lua
 --
 -- Output: one string for each key
@@ -11,11 +11,10 @@
 --   LOST FAILED        another owner has failed
 --   FOREIGN            the value under the key is not a record; it is left alone
 
-local retention, time = ARGV[1], redis.call('TIME')
-local expiry = string.format('%d', time[1] * 1000 + time[2] / 1000 + retention)
+local retention = ARGV[1]
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
 
-local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
+local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
 
 local function fail(key, failed)
   local record = redis.pcall('GET', key)
@@ -30,9 +29,11 @@ local function fail(key, failed)
       local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))
       failed = failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13)
     end
+    redis.call('SET', key, failed, 'KEEPTTL')
+  else
+    -- It was evicted or lost in a failover, and nobody else holds it. This heals it.
+    redis.call('SET', key, failed, 'PX', retention)
   end
-  -- No record: it was evicted or lost in a failover, and nobody else holds it. This heals it.
-  redis.call('SET', key, failed, 'PXAT', expiry)
   return 'FAILED'
 end
 

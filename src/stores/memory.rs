@@ -47,7 +47,8 @@ impl MemoryStore {
     fn settle(&self, claim: &Claim, state: State, failure: Failure, result: Option<Vec<u8>>) -> Settled {
         let asked = claim.asked();
         let mut records = self.records(&asked.key);
-        let mut fence = claim.fence();
+        let now = Instant::now();
+        let (mut fence, mut expires) = (claim.fence(), now + asked.retention);
         if let Some(record) = records.get(&asked.key) {
             if record.owner == asked.owner && record.state == state {
                 return Settled::Recorded;
@@ -55,9 +56,8 @@ impl MemoryStore {
             if record.owner != asked.owner || record.state != State::Processing {
                 return Settled::Lost(record.state);
             }
-            fence = fence.max(record.fence);
+            (fence, expires) = (fence.max(record.fence), record.expires);
         }
-        let now = Instant::now();
         let record = Record {
             state,
             owner: asked.owner,
@@ -68,7 +68,7 @@ impl MemoryStore {
             failure,
             recovery: claim.is_recovery(),
             lease_end: now,
-            expires: now + asked.retention,
+            expires,
             result,
         };
         records.insert(asked.key.clone(), record);

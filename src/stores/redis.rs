@@ -13,7 +13,7 @@ mod link;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
+use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::record::{Failure, Key};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
@@ -68,10 +68,10 @@ impl RedisStore {
     fn redis_key(&self, key: &Key) -> String {
         let (namespace, key) = (&self.namespace, key.as_str());
         if key.len() <= LONGEST_KEY {
-            return format!("{namespace}:{key}");
+            return [namespace, ":", key].concat();
         }
         let mut hashed = format!("{namespace}:sha256:");
-        for byte in Sha256::digest(key) {
+        for byte in digest(&SHA256, key.as_bytes()).as_ref() {
             // Writing to a String cannot fail.
             let _ = write!(hashed, "{byte:02x}");
         }

@@ -242,8 +242,15 @@ impl Reference {
     }
 
     fn write(&mut self, ask: Ask, fence: u64, attempts: u8, state: State) {
-        let fence = fence.max(self.records.get(&ask.key).map_or(0, |record| record.fence));
-        self.records.insert(ask.key, self.record(ask, fence, attempts, state));
+        let mut written = self.record(ask, fence, attempts, state);
+        if let Some(record) = self.records.get(&ask.key) {
+            written.fence = fence.max(record.fence);
+            // A claim begins the life of a record anew; settling leaves it as it is.
+            if !matches!(written.state, State::Processing { .. }) {
+                written.ends_us = record.ends_us;
+            }
+        }
+        self.records.insert(ask.key, written);
     }
 
     fn record(&self, ask: Ask, fence: u64, attempts: u8, state: State) -> Record {
@@ -302,8 +309,10 @@ fn bytes(record: &Record) -> Vec<u8> {
 
 fn acquired_words(answer: &Answer) -> Vec<u8> {
     match answer {
-        Answer::Acquired { fence, attempt, recovery: false } => format!("ACQUIRED {fence} {attempt}").into(),
-        Answer::Acquired { fence, attempt, recovery: true } => format!("ACQUIRED_STALE {fence} {attempt}").into(),
+        Answer::Acquired { fence, attempt, recovery } => {
+            let word = if *recovery { "ACQUIRED_STALE " } else { "ACQUIRED " };
+            [word.as_bytes(), &[b'P', 1, u8::from(*recovery), *attempt], &fence.to_be_bytes()].concat()
+        }
         Answer::Duplicate(record) => [b"DUPLICATE ".to_vec(), bytes(record)].concat(),
         Answer::Conflict { remains_us } => format!("CONFLICT {}", remains_us.div_ceil(1000)).into(),
         Answer::Mismatch => "MISMATCH".into(),
@@ -346,11 +355,18 @@ enum Reply {
 
 impl Scripts {
     async fn load(redis: &Redis) -> Self {
-        let [acquire, complete, fail] = [ACQUIRE, COMPLETE, FAIL].map(|script| {
-            assert_eq!(script.matches("redis.call('TIME')").count(), 1, "a script asks for the time in one place");
-            let script = script.replace("redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
-            assert!(!script.contains("'TIME'"), "only the arguments bring the time");
-            script
+        let [acquire, complete, fail] = [
+            (ACQUIRE, "redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }"),
+            (
+                COMPLETE,
+                "'PX', retention",
+                "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + retention",
+            ),
+            (FAIL, "'PX', retention", "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + retention"),
+        ]
+        .map(|(script, by_its_own_clock, by_the_arguments)| {
+            assert_eq!(script.matches(by_its_own_clock).count(), 1, "a script looks at the clock in one place");
+            script.replace(by_its_own_clock, by_the_arguments)
         });
         // A batch takes a slow machine longer than the client waits for a reply by default.
         let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));

@@ -106,28 +106,44 @@ fn settle(verb: Verb, key: String, claim: &Claim, state: u8, marks: u8, rest: &[
 }
 
 pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {
-    if let Some(record) = answer.strip_prefix(b"DUPLICATE ") {
-        return duplicate(record).ok_or_else(|| not_understood(answer));
-    }
-    let mut words = answer.splitn(3, |byte| *byte == b' ');
-    let mut next = || words.next().unwrap_or_default();
-    match next() {
-        b"ACQUIRED" => Ok(Acquire::claimed(attempt, Fence(number(next())?), number(next())?, false)),
-        b"ACQUIRED_STALE" => Ok(Acquire::claimed(attempt, Fence(number(next())?), number(next())?, true)),
-        b"CONFLICT" => Ok(Acquire::Conflict { lease_remains: Duration::from_millis(number(next())?) }),
-        b"MISMATCH" => Ok(Acquire::Mismatch),
-        b"FAILED" => Ok(Acquire::Failed),
-        _ => Err(not_understood(answer)),
+    let (word, rest) = answer.split_at(answer.iter().position(|byte| *byte == b' ').map_or(answer.len(), |at| at + 1));
+    let acquired = match word {
+        b"ACQUIRED " => Head::of(rest).map(|head| Acquire::claimed(attempt, head.fence, head.attempts, false)),
+        b"ACQUIRED_STALE " => Head::of(rest).map(|head| Acquire::claimed(attempt, head.fence, head.attempts, true)),
+        b"DUPLICATE " => duplicate(rest),
+        b"CONFLICT " => whole(rest).map(|ms| Acquire::Conflict { lease_remains: Duration::from_millis(ms) }),
+        b"MISMATCH" => Some(Acquire::Mismatch),
+        b"FAILED" => Some(Acquire::Failed),
+        _ => None,
+    };
+    acquired.ok_or_else(|| not_understood(answer))
+}
+
+/// What a record begins with: its state and its format, which are known from the answer's word, and this.
+struct Head {
+    marks: u8,
+    attempts: u8,
+    fence: Fence,
+}
+
+impl Head {
+    const LENGTH: usize = 12;
+
+    fn of(record: &[u8]) -> Option<Self> {
+        let [_state, _format, marks, attempts, fence @ ..] = *record.first_chunk::<{ Self::LENGTH }>()?;
+        Some(Self { marks, attempts, fence: Fence(u64::from_be_bytes(fence)) })
     }
 }
 
-/// A completed record's state, format, owner and fingerprint are known already.
 fn duplicate(record: &[u8]) -> Option<Acquire> {
-    let ([_state, _format, marks, attempts], rest) = record.split_first_chunk()?;
-    let (fence, rest) = rest.split_first_chunk()?;
-    let (_owner_and_fingerprint, result) = rest.split_first_chunk::<24>()?;
+    let Head { marks, attempts, fence } = Head::of(record)?;
+    let (_owner_and_fingerprint, result) = record[Head::LENGTH..].split_first_chunk::<24>()?;
     let result = (marks & RESULT_NOT_KEPT == 0).then(|| result.to_vec());
-    Some(Acquire::Duplicate { fence: Fence(u64::from_be_bytes(*fence)), attempts: *attempts, result })
+    Some(Acquire::Duplicate { fence, attempts, result })
+}
+
+fn whole(word: &[u8]) -> Option<u64> {
+    str::from_utf8(word).ok()?.parse().ok()
 }
 
 pub(super) fn settled(answer: &[u8]) -> Result<Settled, StoreError> {
@@ -138,10 +154,6 @@ pub(super) fn settled(answer: &[u8]) -> Result<Settled, StoreError> {
         b"LOST FAILED" => Ok(Settled::Lost(State::Failed)),
         _ => Err(not_understood(answer)),
     }
-}
-
-fn number<N: std::str::FromStr>(word: &[u8]) -> Result<N, StoreError> {
-    str::from_utf8(word).ok().and_then(|word| word.parse().ok()).ok_or_else(|| not_understood(word))
 }
 
 fn not_understood(answer: &[u8]) -> StoreError {

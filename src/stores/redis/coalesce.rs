@@ -51,34 +51,41 @@ impl Coalescer {
     }
 
     async fn flush(self) {
-        let mut waiting = mem::take(&mut *self.lock());
-        let mut runs = Vec::new();
-        while let Some(first) = waiting.first() {
-            let terms = first.call.terms;
-            let (mut alike, others): (Vec<_>, _) = waiting.into_iter().partition(|w| w.call.terms == terms);
-            waiting = others;
-            while !alike.is_empty() {
-                let rest = alike.split_off(alike.len().min(self.link.records_a_run()));
-                runs.push(self.run(terms, mem::replace(&mut alike, rest)));
+        let waiting = mem::take(&mut *self.lock());
+        let mut runs: Vec<Run> = Vec::new();
+        for Waiting { call, answer } in waiting {
+            let joins = |run: &&mut Run| run.terms == call.terms && run.calls.len() < self.link.records_a_run();
+            match runs.iter_mut().rfind(joins) {
+                Some(run) => run.push(call, answer),
+                None => runs.push(Run { terms: call.terms, calls: vec![call], answers: vec![answer] }),
             }
         }
-        join_all(runs).await;
-    }
-
-    /// One run of a script, for calls that agree on its terms.
-    async fn run(&self, terms: Terms, waiting: Vec<Waiting>) {
-        let (calls, answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|w| (w.call, w.answer)).unzip();
-        let answered = match self.link.run(&terms, &calls).await {
-            Ok(answered) => answered.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); calls.len()],
-        };
-        for (waiting, answer) in answers.into_iter().zip(answered) {
-            // Whoever has stopped waiting needs no answer.
-            let _ = waiting.send(answer);
-        }
+        join_all(runs.into_iter().map(|run| run.go(&self.link))).await;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One run of a script, for calls that agree on its terms.
+struct Run {
+    terms: Terms,
+    calls: Vec<Call>,
+    answers: Vec<oneshot::Sender<Answer>>,
+}
+
+impl Run {
+    fn push(&mut self, call: Call, answer: oneshot::Sender<Answer>) {
+        self.calls.push(call);
+        self.answers.push(answer);
+    }
+
+    async fn go(self, link: &Link) {
+        // Whoever has stopped waiting needs no answer.
+        match link.run(&self.terms, &self.calls).await {
+            Ok(answered) => self.answers.into_iter().zip(answered).for_each(|(w, answer)| drop(w.send(Ok(answer)))),
+            Err(error) => self.answers.into_iter().for_each(|w| drop(w.send(Err(error.clone())))),
+        }
     }
 }
