@@ -56,7 +56,7 @@ pub struct Idempotency<S> {
 /// How records are kept and attempts are judged.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Life of a record from its last change. It should outlive the message in every queue that it
+    /// Life of a record from its claim. It should outlive the message in every queue that it
     /// may still come from.
     pub retention: Duration,
     /// Attempts after which a failure is permanent.

@@ -71,7 +71,7 @@ pub struct Attempt {
     /// How long the owner may hold the record, from the moment the store executes the acquire.
     /// Whole milliseconds.
     pub lease: Duration,
-    /// Life of the record, from its last change. Whole milliseconds.
+    /// Life of the record, from this claim on. Whole milliseconds.
     pub retention: Duration,
     /// Attempts after which the answer is [`Acquire::Failed`], until another message brings the key.
     pub max_attempts: u8,

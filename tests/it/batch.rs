@@ -79,6 +79,10 @@ async fn each_message_runs_once_and_its_duplicate_is_acknowledged() {
     let again = run(&batch, &many(3)).await;
     assert_eq!(outcomes(&again), ["DUPLICATE"; 3]);
     assert_eq!(dispositions(&again), [Disposition::Done; 3]);
+    assert_eq!(
+        again.iter().map(|verdict| verdict.key.as_ref().unwrap().as_str()).collect::<Vec<_>>(),
+        ["pay_0", "pay_1", "pay_2"]
+    );
     assert_eq!(told.runs().len(), 3);
 }
 

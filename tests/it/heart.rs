@@ -56,6 +56,7 @@ async fn the_work_gets_key_fence_and_attempt_and_is_told_of_a_recovery() {
     assert_eq!(runs[0].key, "pay_1");
     assert_eq!(runs.iter().map(|run| (run.attempt, run.recovery)).collect::<Vec<_>>(), [(1, false), (2, true)]);
     assert!(runs[0].fence < runs[1].fence);
+    assert_eq!(reports[0].fence.unwrap().to_string(), runs[0].fence.to_string());
     assert_eq!(reports.map(|report| report.fence.map(|fence| fence.0)), [Some(runs[0].fence), Some(runs[1].fence)]);
 }
 
@@ -215,10 +216,11 @@ async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_rerun_is_t
         let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
         let idempotency = Idempotency::new(&store, Policy::default());
         store.always(Verb::Settle, Some(fault));
-        let started = Instant::now();
-        let report = run(&idempotency, &told).await;
+        let deadline = Deadline::within(TIME);
+        let report = idempotency.run(&delivery().deadline(deadline), &told, &Message::default()).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Unsettled { .. }), "{report:?}");
-        assert!(started.elapsed() < TIME);
+        // The timer goes by whole milliseconds.
+        assert!(Instant::now() <= deadline.settle + Duration::from_millis(1));
         store.always(Verb::Settle, None);
         advance(TIME * 2).await;
         assert!(run(&idempotency, &told).await.recovery);

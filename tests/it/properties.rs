@@ -9,7 +9,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 #[path = "../../fuzz/properties.rs"]
-mod properties;
+mod property;
 
 /// The fuzz target's seeds.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -55,7 +55,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..4).prop_map(Value::from),
-            hash_map(word(), inner, 0..4).prop_map(|entries| Value::from_iter(entries)),
+            hash_map(word(), inner, 0..4).prop_map(Value::from_iter),
         ]
     })
 }
@@ -109,17 +109,17 @@ fn answer() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn each_property_holds_of_the_seeds() {
     for seed in seeds("event") {
-        properties::event(str::from_utf8(&seed).unwrap());
+        property::event(str::from_utf8(&seed).unwrap());
     }
     for seed in seeds("key") {
         let seed = String::from_utf8_lossy(&seed);
         for (at, _) in seed.char_indices() {
-            properties::key(&seed[..at], &seed[at..]);
-            properties::key(&seed[at..], &seed[..at]);
+            property::key(&seed[..at], &seed[at..]);
+            property::key(&seed[at..], &seed[..at]);
         }
     }
     for seed in seeds("answer") {
-        properties::answer(&seed);
+        property::answer(&seed);
     }
 }
 
@@ -128,7 +128,7 @@ proptest! {
 
     #[test]
     fn any_event_is_refused_whole_or_answered_message_by_message(event in event()) {
-        properties::event(&event);
+        property::event(&event);
     }
 
     #[test]
@@ -136,11 +136,11 @@ proptest! {
         place in place(),
         body in prop_oneof![any_json().prop_map(|json| json.to_string()), any::<String>()],
     ) {
-        properties::key(&place, &body);
+        property::key(&place, &body);
     }
 
     #[test]
     fn any_answer_of_a_store_is_understood_or_refused(answer in answer()) {
-        properties::answer(&answer);
+        property::answer(&answer);
     }
 }
