@@ -1,9 +1,9 @@
 //! The messages of one invocation: which run side by side, which in order, which not at all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::OnceCell;
@@ -65,127 +65,146 @@ impl<S: Store, W: Work> Batch<S, W> {
     /// ## Cancel safety
     /// Dropped, it leaves each claim at hand to its lease, as a killed process would.
     pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<Verdict>, StoreError> {
+        let identities: Vec<_> = messages.iter().map(|message| self.identity(message)).collect();
+        let Lanes { firsts, next } = lanes(messages);
         let course = Course {
             batch: self,
+            messages,
             deadline,
+            twins: twins(&identities),
+            identities,
+            next,
+            verdicts: Mutex::new(vec![Verdict::not_started("nobody came to it"); messages.len()]),
             outage: OnceLock::new(),
             ran: AtomicBool::new(false),
-            twins: Mutex::default(),
         };
-        let mut verdicts: Vec<(usize, Verdict)> = stream::iter(lanes(messages))
-            .map(|lane| course.run(lane))
-            .buffer_unordered(self.settings.concurrency.get())
-            .concat()
-            .await;
+        let concurrency = self.settings.concurrency.get();
+        stream::iter(firsts).for_each_concurrent(concurrency, |first| course.run(first)).await;
         if let (Some(outage), false) = (course.outage.into_inner(), course.ran.into_inner()) {
             return Err(outage);
         }
-        verdicts.sort_unstable_by_key(|(at, _)| *at);
-        Ok(verdicts.into_iter().map(|(_, verdict)| verdict).collect())
+        Ok(course.verdicts.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What makes the message the same work as another, or the verdict on one of which nobody knows.
+    fn identity(&self, message: &Message) -> Result<Identity, Verdict> {
+        if message.body.is_none() {
+            return Err(Verdict::unreadable());
+        }
+        let key = KeySource::find(&self.settings.keys, message);
+        let key = key.map_err(|error| Verdict::no_key(error.to_string()))?;
+        Ok((key, self.settings.fingerprint.take(message)))
     }
 }
 
+type Identity = (Key, Fingerprint);
+
 /// Messages that run one after another; lanes run side by side. On a FIFO queue a group is a lane,
 /// else every message is.
-fn lanes(messages: &[Message]) -> Vec<Vec<(usize, &Message)>> {
-    let mut lanes: Vec<Vec<(usize, &Message)>> = Vec::new();
-    let mut lane_of_group = HashMap::new();
+struct Lanes {
+    /// The first message of each lane, by its place in the batch.
+    firsts: Vec<usize>,
+    /// Of each message the one that follows it in its lane.
+    next: Vec<Option<usize>>,
+}
+
+fn lanes(messages: &[Message]) -> Lanes {
+    let mut lanes = Lanes { firsts: Vec::with_capacity(messages.len()), next: vec![None; messages.len()] };
+    let mut last_of_group = HashMap::new();
     for (at, message) in messages.iter().enumerate() {
         let group = message.group_id.as_deref().filter(|_| message.is_fifo());
-        let lane = match group {
-            Some(group) => *lane_of_group.entry(group).or_insert(lanes.len()),
-            None => lanes.len(),
-        };
-        match lanes.get_mut(lane) {
-            Some(lane) => lane.push((at, message)),
-            None => lanes.push(vec![(at, message)]),
+        match group.and_then(|group| last_of_group.insert(group, at)) {
+            Some(before) => lanes.next[before] = Some(at),
+            None => lanes.firsts.push(at),
         }
     }
     lanes
 }
 
+/// Of messages with the same key and payload the first to be reached runs, and the others wait for
+/// its verdict.
+fn twins(identities: &[Result<Identity, Verdict>]) -> HashMap<Identity, OnceCell<Verdict>> {
+    let mut seen = HashSet::with_capacity(identities.len());
+    let repeated = identities.iter().flatten().filter(|identity| !seen.insert(*identity));
+    repeated.map(|identity| (identity.clone(), OnceCell::new())).collect()
+}
+
 /// One batch on its way.
 struct Course<'a, S, W> {
     batch: &'a Batch<S, W>,
+    messages: &'a [Message],
     deadline: Deadline,
+    /// Of each message.
+    identities: Vec<Result<Identity, Verdict>>,
+    /// Of those that more than one message has.
+    twins: HashMap<Identity, OnceCell<Verdict>>,
+    next: Vec<Option<usize>>,
+    /// On each message.
+    verdicts: Mutex<Vec<Verdict>>,
     /// The store's first failure to answer. Nothing is started after it.
     outage: OnceLock<StoreError>,
     /// Whether any work ran.
     ran: AtomicBool,
-    /// Of messages with the same key and payload the first runs, and the others wait for its verdict.
-    twins: Mutex<HashMap<(Key, Fingerprint), Twins>>,
 }
-
-/// The verdict that messages with the same key and payload share.
-type Twins = Arc<OnceCell<Verdict>>;
 
 impl<S: Store, W: Work> Course<'_, S, W> {
     /// The messages of a lane in their order, up to the first that has to come again: what follows
     /// it must not overtake it. SQS holds the group back while any of it is in flight, so all come
     /// at the same time.
-    async fn run(&self, lane: Vec<(usize, &Message)>) -> Vec<(usize, Verdict)> {
-        let mut verdicts = Vec::with_capacity(lane.len());
-        let mut held = None;
-        for (at, message) in lane {
+    async fn run(&self, first: usize) {
+        let (mut reached, mut held) = (Some(first), None);
+        while let Some(at) = reached {
             let verdict = match held {
                 Some(held) => Verdict::unprocessed(held, "a message before it in its group has to come again"),
-                None => self.judge(message).await,
+                None => self.judge(at).await,
             };
             if verdict.disposition != Disposition::Done {
                 held = Some(verdict.disposition);
             }
-            verdicts.push((at, verdict));
+            self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)[at] = verdict;
+            reached = self.next[at];
         }
-        verdicts
     }
 
-    async fn judge(&self, message: &Message) -> Verdict {
-        if message.body.is_none() {
-            return Verdict::unreadable();
-        }
-        let settings = &self.batch.settings;
-        let key = match KeySource::find(&settings.keys, message) {
-            Ok(key) => key,
-            Err(error) => return Verdict::no_key(error.to_string()),
+    async fn judge(&self, at: usize) -> Verdict {
+        let message = &self.messages[at];
+        let identity = match &self.identities[at] {
+            Ok(identity) => identity,
+            Err(verdict) => return verdict.clone(),
         };
-        let fingerprint = settings.fingerprint.take(message);
-        let twins = self.twins(key.clone(), fingerprint);
+        let Some(twins) = self.twins.get(identity) else { return self.run_once(message, identity).await };
         let mut first = false;
         let verdict = twins
             .get_or_init(|| {
                 first = true;
-                self.run_once(message, key.clone(), fingerprint)
+                self.run_once(message, identity)
             })
             .await;
-        Verdict { key: Some(key), ..if first { verdict.clone() } else { verdict.for_twin() } }
+        if first { verdict.clone() } else { verdict.for_twin() }
     }
 
-    async fn run_once(&self, message: &Message, key: Key, fingerprint: Fingerprint) -> Verdict {
+    async fn run_once(&self, message: &Message, (key, fingerprint): &Identity) -> Verdict {
         if self.outage.get().is_some() {
-            return Verdict::not_started("the idempotency store is out of reach");
+            return Verdict::not_started("the idempotency store is out of reach").on(key);
         }
         if self.deadline.is_too_late() {
-            return Verdict::not_started("no time was left to start it");
+            return Verdict::not_started("no time was left to start it").on(key);
         }
-        let delivery = Delivery::new(key).fingerprint(fingerprint).message_id(&message.id).deadline(self.deadline);
+        let delivery =
+            Delivery::new(key.clone()).fingerprint(*fingerprint).message_id(&message.id).deadline(self.deadline);
         match self.batch.idempotency.run(&delivery, &self.batch.work, message).await {
             Ok(report) => {
-                let verdict = Verdict::of(report);
+                let verdict = Verdict::of(report).on(key);
                 self.ran.fetch_or(verdict.ran, Ordering::Relaxed);
                 verdict
             }
             Err(error) => {
-                let verdict = Verdict::no_answer(&error);
+                let verdict = Verdict::no_answer(&error).on(key);
                 if error.is_unavailable() {
                     let _only_the_first_counts = self.outage.set(error);
                 }
                 verdict
             }
         }
-    }
-
-    fn twins(&self, key: Key, fingerprint: Fingerprint) -> Twins {
-        let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(twins.entry((key, fingerprint)).or_default())
     }
 }

@@ -131,6 +131,11 @@ impl Verdict {
         Self::without_claim(outcome, LEFT_ALONE, with_causes(error).into())
     }
 
+    /// With the key that it is about.
+    pub(crate) fn on(self, key: &Key) -> Self {
+        Self { key: Some(key.clone()), ..self }
+    }
+
     /// On another message of the batch with the same key and payload: the work was run, or tried,
     /// once for both.
     pub(crate) fn for_twin(&self) -> Self {

@@ -1,5 +1,7 @@
 //! One delivery, and where its key and its fingerprint are found.
 
+use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -75,19 +77,19 @@ impl KeySource {
     /// # Errors
     /// [`KeyError`], where none has, or the first that does has something else there.
     pub fn find(sources: &[Self], message: &Message) -> Result<Key, KeyError> {
-        let mut body = None;
+        let json = LazyCell::new(|| serde_json::from_str(message.body()).unwrap_or_default());
         for source in sources {
             let found = match source {
                 Self::Attribute(name) => match message.attributes.get(name) {
-                    Some(value) => value.clone().map_or(Found::Other, Found::Text),
+                    Some(Some(value)) => Found::Text(value.into()),
+                    Some(None) => Found::Other,
                     None => Found::Nothing,
                 },
-                Self::DeduplicationId => message.deduplication_id.clone().map_or(Found::Nothing, Found::Text),
-                Self::MessageId => Found::Text(message.id.clone()),
-                Self::Body(pointer) => {
-                    let body = body.get_or_insert_with(|| serde_json::from_str(message.body()).unwrap_or_default());
-                    Value::pointer(body, pointer).map_or(Found::Nothing, Found::in_json)
+                Self::DeduplicationId => {
+                    message.deduplication_id.as_ref().map_or(Found::Nothing, |id| Found::Text(id.into()))
                 }
+                Self::MessageId => Found::Text(message.id.as_str().into()),
+                Self::Body(pointer) => Value::pointer(&json, pointer).map_or(Found::Nothing, Found::in_json),
             };
             let unusable = || KeyError::Unusable(source.to_string());
             match found {
@@ -101,19 +103,19 @@ impl KeySource {
 }
 
 /// What is at the place of a key.
-enum Found {
+enum Found<'a> {
     Nothing,
-    Text(String),
+    Text(Cow<'a, str>),
     /// Something that cannot be a key.
     Other,
 }
 
-impl Found {
-    fn in_json(value: &Value) -> Self {
+impl<'a> Found<'a> {
+    fn in_json(value: &'a Value) -> Self {
         match value {
             Value::Null => Self::Nothing,
-            Value::String(text) => Self::Text(text.clone()),
-            Value::Number(number) => Self::Text(number.to_string()),
+            Value::String(text) => Self::Text(text.into()),
+            Value::Number(number) => Self::Text(number.to_string().into()),
             Value::Bool(_) | Value::Array(_) | Value::Object(_) => Self::Other,
         }
     }
@@ -169,33 +171,34 @@ impl FingerprintSource {
         let Ok(json) = serde_json::from_str::<Value>(body) else {
             return Fingerprint::of(body.as_bytes());
         };
-        let payload = match self {
+        let mut payload = match self {
             Self::Pointers(pointers) => {
                 pointers.iter().map(|pointer| json.pointer(pointer).cloned().unwrap_or_default()).collect()
             }
             Self::Body | Self::None => json,
         };
-        let mut payload = by_value(payload);
+        spell_by_value(&mut payload);
         // A no-op, unless some crate of the user's turned on serde_json's `preserve_order`.
         payload.sort_all_objects();
         Fingerprint::of(payload.to_string().as_bytes())
     }
 }
 
-/// The same JSON with each number that is whole spelled as an integer, as RFC 8785 does: 1.0 and
-/// 1e0 are 1.
-fn by_value(json: Value) -> Value {
+/// Spell each number that is whole as an integer, as RFC 8785 does: 1.0 and 1e0 are 1.
+fn spell_by_value(json: &mut Value) {
     // Up to here every whole number has an f64 of its own.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match json {
-        Value::Array(items) => items.into_iter().map(by_value).collect(),
-        Value::Object(entries) => entries.into_iter().map(|(key, value)| (key, by_value(value))).collect(),
+        Value::Array(items) => items.iter_mut().for_each(spell_by_value),
+        Value::Object(entries) => entries.values_mut().for_each(spell_by_value),
         Value::Number(number) => match number.as_f64() {
             #[expect(clippy::cast_possible_truncation, reason = "whole and within ±2^53")]
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= EXACT => Value::from(float as i64),
-            Some(_) | None => Value::Number(number),
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= EXACT => {
+                *json = Value::from(float as i64);
+            }
+            Some(_) | None => {}
         },
-        Value::Null | Value::Bool(_) | Value::String(_) => json,
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
+use aws_lc_rs::digest::{SHA256, digest};
 
 /// What makes two messages the same work. Never empty.
 ///
@@ -86,10 +86,7 @@ impl Fingerprint {
     /// The fingerprint of these bytes.
     #[must_use]
     pub fn of(payload: &[u8]) -> Self {
-        let digest = Sha256::digest(payload);
-        let mut fingerprint = [0; 16];
-        fingerprint.copy_from_slice(&digest[..16]);
-        Self(fingerprint)
+        Self(start_of_sha256(payload))
     }
 
     /// Whether both stand for the same payload, or one of them for any.
@@ -116,10 +113,7 @@ impl MessageTag {
     /// The tag of this messageId.
     #[must_use]
     pub fn of(message_id: &str) -> Self {
-        let digest = Sha256::digest(message_id);
-        let mut tag = [0; 8];
-        tag.copy_from_slice(&digest[..8]);
-        Self(tag)
+        Self(start_of_sha256(message_id.as_bytes()))
     }
 
     /// The hash's bytes, as the store keeps them.
@@ -127,6 +121,12 @@ impl MessageTag {
     pub fn as_bytes(&self) -> &[u8; 8] {
         &self.0
     }
+}
+
+fn start_of_sha256<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut start = [0; N];
+    start.copy_from_slice(&digest(&SHA256, bytes).as_ref()[..N]);
+    start
 }
 
 /// State of a record. Absence is the fourth.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
+use aws_lc_rs::digest::{SHA256, digest};
 use tokio::time::Instant;
 
 use super::shelf::{Recent, Shelf, Stored};
@@ -70,7 +70,7 @@ fn check(queue: &Queue, message: &mut Outgoing) -> Result<(), Refused> {
         return refused("MissingParameter", "The request must contain the parameter MessageGroupId.");
     }
     if message.deduplication_id.is_none() && queue.settings().content_based_deduplication {
-        message.deduplication_id = Some(hex(&Sha256::digest(&message.body)));
+        message.deduplication_id = Some(hex(digest(&SHA256, message.body.as_bytes()).as_ref()));
     }
     match message.deduplication_id {
         Some(_) => Ok(()),
