@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::OnceCell;
+use tokio::task::yield_now;
 
 use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict};
@@ -15,6 +16,10 @@ use crate::message::{FingerprintSource, KeySource, Message};
 use crate::record::{Fingerprint, Key};
 use crate::store::{Store, StoreError};
 use crate::work::Work;
+
+/// Messages that are started in one turn of the runtime. What these ask of the store is on its way
+/// while the next are prepared. As many as share a run of a script, so that nothing travels half empty.
+const WAVE: usize = 64;
 
 /// Runs a work on the messages of a batch, each under its own idempotency record.
 #[derive(Debug)]
@@ -65,39 +70,43 @@ impl<S: Store, W: Work> Batch<S, W> {
     /// ## Cancel safety
     /// Dropped, it leaves each claim at hand to its lease, as a killed process would.
     pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<Verdict>, StoreError> {
-        let identities: Vec<_> = messages.iter().map(|message| self.identity(message)).collect();
+        let keys: Vec<_> = messages.iter().map(|message| self.key(message)).collect();
         let Lanes { firsts, next } = lanes(messages);
         let course = Course {
             batch: self,
             messages,
             deadline,
-            twins: twins(&identities),
-            identities,
+            shared: shared(&keys),
+            keys,
             next,
+            twins: Mutex::default(),
             verdicts: Mutex::new(vec![Verdict::not_started("nobody came to it"); messages.len()]),
             outage: OnceLock::new(),
             ran: AtomicBool::new(false),
         };
-        let concurrency = self.settings.concurrency.get();
-        stream::iter(firsts).for_each_concurrent(concurrency, |first| course.run(first)).await;
+        stream::iter(firsts.into_iter().enumerate())
+            .then(|(at, first)| async move {
+                if at > 0 && at % WAVE == 0 {
+                    yield_now().await;
+                }
+                first
+            })
+            .for_each_concurrent(self.settings.concurrency.get(), |first| course.run(first))
+            .await;
         if let (Some(outage), false) = (course.outage.into_inner(), course.ran.into_inner()) {
             return Err(outage);
         }
         Ok(course.verdicts.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What makes the message the same work as another, or the verdict on one of which nobody knows.
-    fn identity(&self, message: &Message) -> Result<Identity, Verdict> {
+    /// The message's key, or the verdict on a message without one.
+    fn key(&self, message: &Message) -> Result<Key, Verdict> {
         if message.body.is_none() {
             return Err(Verdict::unreadable());
         }
-        let key = KeySource::find(&self.settings.keys, message);
-        let key = key.map_err(|error| Verdict::no_key(error.to_string()))?;
-        Ok((key, self.settings.fingerprint.take(message)))
+        KeySource::find(&self.settings.keys, message).map_err(|error| Verdict::no_key(error.to_string()))
     }
 }
-
-type Identity = (Key, Fingerprint);
 
 /// Messages that run one after another; lanes run side by side. On a FIFO queue a group is a lane,
 /// else every message is.
@@ -121,12 +130,10 @@ fn lanes(messages: &[Message]) -> Lanes {
     lanes
 }
 
-/// Of messages with the same key and payload the first to be reached runs, and the others wait for
-/// its verdict.
-fn twins(identities: &[Result<Identity, Verdict>]) -> HashMap<Identity, OnceCell<Verdict>> {
-    let mut seen = HashSet::with_capacity(identities.len());
-    let repeated = identities.iter().flatten().filter(|identity| !seen.insert(*identity));
-    repeated.map(|identity| (identity.clone(), OnceCell::new())).collect()
+/// The keys that more than one message has.
+fn shared(keys: &[Result<Key, Verdict>]) -> HashSet<Key> {
+    let mut seen = HashSet::with_capacity(keys.len());
+    keys.iter().flatten().filter(|key| !seen.insert(*key)).cloned().collect()
 }
 
 /// One batch on its way.
@@ -135,9 +142,10 @@ struct Course<'a, S, W> {
     messages: &'a [Message],
     deadline: Deadline,
     /// Of each message.
-    identities: Vec<Result<Identity, Verdict>>,
-    /// Of those that more than one message has.
-    twins: HashMap<Identity, OnceCell<Verdict>>,
+    keys: Vec<Result<Key, Verdict>>,
+    shared: HashSet<Key>,
+    /// Of messages with the same key and payload the first runs, and the others wait for its verdict.
+    twins: Mutex<HashMap<(Key, Fingerprint), Twins>>,
     next: Vec<Option<usize>>,
     /// On each message.
     verdicts: Mutex<Vec<Verdict>>,
@@ -146,6 +154,9 @@ struct Course<'a, S, W> {
     /// Whether any work ran.
     ran: AtomicBool,
 }
+
+/// The verdict that messages with the same key and payload share.
+type Twins = Arc<OnceCell<Verdict>>;
 
 impl<S: Store, W: Work> Course<'_, S, W> {
     /// The messages of a lane in their order, up to the first that has to come again: what follows
@@ -168,22 +179,26 @@ impl<S: Store, W: Work> Course<'_, S, W> {
 
     async fn judge(&self, at: usize) -> Verdict {
         let message = &self.messages[at];
-        let identity = match &self.identities[at] {
-            Ok(identity) => identity,
+        let key = match &self.keys[at] {
+            Ok(key) => key,
             Err(verdict) => return verdict.clone(),
         };
-        let Some(twins) = self.twins.get(identity) else { return self.run_once(message, identity).await };
+        let fingerprint = self.batch.settings.fingerprint.take(message);
+        if !self.shared.contains(key) {
+            return self.run_once(message, key, fingerprint).await;
+        }
+        let twins = self.twins(key.clone(), fingerprint);
         let mut first = false;
         let verdict = twins
             .get_or_init(|| {
                 first = true;
-                self.run_once(message, identity)
+                self.run_once(message, key, fingerprint)
             })
             .await;
         if first { verdict.clone() } else { verdict.for_twin() }
     }
 
-    async fn run_once(&self, message: &Message, (key, fingerprint): &Identity) -> Verdict {
+    async fn run_once(&self, message: &Message, key: &Key, fingerprint: Fingerprint) -> Verdict {
         if self.outage.get().is_some() {
             return Verdict::not_started("the idempotency store is out of reach").on(key);
         }
@@ -191,7 +206,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             return Verdict::not_started("no time was left to start it").on(key);
         }
         let delivery =
-            Delivery::new(key.clone()).fingerprint(*fingerprint).message_id(&message.id).deadline(self.deadline);
+            Delivery::new(key.clone()).fingerprint(fingerprint).message_id(&message.id).deadline(self.deadline);
         match self.batch.idempotency.run(&delivery, &self.batch.work, message).await {
             Ok(report) => {
                 let verdict = Verdict::of(report).on(key);
@@ -206,5 +221,9 @@ impl<S: Store, W: Work> Course<'_, S, W> {
                 verdict
             }
         }
+    }
+    fn twins(&self, key: Key, fingerprint: Fingerprint) -> Twins {
+        let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(twins.entry((key, fingerprint)).or_default())
     }
 }

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::Value;
-
+use crate::json::Json;
 use crate::record::{Fingerprint, Key};
 
 /// One SQS delivery, free of AWS's types.
@@ -77,7 +76,7 @@ impl KeySource {
     /// # Errors
     /// [`KeyError`], where none has, or the first that does has something else there.
     pub fn find(sources: &[Self], message: &Message) -> Result<Key, KeyError> {
-        let json = LazyCell::new(|| serde_json::from_str(message.body()).unwrap_or_default());
+        let json = LazyCell::new(|| serde_json::from_str::<Json<'_>>(message.body()).unwrap_or_default());
         for source in sources {
             let found = match source {
                 Self::Attribute(name) => match message.attributes.get(name) {
@@ -89,7 +88,7 @@ impl KeySource {
                     message.deduplication_id.as_ref().map_or(Found::Nothing, |id| Found::Text(id.into()))
                 }
                 Self::MessageId => Found::Text(message.id.as_str().into()),
-                Self::Body(pointer) => Value::pointer(&json, pointer).map_or(Found::Nothing, Found::in_json),
+                Self::Body(pointer) => json.pointer(pointer).map_or(Found::Nothing, Found::in_json),
             };
             let unusable = || KeyError::Unusable(source.to_string());
             match found {
@@ -111,12 +110,12 @@ enum Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn in_json(value: &'a Value) -> Self {
+    fn in_json(value: &'a Json<'_>) -> Self {
         match value {
-            Value::Null => Self::Nothing,
-            Value::String(text) => Self::Text(text.into()),
-            Value::Number(number) => Self::Text(number.to_string().into()),
-            Value::Bool(_) | Value::Array(_) | Value::Object(_) => Self::Other,
+            Json::Null => Self::Nothing,
+            Json::Text(text) => Self::Text(text.as_ref().into()),
+            Json::Number(number) => Self::Text(number.to_string().into()),
+            Json::Bool(_) | Json::List(_) | Json::Object(_) => Self::Other,
         }
     }
 }
@@ -168,37 +167,19 @@ impl FingerprintSource {
         if *self == Self::None {
             return Fingerprint::NONE;
         }
-        let Ok(json) = serde_json::from_str::<Value>(body) else {
+        let Ok(json) = serde_json::from_str::<Json<'_>>(body) else {
             return Fingerprint::of(body.as_bytes());
         };
-        let mut payload = match self {
+        let mut spelling = Vec::with_capacity(body.len());
+        match self {
             Self::Pointers(pointers) => {
-                pointers.iter().map(|pointer| json.pointer(pointer).cloned().unwrap_or_default()).collect()
+                for pointer in pointers {
+                    json.pointer(pointer).unwrap_or(&Json::Null).spell(&mut spelling);
+                }
             }
-            Self::Body | Self::None => json,
-        };
-        spell_by_value(&mut payload);
-        // A no-op, unless some crate of the user's turned on serde_json's `preserve_order`.
-        payload.sort_all_objects();
-        Fingerprint::of(payload.to_string().as_bytes())
-    }
-}
-
-/// Spell each number that is whole as an integer, as RFC 8785 does: 1.0 and 1e0 are 1.
-fn spell_by_value(json: &mut Value) {
-    // Up to here every whole number has an f64 of its own.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    match json {
-        Value::Array(items) => items.iter_mut().for_each(spell_by_value),
-        Value::Object(entries) => entries.values_mut().for_each(spell_by_value),
-        Value::Number(number) => match number.as_f64() {
-            #[expect(clippy::cast_possible_truncation, reason = "whole and within ±2^53")]
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= EXACT => {
-                *json = Value::from(float as i64);
-            }
-            Some(_) | None => {}
-        },
-        Value::Null | Value::Bool(_) | Value::String(_) => {}
+            Self::Body | Self::None => json.spell(&mut spelling),
+        }
+        Fingerprint::of(&spelling)
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use redis::{RedisResult, Value};
 
-/// The first major version whose SET takes NX and GET together, as `acquire.lua` gives them:
-/// <https://redis.io/docs/latest/commands/set/>. Each Valkey calls itself a Redis above it.
-const OLDEST: u32 = 7;
+/// The first version whose SET takes PXAT: <https://redis.io/docs/latest/commands/set/>. Each Valkey
+/// calls itself a Redis above it.
+const OLDEST: (u32, u32) = (6, 2);
 
 /// Log what INFO shows of a server, or of each node of a cluster, that could cost records.
 pub(super) fn report(info: RedisResult<Value>) {
@@ -44,10 +44,12 @@ fn findings(info: &str) -> Vec<String> {
     let is = |name: &str, value: &str| field(name).is_some_and(|field| field == value);
     let mut findings = Vec::new();
     if let Some(version) = field("redis_version")
-        && version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major < OLDEST)
+        && let mut numbers = version.split('.').map_while(|number| number.parse().ok())
+        && let (Some(major), Some(minor)) = (numbers.next(), numbers.next())
+        && (major, minor) < OLDEST
     {
         findings.push(format!(
-            "the server is Redis {version}, and no claim can be taken: it has to be {OLDEST}.0 or newer, or Valkey"
+            "the server is Redis {version}: no record can be written; it has to be Valkey, or Redis 6.2 or newer"
         ));
     }
     if let Some(policy) = field("maxmemory_policy")
@@ -102,8 +104,9 @@ mod tests {
     #[test]
     fn a_server_that_is_too_old_is_named() {
         let of = |version: &str| findings(&format!("redis_version:{version}\r\n{SAFE}"));
-        assert!(of("6.2.14")[0].contains("Redis 6.2.14"));
-        assert_eq!(of("7.0.15"), [""; 0]);
+        assert!(of("6.0.16")[0].contains("Redis 6.0.16"));
+        assert!(of("5.10.0")[0].contains("Redis 5.10.0"));
+        assert_eq!(of("6.2.0"), [""; 0]);
         assert_eq!(of("10.0.0"), [""; 0]);
     }
 
