@@ -72,9 +72,14 @@ fn spell_text(kind: u8, text: &str, spelling: &mut Vec<u8>) {
     spelling.extend_from_slice(text.as_bytes());
 }
 
-fn spell_count(kind: u8, count: usize, spelling: &mut Vec<u8>) {
+/// The count goes by seven bits at a time (LEB128): most are one byte, and each is one to be hashed.
+fn spell_count(kind: u8, mut count: usize, spelling: &mut Vec<u8>) {
     spelling.push(kind);
-    spelling.extend_from_slice(&(count as u64).to_be_bytes());
+    while count > 0x7f {
+        spelling.push(0x80 | count.to_le_bytes()[0]);
+        count >>= 7;
+    }
+    spelling.push(count.to_le_bytes()[0]);
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Json<'a> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 
 use super::calls::{Call, Terms};
 use super::link::Link;
@@ -47,7 +48,9 @@ impl Coalescer {
             // others; the link's own bounds end it.
             tokio::spawn(self.clone().flush());
         }
-        answered.await.unwrap_or_else(|gone| Err(StoreError::unavailable(gone)))
+        // Out of the runtime's budget: a batch has more answers in one turn than that allows, and would
+        // ask again for each that is there already.
+        unconstrained(answered).await.unwrap_or_else(|gone| Err(StoreError::unavailable(gone)))
     }
 
     async fn flush(self) {
