@@ -220,6 +220,18 @@ async fn a_record_of_a_strange_shape_harms_only_itself() {
     }
 }
 
+#[test]
+fn a_record_that_cannot_be_read_keeps_what_sends_it_to_the_dead_letter_queue() {
+    let arn = "arn:aws:sqs:eu-central-1:123456789012:payments";
+    let records = format!(
+        r#"{{"Records":[{{"messageId":"m","body":7,"receiptHandle":"r","eventSourceARN":"{arn}"}},{{"messageId":"n"}}]}}"#
+    );
+    let messages = sqs::messages(&event(&records)).unwrap();
+    assert_eq!(ids(&messages), ["m", "n"]);
+    assert_eq!((messages[0].receipt_handle.as_deref(), messages[0].queue_arn.as_deref()), (Some("r"), Some(arn)));
+    assert_eq!(messages[0].body, None);
+}
+
 #[tokio::test]
 async fn a_record_with_the_least_of_fields_is_worked_on() {
     for fields in
