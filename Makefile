@@ -1,16 +1,18 @@
 # `make` alone lists what can be made. Tools go to .tools/ and builds to target/. Elsewhere there are
-# only cargo's own cache, and the two packages of the system that `make test` needs.
+# only cargo's own cache, and the two packages of the system that `make test` needs;
+# `make bench` needs one of the two.
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check torture clean-tools
+.PHONY: help run test check torture bench clean-tools
 
 help:
 	@echo "make run          send the sample events to the function, and see what becomes of each message"
 	@echo "make test         every test; installs redis-server and openssl where they are missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make torture      kills, stops and breaks what can be broken, and counts what came of it; 20 seeds of 500 messages"
-	@echo "make clean-tools  remove .tools/, where the tools of run and test are"
+	@echo "make bench        what it costs, beside the least that it can cost and beside what others do; minutes"
+	@echo "make clean-tools  remove .tools/, where the tools of run, test and bench are"
 
 run:
 	@$(PYTHON) scripts/tools.py run
@@ -29,6 +31,12 @@ check:
 torture:
 	$(PYTHON) scripts/tools.py test
 	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --test it -- torture:: --nocapture
+
+bench:
+	$(PYTHON) scripts/tools.py bench
+	cargo build --release --bins --examples
+	cargo bench --bench invocations -- --write
+	cargo bench --bench contention -- --write
 
 clean-tools:
 	rm -rf .tools

@@ -1,10 +1,12 @@
-"""Installs what `make run` and `make test` need and this machine lacks.
+"""Installs what `make run`, `make test` and `make bench` need and this machine lacks.
 
     python3 scripts/tools.py run     cargo-lambda, and a Valkey server if there is no other
     python3 scripts/tools.py test    redis-server, openssl, cfn-lint and the SAM CLI
+    python3 scripts/tools.py bench   redis-server, and what others do for the same work: benches/peers
 
 Python tools go to .tools/venv, inside the project; nothing there is installed twice.
-Only `test` may install packages of the system, as its tests need a Redis with TLS.
+Only `test` and `bench` may install packages of the system: the tests need a Redis with TLS, and
+figures should be those of the Redis that people run.
 """
 
 import os
@@ -17,8 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"
+PEERS = ROOT / "benches" / "peers"
 VENV = TOOLS / "venv"
-PYTHON = VENV / "bin" / "python"
 CARGO_LAMBDA = VENV / "bin" / "cargo-lambda"
 
 
@@ -31,8 +33,11 @@ def main(purpose):
         install_system_tool("redis-server", apt="redis-server", brew="redis")
         install_system_tool("openssl", apt="openssl", brew="openssl")
         install("test")
+    elif purpose == "bench":
+        install_system_tool("redis-server", apt="redis-server", brew="redis")
+        install_peers()
     else:
-        raise Missing(f"unknown purpose {purpose!r}: say run or test")
+        raise Missing(f"unknown purpose {purpose!r}: say run, test or bench")
 
 
 class Missing(Exception):
@@ -73,24 +78,25 @@ def wheel_platform():
 def install(purpose, *pip_options):
     """Installs scripts/requirements-<purpose>.txt, unless it is there already."""
     wanted = ROOT / "scripts" / f"requirements-{purpose}.txt"
-    stamp = VENV / f"installed-{purpose}.txt"
-    if stamp.exists() and stamp.read_text() == wanted.read_text() and environment_works():
+    install_into(VENV, wanted, VENV / f"installed-{purpose}.txt", *pip_options)
+
+
+def install_into(venv, wanted, stamp, *pip_options):
+    if stamp.exists() and stamp.read_text() == wanted.read_text() and environment_works(venv):
         return
-    make_environment()
+    make_environment(venv)
     names = " ".join(wanted.read_text().split())
-    say(f"installing {names} into {VENV.relative_to(ROOT)}")
+    say(f"installing {names} into {venv.relative_to(ROOT)}")
     # Without a cache, as pip's own is outside the project.
-    subprocess.run(
-        [*pip(), "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", *pip_options, "-r", str(wanted)],
-        check=True,
-    )
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    subprocess.run([*pip(venv), "install", *quiet, *pip_options, "-r", str(wanted)], check=True)
     stamp.write_text(wanted.read_text())
 
 
-def make_environment():
-    if environment_works():
+def make_environment(venv):
+    if environment_works(venv):
         return
-    say(f"making a Python environment in {VENV.relative_to(ROOT)}")
+    say(f"making a Python environment in {venv.relative_to(ROOT)}")
     options = []
     if not module_version(sys.executable, "ensurepip"):
         # Debian packs it apart from Python itself. A pip from elsewhere does as well.
@@ -98,25 +104,30 @@ def make_environment():
             options = ["--without-pip"]
         else:
             get_ensurepip()
-    TOOLS.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", *options, str(VENV)], check=True)
-    (VENV / "home.txt").write_text(str(VENV))
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", *options, str(venv)], check=True)
+    (venv / "home.txt").write_text(str(venv))
 
 
-def environment_works():
+def environment_works(venv):
     """A virtual environment ends when its folder is moved or its Python goes away."""
     try:
-        runs = subprocess.run([str(PYTHON), "-c", ""], capture_output=True).returncode == 0
-        return runs and (VENV / "home.txt").read_text() == str(VENV)
+        runs = subprocess.run([str(python_of(venv)), "-c", ""], capture_output=True).returncode == 0
+        return runs and (venv / "home.txt").read_text() == str(venv)
     except OSError:
         return False
 
 
-def pip():
+def python_of(venv):
+    return venv / "bin" / "python"
+
+
+def pip(venv):
     """The environment's own pip, or where it has none the machine's."""
-    if module_version(str(PYTHON), "pip"):
-        return [str(PYTHON), "-m", "pip"]
-    return [sys.executable, "-m", "pip", "--python", str(PYTHON)]
+    python = str(python_of(venv))
+    if module_version(python, "pip"):
+        return [python, "-m", "pip"]
+    return [sys.executable, "-m", "pip", "--python", python]
 
 
 def can_install_from_outside():
@@ -136,6 +147,44 @@ def module_version(python, module):
     said = subprocess.run([python, "-m", module, "--version"], capture_output=True, text=True)
     number = re.search(r"(\d+)\.(\d+)", said.stdout)
     return tuple(map(int, number.groups())) if said.returncode == 0 and number else ()
+
+
+# ---- what others do for the same work ----
+
+
+def install_peers():
+    """Each in its own environment. What cannot be installed is left out, with a word on why."""
+    for name, needs, install_peer in [
+        ("Python", "Python 3.10", install_python_peer),
+        ("Node.js", "Node.js 20 with npm", install_node_peers),
+    ]:
+        try:
+            install_peer()
+        except (Missing, OSError, subprocess.CalledProcessError) as why:
+            say(f"left out: the peers in {name} ({why}); they need {needs} and its package registry")
+
+
+def install_python_peer():
+    folder = TOOLS / "bench" / "python"
+    install_into(folder, PEERS / "python" / "requirements.txt", folder / "installed.txt")
+
+
+def install_node_peers():
+    if not (shutil.which("node") and shutil.which("npm")):
+        raise Missing("there is no Node.js here")
+    folder, stamp = TOOLS / "bench" / "node", TOOLS / "bench" / "node" / "installed.txt"
+    lock = PEERS / "node" / "package-lock.json"
+    if stamp.exists() and stamp.read_text() == lock.read_text():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("package.json", "package-lock.json"):
+        shutil.copy(PEERS / "node" / file, folder)
+    say(f"installing the peers in Node.js into {folder.relative_to(ROOT)}")
+    # With a cache inside the project, as npm's own is outside it.
+    quiet = ["--silent", "--no-audit", "--no-fund", "--omit=peer", "--cache", str(folder / "cache")]
+    subprocess.run(["npm", "ci", *quiet], cwd=folder, check=True)
+    shutil.rmtree(folder / "cache", ignore_errors=True)
+    stamp.write_text(lock.read_text())
 
 
 # ---- packages of the system ----

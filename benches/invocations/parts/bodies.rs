@@ -1,0 +1,51 @@
+//! Bodies of every size, ten in a batch.
+
+use crate::Fallible;
+use crate::figures::{median, short};
+use crate::function::Function;
+use crate::measure::{Round, round};
+use crate::options::Options;
+use crate::report::Report;
+use crate::server::Server;
+use crate::table::Table;
+
+/// From a short order to most of what fits ten times into an event of six megabytes.
+const BODIES: [usize; 3] = [200, 10 * 1024, 100 * 1024];
+
+const BATCH: usize = 10;
+
+pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
+    let functions: Vec<_> = functions.iter().filter(|function| !function.is_peer()).collect();
+    let mut server = Server::start(&[])?;
+    let mut table =
+        Table::new(&["body, bytes", "function", "p50 ms", "time, floor = 1", "CPU µs/record", "duplicates, p50 ms"]);
+    for body in BODIES {
+        let mut rounds: Vec<Vec<Round>> = functions.iter().map(|_| Vec::new()).collect();
+        for at in 0..options.rounds {
+            eprintln!("bodies of {body} bytes, round {} of {}", at + 1, options.rounds);
+            for (function, rounds) in functions.iter().zip(&mut rounds) {
+                rounds.push(round(function, &mut server, BATCH, body, options)?);
+            }
+        }
+        let floor = functions.iter().position(|function| function.name == "floor");
+        for (function, of_function) in functions.iter().zip(&rounds) {
+            let pairs = floor.into_iter().flat_map(|floor| of_function.iter().zip(&rounds[floor]));
+            let ratio = median(pairs.map(|(round, floor)| round.new.p50() / floor.new.p50()));
+            if function.name == "noop" {
+                let what = format!("`noop` against the floor, time per batch of {BATCH}, bodies of {body} bytes");
+                report.at_most(&what, ratio, 1.5);
+            }
+            let figure = |figure: fn(&Round) -> f64| short(median(of_function.iter().map(figure)));
+            table.row([
+                body.to_string(),
+                function.name.clone(),
+                figure(|round| round.new.p50()),
+                short(ratio),
+                figure(|round| round.new.cpu.unwrap_or(f64::NAN)),
+                figure(|round| round.duplicates.p50()),
+            ]);
+        }
+    }
+    report.table("Bodies, new messages, batch of 10", table);
+    Ok(())
+}

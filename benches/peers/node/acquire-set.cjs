@@ -1,0 +1,39 @@
+// The consumer that articles teach: acquire with SET NX PX, do the work, SET the result.
+
+const Redis = require('ioredis').default;
+
+// As long as SQS can keep a message, as ours.
+const RETENTION_MS = 14 * 24 * 60 * 60 * 1000;
+
+exports.connect = async () => {
+  const redis = new Redis(process.env.REDIS_URL);
+
+  const work = async (record) => {
+    const key = `orders:${record.messageId}`;
+    const acquired = await redis.set(key, JSON.stringify({ status: 'PROCESSING' }), 'PX', RETENTION_MS, 'NX');
+    if (acquired === null) {
+      // Done before, or in work: who asks gets what is there.
+      const { status } = JSON.parse(await redis.get(key));
+      return status === 'COMPLETED';
+    }
+    const completed = { status: 'COMPLETED', result: 'nothing was done, gladly' };
+    await redis.set(key, JSON.stringify(completed), 'PX', RETENTION_MS);
+    return true;
+  };
+
+  const attempt = async (record) => {
+    try {
+      return await work(record);
+    } catch (error) {
+      // The benchmark shows it, and ends.
+      console.error(error);
+      return false;
+    }
+  };
+
+  return async (event) => {
+    const done = await Promise.all(event.Records.map(attempt));
+    const failed = event.Records.filter((_record, at) => !done[at]);
+    return { batchItemFailures: failed.map(({ messageId }) => ({ itemIdentifier: messageId })) };
+  };
+};
