@@ -286,3 +286,10 @@ async fn a_url_that_is_of_no_use_is_refused_without_showing_it() {
         assert!(!fault.contains("secret"), "{fault}");
     }
 }
+
+#[test]
+fn a_store_shows_its_settings_and_no_password() {
+    let shown = format!("{:?}", on("redis://user:secret@127.0.0.1:1/"));
+    assert!(shown.contains("payments") && shown.contains("timeout: 500ms"), "{shown}");
+    assert!(!shown.contains("secret"), "{shown}");
+}
