@@ -18,22 +18,23 @@ local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\
 
 local function complete(key, completed)
   local record = redis.pcall('GET', key)
-  if record then
-    if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
+  if not record then
+    -- It was evicted or lost in a failover, and nobody else holds it. This heals it.
+    redis.call('SET', key, completed, 'PX', retention)
+    return 'COMPLETED'
+  end
+  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
+  -- The claim as it was taken, or else whatever has become of it.
+  if record:sub(1, 2) ~= 'P\1' or record:sub(5, 20) ~= completed:sub(5, 20) then
     if not is_record(record) then return 'FOREIGN' end
     local state, owns = record:sub(1, 1), record:sub(13, 20) == completed:sub(13, 20)
     if state == 'C' and owns then return 'COMPLETED' end
     if state ~= 'P' or not owns then return lost[state] end
-    if record:sub(5, 12) ~= completed:sub(5, 12) then
-      -- A late acquire of the same owner met a lost record. A fence never falls.
-      local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', completed, 5)))
-      completed = completed:sub(1, 4) .. struct.pack('>I8', fence) .. completed:sub(13)
-    end
-    redis.call('SET', key, completed, 'KEEPTTL')
-  else
-    -- It was evicted or lost in a failover, and nobody else holds it. This heals it.
-    redis.call('SET', key, completed, 'PX', retention)
+    -- A late acquire of the same owner met a lost record, and has another fence. A fence never falls.
+    local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', completed, 5)))
+    completed = completed:sub(1, 4) .. struct.pack('>I8', fence) .. completed:sub(13)
   end
+  redis.call('SET', key, completed, 'KEEPTTL')
   return 'COMPLETED'
 end
 
