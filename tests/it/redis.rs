@@ -4,6 +4,8 @@ use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use idempotent_sqs::stores::{RedisSettings, RedisStore};
 use redis::AsyncCommands;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::support::front::Front;
 use crate::support::redis::{Redis, free_port};
@@ -228,6 +230,23 @@ async fn a_server_that_never_answers_is_unavailable_within_its_timeouts_however_
 }
 
 #[tokio::test]
+async fn of_all_that_wait_for_a_connection_one_dials() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let store = on(&format!("redis://:open-sesame@{}", listener.local_addr().unwrap()));
+    // So many that they are several runs of the script, of which each wants a connection, twice.
+    let ids: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let asked = futures_util::future::join_all(ids.iter().map(|id| store.acquire(attempt(id))));
+    let mut silent = Vec::new();
+    let answers = tokio::select! {
+        answers = asked => answers,
+        () = async { loop { silent.push(listener.accept().await.unwrap()); } } => unreachable!(),
+    };
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)));
+    // The first to dial tries for the second time while the others are still at their first.
+    assert!(silent.len() <= 3, "{} dials", silent.len());
+}
+
+#[tokio::test]
 async fn what_timed_out_and_ran_all_the_same_is_known_again_by_its_owner() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
@@ -276,6 +295,53 @@ async fn a_full_server_that_may_not_evict_refuses_and_nothing_is_claimed() {
     assert!(error.is_unavailable());
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("OOM"), "{cause}");
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_refused_once_and_not_tried_by_other_means() {
+    let redis = Redis::start().await;
+    let mut connection = redis.connection().await;
+    let limited = ["SETUSER", "limited", "on", ">open-sesame", "~*", "+@all", "-evalsha", "-eval"];
+    let () = redis::cmd("ACL").arg(&limited).query_async(&mut connection).await.unwrap();
+    let store = on(&format!("redis://limited:open-sesame@127.0.0.1:{}", redis.port()));
+    let error = store.acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(error.is_unavailable());
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+    let refused: Vec<_> = stats.lines().filter(|line| line.starts_with("cmdstat_eval")).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(
+        refused[0].starts_with("cmdstat_evalsha:calls=0,") && refused[0].contains("rejected_calls=1,"),
+        "{refused:?}"
+    );
+}
+
+/// A server that takes everything well, and has one answer for any run of a script.
+async fn one_answer_for_all() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut asked = Vec::new();
+                while client.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
+                    let text = String::from_utf8_lossy(&asked).into_owned();
+                    asked.clear();
+                    let answer = if text.contains("EVALSHA") { "*1\r\n$6\r\nFAILED\r\n" } else { "+OK\r\n" };
+                    let commands = text.lines().filter(|line| line.starts_with('*')).count();
+                    client.write_all(answer.repeat(commands).as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn fewer_answers_than_records_are_no_answer_to_any_of_them() {
+    let store = on(&format!("redis://127.0.0.1:{}", one_answer_for_all().await));
+    assert!(matches!(store.acquire(attempt("alone")).await, Ok(Acquire::Failed)));
+    let (first, second) = tokio::join!(store.acquire(attempt("first")), store.acquire(attempt("second")));
+    assert!(first.unwrap_err().is_unavailable() && second.unwrap_err().is_unavailable());
 }
 
 #[tokio::test]

@@ -268,3 +268,18 @@ fn repeats_on_any_connection(error: &RedisError) -> bool {
 fn too_late(what: &'static str) -> RedisError {
     std::io::Error::new(std::io::ErrorKind::TimedOut, what).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_has_time_for_its_first_node_and_then_for_all() {
+        let target = |cluster| {
+            let url = "redis://127.0.0.1".parse().unwrap();
+            let timeout = Duration::from_millis(500);
+            Target::new(&RedisSettings { url, cluster, timeout, namespace: String::new() }).unwrap()
+        };
+        assert_eq!((target(false).dials(), target(true).dials()), (1, 2));
+    }
+}
