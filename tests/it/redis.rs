@@ -358,4 +358,6 @@ fn a_store_shows_its_settings_and_no_password() {
     let shown = format!("{:?}", on("redis://user:secret@127.0.0.1:1/"));
     assert!(shown.contains("payments") && shown.contains("timeout: 500ms"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");
+    let url: idempotent_sqs::stores::RedisUrl = "redis://:secret@localhost".parse().unwrap();
+    assert_eq!(format!("{url:?}"), "RedisUrl { .. }");
 }
