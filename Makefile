@@ -35,8 +35,8 @@ torture:
 bench:
 	$(PYTHON) scripts/tools.py bench
 	cargo build --release --bins --examples
-	cargo bench --bench invocations -- --write
 	cargo bench --bench contention -- --write
+	cargo bench --bench invocations -- --write
 
 clean-tools:
 	rm -rf .tools
