@@ -260,9 +260,10 @@ fn command(name: &str, script: &str, terms: &Terms, calls: &[Call]) -> Cmd {
     command
 }
 
-/// Refusals that say nothing against the connection.
+/// A refusal that says nothing against the connection. A plain ERR may: before Redis 7 it is what
+/// becomes of a READONLY inside a script.
 fn repeats_on_any_connection(error: &RedisError) -> bool {
-    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ResponseError | ServerErrorKind::NoPerm))
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
 }
 
 fn too_late(what: &'static str) -> RedisError {
