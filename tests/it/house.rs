@@ -145,3 +145,28 @@ fn a_script_asks_for_the_time_once_and_first_and_never_writes_without_a_look() {
         }
     }
 }
+
+#[test]
+fn a_test_that_the_docs_name_is_there() {
+    let page = fs::read_to_string(project().join("docs/faults.md")).unwrap();
+    let mut tests = String::new();
+    let mut folders = vec![project().join("tests/it")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                tests += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    let names: Vec<_> = page.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect();
+    assert!(names.len() > 30);
+    for name in names {
+        let test = name.rsplit("::").next().unwrap();
+        // One that ends in an ellipsis, or in nothing, stands for all that begin so.
+        let start = test.strip_suffix('…').map_or_else(|| format!("fn {test}("), |start| format!("fn {start}"));
+        assert!(test.is_empty() || tests.contains(&start), "{name}");
+    }
+}
