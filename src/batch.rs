@@ -222,6 +222,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             }
         }
     }
+
     fn twins(&self, key: Key, fingerprint: Fingerprint) -> Twins {
         let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(twins.entry((key, fingerprint)).or_default())

@@ -1,4 +1,4 @@
-//! The scripts in `lua/`, line by line, as functions of one record.
+//! The scripts in `lua/`, rule by rule, as functions of one record.
 
 /// What keeps the protocol right. A test takes one away at a time, and has to see what goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
