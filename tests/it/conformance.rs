@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner, State};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
 use idempotent_sqs::stores::MemoryStore;
@@ -46,6 +47,7 @@ macro_rules! conformance {
                 eprintln!("{}", stringify!($row));
                 $row(&store(&url, true)).await;
             )*
+            the_largest_batch_has_all_its_answers_in_time(&store(&url, true)).await;
         }
     };
 }
@@ -84,6 +86,14 @@ conformance! {
     keys_of_every_kind_are_records_of_their_own
     of_many_at_once_one_acquires
     many_keys_at_once_are_each_judged_alone
+}
+
+/// No batch of SQS is larger; on a cluster each of its records is a call of its own.
+async fn the_largest_batch_has_all_its_answers_in_time(store: &impl Store) {
+    let attempts = (0..10_000).map(|n| Attempt { key: key(&format!("order-{n}")), ..attempt(LONG) });
+    let answers = join_all(attempts.map(|attempt| store.acquire(attempt))).await;
+    let unanswered = answers.iter().filter(|answer| !matches!(answer, Ok(Acquire::Acquired(_)))).count();
+    assert_eq!(unanswered, 0);
 }
 
 fn key(key: &str) -> Key {

@@ -6,6 +6,7 @@ use idempotent_sqs::stores::{RedisSettings, RedisStore};
 use redis::AsyncCommands;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::task::yield_now;
 
 use crate::support::front::Front;
 use crate::support::redis::{Redis, free_port};
@@ -360,4 +361,32 @@ fn a_store_shows_its_settings_and_no_password() {
     assert!(!shown.contains("secret"), "{shown}");
     let url: idempotent_sqs::stores::RedisUrl = "redis://:secret@localhost".parse().unwrap();
     assert_eq!(format!("{url:?}"), "RedisUrl { .. }");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_turn_is_not_sent_once_nobody_waits_for_it() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("connected")).await;
+    // Each retention makes a run of its own, and these are more than are on the way at once.
+    let ask = |n: u64| {
+        let (store, retention) = (store.clone(), Duration::from_millis(600_000 + n));
+        tokio::spawn(async move { store.acquire(Attempt { retention, ..attempt(&n.to_string()) }).await })
+    };
+    redis.signal("-STOP");
+    let mut asked: Vec<_> = (0..300).map(ask).collect();
+    let last = asked.pop().unwrap();
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    last.abort();
+    redis.signal("-CONT");
+    for answer in asked {
+        assert!(matches!(answer.await, Ok(Ok(Acquire::Acquired(_)))));
+    }
+    // It has its turn after whatever waited before it.
+    assert!(matches!(ask(300).await, Ok(Ok(Acquire::Acquired(_)))));
+    let mut connection = redis.connection().await;
+    assert!(connection.exists::<_, bool>("payments:298").await.unwrap());
+    assert!(!connection.exists::<_, bool>("payments:299").await.unwrap());
 }
