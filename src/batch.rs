@@ -1,12 +1,14 @@
 //! The messages of one invocation: which run side by side, which in order, which not at all.
 
+mod slot;
+
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::{StreamExt, stream};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::yield_now;
 
 use crate::deadline::Deadline;
@@ -16,6 +18,8 @@ use crate::message::{FingerprintSource, KeySource, Message};
 use crate::record::{Fingerprint, Key};
 use crate::store::{Store, StoreError};
 use crate::work::Work;
+
+use slot::InSlot;
 
 /// Messages that are started in one turn of the runtime. What these ask of the store is on its way
 /// while the next are prepared. As many as share a run of a script, so that nothing travels half empty.
@@ -80,6 +84,7 @@ impl<S: Store, W: Work> Batch<S, W> {
             keys,
             next,
             twins: Mutex::default(),
+            slots: Semaphore::new(self.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
             verdicts: Mutex::new(vec![Verdict::not_started("nobody came to it"); messages.len()]),
             outage: OnceLock::new(),
             ran: AtomicBool::new(false),
@@ -91,7 +96,8 @@ impl<S: Store, W: Work> Batch<S, W> {
                 }
                 first
             })
-            .for_each_concurrent(self.settings.concurrency.get(), |first| course.run(first))
+            // As many again may be past their work, and have only to be recorded.
+            .for_each_concurrent(self.settings.concurrency.get().saturating_mul(2), |first| course.run(first))
             .await;
         if let (Some(outage), false) = (course.outage.into_inner(), course.ran.into_inner()) {
             return Err(outage);
@@ -147,6 +153,8 @@ struct Course<'a, S, W> {
     /// Of messages with the same key and payload the first runs, and the others wait for its verdict.
     twins: Mutex<HashMap<(Key, Fingerprint), Twins>>,
     next: Vec<Option<usize>>,
+    /// Room for the messages that are worked on at once.
+    slots: Semaphore,
     /// On each message.
     verdicts: Mutex<Vec<Verdict>>,
     /// The store's first failure to answer. Nothing is started after it.
@@ -199,6 +207,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
     }
 
     async fn run_once(&self, message: &Message, key: &Key, fingerprint: Fingerprint) -> Verdict {
+        let work = InSlot::enter(&self.slots, &self.batch.work).await;
         if self.outage.get().is_some() {
             return Verdict::not_started("the idempotency store is out of reach").on(key);
         }
@@ -207,7 +216,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         }
         let delivery =
             Delivery::new(key.clone()).fingerprint(fingerprint).message_id(&message.id).deadline(self.deadline);
-        match self.batch.idempotency.run(&delivery, &self.batch.work, message).await {
+        match self.batch.idempotency.run(&delivery, &work, message).await {
             Ok(report) => {
                 let verdict = Verdict::of(report).on(key);
                 self.ran.fetch_or(verdict.ran, Ordering::Relaxed);

@@ -1,0 +1,45 @@
+//! Room for one message's work. It is free again when the work ends, so that the next message starts
+//! while this one is recorded.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::message::Message;
+use crate::store::Claim;
+use crate::work::{Work, WorkError};
+
+/// A work that has its slot, and leaves it at its end.
+pub(super) struct InSlot<'a, W> {
+    work: &'a W,
+    slot: Mutex<Option<SemaphorePermit<'a>>>,
+}
+
+impl<'a, W> InSlot<'a, W> {
+    /// Wait for one of `slots`.
+    ///
+    /// ## Cancel safety
+    /// A dropped future has no slot, and its place in the queue goes to the next.
+    pub(super) async fn enter(slots: &'a Semaphore, work: &'a W) -> Self {
+        // Nobody closes the slots.
+        Self { work, slot: Mutex::new(slots.acquire().await.ok()) }
+    }
+
+    fn leave(&self) {
+        drop(self.slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl<W: Work> Work for InSlot<'_, W> {
+    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        let result = self.work.run(claim, message).await;
+        self.leave();
+        result
+    }
+
+    async fn recover(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        let result = self.work.recover(claim, message).await;
+        self.leave();
+        result
+    }
+}
