@@ -3,8 +3,8 @@
 -- KEYS[1..n]    the records, each judged alone
 -- ARGV[1]       retention, ms: life of a record from its claim
 -- ARGV[2]       attempts that may be made before the answer is FAILED
--- ARGV[2 + i]   the attempt on KEYS[i], packed big-endian:
---               owner c8, fingerprint c16 (zeros: not compared), message c8, lease I8 (ms)
+-- ARGV[3]       lease, ms: how long the caller may hold a record
+-- ARGV[3 + i]   the attempt on KEYS[i]: owner c8, fingerprint c16 (zeros: not compared), message c8
 --
 -- Output: one string for each key
 --   ACQUIRED head         the caller owns the record, of which this is the start, and runs the work
@@ -19,25 +19,21 @@
 -- fingerprint c16; then C: the result; P and F: message c8, end of the lease I8 (ms, Redis's clock; 0 in F).
 -- Marks: 1 uncertain (in P: this run is a recovery), 2 permanent, 4 result not kept.
 
-local retention, max_attempts, time = ARGV[1], tonumber(ARGV[2]), redis.call('TIME')
+local retention, max_attempts, lease, time = ARGV[1], tonumber(ARGV[2]), ARGV[3], redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local expiry = string.format('%d', now_us / 1000 + retention)
+local expiry, lease_end = string.format('%d', now_us / 1000 + retention), struct.pack('>I8', now_us / 1000 + lease)
 local no_fingerprint = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
 
 local function head(recovery, attempt, fence) return struct.pack('>c1BBBI8', 'P', 1, recovery, attempt, fence) end
 local function acquired(r) return (r:byte(3) == 1 and 'ACQUIRED_STALE ' or 'ACQUIRED ') .. r:sub(1, 12) end
-local first_head, lease, lease_end = head(0, 1, now_us)
+local first_head = head(0, 1, now_us)
 local first_acquired = acquired(first_head)
 
 local function acquire(key, asked, seen)
   -- What is done stays done. Anything else may have changed in this run: its key may be here twice.
   if seen and seen:sub(1, 2) == 'C\1' and seen:sub(21, 36) == asked:sub(9, 24) then return 'DUPLICATE ' .. seen end
-  if lease ~= asked:sub(33) then
-    lease, lease_end = asked:sub(33), struct.pack('>I8', now_us / 1000 + struct.unpack('>I8', asked, 33))
-  end
-  local body = asked:sub(1, 32) .. lease_end
-  if redis.call('SET', key, first_head .. body, 'NX', 'PXAT', expiry) then return first_acquired end
+  if redis.call('SET', key, first_head .. asked .. lease_end, 'NX', 'PXAT', expiry) then return first_acquired end
   local record = redis.pcall('GET', key)
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
   if not is_record(record) then return 'FOREIGN' end
@@ -54,12 +50,12 @@ local function acquire(key, asked, seen)
     uncertain = 1
   -- An owner that has settled is done for good, however late its acquire arrives.
   elseif holder == asked:sub(1, 8) then return 'FAILED' end
-  if (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25, 32) then return 'FAILED' end
-  local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us)) .. body
-  redis.call('SET', key, claim, 'PXAT', expiry)
+  if (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25) then return 'FAILED' end
+  local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us))
+  redis.call('SET', key, claim .. asked .. lease_end, 'PXAT', expiry)
   return acquired(claim)
 end
 
 local answers, seen = {}, redis.call('MGET', unpack(KEYS))
-for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[2 + i], seen[i]) end
+for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[3 + i], seen[i]) end
 return answers

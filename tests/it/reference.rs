@@ -70,8 +70,12 @@ struct Settle {
 fn sequences() -> impl Strategy<Value = Sequence> {
     let (key, owner) = (0..3_u8, 0..4_u8);
     let lease = prop_oneof![Just(0), Just(1), Just(20), Just(1000), Just(900_000)];
-    let ask = (key.clone(), owner.clone(), 0..3_u8, 0..3_u8, lease)
-        .prop_map(|(key, owner, message, fingerprint, lease_ms)| Ask { key, owner, message, fingerprint, lease_ms });
+    let ask = (key.clone(), owner.clone(), 0..3_u8, 0..3_u8);
+    // Those that travel together agree on the lease.
+    let acquire = (vec(ask, 1..4), lease).prop_map(|(asks, lease_ms)| {
+        let ask = |(key, owner, message, fingerprint)| Ask { key, owner, message, fingerprint, lease_ms };
+        Step::Acquire(asks.into_iter().map(ask).collect())
+    });
     let settle = (key.clone(), owner, prop::bool::weighted(0.2), 0..4_u8)
         .prop_map(|(key, owner, by_first, how)| Settle { key, owner, by_first, how });
     let pass = prop_oneof![
@@ -82,7 +86,7 @@ fn sequences() -> impl Strategy<Value = Sequence> {
         1 => -3_000_000..0_i64,
     ];
     let step = prop_oneof![
-        6 => vec(ask, 1..4).prop_map(Step::Acquire),
+        6 => acquire,
         3 => vec(settle.clone(), 1..4).prop_map(Step::Complete),
         4 => vec(settle, 1..4).prop_map(Step::Fail),
         5 => pass.prop_map(Step::Pass),
@@ -425,11 +429,10 @@ impl Scripts {
                         for ask in asks {
                             command.arg(key(ask.key));
                         }
-                        command.arg(RETENTION_MS).arg(sequence.max_attempts);
+                        command.arg(RETENTION_MS).arg(sequence.max_attempts).arg(asks[0].lease_ms);
                         for ask in asks {
-                            let lease = ask.lease_ms.to_be_bytes();
                             let (owner, message) = (owner(ask.owner), message(ask.message));
-                            command.arg([&owner[..], &fingerprint(ask.fingerprint), &message, &lease].concat());
+                            command.arg([&owner[..], &fingerprint(ask.fingerprint), &message].concat());
                         }
                         command.arg(reference.now_us / 1_000_000).arg(reference.now_us % 1_000_000);
                         let answers = asks.iter().map(|ask| acquired_words(&reference.acquire(*ask))).collect();

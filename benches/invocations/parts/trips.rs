@@ -15,6 +15,9 @@ use crate::table::Table;
 
 const INVOCATIONS: usize = 20;
 
+/// As many records as one run of a script takes.
+const RECORDS_A_RUN: usize = 64;
+
 pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
     let mut server = Server::start(&[])?;
     let relay = Relay::start(server.port, Duration::ZERO)?;
@@ -47,7 +50,8 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
             let [trips, commands, duplicate_trips, duplicate_commands] = figures;
             let size = batch.to_string();
             table.row([size, function.name.clone(), trips, commands, duplicate_trips, duplicate_commands]);
-            if function.name == "noop" {
+            // A larger batch takes several runs of a script, which are pipelined.
+            if function.name == "noop" && batch <= RECORDS_A_RUN {
                 report.at_most(&format!("`noop`, round trips to Redis for a batch of {batch}"), new.0, 2.0);
             }
         }

@@ -1,5 +1,6 @@
 //! Each verb's script, its arguments and its answers. The layouts are those of `lua/`.
 
+use std::iter;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -33,14 +34,13 @@ pub(super) struct Call {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Terms {
     verb: Verb,
-    retention: Duration,
-    /// The script's second argument, if it has one.
-    max_attempts: Option<u8>,
+    /// Whole milliseconds, as every duration here.
+    retention_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
-    Acquire,
+    Acquire { max_attempts: u8, lease_ms: u64 },
     Complete,
     Fail,
 }
@@ -49,7 +49,7 @@ impl Terms {
     /// The script, as EVAL takes it.
     pub(super) fn script(&self) -> &'static str {
         match self.verb {
-            Verb::Acquire => ACQUIRE,
+            Verb::Acquire { .. } => ACQUIRE,
             Verb::Complete => COMPLETE,
             Verb::Fail => FAIL,
         }
@@ -59,7 +59,7 @@ impl Terms {
     pub(super) fn hash(&self) -> &'static str {
         static HASHES: LazyLock<[Script; 3]> = LazyLock::new(|| [ACQUIRE, COMPLETE, FAIL].map(Script::new));
         match self.verb {
-            Verb::Acquire => HASHES[0].get_hash(),
+            Verb::Acquire { .. } => HASHES[0].get_hash(),
             Verb::Complete => HASHES[1].get_hash(),
             Verb::Fail => HASHES[2].get_hash(),
         }
@@ -67,17 +67,19 @@ impl Terms {
 
     /// The arguments before those of the records.
     pub(super) fn arguments(&self) -> impl Iterator<Item = u64> {
-        [Some(whole_ms(self.retention)), self.max_attempts.map(u64::from)].into_iter().flatten()
+        let of_the_verb = match self.verb {
+            Verb::Acquire { max_attempts, lease_ms } => Some([max_attempts.into(), lease_ms]),
+            Verb::Complete | Verb::Fail => None,
+        };
+        iter::once(self.retention_ms).chain(of_the_verb.into_iter().flatten())
     }
 }
 
 pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
     let Attempt { owner, fingerprint, message, lease, retention, max_attempts, key: _ } = attempt;
-    let argument =
-        [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes(), &whole_ms(*lease).to_be_bytes()]
-            .concat();
-    let terms = Terms { verb: Verb::Acquire, retention: *retention, max_attempts: Some(*max_attempts) };
-    Call { terms, key, argument }
+    let argument = [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat();
+    let verb = Verb::Acquire { max_attempts: *max_attempts, lease_ms: whole_ms(*lease) };
+    Call { terms: Terms { verb, retention_ms: whole_ms(*retention) }, key, argument }
 }
 
 pub(super) fn complete(key: String, claim: &Claim, result: Option<&[u8]>) -> Call {
@@ -102,7 +104,7 @@ fn settle(verb: Verb, key: String, claim: &Claim, state: u8, marks: u8, rest: &[
         rest,
     ]
     .concat();
-    Call { terms: Terms { verb, retention: asked.retention, max_attempts: None }, key, argument }
+    Call { terms: Terms { verb, retention_ms: whole_ms(asked.retention) }, key, argument }
 }
 
 pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {
