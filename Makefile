@@ -21,6 +21,7 @@ run:
 test:
 	$(PYTHON) scripts/tools.py test
 	.tools/venv/bin/python -B tests/template/check.py
+	.tools/venv/bin/python -B tests/identity/sign.py
 	cargo test --all-features
 
 check:

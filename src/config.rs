@@ -10,7 +10,7 @@ use crate::batch::{Batch, BatchSettings};
 use crate::handler::Handler;
 use crate::idempotency::{Idempotency, Policy, Recovery};
 use crate::message::{FingerprintSource, KeySource};
-use crate::stores::{RedisSettings, RedisStore};
+use crate::stores::{Credentials, IamSettings, RedisSettings, RedisStore, RedisUrl};
 use crate::visibility::Visibility;
 use crate::work::Work;
 use crate::works::{Url, WebhookSettings};
@@ -156,13 +156,45 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         let cluster = self.choice("REDIS_CLUSTER", TRUE_OR_FALSE, false);
         // A connection within a region takes a few; a reply as well. Beyond it something is wrong.
         let timeout = self.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
-        match url?.parse() {
-            Ok(url) => Some(RedisSettings { url, cluster, timeout, namespace: namespace? }),
+        let credentials = self.credentials();
+        match url?.parse::<RedisUrl>() {
+            Ok(url) => {
+                if let Err(fault) = credentials.go_with(&url) {
+                    self.fault(&fault);
+                }
+                Some(RedisSettings { url, cluster, timeout, namespace: namespace?, credentials })
+            }
             Err(fault) => {
                 self.fault(&format!("REDIS_URL is not usable ({fault}): set it to {REDIS_URL}"));
                 None
             }
         }
+    }
+
+    fn credentials(&mut self) -> Credentials {
+        let iam = self.iam();
+        match (iam, self.parsed("REDIS_SECRET_ARN", SECRET_ARN)) {
+            (Some(_), Some(_)) => {
+                self.fault("REDIS_SECRET_ARN and REDIS_IAM_USER are two ways to sign in: take one of them out");
+                Credentials::Url
+            }
+            (Some(iam), None) => Credentials::Iam(iam),
+            (None, Some(arn)) => Credentials::Secret(arn),
+            (None, None) => Credentials::Url,
+        }
+    }
+
+    fn iam(&mut self) -> Option<IamSettings> {
+        let serverless = self.choice("REDIS_IAM_SERVERLESS", TRUE_OR_FALSE, false);
+        let longest = IamSettings::LONGEST_SESSION.as_secs();
+        let session = self.within("REDIS_IAM_SESSION_SECONDS", 1..=longest, IamSettings::SESSION.as_secs());
+        if self.get("REDIS_IAM_USER").or_else(|| self.get("REDIS_IAM_CACHE")).is_some() {
+            self.required("REDIS_IAM_USER", IAM_USER);
+            self.required("REDIS_IAM_CACHE", IAM_CACHE);
+        }
+        let user = self.parsed("REDIS_IAM_USER", IAM_USER);
+        let cache = self.parsed("REDIS_IAM_CACHE", IAM_CACHE);
+        Some(IamSettings { user: user?, cache: cache?, serverless, session: Duration::from_secs(session) })
     }
 
     fn webhook(&mut self) -> Option<WebhookSettings> {
@@ -211,6 +243,16 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
             self.fault(&format!("{name} is missing: set it to {example}"));
         }
         value
+    }
+
+    fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, name: &str, example: &str) -> Option<T> {
+        match self.get(name)?.trim().parse() {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                self.fault(&format!("{name} is not usable ({fault}): set it to {example}"));
+                None
+            }
+        }
     }
 
     fn within<T>(&mut self, name: &str, range: RangeInclusive<T>, default: T) -> T
@@ -266,6 +308,12 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
 const LONGEST_IN_A_QUEUE: Duration = Duration::from_secs(1_209_600);
 
 const REDIS_URL: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
+
+const IAM_USER: &str = "the id of an ElastiCache user for IAM, which is its name too";
+
+const IAM_CACHE: &str = "the id of the replication group, or the name of the serverless cache, and not its address";
+
+const SECRET_ARN: &str = "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME";
 
 const TRUE_OR_FALSE: &[(&str, bool)] = &[("true", true), ("false", false)];
 

@@ -7,4 +7,6 @@ pub use self::memory::MemoryStore;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use self::redis::decode;
-pub use self::redis::{RedisSettings, RedisStore, RedisUrl};
+pub use self::redis::{
+    Credentials, ElastiCacheName, IamSettings, RedisSettings, RedisStore, RedisUrl, SecretArn,
+};

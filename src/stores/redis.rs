@@ -3,12 +3,18 @@
 //! - [`calls`]: each verb's script, its arguments and its answers
 //! - [`checkup`]: a look at the server, for the log
 //! - [`coalesce`]: what is ready together travels together
+//! - [`credentials`]: who the store says it is, by [`iam`] or a [`secret`]
 //! - [`link`]: the connection, and its repair
+//! - [`url`]: where the server is
 
 mod calls;
 mod checkup;
 mod coalesce;
+mod credentials;
+mod iam;
 mod link;
+mod secret;
+mod url;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -22,7 +28,10 @@ use calls::{Call, FOREIGN};
 use coalesce::Coalescer;
 use link::Link;
 
-pub use link::RedisUrl;
+pub use credentials::Credentials;
+pub use iam::{ElastiCacheName, IamSettings};
+pub use secret::SecretArn;
+pub use url::RedisUrl;
 
 /// A key longer than this, in bytes, is replaced by its SHA-256: it would cost more memory than its
 /// record. No id in common use is as long.
@@ -39,6 +48,8 @@ pub struct RedisSettings {
     pub timeout: Duration,
     /// The logical consumer: first part of every Redis key.
     pub namespace: String,
+    /// Who the store says it is.
+    pub credentials: Credentials,
 }
 
 /// A [`Store`] in Redis or Valkey. It connects at its first use, and again whenever the connection
@@ -53,7 +64,7 @@ impl RedisStore {
     /// The store of these settings. Nothing is connected yet.
     ///
     /// # Errors
-    /// A sentence on what is wrong with the URL, without the URL.
+    /// A sentence on what is wrong with the URL or the credentials, without the URL.
     pub fn new(settings: &RedisSettings) -> Result<Self, String> {
         let coalescer = Coalescer::new(Link::new(settings)?);
         Ok(Self { namespace: settings.namespace.clone(), coalescer })

@@ -1,5 +1,7 @@
 //! The function's own binary, from the Lambda Runtime API to Redis, the webhook and SQS.
 
+/// Who the function says it is: tokens of IAM, secrets, and what becomes of both in time.
+mod identity;
 /// What harms only itself.
 mod input;
 /// Two at the same work, and one that dies at it.

@@ -1,8 +1,11 @@
+pub(crate) mod elasticache;
 pub(crate) mod event;
 pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod lambda;
 pub(crate) mod redis;
+pub(crate) mod secrets;
+pub(crate) mod sigv4;
 pub(crate) mod work;
 
 use std::future::Future;

@@ -5,18 +5,16 @@
 //! asked again on a new one: every script is safe to run twice.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redis::aio::MultiplexedConnection;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo,
-    RedisError, RedisResult, ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
 };
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -24,6 +22,8 @@ use tokio::time::timeout;
 use super::RedisSettings;
 use super::calls::{Call, Terms};
 use super::checkup;
+use super::credentials::{Login, Logins, is_refusal};
+use super::url::RedisUrl;
 use crate::store::StoreError;
 
 /// Once on the connection at hand, once on a new one. A server that refuses a fresh connection
@@ -38,12 +38,9 @@ const RECORDS_A_RUN: usize = 64;
 /// Redirections that the cluster client follows within one try.
 const REDIRECTIONS: u32 = 3;
 
-/// `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS.
-#[derive(Clone)]
-pub struct RedisUrl(ConnectionInfo);
-
 pub(super) struct Link {
     target: Target,
+    logins: Logins,
     timeout: Duration,
     /// Counts dials, so that of the callers that wait for one only the first dials.
     dials: AtomicU64,
@@ -66,6 +63,8 @@ enum Wire {
 struct Dialled {
     /// Which dial this is the result of.
     dial: u64,
+    /// When, by the clock that goes on while the process is frozen.
+    at: SystemTime,
     wire: RedisResult<Wire>,
 }
 
@@ -77,10 +76,11 @@ impl fmt::Debug for Link {
 
 impl Link {
     pub(super) fn new(settings: &RedisSettings) -> Result<Self, String> {
-        let target = Target::new(settings).map_err(|error| error.to_string())?;
+        let logins = Logins::new(&settings.credentials, &settings.url)?;
+        let target = Target::new(settings, &logins).map_err(|error| error.to_string())?;
         let not_yet = RedisError::from((ErrorKind::Io, "not connected yet"));
-        let wire = Mutex::new(Dialled { dial: 0, wire: Err(not_yet) });
-        Ok(Self { target, timeout: settings.timeout, dials: AtomicU64::new(0), wire, checked: Once::new() })
+        let wire = Mutex::new(Dialled { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_yet) });
+        Ok(Self { target, logins, timeout: settings.timeout, dials: AtomicU64::new(0), wire, checked: Once::new() })
     }
 
     /// How many records may share one run of a script. On a cluster their keys live on different
@@ -130,15 +130,37 @@ impl Link {
         let mut dialled = self.wire.lock().await;
         // The dial that somebody else made while this call waited counts, also where it failed:
         // else every waiting call would wait through a failed dial of its own, one after another.
-        if dialled.wire.is_err() && dialled.dial <= known {
+        if (dialled.wire.is_err() && dialled.dial <= known) || self.is_over(&dialled) {
             dialled.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
-            let dial = timeout(self.target.dials() * self.timeout, self.target.dial()).await;
-            dialled.wire = dial.unwrap_or_else(|_elapsed| Err(too_late("no connection to Redis in time")));
+            dialled.at = SystemTime::now();
+            dialled.wire = self.dial().await;
             if let Ok(wire) = &dialled.wire {
                 self.check_up(wire.clone());
             }
         }
         dialled.wire.clone().map(|wire| (dialled.dial, wire))
+    }
+
+    /// Whether a connection is as old as its login allows. One from the future is too: the clock was
+    /// set, and nothing tells its age.
+    fn is_over(&self, dialled: &Dialled) -> bool {
+        let over = |session| dialled.at.elapsed().map_or(true, |age| age >= session);
+        dialled.wire.is_ok() && self.logins.session().is_some_and(over)
+    }
+
+    /// A new connection, signed in. A refused login is tried once more if it may have changed.
+    async fn dial(&self) -> RedisResult<Wire> {
+        match self.try_dial().await {
+            Err(error) if is_refusal(&error) && self.logins.refused().await => self.try_dial().await,
+            outcome => outcome,
+        }
+    }
+
+    async fn try_dial(&self) -> RedisResult<Wire> {
+        // Before the clock starts: AWS may take longer than Redis, and is bounded by itself.
+        let login = self.logins.next().await?;
+        let dial = timeout(self.target.dials() * self.timeout, self.target.dial(login)).await;
+        dial.unwrap_or_else(|_elapsed| Err(too_late("no connection to Redis in time")))
     }
 
     /// Look the server over, beside the first call and not before it.
@@ -168,6 +190,7 @@ impl Link {
             (Target::Server(_), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot)) => {
                 StoreError::unavailable(format!("the server is part of a cluster; set REDIS_CLUSTER=true ({error})"))
             }
+            _ if is_refusal(&error) => StoreError::unavailable(format!("{} ({error})", self.logins.advice())),
             (Target::Server(_) | Target::Cluster(_), _) => StoreError::unavailable(error),
         }
     }
@@ -183,37 +206,19 @@ impl Wire {
     }
 }
 
-impl FromStr for RedisUrl {
-    type Err = String;
-
-    fn from_str(url: &str) -> Result<Self, String> {
-        let info = url.into_connection_info().map_err(|_quotes_it| "it does not parse as a URL of Redis")?;
-        match info.addr() {
-            ConnectionAddr::TcpTls { insecure: true, .. } => {
-                Err("certificates are always verified; drop #insecure".into())
-            }
-            ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. } => Ok(Self(info)),
-            ConnectionAddr::Unix(_) | _ => Err("it is neither redis:// nor rediss://".into()),
-        }
-    }
-}
-
-/// It may hold a password, so it is never shown.
-impl fmt::Debug for RedisUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisUrl").finish_non_exhaustive()
-    }
-}
-
 impl Target {
-    fn new(settings: &RedisSettings) -> RedisResult<Self> {
+    fn new(settings: &RedisSettings, logins: &Logins) -> RedisResult<Self> {
         // A call must not wait in the socket for the acknowledgement of the one before (Nagle).
         let tcp = TcpSettings::default().set_nodelay(true);
         let RedisUrl(info) = settings.url.clone();
         if !settings.cluster {
             return Client::open(info.set_tcp_settings(tcp)).map(|client| Self::Server(Box::new(client)));
         }
-        ClusterClientBuilder::new([info])
+        let mut cluster = ClusterClientBuilder::new([info]);
+        if !matches!(logins, Logins::Url) {
+            cluster = cluster.set_credentials_provider(logins.clone());
+        }
+        cluster
             .tcp_settings(tcp)
             .connection_timeout(settings.timeout)
             .response_timeout(settings.timeout)
@@ -232,13 +237,19 @@ impl Target {
         }
     }
 
-    async fn dial(&self) -> RedisResult<Wire> {
+    async fn dial(&self, login: Option<Login>) -> RedisResult<Wire> {
         match self {
             Self::Server(client) => {
+                let server = client.get_connection_info().clone();
+                let client = Client::open(match login {
+                    Some(login) => login.on(server),
+                    None => server,
+                })?;
                 // Both are bounded above, together with what they wait for.
                 let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
                 client.get_multiplexed_async_connection_with_config(&config).await.map(Wire::Server)
             }
+            // It asks for the login of each node's connection by itself.
             Self::Cluster(client) => client.get_async_connection().await.map(Wire::Cluster),
         }
     }
@@ -273,13 +284,16 @@ fn too_late(what: &'static str) -> RedisError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::redis::credentials::Credentials;
 
     #[test]
     fn a_cluster_has_time_for_its_first_node_and_then_for_all() {
         let target = |cluster| {
             let url = "redis://127.0.0.1".parse().unwrap();
             let timeout = Duration::from_millis(500);
-            Target::new(&RedisSettings { url, cluster, timeout, namespace: String::new() }).unwrap()
+            let credentials = Credentials::Url;
+            let settings = RedisSettings { url, cluster, timeout, namespace: String::new(), credentials };
+            Target::new(&settings, &Logins::Url).unwrap()
         };
         assert_eq!((target(false).dials(), target(true).dials()), (1, 2));
     }

@@ -1,0 +1,170 @@
+//! Who the store says it is, asked at every connect.
+//!
+//! A connect may be this store's own, or one that a cluster's client makes by itself, minutes or a
+//! freeze later. Both ask here, so that none is made with what was good for an earlier one.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream, StreamExt as _};
+use redis::{BasicAuth, ConnectionInfo, ErrorKind, RedisError, RedisResult, StreamingCredentialsProvider};
+
+use super::iam::{Iam, IamError, IamSettings};
+use super::secret::{Secret, SecretArn, SecretError};
+use super::url::RedisUrl;
+
+/// Longest wait for AWS, with a first call's certificates: more than a region takes, and far less
+/// than an invocation.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Who has no name of its own: <https://redis.io/docs/latest/commands/auth/>.
+const DEFAULT_USER: &str = "default";
+
+/// Where the user and the password come from.
+#[derive(Clone, Debug, Default)]
+pub enum Credentials {
+    /// From the URL, which may have none.
+    #[default]
+    Url,
+    /// A token of ElastiCache IAM authentication, signed afresh at every connect.
+    Iam(IamSettings),
+    /// From AWS Secrets Manager, at the first connect, and again once the server refuses them.
+    Secret(SecretArn),
+}
+
+impl Credentials {
+    /// Whether they go with this URL.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong, and how to mend it.
+    pub fn go_with(&self, url: &RedisUrl) -> Result<(), String> {
+        let fault = match self {
+            Self::Iam(_) if url.has_password() || url.user().is_some() => {
+                "REDIS_URL has a user or a password, and so has REDIS_IAM_USER: take them out of REDIS_URL"
+            }
+            Self::Iam(_) if !url.is_tls() => {
+                "REDIS_URL is without TLS, over which ElastiCache takes no IAM token: set it to rediss://HOST:6379"
+            }
+            Self::Secret(_) if url.has_password() => {
+                "REDIS_URL has a password, and so has the secret of REDIS_SECRET_ARN: take it out of REDIS_URL"
+            }
+            Self::Url | Self::Iam(_) | Self::Secret(_) => return Ok(()),
+        };
+        Err(fault.to_owned())
+    }
+}
+
+/// What one connect signs in with. It is never shown.
+#[derive(Clone)]
+pub(super) struct Login {
+    pub(super) user: Option<String>,
+    pub(super) password: String,
+}
+
+impl Login {
+    fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or(DEFAULT_USER)
+    }
+
+    /// The same server, with this login.
+    pub(super) fn on(&self, server: ConnectionInfo) -> ConnectionInfo {
+        let settings = server.redis_settings().clone().set_username(self.user()).set_password(&self.password);
+        server.set_redis_settings(settings)
+    }
+}
+
+/// Gives each connect its login.
+#[derive(Clone)]
+pub(super) enum Logins {
+    Url,
+    Iam(Arc<Iam>),
+    Secret(Arc<Secret>),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LoginError {
+    #[error(transparent)]
+    Iam(#[from] IamError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+}
+
+impl Logins {
+    pub(super) fn new(credentials: &Credentials, url: &RedisUrl) -> Result<Self, String> {
+        credentials.go_with(url)?;
+        Ok(match credentials {
+            Credentials::Url => Self::Url,
+            Credentials::Iam(settings) => Self::Iam(Arc::new(Iam::new(settings.clone()))),
+            Credentials::Secret(arn) => Self::Secret(Arc::new(Secret::new(arn.clone(), url.user()))),
+        })
+    }
+
+    /// What to sign in with now, where it is not what the URL says.
+    pub(super) async fn next(&self) -> RedisResult<Option<Login>> {
+        let login = match self {
+            Self::Url => return Ok(None),
+            Self::Iam(iam) => iam.login().await.map_err(LoginError::from),
+            Self::Secret(secret) => secret.login().await.map_err(LoginError::from),
+        };
+        login.map(Some).map_err(|error| RedisError::from(io::Error::other(error)))
+    }
+
+    /// The server refused the last one: whether the next one may be another.
+    pub(super) async fn refused(&self) -> bool {
+        match self {
+            // A token is another each time, so it was not its age that was refused.
+            Self::Url | Self::Iam(_) => false,
+            Self::Secret(secret) => {
+                secret.forget().await;
+                true
+            }
+        }
+    }
+
+    /// How long a connection may stay signed in.
+    pub(super) fn session(&self) -> Option<Duration> {
+        match self {
+            Self::Iam(iam) => Some(iam.session()),
+            Self::Url | Self::Secret(_) => None,
+        }
+    }
+
+    /// What to look at where the server refuses a login.
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Self::Url => "Redis refuses the user and password of REDIS_URL, or wants some",
+            Self::Iam(_) => {
+                "ElastiCache refuses the IAM token: is REDIS_IAM_USER in the cache's user group, is REDIS_IAM_CACHE the \
+                 cache's name, does REDIS_IAM_SERVERLESS say what it is, and may the role elasticache:Connect to both?"
+            }
+            Self::Secret(_) => "Redis refuses the user and password of REDIS_SECRET_ARN, which were read anew",
+        }
+    }
+}
+
+/// For the connects that a cluster's client makes by itself.
+impl StreamingCredentialsProvider for Logins {
+    /// One login, and then no other: a connection that is too old is made anew, not signed in again.
+    fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send + 'static>> {
+        let logins = self.clone();
+        let login = async move {
+            let login = logins.next().await?;
+            login
+                .map(|login| BasicAuth::new(login.user().to_owned(), login.password))
+                .ok_or_else(|| (ErrorKind::InvalidClientConfig, "the URL has the login").into())
+        };
+        // An end would be logged as a fault of every connection.
+        stream::once(login).chain(stream::pending()).boxed()
+    }
+}
+
+/// Whether the server refuses who we say we are.
+pub(super) fn is_refusal(error: &RedisError) -> bool {
+    // A cluster's client keeps no more of it than its text.
+    let in_a_cluster = |detail: &str| detail.contains("AuthenticationFailed");
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+        || error.detail().is_some_and(in_a_cluster)
+}

@@ -1,0 +1,256 @@
+//! What ElastiCache does beyond Redis: it speaks TLS, and lets in who has a token of IAM. All else is
+//! passed on to a real server, which is told of a good token by the password that it knows, and of
+//! any other by one that it does not.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::redis::{Redis, free_port};
+use super::sigv4::Presigned;
+use super::soon;
+
+/// The only user of a cache.
+pub(crate) const USER: &str = "payments";
+
+/// The name of every cache.
+pub(crate) const CACHE: &str = "idempotency";
+
+/// What the server behind takes from this stand-in alone.
+const BACK_DOOR: &str = "back-door";
+
+/// One token, and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Token {
+    pub(crate) text: String,
+    pub(crate) signed_at: SystemTime,
+    /// Why it was refused.
+    pub(crate) fault: Option<&'static str>,
+}
+
+/// One node, and the server behind it.
+pub(crate) struct Node {
+    port: u16,
+    tokens: Arc<watch::Sender<Vec<Token>>>,
+    cut: Arc<Notify>,
+    server: Redis,
+    _running: JoinSet<()>,
+}
+
+/// A cache: a server alone, or a cluster of two.
+pub(crate) struct ElastiCache {
+    pub(crate) nodes: Vec<Node>,
+    certificate: PathBuf,
+    _directory: TempDir,
+}
+
+impl ElastiCache {
+    pub(crate) async fn start(serverless: bool) -> Self {
+        Self::of(1, serverless, &[]).await
+    }
+
+    pub(crate) async fn start_cluster() -> Self {
+        let cluster = Self::of(2, false, &["--cluster-enabled", "yes"]).await;
+        let (first, second) = (&cluster.nodes[0], &cluster.nodes[1]);
+        for (node, slots) in [(first, ["0", "8191"]), (second, ["8192", "16383"])] {
+            node.tell(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]).await;
+        }
+        let (port, bus) = (second.server.port().to_string(), second.bus().await);
+        first.tell(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
+        for node in &cluster.nodes {
+            super::until(async || node.tell(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")).await;
+        }
+        cluster
+    }
+
+    async fn of(nodes: usize, serverless: bool, options: &[&str]) -> Self {
+        let tls = tokio::task::spawn_blocking(|| TLS.get_or_init(Tls::generate)).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let certificate = directory.path().join("ca.crt");
+        std::fs::write(&certificate, &tls.authority).unwrap();
+        let mut cache = Self { nodes: Vec::new(), certificate, _directory: directory };
+        for _ in 0..nodes {
+            cache.nodes.push(Node::start(tls.acceptor.clone(), serverless, options).await);
+        }
+        cache
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("rediss://127.0.0.1:{}", self.nodes[0].port)
+    }
+
+    /// What a function trusts.
+    pub(crate) fn certificate(&self) -> &str {
+        self.certificate.to_str().unwrap()
+    }
+}
+
+impl Node {
+    async fn start(acceptor: TlsAcceptor, serverless: bool, options: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (front, bus) = (port.to_string(), free_port().to_string());
+        let in_a_cluster =
+            ["--cluster-announce-port", &front, "--cluster-port", &bus, "--cluster-announce-bus-port", &bus];
+        let password = format!(">{BACK_DOOR}");
+        let users = ["--user", USER, "on", &password, "~*", "+@all", "--user", "default", "off"];
+        let server = Redis::start_with(&[options, &in_a_cluster, &users].concat()).await;
+        let (tokens, cut) = (Arc::new(watch::Sender::new(Vec::new())), Arc::new(Notify::new()));
+        let (behind, seen, told) = (server.port(), Arc::clone(&tokens), Arc::clone(&cut));
+        let mut running = JoinSet::new();
+        running.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                let (acceptor, seen, told) = (acceptor.clone(), Arc::clone(&seen), Arc::clone(&told));
+                connections.spawn(async move {
+                    tokio::select! {
+                        () = pass(near, &acceptor, behind, serverless, &seen) => {}
+                        () = told.notified() => {}
+                    }
+                });
+            }
+        });
+        Self { port, tokens, cut, server, _running: running }
+    }
+
+    /// End all connections that stand.
+    pub(crate) fn cut(&self) {
+        self.cut.notify_waiters();
+    }
+
+    pub(crate) fn tokens(&self) -> Vec<Token> {
+        self.tokens.borrow().clone()
+    }
+
+    /// The tokens, once there are more than so many.
+    pub(crate) async fn tokens_beyond(&self, count: usize) -> Vec<Token> {
+        let mut tokens = self.tokens.subscribe();
+        soon(tokens.wait_for(|tokens| tokens.len() > count)).await.unwrap().clone()
+    }
+
+    /// The server's answer to the test's own command.
+    async fn tell(&self, command: &[&str]) -> String {
+        let url = format!("redis://{USER}:{BACK_DOOR}@127.0.0.1:{}", self.server.port());
+        let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+        redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
+    }
+
+    async fn bus(&self) -> String {
+        let nodes = self.tell(&["CLUSTER", "NODES"]).await;
+        nodes.split(['@', ',', ' ']).nth(2).unwrap().to_owned()
+    }
+}
+
+async fn pass(
+    near: TcpStream,
+    acceptor: &TlsAcceptor,
+    behind: u16,
+    serverless: bool,
+    tokens: &watch::Sender<Vec<Token>>,
+) {
+    // Who does not trust the certificate ends it here.
+    let Ok(near) = acceptor.accept(near).await else { return };
+    let Ok(mut far) = TcpStream::connect(("127.0.0.1", behind)).await else { return };
+    let (mut from_near, mut to_near) = tokio::io::split(near);
+    let (mut from_far, mut to_far) = far.split();
+    let commands = async {
+        while let Some(mut command) = read_command(&mut from_near).await {
+            if let [name, user, token] = command.as_mut_slice()
+                && name.eq_ignore_ascii_case(b"AUTH")
+            {
+                let text = String::from_utf8(token.clone()).unwrap();
+                let fault = fault(&String::from_utf8_lossy(user), &text, serverless);
+                *token = if fault.is_none() { BACK_DOOR } else { "no password" }.into();
+                let signed_at = Presigned::new(&text).map_or(SystemTime::UNIX_EPOCH, |token| token.signed_at());
+                tokens.send_modify(|tokens| tokens.push(Token { text, signed_at, fault }));
+            }
+            let mut passed = format!("*{}\r\n", command.len()).into_bytes();
+            for word in &command {
+                passed.extend([format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"].concat());
+            }
+            if to_far.write_all(&passed).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = commands => {}
+        _ = tokio::io::copy(&mut from_far, &mut to_near) => {}
+    }
+}
+
+/// What ElastiCache would find wrong with a token.
+fn fault(user: &str, token: &str, serverless: bool) -> Option<&'static str> {
+    let Some(request) = Presigned::new(token) else { return Some("it is not a presigned request") };
+    let now = SystemTime::now();
+    let kind = if serverless { "ServerlessCache" } else { "" };
+    [
+        (request.host == CACHE, "it is for another cache"),
+        (request.parameter("Action") == "connect", "it is for another action"),
+        (request.parameter("ResourceType") == kind, "it is for another kind of cache"),
+        (user == USER && request.parameter("User") == USER, "it is another user's"),
+        (request.scope().ends_with("/eu-central-1/elasticache/aws4_request"), "it is for another region or service"),
+        (request.parameter("X-Amz-Expires") == "900", "it does not live for 15 minutes"),
+        (request.signed_at() <= now && now < request.ends_at(), "its time has not come or is over"),
+        (request.is_signed_with("test"), "its signature is wrong"),
+    ]
+    .into_iter()
+    .find_map(|(holds, fault)| (!holds).then_some(fault))
+}
+
+/// The words of the next command.
+async fn read_command(from: &mut (impl AsyncRead + Unpin)) -> Option<Vec<Vec<u8>>> {
+    let mut words = Vec::new();
+    for _ in 0..read_number(from, b'*').await? {
+        let mut word = vec![0; read_number(from, b'$').await? + 2];
+        from.read_exact(&mut word).await.ok()?;
+        word.truncate(word.len() - 2);
+        words.push(word);
+    }
+    Some(words)
+}
+
+async fn read_number(from: &mut (impl AsyncRead + Unpin), mark: u8) -> Option<usize> {
+    assert_eq!(from.read_u8().await.ok()?, mark);
+    let mut number = 0;
+    loop {
+        match from.read_u8().await.ok()? {
+            b'\r' => {}
+            b'\n' => return Some(number),
+            digit => number = 10 * number + usize::from(digit - b'0'),
+        }
+    }
+}
+
+/// One key and one certificate for all tests of a run: they take seconds to make.
+static TLS: OnceLock<Tls> = OnceLock::new();
+
+struct Tls {
+    acceptor: TlsAcceptor,
+    authority: Vec<u8>,
+}
+
+impl Tls {
+    fn generate() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
+        let chain = CertificateDer::pem_file_iter(&files.redis_crt).unwrap().map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_file(&files.redis_key).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).unwrap()));
+        Self { acceptor, authority: std::fs::read(&files.ca_crt).unwrap() }
+    }
+}
