@@ -7,6 +7,4 @@ pub use self::memory::MemoryStore;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use self::redis::decode;
-pub use self::redis::{
-    Credentials, ElastiCacheName, IamSettings, RedisSettings, RedisStore, RedisUrl, SecretArn,
-};
+pub use self::redis::{Credentials, ElastiCacheName, IamSettings, RedisSettings, RedisStore, RedisUrl, SecretArn};

@@ -59,8 +59,13 @@ fn a_module_imports_lower_rows_only() {
 
 #[test]
 fn each_foreign_crate_is_named_where_it_belongs_only() {
-    let homes: [(&str, &[&str]); 5] = [
+    let homes: [(&str, &[&str]); 10] = [
         ("redis::", &["stores/redis/"]),
+        ("aws_config::", &["stores/redis/iam.rs", "stores/redis/secret.rs", "visibility.rs"]),
+        ("aws_credential_types::", &["stores/redis/iam.rs"]),
+        ("aws_sigv4::", &["stores/redis/iam.rs"]),
+        ("http::", &["stores/redis/iam.rs"]),
+        ("aws_sdk_secretsmanager::", &["stores/redis/secret.rs"]),
         ("aws_lambda_events::", &["sqs.rs"]),
         ("aws_sdk_sqs::", &["visibility.rs"]),
         ("lambda_runtime::", &["handler.rs", "main.rs", "testing/drive.rs"]),

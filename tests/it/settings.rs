@@ -6,6 +6,7 @@ use std::time::Duration;
 use idempotent_sqs::config::{Config, ConfigError};
 use idempotent_sqs::idempotency::Recovery;
 use idempotent_sqs::message::{FingerprintSource, KeySource};
+use idempotent_sqs::stores::{Credentials, IamSettings};
 use idempotent_sqs::works::WebhookSettings;
 
 use crate::support::http::TOKEN;
@@ -187,6 +188,10 @@ fn each_fault_says_what_would_be_right() {
         ("REDIS_URL", "cache.internal:6379", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
         ("REDIS_URL", "unix:///run/redis.sock", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
         ("REDIS_URL", "rediss://cache.internal/#insecure", "certificates are always verified"),
+        ("REDIS_IAM_SERVERLESS", "yes", "true or false"),
+        ("REDIS_IAM_SESSION_SECONDS", "0", "a whole number from 1 to 43200"),
+        ("REDIS_IAM_SESSION_SECONDS", "43201", "a whole number from 1 to 43200"),
+        ("REDIS_SECRET_ARN", "redis-password", "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME"),
     ] {
         let fault = the_fault(name, wrong);
         assert!(fault.starts_with(name) && fault.contains(right), "{name}={wrong}: {fault}");
@@ -197,6 +202,11 @@ fn each_fault_says_what_would_be_right() {
 const ALL_WRONG: Settings = &[
     ("REDIS_CLUSTER", "yes"),
     ("REDIS_TIMEOUT_MS", "soon"),
+    ("REDIS_IAM_USER", "role/payments"),
+    ("REDIS_IAM_CACHE", "cache.amazonaws.com"),
+    ("REDIS_IAM_SERVERLESS", "perhaps"),
+    ("REDIS_IAM_SESSION_SECONDS", "long"),
+    ("REDIS_SECRET_ARN", "password"),
     ("IDEMPOTENCY_KEY", "nowhere"),
     ("IDEMPOTENCY_FINGERPRINT", "thumb"),
     ("IDEMPOTENCY_RETENTION_SECONDS", "for ever"),
@@ -208,6 +218,46 @@ const ALL_WRONG: Settings = &[
     ("TARGET_TIMEOUT_MS", "long"),
     ("VISIBILITY_BACKOFF", "maybe"),
 ];
+
+const TLS: (&str, &str) = ("REDIS_URL", "rediss://cache.internal");
+const USER: (&str, &str) = ("REDIS_IAM_USER", "payments");
+const CACHE: (&str, &str) = ("REDIS_IAM_CACHE", "idempotency");
+const SECRET: (&str, &str) = ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis");
+
+#[test]
+fn who_the_function_is_to_redis_is_the_urls_user_an_iam_user_or_a_secret() {
+    let credentials = |settings: Settings| read(&[REQUIRED, &[TLS], settings]).unwrap().0.redis.credentials;
+    assert!(matches!(credentials(&[]), Credentials::Url));
+    let Credentials::Iam(iam) = credentials(&[USER, CACHE]) else { panic!("a user and a cache are enough for IAM") };
+    assert_eq!((&iam.user, &iam.cache), (&"payments".parse().unwrap(), &"idempotency".parse().unwrap()));
+    assert_eq!((iam.serverless, iam.session), (false, Duration::from_secs(39_600)));
+    assert_eq!((IamSettings::SESSION, IamSettings::LONGEST_SESSION.as_secs()), (iam.session, 43_200));
+
+    let all = [USER, CACHE, ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_SESSION_SECONDS", "900")];
+    let Credentials::Iam(iam) = credentials(&all) else { panic!("it is still IAM") };
+    assert_eq!((iam.serverless, iam.session), (true, Duration::from_secs(900)));
+    let Credentials::Secret(arn) = credentials(&[SECRET]) else { panic!("an ARN is a secret's") };
+    assert_eq!(arn, SECRET.1.parse().unwrap());
+    assert!(matches!(credentials(&[SECRET, ("REDIS_URL", "redis://payments@cache")]), Credentials::Secret(_)));
+}
+
+#[test]
+fn two_ways_to_sign_in_half_a_way_and_a_token_without_tls_are_faults() {
+    let signed_in = ("REDIS_URL", "rediss://:secret@cache");
+    let cases: [(Settings, &str); 7] = [
+        (&[TLS, USER, CACHE, SECRET], "REDIS_SECRET_ARN and REDIS_IAM_USER are two ways to sign in"),
+        (&[signed_in, USER, CACHE], "REDIS_URL has a user or a password, and so has REDIS_IAM_USER"),
+        (&[("REDIS_URL", "rediss://payments@cache"), USER, CACHE], "REDIS_URL has a user or a password"),
+        (&[signed_in, SECRET], "REDIS_URL has a password, and so has the secret of REDIS_SECRET_ARN"),
+        (&[USER, CACHE], "REDIS_URL is without TLS"),
+        (&[TLS, USER], "REDIS_IAM_CACHE is missing"),
+        (&[TLS, CACHE], "REDIS_IAM_USER is missing"),
+    ];
+    for (settings, said) in cases {
+        let faults = faults(&[REQUIRED, settings]);
+        assert!(faults.len() == 1 && faults[0].starts_with(said), "{faults:?}");
+    }
+}
 
 #[test]
 fn all_faults_are_named_at_once_and_each_once() {

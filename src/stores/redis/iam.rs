@@ -8,9 +8,7 @@ use aws_config::{BehaviorVersion, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
 use aws_credential_types::provider::error::CredentialsError;
-use aws_sigv4::http_request::{
-    SignableBody, SignableRequest, SignatureLocation, SigningParams, SigningSettings, sign,
-};
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningParams, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{error::Elapsed, timeout};
@@ -102,8 +100,8 @@ impl Iam {
 
     async fn identity(&self) -> Result<(Credentials, String), IamError> {
         let aws = self.aws.get_or_init(|| aws_config::defaults(BehaviorVersion::latest()).load()).await;
-        let region = aws.region().ok_or(IamError::NoRegion)?;
-        Ok((self.credentials(aws).await?, region.to_string()))
+        let region = aws.region().map(ToString::to_string).filter(|region| !region.is_empty());
+        Ok((self.credentials(aws).await?, region.ok_or(IamError::NoRegion)?))
     }
 
     /// Kept until shortly before their end, as all nodes of a cluster are connected to at once. Of
@@ -121,12 +119,7 @@ impl Iam {
 }
 
 /// The presigned request without its scheme. `http` or `https` makes no difference to the signature.
-fn token(
-    settings: &IamSettings,
-    region: &str,
-    credentials: Credentials,
-    now: SystemTime,
-) -> Result<String, IamError> {
+fn token(settings: &IamSettings, region: &str, credentials: Credentials, now: SystemTime) -> Result<String, IamError> {
     // ElastiCache keeps the names of caches in lower case.
     let cache = settings.cache.0.to_ascii_lowercase();
     let kind = if settings.serverless { "&ResourceType=ServerlessCache" } else { "" };
@@ -203,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_name_is_no_address_and_no_arn() {
-        for wrong in ["", "1cache", "-cache", "a.b.cache.amazonaws.com", "arn:aws:elasticache", "my cache", "a&User=b"] {
+        for wrong in ["", "1cache", "-cache", "a.b.cache.amazonaws.com", "arn:aws:elasticache", "my cache", "a&User=b"]
+        {
             assert!(wrong.parse::<ElastiCacheName>().is_err(), "{wrong}");
         }
         assert_eq!(name("My-Cache-2"), ElastiCacheName("My-Cache-2".into()));

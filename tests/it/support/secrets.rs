@@ -30,7 +30,9 @@ impl Secrets {
                     let secret = json!({ "ARN": ARN, "Name": "redis", "SecretString": text });
                     Answer::with(200, JSON_1_1, secret.to_string().as_bytes())
                 }
-                None => Answer::with(400, JSON_1_1, br#"{"__type":"AccessDeniedException","Message":"not authorized"}"#),
+                None => {
+                    Answer::with(400, JSON_1_1, br#"{"__type":"AccessDeniedException","Message":"not authorized"}"#)
+                }
             };
             async move { answer }
         })

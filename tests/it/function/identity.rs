@@ -1,0 +1,316 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use redis::aio::MultiplexedConnection;
+use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
+use serde_json::json;
+
+use super::{NO_FAILURES, function, pay};
+use crate::support::elasticache::{CACHE, ElastiCache, Token, USER};
+use crate::support::event::event;
+use crate::support::http::{Answer, Request, Server, Sqs, Webhook};
+use crate::support::lambda::{Function, PASSWORD};
+use crate::support::redis::Redis;
+use crate::support::secrets::{ARN, Secrets};
+use crate::support::until;
+
+type Settings<'a> = &'a [(&'a str, &'a str)];
+
+/// A function, and all that it talks to but Redis.
+struct Stage {
+    function: Function,
+    _webhook: Webhook,
+    _sqs: Sqs,
+}
+
+impl Stage {
+    async fn start(url: &str, settings: Settings<'_>) -> Self {
+        let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
+        // The first handshake of a debug build is slow.
+        let settings = [&[("REDIS_TIMEOUT_MS", "5000")], settings].concat();
+        let function = function(url, &webhook, &sqs, &settings).await;
+        Self { function, _webhook: webhook, _sqs: sqs }
+    }
+
+    async fn by_iam(cache: &ElastiCache, settings: Settings<'_>) -> Self {
+        let iam = [("REDIS_IAM_USER", USER), ("REDIS_IAM_CACHE", CACHE), ("SSL_CERT_FILE", cache.certificate())];
+        Self::start(&cache.url(), &[&iam, settings].concat()).await
+    }
+
+    async fn by_secret(redis: &str, secrets: &Secrets, settings: Settings<'_>) -> Self {
+        let endpoint = secrets.url();
+        let secret = [("REDIS_SECRET_ARN", ARN), ("AWS_ENDPOINT_URL_SECRETS_MANAGER", endpoint.as_str())];
+        Self::start(redis, &[&secret, settings].concat()).await
+    }
+
+    async fn works(&self) {
+        assert_eq!(self.function.answer(ten_messages()).await, NO_FAILURES);
+    }
+
+    async fn fails(&self) -> String {
+        self.function.error(ten_messages()).await
+    }
+}
+
+/// So many that a cluster's nodes all have some.
+fn ten_messages() -> String {
+    event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))))
+}
+
+/// A token's time is in whole seconds: the next one that no earlier token can have.
+async fn next_second() -> SystemTime {
+    let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let next = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds(SystemTime::now()) + 1);
+    tokio::time::sleep(next.duration_since(SystemTime::now()).unwrap_or_default()).await;
+    next
+}
+
+fn assert_all_good(tokens: &[Token]) {
+    assert!(!tokens.is_empty());
+    assert!(tokens.iter().all(|token| token.fault.is_none()), "{tokens:?}");
+}
+
+#[tokio::test]
+async fn a_token_lets_the_function_into_its_cache_and_a_connection_is_kept() {
+    for serverless in [false, true] {
+        let cache = ElastiCache::start(serverless).await;
+        // The cache's name is in lower case, however it was written.
+        let stage = Stage::by_iam(
+            &cache,
+            &[
+                ("REDIS_IAM_CACHE", "Idempotency"),
+                ("REDIS_IAM_SERVERLESS", if serverless { "true" } else { "false" }),
+                ("AWS_SESSION_TOKEN", "a+b/c=="),
+            ],
+        )
+        .await;
+        stage.works().await;
+        stage.works().await;
+        let tokens = cache.nodes[0].tokens();
+        assert_all_good(&tokens);
+        assert_eq!(tokens.len(), 1);
+        assert!(tokens[0].text.contains("&X-Amz-Security-Token=a%2Bb%2Fc%3D%3D"), "{tokens:?}");
+    }
+}
+
+#[tokio::test]
+async fn each_connection_has_a_token_that_was_signed_for_it_also_after_a_freeze() {
+    let cache = ElastiCache::start(false).await;
+    let node = &cache.nodes[0];
+    let stage = Stage::by_iam(&cache, &[]).await;
+    stage.works().await;
+    for round in 1..=2 {
+        stage.function.signal("-STOP");
+        let cut = next_second().await;
+        node.cut();
+        stage.function.signal("-CONT");
+        stage.works().await;
+        let tokens = node.tokens();
+        assert_all_good(&tokens);
+        assert_eq!(tokens.len(), 1 + round);
+        assert!(tokens[round].signed_at >= cut, "{tokens:?} after {cut:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_made_anew_once_it_is_as_old_as_its_session_may_be_and_not_before() {
+    let cache = ElastiCache::start(false).await;
+    let patient = Stage::by_iam(&cache, &[]).await;
+    patient.works().await;
+    assert_eq!(cache.nodes[0].tokens().len(), 1);
+    let stage = Stage::by_iam(&cache, &[("REDIS_IAM_SESSION_SECONDS", "1")]).await;
+    stage.works().await;
+    // The age is that of the world's clock, not of the time that the process had.
+    stage.function.signal("-STOP");
+    next_second().await;
+    let thaw = next_second().await;
+    stage.function.signal("-CONT");
+    stage.works().await;
+    cache.nodes[0].tokens_since(thaw).await;
+
+    let before = cache.nodes[0].tokens().len();
+    patient.works().await;
+    let tokens = cache.nodes[0].tokens();
+    assert_eq!(tokens.len(), before);
+    assert_all_good(&tokens);
+}
+
+#[tokio::test]
+async fn on_a_cluster_each_nodes_connection_has_a_token_that_was_signed_for_it() {
+    let cache = ElastiCache::start_cluster().await;
+    let stage = Stage::by_iam(&cache, &[("REDIS_CLUSTER", "true")]).await;
+    stage.works().await;
+    for cut_nodes in [&cache.nodes[..], &cache.nodes[1..], &cache.nodes[..1]] {
+        let cut = next_second().await;
+        cut_nodes.iter().for_each(|node| node.cut());
+        stage.works().await;
+        for node in cut_nodes {
+            let tokens = node.tokens_since(cut).await;
+            assert_all_good(&tokens);
+            let fresh = |token: &Token| token.signed_at + Duration::from_secs(1) > token.connected_at;
+            assert!(tokens.iter().all(fresh), "{tokens:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_token_is_an_error_that_says_what_to_look_at() {
+    let (alone, cluster) = (ElastiCache::start(false).await, ElastiCache::start_cluster().await);
+    for (cache, in_a_cluster) in [(&alone, "false"), (&cluster, "true")] {
+        for wrong in [("REDIS_IAM_CACHE", "another"), ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_USER", "another")] {
+            let stage = Stage::by_iam(cache, &[("REDIS_CLUSTER", in_a_cluster), wrong]).await;
+            let error = stage.fails().await;
+            assert!(error.contains("ElastiCache refuses the IAM token: is REDIS_IAM_USER in"), "{error}");
+            let tokens = cache.nodes[0].tokens();
+            assert!(tokens.iter().all(|token| token.fault.is_some()), "{tokens:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_credentials_or_a_region_nothing_is_signed_and_the_error_says_what_is_missing() {
+    let cache = ElastiCache::start(false).await;
+    for (missing, said) in [
+        (
+            [("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")],
+            "give the process a role, or set AWS_ACCESS_KEY_ID",
+        ),
+        ([("AWS_REGION", ""), ("AWS_DEFAULT_REGION", "")], "set AWS_REGION"),
+    ] {
+        for in_a_cluster in ["false", "true"] {
+            let stage = Stage::by_iam(&cache, &[&missing[..], &[("REDIS_CLUSTER", in_a_cluster)]].concat()).await;
+            let error = stage.fails().await;
+            assert!(error.contains(said), "{error}");
+        }
+    }
+    assert!(cache.nodes[0].tokens().is_empty());
+}
+
+#[tokio::test]
+async fn credentials_that_end_are_fetched_anew_near_their_end_and_not_for_each_node() {
+    let cache = ElastiCache::start_cluster().await;
+    for (end, few) in [("2100-01-01T00:00:00Z", true), ("2020-01-01T00:00:00Z", false)] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let container = Server::start(move |_: Request| {
+            count.fetch_add(1, Ordering::SeqCst);
+            let keys = json!({ "AccessKeyId": "test", "SecretAccessKey": "test", "Token": "t", "Expiration": end });
+            async move { Answer::with(200, &[("Content-Type", "application/json")], keys.to_string().as_bytes()) }
+        })
+        .await;
+        let address = format!("http://{}/credentials", container.address());
+        let settings = [
+            ("REDIS_CLUSTER", "true"),
+            ("AWS_ACCESS_KEY_ID", ""),
+            ("AWS_SECRET_ACCESS_KEY", ""),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &address),
+        ];
+        Stage::by_iam(&cache, &settings).await.works().await;
+        let asked = asked.load(Ordering::SeqCst);
+        assert!(if few { asked == 1 } else { asked > 1 }, "{asked} for credentials until {end}");
+    }
+    cache.nodes.iter().for_each(|node| assert_all_good(&node.tokens()));
+}
+
+#[tokio::test]
+async fn no_token_is_given_to_a_cache_whose_certificate_is_not_trusted() {
+    let cache = ElastiCache::start(false).await;
+    let stage = Stage::by_iam(&cache, &[("SSL_CERT_FILE", "/dev/null")]).await;
+    let error = stage.fails().await;
+    assert!(error.contains("the idempotency store is unavailable"), "{error}");
+    assert!(cache.nodes[0].tokens().is_empty());
+}
+
+/// A connection of the test's own, as this user.
+async fn signed_in(address: &str, login: &str) -> MultiplexedConnection {
+    let client = redis::Client::open(format!("redis://{login}@{address}")).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+async fn tell(connection: &mut MultiplexedConnection, command: &[&str]) {
+    let () = redis::cmd(command[0]).arg(&command[1..]).query_async(connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_secret_is_the_password_or_names_the_user_too_and_is_read_once() {
+    let redis = Redis::start_with(&["--requirepass", PASSWORD]).await;
+    let mut admin = signed_in(&format!("127.0.0.1:{}", redis.port()), &format!(":{PASSWORD}")).await;
+    tell(&mut admin, &["ACL", "SETUSER", "payments", "on", ">of-payments", "~*", "+@all"]).await;
+    let host = format!("127.0.0.1:{}", redis.port());
+    for (user, secret) in [
+        ("", PASSWORD.to_owned()),
+        ("", json!({ "password": PASSWORD }).to_string()),
+        ("", json!({ "username": "payments", "password": "of-payments" }).to_string()),
+        ("payments@", "of-payments".to_owned()),
+        ("default@", json!({ "username": "payments", "password": "of-payments" }).to_string()),
+    ] {
+        let secrets = Secrets::start(&secret).await;
+        let stage = Stage::by_secret(&format!("redis://{user}{host}"), &secrets, &[]).await;
+        stage.works().await;
+        tell(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        stage.works().await;
+        assert_eq!(secrets.reads(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_rotated_secret_is_read_anew_and_the_very_next_invocation_works() {
+    let redis = Redis::start_with(&["--requirepass", "first"]).await;
+    let mut admin = signed_in(&format!("127.0.0.1:{}", redis.port()), ":first").await;
+    let secrets = Secrets::start("first").await;
+    let stage = Stage::by_secret(&redis.url(), &secrets, &[]).await;
+    stage.works().await;
+    for (round, password) in ["second", "third"].into_iter().enumerate() {
+        tell(&mut admin, &["CONFIG", "SET", "requirepass", password]).await;
+        secrets.says(Some(password));
+        tell(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        stage.works().await;
+        assert_eq!(secrets.reads(), 2 + round);
+    }
+}
+
+#[tokio::test]
+async fn a_secret_signs_in_to_each_node_of_a_cluster_also_after_its_rotation() {
+    let cluster = || RedisCluster::new(RedisClusterConfiguration::default());
+    let cluster = tokio::task::spawn_blocking(cluster).await.unwrap();
+    let mut admins = Vec::new();
+    for server in &cluster.servers {
+        let mut admin = signed_in(&server.addr.to_string(), "default:").await;
+        tell(&mut admin, &["CONFIG", "SET", "requirepass", "first"]).await;
+        admins.push(admin);
+    }
+    let secrets = Secrets::start("first").await;
+    let url = format!("redis://{}", cluster.servers[0].addr);
+    let stage = Stage::by_secret(&url, &secrets, &[("REDIS_CLUSTER", "true")]).await;
+    stage.works().await;
+    assert_eq!(secrets.reads(), 1);
+
+    secrets.says(Some("second"));
+    for admin in &mut admins {
+        tell(admin, &["CONFIG", "SET", "requirepass", "second"]).await;
+        tell(admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    }
+    stage.works().await;
+    assert_eq!(secrets.reads(), 2);
+}
+
+#[tokio::test]
+async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself() {
+    let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await;
+    let secrets = Secrets::start(PASSWORD).await;
+    let stage = Stage::by_secret(&redis.url(), &secrets, &[]).await;
+    let error = stage.fails().await;
+    assert!(error.contains("Redis refuses the user and password of REDIS_SECRET_ARN"), "{error}");
+    // Two tries, each of which reads it anew at most once.
+    assert!((2..=3).contains(&secrets.reads()), "{}", secrets.reads());
+    for (secret, said) in [
+        (None, "may the role secretsmanager:GetSecretValue"),
+        (Some(r#"{"token":"SECRET-PASSWORD"}"#), "has no password"),
+    ] {
+        secrets.says(secret);
+        until(async || stage.fails().await.contains(said)).await;
+    }
+    secrets.says(Some("open-sesame"));
+    stage.works().await;
+}
