@@ -10,7 +10,7 @@ use crate::batch::{Batch, BatchSettings};
 use crate::handler::Handler;
 use crate::idempotency::{Idempotency, Policy, Recovery};
 use crate::message::{FingerprintSource, KeySource};
-use crate::stores::{Credentials, IamSettings, RedisSettings, RedisStore, RedisUrl};
+use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
 use crate::visibility::Visibility;
 use crate::work::Work;
 use crate::works::{Url, WebhookSettings};
@@ -171,16 +171,16 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         }
     }
 
-    fn credentials(&mut self) -> Credentials {
+    fn credentials(&mut self) -> RedisCredentials {
         let iam = self.iam();
         match (iam, self.parsed("REDIS_SECRET_ARN", SECRET_ARN)) {
             (Some(_), Some(_)) => {
                 self.fault("REDIS_SECRET_ARN and REDIS_IAM_USER are two ways to sign in: take one of them out");
-                Credentials::Url
+                RedisCredentials::Url
             }
-            (Some(iam), None) => Credentials::Iam(iam),
-            (None, Some(arn)) => Credentials::Secret(arn),
-            (None, None) => Credentials::Url,
+            (Some(iam), None) => RedisCredentials::Iam(iam),
+            (None, Some(arn)) => RedisCredentials::Secret(arn),
+            (None, None) => RedisCredentials::Url,
         }
     }
 

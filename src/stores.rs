@@ -7,4 +7,4 @@ pub use self::memory::MemoryStore;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use self::redis::decode;
-pub use self::redis::{Credentials, ElastiCacheName, IamSettings, RedisSettings, RedisStore, RedisUrl, SecretArn};
+pub use self::redis::{ElastiCacheName, IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl, SecretArn};

@@ -28,7 +28,7 @@ use calls::{Call, FOREIGN};
 use coalesce::Coalescer;
 use link::Link;
 
-pub use credentials::Credentials;
+pub use credentials::RedisCredentials;
 pub use iam::{ElastiCacheName, IamSettings};
 pub use secret::SecretArn;
 pub use url::RedisUrl;
@@ -49,7 +49,7 @@ pub struct RedisSettings {
     /// The logical consumer: first part of every Redis key.
     pub namespace: String,
     /// Who the store says it is.
-    pub credentials: Credentials,
+    pub credentials: RedisCredentials,
 }
 
 /// A [`Store`] in Redis or Valkey. It connects at its first use, and again whenever the connection

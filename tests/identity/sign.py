@@ -84,7 +84,7 @@ def main():
     if sys.argv[1:] == ["--write"]:
         TOKENS.write_text(json.dumps(signed, indent=2, ensure_ascii=False) + "\n")
     elif json.loads(TOKENS.read_text()) != signed:
-        sys.exit(f"botocore {botocore.__version__} signs other tokens than {TOKENS.name} has: write it anew with --write")
+        sys.exit(f"botocore {botocore.__version__} signs other tokens than {TOKENS.name} has; --write writes it anew")
     print(f"{len(signed)} tokens are as botocore {botocore.__version__} signs them")
 
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
-use idempotent_sqs::stores::{Credentials, RedisSettings, RedisStore};
+use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::AsyncCommands;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -30,7 +30,7 @@ fn on(url: &str) -> RedisStore {
         cluster: false,
         timeout: Duration::from_millis(500),
         namespace: "payments".into(),
-        credentials: Credentials::Url,
+        credentials: RedisCredentials::Url,
     };
     RedisStore::new(&settings).unwrap()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use idempotent_sqs::config::{Config, ConfigError};
 use idempotent_sqs::idempotency::Recovery;
 use idempotent_sqs::message::{FingerprintSource, KeySource};
-use idempotent_sqs::stores::{Credentials, IamSettings};
+use idempotent_sqs::stores::{IamSettings, RedisCredentials};
 use idempotent_sqs::works::WebhookSettings;
 
 use crate::support::http::TOKEN;
@@ -227,18 +227,20 @@ const SECRET: (&str, &str) = ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-cen
 #[test]
 fn who_the_function_is_to_redis_is_the_urls_user_an_iam_user_or_a_secret() {
     let credentials = |settings: Settings| read(&[REQUIRED, &[TLS], settings]).unwrap().0.redis.credentials;
-    assert!(matches!(credentials(&[]), Credentials::Url));
-    let Credentials::Iam(iam) = credentials(&[USER, CACHE]) else { panic!("a user and a cache are enough for IAM") };
+    assert!(matches!(credentials(&[]), RedisCredentials::Url));
+    let RedisCredentials::Iam(iam) = credentials(&[USER, CACHE]) else {
+        panic!("a user and a cache are enough for IAM")
+    };
     assert_eq!((&iam.user, &iam.cache), (&"payments".parse().unwrap(), &"idempotency".parse().unwrap()));
     assert_eq!((iam.serverless, iam.session), (false, Duration::from_secs(39_600)));
     assert_eq!((IamSettings::SESSION, IamSettings::LONGEST_SESSION.as_secs()), (iam.session, 43_200));
 
     let all = [USER, CACHE, ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_SESSION_SECONDS", "900")];
-    let Credentials::Iam(iam) = credentials(&all) else { panic!("it is still IAM") };
+    let RedisCredentials::Iam(iam) = credentials(&all) else { panic!("it is still IAM") };
     assert_eq!((iam.serverless, iam.session), (true, Duration::from_secs(900)));
-    let Credentials::Secret(arn) = credentials(&[SECRET]) else { panic!("an ARN is a secret's") };
+    let RedisCredentials::Secret(arn) = credentials(&[SECRET]) else { panic!("an ARN is a secret's") };
     assert_eq!(arn, SECRET.1.parse().unwrap());
-    assert!(matches!(credentials(&[SECRET, ("REDIS_URL", "redis://payments@cache")]), Credentials::Secret(_)));
+    assert!(matches!(credentials(&[SECRET, ("REDIS_URL", "redis://payments@cache")]), RedisCredentials::Secret(_)));
 }
 
 #[test]

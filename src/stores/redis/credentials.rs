@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use redis::{BasicAuth, ConnectionInfo, ErrorKind, RedisError, RedisResult, StreamingCredentialsProvider};
 
-use super::iam::{Iam, IamError, IamSettings};
-use super::secret::{Secret, SecretArn, SecretError};
+use super::iam::{Iam, IamSettings};
+use super::secret::{Secret, SecretArn};
 use super::url::RedisUrl;
 
 /// Longest wait for AWS, with a first call's certificates: more than a region takes, and far less
@@ -24,7 +24,7 @@ const DEFAULT_USER: &str = "default";
 
 /// Where the user and the password come from.
 #[derive(Clone, Debug, Default)]
-pub enum Credentials {
+pub enum RedisCredentials {
     /// From the URL, which may have none.
     #[default]
     Url,
@@ -34,7 +34,7 @@ pub enum Credentials {
     Secret(SecretArn),
 }
 
-impl Credentials {
+impl RedisCredentials {
     /// Whether they go with this URL.
     ///
     /// # Errors
@@ -83,32 +83,23 @@ pub(super) enum Logins {
     Secret(Arc<Secret>),
 }
 
-#[derive(Debug, thiserror::Error)]
-enum LoginError {
-    #[error(transparent)]
-    Iam(#[from] IamError),
-    #[error(transparent)]
-    Secret(#[from] SecretError),
-}
-
 impl Logins {
-    pub(super) fn new(credentials: &Credentials, url: &RedisUrl) -> Result<Self, String> {
+    pub(super) fn new(credentials: &RedisCredentials, url: &RedisUrl) -> Result<Self, String> {
         credentials.go_with(url)?;
         Ok(match credentials {
-            Credentials::Url => Self::Url,
-            Credentials::Iam(settings) => Self::Iam(Arc::new(Iam::new(settings.clone()))),
-            Credentials::Secret(arn) => Self::Secret(Arc::new(Secret::new(arn.clone(), url.user()))),
+            RedisCredentials::Url => Self::Url,
+            RedisCredentials::Iam(settings) => Self::Iam(Arc::new(Iam::new(settings.clone()))),
+            RedisCredentials::Secret(arn) => Self::Secret(Arc::new(Secret::new(arn.clone(), url.user()))),
         })
     }
 
     /// What to sign in with now, where it is not what the URL says.
     pub(super) async fn next(&self) -> RedisResult<Option<Login>> {
-        let login = match self {
-            Self::Url => return Ok(None),
-            Self::Iam(iam) => iam.login().await.map_err(LoginError::from),
-            Self::Secret(secret) => secret.login().await.map_err(LoginError::from),
-        };
-        login.map(Some).map_err(|error| RedisError::from(io::Error::other(error)))
+        match self {
+            Self::Url => Ok(None),
+            Self::Iam(iam) => iam.login().await.map(Some).map_err(|error| io::Error::other(error).into()),
+            Self::Secret(secret) => secret.login().await.map(Some).map_err(|error| io::Error::other(error).into()),
+        }
     }
 
     /// The server refused the last one: whether the next one may be another.
@@ -136,8 +127,8 @@ impl Logins {
         match self {
             Self::Url => "Redis refuses the user and password of REDIS_URL, or wants some",
             Self::Iam(_) => {
-                "ElastiCache refuses the IAM token: is REDIS_IAM_USER in the cache's user group, is REDIS_IAM_CACHE the \
-                 cache's name, does REDIS_IAM_SERVERLESS say what it is, and may the role elasticache:Connect to both?"
+                "ElastiCache refuses the IAM token: is REDIS_IAM_USER in the cache's user group, is REDIS_IAM_CACHE \
+                 its name, does REDIS_IAM_SERVERLESS say what it is, and may the role elasticache:Connect to both?"
             }
             Self::Secret(_) => "Redis refuses the user and password of REDIS_SECRET_ARN, which were read anew",
         }

@@ -184,11 +184,13 @@ impl Link {
     }
 
     fn explained(&self, error: RedisError) -> StoreError {
+        if is_refusal(&error) {
+            return StoreError::unavailable(format!("{} ({error})", self.logins.advice()));
+        }
         match (&self.target, error.kind()) {
             (Target::Server(_), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot)) => {
                 StoreError::unavailable(format!("the server is part of a cluster; set REDIS_CLUSTER=true ({error})"))
             }
-            _ if is_refusal(&error) => StoreError::unavailable(format!("{} ({error})", self.logins.advice())),
             (Target::Server(_) | Target::Cluster(_), _) => StoreError::unavailable(error),
         }
     }
@@ -282,14 +284,14 @@ fn too_late(what: &'static str) -> RedisError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::redis::credentials::Credentials;
+    use crate::stores::redis::credentials::RedisCredentials;
 
     #[test]
     fn a_cluster_has_time_for_its_first_node_and_then_for_all() {
         let target = |cluster| {
             let url = "redis://127.0.0.1".parse().unwrap();
             let timeout = Duration::from_millis(500);
-            let credentials = Credentials::Url;
+            let credentials = RedisCredentials::Url;
             let settings = RedisSettings { url, cluster, timeout, namespace: String::new(), credentials };
             Target::new(&settings, &Logins::Url).unwrap()
         };

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use idempotent_sqs::stores::{Credentials, RedisSettings, RedisStore};
+use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
@@ -125,7 +125,7 @@ pub(crate) fn store(url: &str, cluster: bool) -> RedisStore {
         cluster,
         timeout: Duration::from_millis(500),
         namespace: format!("test-{:08x}", getrandom::u32().unwrap()),
-        credentials: Credentials::Url,
+        credentials: RedisCredentials::Url,
     })
     .unwrap()
 }
