@@ -105,8 +105,13 @@ impl Logins {
     /// The server refused the last one: whether the next one may be another.
     pub(super) async fn refused(&self) -> bool {
         match self {
-            // A token is another each time, so it was not its age that was refused.
-            Self::Url | Self::Iam(_) => false,
+            Self::Url => false,
+            // A token is another each time, so it was not its age that was refused. The next call asks
+            // for the AWS credentials anew, in case they were taken back.
+            Self::Iam(iam) => {
+                iam.forget().await;
+                false
+            }
             Self::Secret(secret) => {
                 secret.forget().await;
                 true

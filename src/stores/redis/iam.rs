@@ -98,6 +98,11 @@ impl Iam {
         Ok(Login { user: Some(self.settings.user.0.clone()), password })
     }
 
+    /// Ask for AWS credentials anew next time.
+    pub(super) async fn forget(&self) {
+        *self.kept.lock().await = None;
+    }
+
     async fn identity(&self) -> Result<(Credentials, String), IamError> {
         let aws = self.aws.get_or_init(|| aws_config::defaults(BehaviorVersion::latest()).load()).await;
         let region = aws.region().map(ToString::to_string).filter(|region| !region.is_empty());

@@ -53,6 +53,36 @@ impl Stage {
     }
 }
 
+/// Where a container has its AWS credentials from.
+struct Container {
+    asked: Arc<AtomicUsize>,
+    address: String,
+    _server: Server,
+}
+
+impl Container {
+    /// It gives these secret keys, one after another, and the last for ever.
+    async fn start(end: &'static str, keys: &'static [&'static str]) -> Self {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let server = Server::start(move |_: Request| {
+            let key = keys[count.fetch_add(1, Ordering::SeqCst).min(keys.len() - 1)];
+            let keys = json!({ "AccessKeyId": "test", "SecretAccessKey": key, "Token": "t", "Expiration": end });
+            async move { Answer::with(200, &[("Content-Type", "application/json")], keys.to_string().as_bytes()) }
+        })
+        .await;
+        Self { asked, address: format!("http://{}/credentials", server.address()), _server: server }
+    }
+
+    fn settings(&self) -> [(&str, &str); 3] {
+        [
+            ("AWS_ACCESS_KEY_ID", ""),
+            ("AWS_SECRET_ACCESS_KEY", ""),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &self.address),
+        ]
+    }
+}
+
 /// So many that a cluster's nodes all have some.
 fn ten_messages() -> String {
     event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))))
@@ -193,26 +223,22 @@ async fn without_credentials_or_a_region_nothing_is_signed_and_the_error_says_wh
 async fn credentials_that_end_are_fetched_anew_near_their_end_and_not_for_each_node() {
     let cache = ElastiCache::start_cluster().await;
     for (end, few) in [("2100-01-01T00:00:00Z", true), ("2020-01-01T00:00:00Z", false)] {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        let container = Server::start(move |_: Request| {
-            count.fetch_add(1, Ordering::SeqCst);
-            let keys = json!({ "AccessKeyId": "test", "SecretAccessKey": "test", "Token": "t", "Expiration": end });
-            async move { Answer::with(200, &[("Content-Type", "application/json")], keys.to_string().as_bytes()) }
-        })
-        .await;
-        let address = format!("http://{}/credentials", container.address());
-        let settings = [
-            ("REDIS_CLUSTER", "true"),
-            ("AWS_ACCESS_KEY_ID", ""),
-            ("AWS_SECRET_ACCESS_KEY", ""),
-            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &address),
-        ];
+        let container = Container::start(end, &["test"]).await;
+        let settings = [&[("REDIS_CLUSTER", "true")], &container.settings()[..]].concat();
         Stage::by_iam(&cache, &settings).await.works().await;
-        let asked = asked.load(Ordering::SeqCst);
+        let asked = container.asked.load(Ordering::SeqCst);
         assert!(if few { asked == 1 } else { asked > 1 }, "{asked} for credentials until {end}");
     }
     cache.nodes.iter().for_each(|node| assert_all_good(&node.tokens()));
+}
+
+#[tokio::test]
+async fn credentials_that_were_refused_are_fetched_anew() {
+    let cache = ElastiCache::start(false).await;
+    let container = Container::start("2100-01-01T00:00:00Z", &["taken back", "test"]).await;
+    Stage::by_iam(&cache, &container.settings()).await.works().await;
+    assert_eq!(container.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(cache.nodes[0].tokens().len(), 2);
 }
 
 #[tokio::test]
