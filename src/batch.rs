@@ -65,6 +65,16 @@ impl<S: Store, W: Work> Batch<S, W> {
         Self { idempotency, work, settings }
     }
 
+    /// The same on another store, and of another work, such as ones that lend these and look on.
+    pub(crate) fn over<'a, T, V>(
+        &'a self,
+        store: impl FnOnce(&'a S) -> T,
+        work: impl FnOnce(&'a W) -> V,
+    ) -> Batch<T, V> {
+        let (idempotency, settings) = (self.idempotency.over(store), self.settings.clone());
+        Batch { idempotency, work: work(&self.work), settings }
+    }
+
     /// A verdict for each message, in their order.
     ///
     /// # Errors

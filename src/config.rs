@@ -10,6 +10,7 @@ use crate::batch::{Batch, BatchSettings};
 use crate::handler::Handler;
 use crate::idempotency::{Idempotency, Policy, Recovery};
 use crate::message::{FingerprintSource, KeySource};
+use crate::metrics::{Metrics, MetricsSettings};
 use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
 use crate::visibility::Visibility;
 use crate::work::Work;
@@ -26,6 +27,8 @@ pub struct Config {
     pub batch: BatchSettings,
     /// Whether the visibility of messages that come again is changed.
     pub visibility_backoff: bool,
+    /// Whose metrics are printed; `None` measures nothing.
+    pub metrics: Option<MetricsSettings>,
 }
 
 /// What is wrong with the environment: every fault, and how to mend it.
@@ -66,8 +69,16 @@ impl Config {
                  MessageRetentionPeriod"
             );
         }
+        let metrics = self.metrics.map(|settings| {
+            let store = store.clone();
+            Metrics::new(settings, move || store.findings())
+        });
         let batch = Batch::new(Idempotency::new(store, self.policy), work, self.batch);
-        Ok(Handler::new(batch, self.visibility_backoff.then(Visibility::default)))
+        let handler = Handler::new(batch, self.visibility_backoff.then(Visibility::default));
+        Ok(match metrics {
+            Some(metrics) => handler.with_metrics(metrics),
+            None => handler,
+        })
     }
 
     /// The settings in this process's environment.
@@ -142,12 +153,34 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
             fingerprint: self.fingerprint(batch.fingerprint),
         };
         let visibility_backoff = self.choice("VISIBILITY_BACKOFF", TRUE_OR_FALSE, true);
-        Some(Config { redis: redis?, policy, batch, visibility_backoff })
+        let metrics = self.metrics();
+        Some(Config { redis: redis?, policy, batch, visibility_backoff, metrics })
+    }
+
+    fn namespace(&self) -> Option<String> {
+        self.get("IDEMPOTENCY_NAMESPACE").or_else(|| self.get("AWS_LAMBDA_FUNCTION_NAME"))
+    }
+
+    fn metrics(&mut self) -> Option<MetricsSettings> {
+        let settings = MetricsSettings { namespace: self.get("METRICS_NAMESPACE")?, consumer: self.namespace()? };
+        if !settings.is_fine_namespace() {
+            self.fault(
+                "METRICS_NAMESPACE is not usable: set it to a name of up to 255 letters, digits and . - _ / # : or \
+                 spaces, which begins neither with AWS/ nor with a colon",
+            );
+        }
+        if !settings.is_fine_consumer() {
+            self.fault(
+                "IDEMPOTENCY_NAMESPACE is not usable as a dimension of metrics: set it to up to 1024 characters of \
+                 ASCII that do not begin with a colon, or leave METRICS_NAMESPACE empty",
+            );
+        }
+        Some(settings)
     }
 
     fn redis(&mut self) -> Option<RedisSettings> {
         let url = self.required("REDIS_URL", REDIS_URL);
-        let namespace = self.get("IDEMPOTENCY_NAMESPACE").or_else(|| self.get("AWS_LAMBDA_FUNCTION_NAME"));
+        let namespace = self.namespace();
         if namespace.is_none() {
             self.fault(
                 "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",

@@ -55,6 +55,8 @@ pub struct Verdict {
     pub attempt: Option<u8>,
     /// Whether the work ran.
     pub ran: bool,
+    /// Whether the work failed for good: by its own word, or as this was its last attempt.
+    pub failed_for_good: bool,
 }
 
 const GONE_ON: Disposition = Disposition::Redeliver { after: Some(Duration::ZERO) };
@@ -65,6 +67,7 @@ impl Verdict {
     pub(crate) fn of(report: Report) -> Self {
         let Report { outcome, fence, attempt, recovery } = report;
         let acquired = if recovery { "ACQUIRED_STALE" } else { "ACQUIRED" };
+        let failed_for_good = matches!(&outcome, Outcome::WorkFailed { failure, .. } if failure.permanent);
         let (outcome, ran, disposition, reason) = match outcome {
             Outcome::Done { result: _ } => (acquired, true, Disposition::Done, "done".into()),
             Outcome::Duplicate { result: _ } => ("DUPLICATE", false, Disposition::Done, "it was done before".into()),
@@ -102,7 +105,7 @@ impl Verdict {
                 format!("the work ran, but its end could not be recorded: {}", with_causes(&error)).into(),
             ),
         };
-        Self { outcome, disposition, reason, key: None, fence, attempt, ran }
+        Self { outcome, disposition, reason, key: None, fence, attempt, ran, failed_for_good }
     }
 
     /// The delivery could not be read.
@@ -144,7 +147,7 @@ impl Verdict {
     }
 
     fn without_claim(outcome: &'static str, disposition: Disposition, reason: Cow<'static, str>) -> Self {
-        Self { outcome, disposition, reason, key: None, fence: None, attempt: None, ran: false }
+        Self { outcome, disposition, reason, key: None, fence: None, attempt: None, ran: false, failed_for_good: false }
     }
 }
 

@@ -10,8 +10,9 @@ use crate::batch::Batch;
 use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict, with_causes};
 use crate::message::Message;
+use crate::metrics::{Metrics, Sheet};
 use crate::sqs::{self, SqsBatchResponse};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::visibility::Visibility;
 use crate::work::Work;
 
@@ -21,6 +22,8 @@ pub struct Handler<S, W> {
     batch: Batch<S, W>,
     /// `None` leaves every visibility alone.
     visibility: Option<Visibility>,
+    /// `None` measures nothing.
+    metrics: Option<Metrics>,
     /// Whether a lease was seen to outlive the visibility timeout. That is said once.
     outlived: Once,
 }
@@ -28,7 +31,13 @@ pub struct Handler<S, W> {
 impl<S: Store, W: Work> Handler<S, W> {
     /// A handler that runs batches, and changes visibilities where it is given what does that.
     pub fn new(batch: Batch<S, W>, visibility: Option<Visibility>) -> Self {
-        Self { batch, visibility, outlived: Once::new() }
+        Self { batch, visibility, metrics: None, outlived: Once::new() }
+    }
+
+    /// The same, with a document of metrics for each invocation.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// Serve Lambda until it ends the process.
@@ -47,7 +56,8 @@ impl<S: Store, W: Work> Handler<S, W> {
     pub async fn handle(&self, event: LambdaEvent<Box<RawValue>>) -> Result<SqsBatchResponse, Error> {
         let deadline = deadline(event.context.deadline());
         let messages = sqs::messages(&event.payload)?;
-        let verdicts = self.batch.run(&messages, deadline).await.map_err(|error| with_causes(&error))?;
+        let verdicts = self.run(&messages, deadline, &event.context.request_id).await;
+        let verdicts = verdicts.map_err(|error| with_causes(&error))?;
         let judged = || messages.iter().zip(&verdicts);
 
         judged().for_each(|(message, verdict)| log(message, verdict));
@@ -64,6 +74,20 @@ impl<S: Store, W: Work> Handler<S, W> {
             visibility.change(&changes, deadline.answer).await;
         }
         Ok(sqs::response(judged().map(|(message, verdict)| (message, verdict.disposition))))
+    }
+
+    async fn run(
+        &self,
+        messages: &[Message],
+        deadline: Deadline,
+        request_id: &str,
+    ) -> Result<Vec<Verdict>, StoreError> {
+        let Some(metrics) = &self.metrics else { return self.batch.run(messages, deadline).await };
+        let sheet = Sheet::default();
+        let measured = self.batch.over(|store| sheet.measured(store), |work| sheet.measured(work));
+        let verdicts = measured.run(messages, deadline).await;
+        metrics.print(request_id, messages.len(), &verdicts, sheet);
+        verdicts
     }
 }
 

@@ -191,6 +191,11 @@ impl<S: Store> Idempotency<S> {
         Self { store, policy }
     }
 
+    /// The same on another store, such as one that lends this one's and looks on.
+    pub(crate) fn over<'a, T>(&'a self, store: impl FnOnce(&'a S) -> T) -> Idempotency<T> {
+        Idempotency { store: store(&self.store), policy: self.policy.clone() }
+    }
+
     /// Run `work` on `input`, unless it was done before, somebody else is at it, or it is hopeless.
     ///
     /// # Errors

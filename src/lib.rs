@@ -44,9 +44,10 @@ pub mod works;
 // The heart: one delivery of one key.
 pub mod idempotency;
 
-// Many messages, and what their queue is told.
+// Many messages, what their queue is told, and what CloudWatch is.
 pub mod batch;
 pub mod disposition;
+pub mod metrics;
 
 // AWS: SQS's events and answers, Lambda's invocations.
 pub mod handler;

@@ -70,6 +70,13 @@ impl RedisStore {
         Ok(Self { namespace: settings.namespace.clone(), coalescer })
     }
 
+    /// How many findings a look at the server had that could cost records. `None` until it was
+    /// looked at, which is at the first connection.
+    #[must_use]
+    pub fn findings(&self) -> Option<u64> {
+        self.coalescer.link().findings()
+    }
+
     async fn ask(&self, key: &Key, call: impl FnOnce(String) -> Call) -> Result<Vec<u8>, StoreError> {
         let answer = self.coalescer.send(call(self.redis_key(key))).await?;
         if answer == FOREIGN { Err(StoreError::Foreign(self.redis_key(key))) } else { Ok(answer) }

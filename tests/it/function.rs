@@ -4,6 +4,8 @@
 mod identity;
 /// What harms only itself.
 mod input;
+/// What CloudWatch is told of an invocation.
+mod metrics;
 /// Two at the same work, and one that dies at it.
 mod owners;
 /// Redis out of reach, restarted, with TLS, as a cluster.

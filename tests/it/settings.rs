@@ -6,6 +6,7 @@ use std::time::Duration;
 use idempotent_sqs::config::{Config, ConfigError};
 use idempotent_sqs::idempotency::Recovery;
 use idempotent_sqs::message::{FingerprintSource, KeySource};
+use idempotent_sqs::metrics::MetricsSettings;
 use idempotent_sqs::stores::{IamSettings, RedisCredentials};
 use idempotent_sqs::works::WebhookSettings;
 
@@ -59,6 +60,7 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert_eq!(config.policy.result_max_bytes, 4096);
     assert_eq!(config.policy.lease_grace, Duration::from_secs(1));
     assert!(config.visibility_backoff);
+    assert_eq!(config.metrics, None);
     assert_eq!(webhook.url.as_str(), "https://payments.internal/hook");
     assert_eq!(webhook.timeout, Duration::from_secs(10));
     assert_eq!(webhook.answer_max_bytes, 4097);
@@ -80,6 +82,7 @@ const EVERY: Settings = &[
     ("TARGET_URL", "http://127.0.0.1:8080/hook?a=b"),
     ("TARGET_TIMEOUT_MS", "3000"),
     ("VISIBILITY_BACKOFF", "false"),
+    ("METRICS_NAMESPACE", "idempotent-sqs"),
 ];
 
 #[test]
@@ -105,6 +108,8 @@ fn every_setting_is_read() {
     assert_eq!(config.policy.result_max_bytes, 0);
     assert_eq!(config.policy.lease_grace, Duration::ZERO);
     assert!(!config.visibility_backoff);
+    let metrics = MetricsSettings { namespace: "idempotent-sqs".into(), consumer: "payments".into() };
+    assert_eq!(config.metrics, Some(metrics));
     assert_eq!(webhook.url.as_str(), "http://127.0.0.1:8080/hook?a=b");
     assert_eq!(webhook.timeout, Duration::from_secs(3));
     assert_eq!(webhook.answer_max_bytes, 1);
@@ -147,6 +152,20 @@ fn what_is_missing_is_named_with_what_it_should_be() {
             "TARGET_URL is missing: set it to the https:// address of the webhook",
         ]
     );
+}
+
+#[test]
+fn metrics_have_names_that_cloudwatch_takes() {
+    for namespace in ["AWS/SQS", ":payments", "payments\"", "z\u{fc}rich", &"n".repeat(256)] {
+        let fault = the_fault("METRICS_NAMESPACE", namespace);
+        assert!(fault.starts_with("METRICS_NAMESPACE is not usable: set it to a name"), "{fault}");
+    }
+    for consumer in [":payments", "z\u{fc}rich", &"n".repeat(1025)] {
+        assert!(read(&[REQUIRED, &[("IDEMPOTENCY_NAMESPACE", consumer)]]).is_ok(), "without metrics it may be");
+        let settings: Settings = &[("METRICS_NAMESPACE", "idempotent-sqs"), ("IDEMPOTENCY_NAMESPACE", consumer)];
+        let faults = faults(&[REQUIRED, settings]);
+        assert!(faults[0].starts_with("IDEMPOTENCY_NAMESPACE is not usable as a dimension"), "{faults:?}");
+    }
 }
 
 #[test]

@@ -9,19 +9,24 @@ use redis::{RedisResult, Value};
 /// calls itself a Redis above it.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Log what INFO shows of a server, or of each node of a cluster, that could cost records.
-pub(super) fn report(info: RedisResult<Value>) {
+/// Log what INFO shows of a server, or of each node of a cluster, that could cost records, and count
+/// it. `None` where there was nothing to look at.
+pub(super) fn report(info: RedisResult<Value>) -> Option<u64> {
     let info = match info {
         Ok(info) => info,
         // A server may forbid INFO, and need not answer it: nothing depends on it.
-        Err(error) => return tracing::debug!(%error, "no look at the server was had"),
+        Err(error) => {
+            tracing::debug!(%error, "no look at the server was had");
+            return None;
+        }
     };
     let mut nodes = Vec::new();
     texts(&info, &mut nodes);
     let findings: BTreeSet<String> = nodes.iter().flat_map(|node| findings(node)).collect();
-    for finding in findings {
+    for finding in &findings {
         tracing::warn!(finding, "the store is not what records need");
     }
+    Some(findings.len() as u64)
 }
 
 /// INFO's texts: one from a server, one a node from a cluster.

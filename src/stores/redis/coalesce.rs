@@ -37,6 +37,10 @@ impl Coalescer {
         Self { link: Arc::new(link), waiting: Arc::default(), at_once: Arc::new(Semaphore::new(RUNS_AT_ONCE)) }
     }
 
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
     /// The answer to this call, which travels with whatever else is ready.
     ///
     /// ## Cancel safety

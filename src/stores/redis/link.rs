@@ -5,8 +5,8 @@
 //! asked again on a new one: every script is safe to run twice.
 
 use std::fmt;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use redis::aio::MultiplexedConnection;
@@ -45,6 +45,8 @@ pub(super) struct Link {
     wire: Mutex<Dialled>,
     /// Whether the server has been looked over.
     checked: Once,
+    /// How many findings that look had.
+    findings: Arc<OnceLock<u64>>,
 }
 
 enum Target {
@@ -78,7 +80,13 @@ impl Link {
         let target = Target::new(settings, &logins).map_err(|error| error.to_string())?;
         let not_yet = RedisError::from((ErrorKind::Io, "not connected yet"));
         let wire = Mutex::new(Dialled { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_yet) });
-        Ok(Self { target, logins, timeout: settings.timeout, dials: AtomicU64::new(0), wire, checked: Once::new() })
+        let (dials, checked, findings) = (AtomicU64::new(0), Once::new(), Arc::default());
+        Ok(Self { target, logins, timeout: settings.timeout, dials, wire, checked, findings })
+    }
+
+    /// How many findings the look at the server had, once it was had.
+    pub(super) fn findings(&self) -> Option<u64> {
+        self.findings.get().copied()
     }
 
     /// How many records may share one run of a script. On a cluster their keys live on different
@@ -163,12 +171,14 @@ impl Link {
 
     /// Look the server over, beside the first call and not before it.
     fn check_up(&self, mut wire: Wire) {
-        let patience = self.timeout;
+        let (patience, findings) = (self.timeout, Arc::clone(&self.findings));
         self.checked.call_once(|| {
             let look = async move {
                 // Not of sections by name: before Redis 7 it took one only.
                 let info = wire.ask(&redis::cmd("INFO"), patience).await;
-                checkup::report(info);
+                if let Some(count) = checkup::report(info) {
+                    let _only_look = findings.set(count);
+                }
             };
             // It ends by itself within its patience, and nothing waits for it.
             drop(tokio::spawn(look));

@@ -100,6 +100,15 @@ impl Function {
         messages(&soon(log.wait_for(|log| messages(log).len() >= count)).await.unwrap().clone())
     }
 
+    /// The documents of metrics in its log, once there are so many of them: each the line as it is.
+    pub(crate) async fn documents(&self, count: usize) -> Vec<String> {
+        let documents = |log: &Vec<String>| -> Vec<String> {
+            log.iter().filter(|line| line.starts_with(r#"{"_aws""#)).cloned().collect()
+        };
+        let mut log = self.log.subscribe();
+        documents(&soon(log.wait_for(|log| documents(log).len() >= count)).await.unwrap().clone())
+    }
+
     /// Its log, once a line holds this text.
     pub(crate) async fn logs(&self, text: &str) -> Vec<String> {
         let mut log = self.log.subscribe();

@@ -1,0 +1,252 @@
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::AsyncCommands;
+use serde_json::Value;
+
+use super::{NO_FAILURES, Stage, pay};
+use crate::support::event::{Record, event};
+use crate::support::http::Answer;
+use crate::support::lambda::Function;
+use crate::support::redis::Redis;
+use crate::support::until;
+
+const ON: (&str, &str) = ("METRICS_NAMESPACE", "idempotent-sqs");
+
+/// Metrics of every document.
+const ALWAYS: [&str; 10] = [
+    "BatchSize",
+    "Acquired",
+    "AcquiredStale",
+    "Duplicate",
+    "Conflict",
+    "Mismatch",
+    "Failed",
+    "Lost",
+    "Done",
+    "Redeliver",
+];
+
+/// A document that keeps to the format's rules:
+/// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
+struct Document(Value);
+
+impl Document {
+    fn read(line: &str) -> Self {
+        assert!(line.len() < 16_384, "far below the longest event of CloudWatch Logs, once 256 KB: {}", line.len());
+        let document: Value = serde_json::from_str(line).expect("a document is JSON, and alone in its line");
+        let aws = &document["_aws"];
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let age = now.abs_diff(Duration::from_millis(aws["Timestamp"].as_u64().expect("whole milliseconds")));
+        assert!(age < Duration::from_secs(300), "{age:?}");
+
+        let [directive] = aws["CloudWatchMetrics"].as_array().unwrap().as_slice() else { panic!("{aws}") };
+        assert_eq!(directive["Namespace"], ON.1);
+        assert_eq!(directive["Dimensions"], serde_json::json!([["Consumer"]]));
+        assert_eq!(document["Consumer"], "payments");
+        let metrics = directive["Metrics"].as_array().unwrap();
+        assert!((1..=100).contains(&metrics.len()));
+        let named: BTreeSet<_> = metrics.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
+        assert_eq!(named.len(), metrics.len(), "a metric is named once");
+        for metric in metrics {
+            assert!(["Count", "Milliseconds"].contains(&metric["Unit"].as_str().unwrap()), "{metric}");
+        }
+        let valued: BTreeSet<_> = document.as_object().unwrap().keys().map(String::as_str).collect();
+        let valued: BTreeSet<_> =
+            valued.into_iter().filter(|name| !["_aws", "Consumer", "RequestId"].contains(name)).collect();
+        assert_eq!(named, valued, "a metric has a value, and a value is a metric");
+        let document = Self(document.clone());
+        named.iter().for_each(|name| assert!((1..=100).contains(&document.values(name).len()), "{name}"));
+        ALWAYS.iter().for_each(|name| assert!(named.contains(name), "{name}"));
+        document
+    }
+
+    /// The metric's values, each with its count.
+    fn values(&self, metric: &str) -> Vec<(f64, u64)> {
+        let value = &self.0[metric];
+        if let Some(one) = value.as_f64() {
+            return vec![(one, 1)];
+        }
+        let (values, counts) = (value["Values"].as_array(), value["Counts"].as_array());
+        let (values, counts) = (values.expect("a number, or values"), counts.expect("values have counts"));
+        assert_eq!(values.len(), counts.len());
+        values
+            .iter()
+            .map(|value| value.as_f64().unwrap())
+            .zip(counts.iter().map(|count| count.as_u64().unwrap()))
+            .collect()
+    }
+
+    /// How many values there are; none, where the metric is not there.
+    fn samples(&self, metric: &str) -> u64 {
+        if self.0[metric].is_null() { 0 } else { self.values(metric).iter().map(|(_, count)| count).sum() }
+    }
+
+    /// The counts that are not zero, by name.
+    fn counts(&self) -> Vec<(&str, u64)> {
+        let names = ALWAYS.into_iter().chain(["NoKey", "Twin", "Unprocessed", "Unavailable", "Foreign", "Unreadable"]);
+        let counts = names.filter_map(|name| Some((name, self.0[name].as_u64()?)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+async fn document(function: &Function, number: usize) -> Document {
+    Document::read(&function.documents(number).await[number - 1])
+}
+
+#[tokio::test]
+async fn an_invocation_leaves_one_document_with_its_outcomes_and_times() {
+    let stage = Stage::start().await;
+    let function = stage.function_with(&[ON]).await;
+    let delivered = || event([pay("m1", "pay_1"), pay("m2", "pay_2")]);
+    assert_eq!(function.answer(delivered()).await, NO_FAILURES);
+    let first = document(&function, 1).await;
+    assert_eq!(first.counts(), [("BatchSize", 2), ("Acquired", 2), ("Done", 2)]);
+    assert_eq!(first.values("Attempts"), [(1.0, 2)]);
+    // An acquire and a complete each.
+    assert_eq!(["RedisLatency", "WorkLatency", "LeaseRemaining"].map(|metric| first.samples(metric)), [4, 2, 2]);
+    // Of the 20 seconds of an invocation, and the grace of one.
+    first.values("LeaseRemaining").iter().for_each(|(left, _)| assert!((1_000.0..=21_000.0).contains(left), "{left}"));
+    first.values("RedisLatency").iter().for_each(|(took, _)| assert!((0.01..=20_000.0).contains(took), "{took}"));
+    assert_eq!(first.0["RequestId"], "request-0");
+
+    assert_eq!(function.answer(delivered()).await, NO_FAILURES);
+    let second = document(&function, 2).await;
+    assert_eq!(second.counts(), [("BatchSize", 2), ("Duplicate", 2), ("Done", 2)]);
+    assert_eq!(["Attempts", "RedisLatency", "WorkLatency"].map(|metric| second.samples(metric)), [0, 2, 0]);
+    assert_eq!(function.documents(2).await.len(), 2);
+}
+
+#[tokio::test]
+async fn what_fails_is_counted_by_its_outcome_and_once_more_where_it_failed_for_good() {
+    let stage = Stage::start().await;
+    stage.webhook.answers_for("refused", Answer::status(500));
+    stage.webhook.answers_for("hopeless", Answer::status(400));
+    stage.webhook.answers_for("cut", Answer::Reset);
+    let function = stage.function_with(&[ON]).await;
+    let delivered = || event(["refused", "hopeless", "cut", "good"].map(|key| pay(key, key)));
+    assert_eq!(function.invoke(delivered()).await.len(), 3);
+    let first = document(&function, 1).await;
+    assert_eq!(first.counts(), [("BatchSize", 4), ("Acquired", 4), ("Failed", 1), ("Done", 1), ("Redeliver", 3)]);
+    assert_eq!(first.samples("LeaseRemaining"), 4);
+
+    assert_eq!(function.invoke(delivered()).await.len(), 3);
+    let second = document(&function, 2).await;
+    assert_eq!(
+        second.counts(),
+        [
+            ("BatchSize", 4),
+            ("Acquired", 1),
+            ("AcquiredStale", 1),
+            ("Duplicate", 1),
+            ("Failed", 1),
+            ("Done", 1),
+            ("Redeliver", 3),
+        ]
+    );
+    assert_eq!(second.values("Attempts"), [(2.0, 2)]);
+}
+
+#[tokio::test]
+async fn conflict_mismatch_and_what_has_no_key_are_counted() {
+    let stage = Stage::start().await;
+    stage.webhook.answers_for("held", Answer::Held);
+    let (owner, other) = (stage.function().await, stage.function_with(&[ON]).await);
+    let at_work = owner.begin(event([pay("m1", "held")]), Duration::from_secs(60));
+    stage.webhook.called(1).await;
+    let delivered = event([
+        pay("m1", "held"),
+        pay("m2", "pay_2"),
+        pay("m3", "pay_2"),
+        pay("m4", "pay_2").body("another"),
+        Record::new("m5").key(""),
+    ]);
+    let failed = other.invoke(delivered).await;
+    assert_eq!(failed.len(), 3, "{failed:?}");
+    let document = document(&other, 1).await;
+    assert_eq!(document.0["BatchSize"], 5);
+    for (outcome, count) in [("Conflict", 1), ("NoKey", 1), ("Twin", 1), ("Done", 2), ("Redeliver", 3)] {
+        assert_eq!(document.0[outcome], count, "{outcome}");
+    }
+    // Side by side, whichever of the two payloads comes second is the one that does not fit.
+    assert_eq!(document.0["Mismatch"].as_u64().unwrap() + document.0["Conflict"].as_u64().unwrap(), 2);
+    stage.webhook.answers_for("held", Answer::status(200));
+    assert_eq!(at_work.answer().await, NO_FAILURES);
+}
+
+#[tokio::test]
+async fn a_claim_that_went_to_somebody_else_is_counted_as_lost() {
+    let stage = Stage::start().await;
+    stage.webhook.answers(Answer::Held);
+    let (owner, other) = (stage.function_with(&[ON]).await, stage.function_with(&[ON]).await);
+    let delivered = || event([pay("m1", "pay_1")]);
+    let loses = owner.begin(delivered(), Duration::from_secs(60));
+    stage.webhook.called(1).await;
+    let () = stage.redis.connection().await.del("payments:pay_1").await.unwrap();
+    let takes_over = other.begin(delivered(), Duration::from_secs(60));
+    stage.webhook.called(2).await;
+    stage.webhook.answers(Answer::status(200));
+    assert_eq!(takes_over.answer().await, NO_FAILURES);
+    loses.outcome().await.unwrap();
+    let lost = document(&owner, 1).await;
+    assert_eq!((&lost.0["Lost"], &lost.0["Acquired"]), (&1.into(), &0.into()));
+    assert_eq!(document(&other, 1).await.counts(), [("BatchSize", 1), ("Acquired", 1), ("Done", 1)]);
+}
+
+#[tokio::test]
+async fn a_large_batch_leaves_one_document_that_loses_no_sample() {
+    let stage = Stage::start().await;
+    let function = stage.function_with(&[ON, ("BATCH_CONCURRENCY", "50")]).await;
+    let records = (0..300).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
+    assert_eq!(function.answer(event(records)).await, NO_FAILURES);
+    let document = document(&function, 1).await;
+    assert_eq!(document.counts(), [("BatchSize", 300), ("Acquired", 300), ("Done", 300)]);
+    assert_eq!(document.values("Attempts"), [(1.0, 300)]);
+    let samples = ["RedisLatency", "WorkLatency", "LeaseRemaining"].map(|metric| document.samples(metric));
+    assert_eq!(samples, [600, 300, 300]);
+    assert_eq!(function.documents(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_invocation_that_fails_as_a_whole_leaves_a_document_too() {
+    let mut stage = Stage::start().await;
+    stage.redis.kill();
+    let function = stage.function_with(&[ON]).await;
+    function.error(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await;
+    let document = document(&function, 1).await;
+    assert_eq!(document.counts(), [("BatchSize", 2), ("Redeliver", 2), ("Unavailable", 2)]);
+    assert!(document.samples("RedisLatency") > 0, "calls that failed took time too");
+    assert_eq!(document.samples("CheckFindings"), 0, "there was nothing to look at");
+}
+
+#[tokio::test]
+async fn findings_about_the_server_are_told_by_every_document_once_it_was_looked_at() {
+    let unsafe_server = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await;
+    for (redis, findings) in [(unsafe_server, 2), (Redis::start_with(&["--appendonly", "yes"]).await, 0)] {
+        let stage = Stage { redis, ..Stage::start().await };
+        let function = stage.function_with(&[ON]).await;
+        let mut documents = 0;
+        until(|| {
+            documents += 1;
+            let function = &function;
+            async move {
+                assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+                document(function, documents).await.samples("CheckFindings") > 0
+            }
+        })
+        .await;
+        for number in documents..documents + 2 {
+            assert_eq!(document(&function, number).await.0["CheckFindings"], findings);
+            assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_namespace_nothing_is_printed() {
+    let stage = Stage::start().await;
+    let function = stage.function_with(&[("METRICS_NAMESPACE", "")]).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    let log = function.logs("ACQUIRED").await;
+    assert!(!log.iter().any(|line| line.contains("_aws")), "{log:#?}");
+}
