@@ -1,6 +1,6 @@
 //! One invocation: event → messages → batch → visibility → response.
 
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
@@ -40,12 +40,26 @@ impl<S: Store, W: Work> Handler<S, W> {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Serve Lambda until it ends the process.
+    /// Serve Lambda until it ends the process: one invocation after another, or, on Lambda Managed
+    /// Instances, as many at once as `AWS_LAMBDA_MAX_CONCURRENCY` says. Those share the connection to
+    /// Redis and the clients, and nothing else.
+    ///
+    /// With SnapStart it waits here for the restore. Nothing is connected and no token is made before
+    /// the first invocation, so nothing of the snapshot can be stale.
     ///
     /// # Errors
     /// Where the Lambda Runtime API cannot be reached.
-    pub async fn serve(&self) -> Result<(), Error> {
-        lambda_runtime::run(service_fn(|event| self.handle(event))).await
+    pub async fn serve(self) -> Result<(), Error>
+    where
+        S: 'static,
+        W: 'static,
+    {
+        let handler = Arc::new(self);
+        let answer = move |event| {
+            let handler = Arc::clone(&handler);
+            async move { handler.handle(event).await }
+        };
+        lambda_runtime::run_concurrent(service_fn(answer)).await
     }
 
     /// One invocation.

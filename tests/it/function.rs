@@ -1,5 +1,7 @@
 //! The function's own binary, from the Lambda Runtime API to Redis, the webhook and SQS.
 
+/// Several invocations in one process, and a process that was a snapshot.
+mod concurrent;
 /// Who the function says it is: tokens of IAM, secrets, and what becomes of both in time.
 mod identity;
 /// What harms only itself.

@@ -218,6 +218,29 @@ async fn a_silent_peer_is_given_up_in_time_and_left_by_the_next_try() {
 }
 
 #[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_sent_and_what_travels_with_it_is() {
+    let (silent, new) = (Redis::start().await, Redis::start().await);
+    let front = Front::to(silent.port()).await;
+    // With a password, so that there is a reply to wait for before anything else is sent.
+    let store = on(&format!("redis://default:any@127.0.0.1:{}", front.port));
+    silent.signal("-STOP");
+    let given_up = async {
+        let in_a_hurry = tokio::time::timeout(Duration::from_millis(100), store.acquire(attempt("given up")));
+        assert!(in_a_hurry.await.is_err());
+        front.lead_to(new.port());
+    };
+    let ((), claim) = tokio::join!(given_up, acquired(&store, attempt("awaited")));
+    assert_eq!(claim.key().as_str(), "awaited");
+    let there: (bool, bool) = redis::pipe()
+        .exists("payments:given up")
+        .exists("payments:awaited")
+        .query_async(&mut new.connection().await)
+        .await
+        .unwrap();
+    assert_eq!(there, (false, true));
+}
+
+#[tokio::test]
 async fn a_server_that_never_answers_is_unavailable_within_its_timeouts_however_many_ask() {
     let redis = Redis::start().await;
     let store = on(&redis.url());

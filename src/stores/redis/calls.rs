@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::Script;
+use tokio::sync::oneshot;
 
 use crate::record::{Failure, Fence, State};
 use crate::store::{Acquire, Attempt, Claim, Settled, StoreError};
@@ -28,6 +29,15 @@ pub(super) struct Call {
     pub(super) terms: Terms,
     pub(super) key: String,
     pub(super) argument: Vec<u8>,
+}
+
+pub(super) type Answer = Result<Vec<u8>, StoreError>;
+
+/// A call, and who waits for its answer.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) call: Call,
+    pub(super) answer: oneshot::Sender<Answer>,
 }
 
 /// What calls must have in common to share one run of a script.

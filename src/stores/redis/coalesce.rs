@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::unconstrained;
 
-use super::calls::{Call, Terms};
+use super::calls::{Answer, Call, Terms, Waiting};
 use super::link::Link;
 use crate::store::StoreError;
 
@@ -17,19 +17,11 @@ use crate::store::StoreError;
 /// take 20 ms (70 µs each, three nodes on loopback).
 const RUNS_AT_ONCE: usize = 256;
 
-type Answer = Result<Vec<u8>, StoreError>;
-
 #[derive(Clone, Debug)]
 pub(super) struct Coalescer {
     link: Arc<Link>,
     waiting: Arc<Mutex<Vec<Waiting>>>,
     at_once: Arc<Semaphore>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    call: Call,
-    answer: oneshot::Sender<Answer>,
 }
 
 impl Coalescer {
@@ -44,7 +36,8 @@ impl Coalescer {
     /// The answer to this call, which travels with whatever else is ready.
     ///
     /// ## Cancel safety
-    /// A call whose future is dropped may be sent all the same, if it was polled before.
+    /// A call whose future was dropped is not sent any more, unless it was on its way: what an
+    /// invocation asked for must not happen once that is over. Calls of others go on.
     pub(super) async fn send(&self, call: Call) -> Answer {
         let (answer, answered) = oneshot::channel();
         let first = {
@@ -66,11 +59,12 @@ impl Coalescer {
     async fn flush(self) {
         let waiting = mem::take(&mut *self.lock());
         let mut runs: Vec<Run> = Vec::new();
-        for Waiting { call, answer } in waiting {
-            let joins = |run: &&mut Run| run.terms == call.terms && run.calls.len() < self.link.records_a_run();
+        for one in waiting {
+            let terms = one.call.terms;
+            let joins = |run: &&mut Run| run.terms == terms && run.waiting.len() < self.link.records_a_run();
             match runs.iter_mut().rfind(joins) {
-                Some(run) => run.push(call, answer),
-                None => runs.push(Run { terms: call.terms, calls: vec![call], answers: vec![answer] }),
+                Some(run) => run.waiting.push(one),
+                None => runs.push(Run { terms, waiting: vec![one] }),
             }
         }
         join_all(runs.into_iter().map(|run| run.go(&self))).await;
@@ -84,26 +78,20 @@ impl Coalescer {
 /// One run of a script, for calls that agree on its terms.
 struct Run {
     terms: Terms,
-    calls: Vec<Call>,
-    answers: Vec<oneshot::Sender<Answer>>,
+    waiting: Vec<Waiting>,
 }
 
 impl Run {
-    fn push(&mut self, call: Call, answer: oneshot::Sender<Answer>) {
-        self.calls.push(call);
-        self.answers.push(answer);
-    }
-
-    async fn go(self, coalescer: &Coalescer) {
+    async fn go(mut self, coalescer: &Coalescer) {
         // Nobody closes it, and if it were closed there would be no bound to wait for.
         let _turn = coalescer.at_once.acquire().await.ok();
-        if self.answers.iter().all(oneshot::Sender::is_closed) {
-            return;
-        }
-        // Whoever has stopped waiting needs no answer.
-        match coalescer.link.run(&self.terms, &self.calls).await {
-            Ok(answered) => self.answers.into_iter().zip(answered).for_each(|(w, answer)| drop(w.send(Ok(answer)))),
-            Err(error) => self.answers.into_iter().for_each(|w| drop(w.send(Err(error.clone())))),
+        let answered = coalescer.link.run(&self.terms, &mut self.waiting).await;
+        // Whoever has stopped waiting meanwhile needs no answer.
+        match answered {
+            Ok(answers) => {
+                self.waiting.into_iter().zip(answers).for_each(|(one, answer)| drop(one.answer.send(Ok(answer))))
+            }
+            Err(error) => self.waiting.into_iter().for_each(|one| drop(one.answer.send(Err(error.clone())))),
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::RedisSettings;
-use super::calls::{Call, Terms};
+use super::calls::{Terms, Waiting};
 use super::checkup;
 use super::credentials::{Login, Logins, is_refusal};
 use super::url::RedisUrl;
@@ -98,8 +98,9 @@ impl Link {
         }
     }
 
-    /// One run of a script for these calls, which agree on its terms: an answer for each.
-    pub(super) async fn run(&self, terms: &Terms, calls: &[Call]) -> Result<Vec<Vec<u8>>, StoreError> {
+    /// One run of a script for these calls, which agree on its terms: an answer for each that is left.
+    /// Those that nobody waits for any more are taken out.
+    pub(super) async fn run(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut last = None;
         for _ in 0..TRIES {
             match self.try_run(terms, calls).await {
@@ -112,8 +113,14 @@ impl Link {
         Err(last.unwrap_or_else(|| StoreError::unavailable("nothing was tried")))
     }
 
-    async fn try_run(&self, terms: &Terms, calls: &[Call]) -> RedisResult<Vec<Vec<u8>>> {
+    async fn try_run(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> RedisResult<Vec<Vec<u8>>> {
         let (dial, mut wire) = self.wire().await?;
+        // The connection may have taken longer than an invocation had: a claim would hold its record with
+        // nobody at work, and what was given up would be settled after all.
+        calls.retain(|waiting| !waiting.answer.is_closed());
+        if calls.is_empty() {
+            return Ok(Vec::new());
+        }
         let outcome = match wire.ask(&command("EVALSHA", terms.hash(), terms, calls), self.timeout).await {
             // A restart, a failover, SCRIPT FLUSH and a slot's new node all lose the script. EVAL
             // brings it to the very node that lacks it.
@@ -266,16 +273,16 @@ impl Target {
 }
 
 /// The script is named by its hash, or given whole.
-fn command(name: &str, script: &str, terms: &Terms, calls: &[Call]) -> Cmd {
+fn command(name: &str, script: &str, terms: &Terms, calls: &[Waiting]) -> Cmd {
     let mut command = redis::cmd(name);
     command.arg(script).arg(calls.len());
-    for call in calls {
+    for Waiting { call, answer: _ } in calls {
         command.arg(&call.key);
     }
     for argument in terms.arguments() {
         command.arg(argument);
     }
-    for call in calls {
+    for Waiting { call, answer: _ } in calls {
         command.arg(&call.argument);
     }
     command

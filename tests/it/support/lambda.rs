@@ -24,9 +24,18 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Function {
     process: Child,
     invocations: mpsc::UnboundedSender<Invocation>,
+    snapshot: Arc<watch::Sender<Snapshot>>,
     log: Arc<watch::Sender<Vec<String>>>,
     readers: Vec<JoinHandle<()>>,
     _api: Server,
+}
+
+/// Where a process that SnapStart keeps is.
+#[derive(Clone, Copy, PartialEq)]
+enum Snapshot {
+    NotTaken,
+    Taken,
+    Restored,
 }
 
 /// The body that was answered, or that of the error.
@@ -44,7 +53,8 @@ pub(crate) struct Pending(oneshot::Receiver<Answered>);
 impl Function {
     pub(crate) async fn start(settings: &[(&str, &str)]) -> Self {
         let (invocations, waiting) = mpsc::unbounded_channel();
-        let api = runtime_api(waiting).await;
+        let snapshot = Arc::new(watch::Sender::new(Snapshot::NotTaken));
+        let api = runtime_api(waiting, Arc::clone(&snapshot)).await;
         let mut process = Command::new(env!("CARGO_BIN_EXE_idempotent-sqs"))
             .env_clear()
             .envs([
@@ -65,7 +75,7 @@ impl Function {
             .unwrap();
         let log = Arc::new(watch::Sender::new(Vec::new()));
         let readers = vec![read(process.stdout.take().unwrap(), &log), read(process.stderr.take().unwrap(), &log)];
-        Self { process, invocations, log, readers, _api: api }
+        Self { process, invocations, snapshot, log, readers, _api: api }
     }
 
     /// Begin an invocation that Lambda would kill after `timeout`.
@@ -88,6 +98,14 @@ impl Function {
     /// What an invocation of this event fails with.
     pub(crate) async fn error(&self, event: impl Into<Vec<u8>>) -> String {
         self.begin(event, TIMEOUT).error().await
+    }
+
+    /// The request ids under which this message was logged.
+    pub(crate) async fn request_ids(&self, message_id: &str) -> Vec<String> {
+        let lines = self.logs(message_id).await.into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        let about = lines.filter(|line| line["fields"]["message_id"] == message_id);
+        let spans = about.flat_map(|line| line["spans"].as_array().cloned().unwrap_or_default());
+        spans.filter_map(|span| span["requestId"].as_str().map(str::to_owned)).collect()
     }
 
     /// The lines about messages, once there are so many of them: their fields.
@@ -113,6 +131,16 @@ impl Function {
     pub(crate) async fn logs(&self, text: &str) -> Vec<String> {
         let mut log = self.log.subscribe();
         soon(log.wait_for(|log| log.iter().any(|line| line.contains(text)))).await.unwrap().clone()
+    }
+
+    /// Returns once the process is ready for its snapshot.
+    pub(crate) async fn is_ready_for_its_snapshot(&self) {
+        soon(self.snapshot.subscribe().wait_for(|snapshot| *snapshot == Snapshot::Taken)).await.unwrap();
+    }
+
+    /// Let it go on as the restored snapshot.
+    pub(crate) fn restore(&self) {
+        self.snapshot.send_replace(Snapshot::Restored);
     }
 
     /// Kill the process where it is, as Lambda may at any time.
@@ -196,14 +224,20 @@ fn read(output: impl Read + Send + 'static, log: &Arc<watch::Sender<Vec<String>>
 }
 
 /// <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
-async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>) -> Server {
-    const ROOT: &str = "/2018-06-01/runtime/invocation/";
+async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>, snapshot: Arc<watch::Sender<Snapshot>>) -> Server {
+    const ROOT: &str = "/2018-06-01/runtime/";
     let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
     let asked = Arc::new(Mutex::new(HashMap::new()));
     Server::start(move |request: Request| {
-        let (waiting, asked) = (Arc::clone(&waiting), Arc::clone(&asked));
+        let (waiting, asked, snapshot) = (Arc::clone(&waiting), Arc::clone(&asked), Arc::clone(&snapshot));
         async move {
             let path = request.path.strip_prefix(ROOT).expect("nothing else is asked of the Runtime API");
+            if path == "restore/next" {
+                snapshot.send_replace(Snapshot::Taken);
+                let restored = snapshot.subscribe().wait_for(|snapshot| *snapshot == Snapshot::Restored).await.is_ok();
+                return if restored { Answer::status(200) } else { Answer::Held };
+            }
+            let path = path.strip_prefix("invocation/").expect("nothing else is asked of the Runtime API");
             if path == "next" {
                 let Some(Invocation { event, timeout, answer }) = waiting.lock().await.recv().await else {
                     return Answer::Held;
