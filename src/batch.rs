@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use futures_util::{StreamExt, stream};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::yield_now;
+use tracing::Instrument;
 
 use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict};
@@ -17,6 +18,7 @@ use crate::idempotency::{Delivery, Idempotency};
 use crate::message::{FingerprintSource, KeySource, Message};
 use crate::record::{Fingerprint, Key};
 use crate::store::{Store, StoreError};
+use crate::traces;
 use crate::work::Work;
 
 use slot::InSlot;
@@ -185,7 +187,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         while let Some(at) = reached {
             let verdict = match held {
                 Some(held) => Verdict::unprocessed(held, "a message before it in its group has to come again"),
-                None => self.judge(at).await,
+                None => self.judge_in_span(at).await,
             };
             if verdict.disposition != Disposition::Done {
                 held = Some(verdict.disposition);
@@ -193,6 +195,13 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)[at] = verdict;
             reached = self.next[at];
         }
+    }
+
+    async fn judge_in_span(&self, at: usize) -> Verdict {
+        let span = traces::of_message(&self.messages[at]);
+        let verdict = self.judge(at).instrument(span.clone()).await;
+        traces::judged(&span, &verdict);
+        verdict
     }
 
     async fn judge(&self, at: usize) -> Verdict {

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::value::RawValue;
+use tracing::Instrument;
 
 use crate::batch::Batch;
 use crate::deadline::Deadline;
@@ -13,6 +14,7 @@ use crate::message::Message;
 use crate::metrics::{Metrics, Sheet};
 use crate::sqs::{self, SqsBatchResponse};
 use crate::store::{Store, StoreError};
+use crate::traces;
 use crate::visibility::Visibility;
 use crate::work::Work;
 
@@ -59,7 +61,8 @@ impl<S: Store, W: Work> Handler<S, W> {
             let handler = Arc::clone(&handler);
             async move { handler.handle(event).await }
         };
-        lambda_runtime::run_concurrent(service_fn(answer)).await
+        // On the heap once, rather than moved whole by every caller.
+        Box::pin(lambda_runtime::run_concurrent(service_fn(answer))).await
     }
 
     /// One invocation.
@@ -69,6 +72,14 @@ impl<S: Store, W: Work> Handler<S, W> {
     /// messageId, or the store was out of reach before any work ran. All messages come again.
     pub async fn handle(&self, event: LambdaEvent<Box<RawValue>>) -> Result<SqsBatchResponse, Error> {
         let deadline = deadline(event.context.deadline());
+        let span = traces::of_invocation(&event.context.request_id, event.context.xray_trace_id.as_deref());
+        let answer = self.answer(event, deadline).instrument(span).await;
+        // Whoever has answered may be frozen, and the spans with it.
+        traces::flush(deadline.answer).await;
+        answer
+    }
+
+    async fn answer(&self, event: LambdaEvent<Box<RawValue>>, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
         let messages = sqs::messages(&event.payload)?;
         let verdicts = self.run(&messages, deadline, &event.context.request_id).await;
         let verdicts = verdicts.map_err(|error| with_causes(&error))?;
@@ -99,7 +110,8 @@ impl<S: Store, W: Work> Handler<S, W> {
         let Some(metrics) = &self.metrics else { return self.batch.run(messages, deadline).await };
         let sheet = Sheet::default();
         let measured = self.batch.over(|store| sheet.measured(store), |work| sheet.measured(work));
-        let verdicts = measured.run(messages, deadline).await;
+        // On the heap, so that what is not measured need not be moved with room for this.
+        let verdicts = Box::pin(measured.run(messages, deadline)).await;
         metrics.print(request_id, messages.len(), &verdicts, sheet);
         verdicts
     }

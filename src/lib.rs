@@ -44,10 +44,11 @@ pub mod works;
 // The heart: one delivery of one key.
 pub mod idempotency;
 
-// Many messages, what their queue is told, and what CloudWatch is.
+// Many messages, what their queue is told, and what those who watch are.
 pub mod batch;
 pub mod disposition;
 pub mod metrics;
+pub mod traces;
 
 // AWS: SQS's events and answers, Lambda's invocations.
 pub mod handler;

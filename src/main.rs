@@ -4,12 +4,13 @@ use std::process::ExitCode;
 use std::{env, io};
 
 use idempotent_sqs::config::Config;
+use idempotent_sqs::traces;
 use idempotent_sqs::works::Webhook;
 use lambda_runtime::Error;
 use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
-    lambda_runtime::tracing::init_default_subscriber();
+    traces::init(lambda_runtime::tracing::init_default_subscriber);
     match runtime().map_err(Error::from).and_then(|runtime| runtime.block_on(run())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -23,7 +24,8 @@ fn main() -> ExitCode {
 /// Lambda Managed Instances, none should have to wait while another computes, and there are at least
 /// two processors to use.
 fn runtime() -> io::Result<Runtime> {
-    let several = env::var("AWS_LAMBDA_MAX_CONCURRENCY").is_ok_and(|number| number != "1");
+    let at_once = env::var("AWS_LAMBDA_MAX_CONCURRENCY").ok().and_then(|number| number.parse::<u32>().ok());
+    let several = at_once.is_some_and(|number| number > 1);
     let mut builder = if several { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     builder.enable_all().build()
 }

@@ -28,6 +28,9 @@ pub struct Message {
     pub queue_arn: Option<String>,
     /// What SQS wants to see when the visibility of this delivery is changed.
     pub receipt_handle: Option<String>,
+    /// X-Ray's header of the trace that the message was sent in:
+    /// <https://docs.aws.amazon.com/xray/latest/devguide/xray-services-sqs.html>
+    pub trace_header: Option<String>,
 }
 
 impl Message {

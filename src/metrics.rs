@@ -2,8 +2,8 @@
 //!
 //! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 //!
-//! - [`sheet`]: what an invocation's calls took, measured around the store and the work
-//! - [`document`]: the verdicts and the sheet as metrics
+//! - `sheet`: what an invocation's calls took, measured around the store and the work
+//! - `document`: the verdicts and the sheet as metrics
 
 mod document;
 mod sheet;

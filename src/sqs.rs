@@ -72,6 +72,8 @@ struct SystemAttributes {
     message_deduplication_id: Option<String>,
     message_group_id: Option<String>,
     approximate_receive_count: Option<String>,
+    #[serde(rename = "AWSTraceHeader")]
+    trace_header: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -103,6 +105,7 @@ impl Record {
             receive_count: system.approximate_receive_count.and_then(|count| count.parse().ok()),
             queue_arn: self.event_source_arn,
             receipt_handle: self.receipt_handle,
+            trace_header: system.trace_header,
         }
     }
 }

@@ -156,7 +156,7 @@ mod tests {
         let told = spread.values.into_iter().map(|value| match value {
             Observation::Floating(value) => (value, 1),
             Observation::Repeated { total, occurrences } => (total, occurrences),
-            other => panic!("{other:?}"),
+            other @ (Observation::Unsigned(_) | _) => panic!("{other:?}"),
         });
         told.collect()
     }

@@ -12,6 +12,9 @@ mod metrics;
 mod owners;
 /// Redis out of reach, restarted, with TLS, as a cluster.
 mod servers;
+/// What a collector of traces is sent.
+#[cfg(feature = "otel")]
+mod traces;
 /// What the webhook hears, and what its answers mean.
 mod webhook;
 

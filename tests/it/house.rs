@@ -1,13 +1,15 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rows of modules: each imports lower rows only, and siblings of a row do not know each other.
-const ROWS: [&[&str]; 8] = [
+const ROWS: [&[&str]; 9] = [
     &["deadline", "json", "record"],
     &["message", "store"],
     &["work"],
     &["stores", "works", "idempotency"],
     &["disposition"],
+    &["traces"],
     &["batch", "metrics", "sqs", "visibility"],
     &["handler"],
     &["config", "testing"],
@@ -69,6 +71,8 @@ fn each_foreign_crate_is_named_where_it_belongs_only() {
         ("aws_lambda_events::", &["sqs.rs"]),
         ("aws_sdk_sqs::", &["visibility.rs"]),
         ("lambda_runtime::", &["handler.rs", "main.rs", "testing/drive.rs"]),
+        ("opentelemetry", &["traces/"]),
+        ("tracing_subscriber::", &["traces/"]),
         ("metrique_", &["metrics.rs", "metrics/"]),
         ("reqwest::", &["works/webhook.rs"]),
     ];
@@ -149,6 +153,19 @@ fn a_script_asks_for_the_time_once_and_first_and_never_writes_without_a_look() {
             looked |= line.contains("'GET'") || line.contains("'NX'");
             assert!(looked || !line.contains("'SET'"), "{name} writes before it looks");
         }
+    }
+}
+
+#[test]
+fn the_page_of_metrics_has_one_for_each_outcome() {
+    let page = fs::read_to_string(project().join("docs/metrics.md")).unwrap();
+    let source = fs::read_to_string(project().join("src/disposition.rs")).unwrap();
+    let is_outcome = |word: &&str| word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let outcomes: BTreeSet<_> = source.split('"').skip(1).step_by(2).filter(is_outcome).collect();
+    assert!(outcomes.contains("ACQUIRED") && outcomes.len() > 10, "{outcomes:?}");
+    for outcome in outcomes {
+        let metric: String = outcome.split('_').map(|word| word[..1].to_owned() + &word[1..].to_lowercase()).collect();
+        assert!(page.contains(&format!("`{metric}`")), "docs/metrics.md says nothing of {metric}");
     }
 }
 

@@ -85,11 +85,10 @@ impl Run {
     async fn go(mut self, coalescer: &Coalescer) {
         // Nobody closes it, and if it were closed there would be no bound to wait for.
         let _turn = coalescer.at_once.acquire().await.ok();
-        let answered = coalescer.link.run(&self.terms, &mut self.waiting).await;
         // Whoever has stopped waiting meanwhile needs no answer.
-        match answered {
+        match coalescer.link.run(&self.terms, &mut self.waiting).await {
             Ok(answers) => {
-                self.waiting.into_iter().zip(answers).for_each(|(one, answer)| drop(one.answer.send(Ok(answer))))
+                self.waiting.into_iter().zip(answers).for_each(|(one, answer)| drop(one.answer.send(Ok(answer))));
             }
             Err(error) => self.waiting.into_iter().for_each(|one| drop(one.answer.send(Err(error.clone())))),
         }

@@ -96,8 +96,8 @@ async fn a_timed_out_invocation_stops_by_itself_in_time_and_another_goes_on() {
     assert_eq!(ends.failures().await, ["m1"]);
     assert!(begun.elapsed() < timeout, "{:?}", begun.elapsed());
     let mut redis = stage.redis.connection().await;
-    let state: String = redis.getrange("payments:ends", 0, 0).await.unwrap();
-    assert_eq!(state, "F", "it was settled in time");
+    let record: String = redis.getrange("payments:ends", 0, 0).await.unwrap();
+    assert_eq!(record, "F", "it was settled in time");
 
     stage.webhook.answers(Answer::status(200));
     assert_eq!(goes_on.answer().await, NO_FAILURES);
@@ -125,8 +125,8 @@ async fn what_an_invocation_could_not_settle_in_time_is_not_settled_after_it() {
     assert_eq!(function.answer(event([pay("m3", "comes_after")])).await, NO_FAILURES);
     let mut redis = stage.redis.connection().await;
     for (key, wanted) in [("ends", "P"), ("goes_on", "C"), ("comes_after", "C")] {
-        let state: String = redis.getrange(format!("payments:{key}"), 0, 0).await.unwrap();
-        assert_eq!(state, wanted, "{key}");
+        let record: String = redis.getrange(format!("payments:{key}"), 0, 0).await.unwrap();
+        assert_eq!(record, wanted, "{key}");
     }
 }
 

@@ -1,0 +1,23 @@
+//! No traces: the feature `otel` is off.
+
+use tokio::time::Instant;
+use tracing::Span;
+
+use crate::disposition::Verdict;
+use crate::message::Message;
+
+pub(super) fn init(log: impl FnOnce()) {
+    log();
+}
+
+pub(crate) fn of_invocation(_request_id: &str, _trace_header: Option<&str>) -> Span {
+    Span::none()
+}
+
+pub(crate) fn of_message(_message: &Message) -> Span {
+    Span::none()
+}
+
+pub(crate) fn judged(_span: &Span, _verdict: &Verdict) {}
+
+pub(crate) async fn flush(_until: Instant) {}

@@ -1,0 +1,76 @@
+//! Spans that have ended, until they are sent.
+//!
+//! The SDK's own processors send from a thread, or by a timer, and neither runs while the process is
+//! frozen. Here they are sent when an invocation says so, and by its own task.
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter as _, SpanProcessor};
+
+/// Spans in one request, as in the SDK's own processor (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+const SPANS_A_REQUEST: usize = 512;
+
+/// Spans that wait at most: those of the largest batch, and some of the work's own. Beyond them spans
+/// are dropped, so that a collector that is away does not cost the process its memory.
+const MOST_WAITING: usize = 20_000;
+
+/// Spans that have ended, and who sends them.
+pub(super) struct Pending {
+    ended: Mutex<Vec<SpanData>>,
+    /// One request at a time, as the exporter's contract wants it.
+    exporter: tokio::sync::Mutex<SpanExporter>,
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").finish_non_exhaustive()
+    }
+}
+
+impl Pending {
+    pub(super) fn new(exporter: SpanExporter) -> Self {
+        Self { ended: Mutex::default(), exporter: tokio::sync::Mutex::new(exporter) }
+    }
+
+    /// Send all spans that have ended by now.
+    pub(super) async fn send(&self) -> OTelSdkResult {
+        let exporter = self.exporter.lock().await;
+        let mut spans = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner)).into_iter();
+        loop {
+            let some: Vec<_> = spans.by_ref().take(SPANS_A_REQUEST).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            exporter.export(some).await?;
+        }
+    }
+}
+
+/// What the SDK tells of each span.
+#[derive(Debug)]
+pub(super) struct Collect(pub(super) Arc<Pending>);
+
+impl SpanProcessor for Collect {
+    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        let mut ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if span.span_context.is_sampled() && ended.len() < MOST_WAITING {
+            ended.push(span);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}

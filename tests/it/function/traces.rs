@@ -1,0 +1,187 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status, status::StatusCode};
+use prost::Message;
+use serde_json::json;
+
+use super::{NO_FAILURES, Stage, pay};
+use crate::support::event::{Record, event};
+use crate::support::http::{Answer, Request, Server};
+use crate::support::redis::free_port;
+
+/// The trace that the Runtime API names.
+const LAMBDAS: u128 = 0x5bef_4de7_ad49_b0e8_7f6e_f6c8_7fc2_e700;
+
+/// As much of an OpenTelemetry collector as takes traces over HTTP.
+struct Collector {
+    server: Server,
+    requests: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
+}
+
+impl Collector {
+    async fn start() -> Self {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let known = Arc::clone(&requests);
+        let server = Server::start(move |request: Request| {
+            assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
+            assert_eq!(request.header("Content-Type"), Some("application/x-protobuf"));
+            known.lock().unwrap().push(ExportTraceServiceRequest::decode(request.body.as_slice()).unwrap());
+            async { Answer::with(200, &[("Content-Type", "application/x-protobuf")], b"") }
+        })
+        .await;
+        Self { server, requests }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.server.address())
+    }
+
+    /// The attributes of the resource and the spans of all requests.
+    fn sent(&self) -> Vec<(Vec<KeyValue>, Vec<Span>)> {
+        let requests = self.requests.lock().unwrap().clone();
+        let resources = requests.into_iter().flat_map(|request| request.resource_spans);
+        let spans = resources.map(|resource: ResourceSpans| {
+            let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans).collect();
+            (resource.resource.unwrap().attributes, spans)
+        });
+        spans.collect()
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        self.sent().into_iter().flat_map(|(_, spans)| spans).collect()
+    }
+}
+
+fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
+    let value = &attributes.iter().find(|attribute| attribute.key == name)?.value.as_ref()?.value;
+    match value.as_ref()? {
+        Value::StringValue(text) => Some(text.clone()),
+        Value::IntValue(number) => Some(number.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn trace(span_or_link: &[u8]) -> u128 {
+    u128::from_be_bytes(span_or_link.try_into().unwrap())
+}
+
+fn span(span_or_link: &[u8]) -> u64 {
+    u64::from_be_bytes(span_or_link.try_into().unwrap())
+}
+
+/// The span of the invocation, and those of its messages by messageId.
+fn family(spans: &[Span], messages: [&str; 3]) -> (Span, [Span; 3]) {
+    let invocation = spans.iter().find(|span| span.name == "invocation").expect("the invocation has a span").clone();
+    let of = |id: &str| {
+        let mut own =
+            spans.iter().filter(|span| attribute(&span.attributes, "messaging.message.id").as_deref() == Some(id));
+        let span = own.next().unwrap_or_else(|| panic!("{id} has a span")).clone();
+        assert!(own.next().is_none(), "{id} has one");
+        span
+    };
+    (invocation, messages.map(of))
+}
+
+fn sent_in(record: Record, trace: &str) -> Record {
+    let attributes = json!({ "ApproximateReceiveCount": "1", "AWSTraceHeader": trace });
+    record.with("attributes", attributes)
+}
+
+#[tokio::test]
+async fn before_the_answer_a_span_of_each_message_is_sent_and_linked_with_its_sender() {
+    let (stage, collector) = (Stage::start().await, Collector::start().await);
+    stage.webhook.answers_for("pay_2", Answer::status(500));
+    let function = stage.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
+    let delivered = event([
+        sent_in(pay("m1", "pay_1"), "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"),
+        pay("m2", "pay_2"),
+        sent_in(pay("m3", "pay_3"), "Root=1-odd"),
+    ]);
+    assert_eq!(function.invoke(delivered).await, ["m2"]);
+    // No wait: what is not sent by now would stay in a process that is frozen.
+    let spans = collector.spans();
+    assert_eq!(spans.len(), 4, "{spans:#?}");
+    let (invocation, messages) = family(&spans, ["m1", "m2", "m3"]);
+    for message in &messages {
+        assert_eq!((&message.trace_id, &message.parent_span_id), (&invocation.trace_id, &invocation.span_id));
+        assert_eq!(message.name, "process payments");
+        assert!(message.start_time_unix_nano >= invocation.start_time_unix_nano);
+        assert!(message.end_time_unix_nano <= invocation.end_time_unix_nano);
+    }
+    let links = messages.each_ref().map(|message| {
+        message.links.iter().map(|link| (trace(&link.trace_id), span(&link.span_id))).collect::<Vec<_>>()
+    });
+    assert_eq!(links, [vec![(0x5759_e988_bd86_2e3f_e1be_46a9_9427_2793, 0x5399_5c3f_42cd_8ad8)], vec![], vec![]]);
+    let states = messages.each_ref().map(|message| message.status.as_ref().map_or(StatusCode::Unset, Status::code));
+    assert_eq!(states, [StatusCode::Unset, StatusCode::Error, StatusCode::Unset]);
+    let told = |name| attribute(&messages[0].attributes, name);
+    assert_eq!(told("idempotency.outcome").as_deref(), Some("ACQUIRED"));
+    assert_eq!(told("idempotency.key").as_deref(), Some("pay_1"));
+    assert_eq!(told("idempotency.attempt").as_deref(), Some("1"));
+    assert_eq!(attribute(&invocation.attributes, "faas.invocation_id").as_deref(), Some("request-0"));
+    assert_eq!(trace(&invocation.links[0].trace_id), LAMBDAS);
+    assert!(invocation.parent_span_id.is_empty());
+    let (resource, _) = &collector.sent()[0];
+    assert_eq!(attribute(resource, "service.name").as_deref(), Some("payments"));
+}
+
+#[tokio::test]
+async fn the_standard_variables_decide_what_is_sent_and_in_which_trace() {
+    let (stage, collector) = (Stage::start().await, Collector::start().await);
+    let url = format!("{}/v1/traces", collector.url());
+    let to = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.as_str());
+    let xray = ("OTEL_PROPAGATORS", "tracecontext,xray");
+    for quiet in
+        [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_TRACES_SAMPLER", "always_off"), xray]
+    {
+        let function = stage.function_with(&[to, quiet]).await;
+        assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+        assert!(collector.spans().is_empty(), "{quiet:?}");
+    }
+    let loud = [to, xray, ("OTEL_TRACES_SAMPLER", "always_on"), ("OTEL_SERVICE_NAME", "billing")];
+    let function = stage.function_with(&loud).await;
+    assert_eq!(function.answer(event(["m1", "m2", "m3"].map(|id| pay(id, id)))).await, NO_FAILURES);
+    let (invocation, _) = family(&collector.spans(), ["m1", "m2", "m3"]);
+    assert_eq!(trace(&invocation.trace_id), LAMBDAS);
+    assert_eq!(span(&invocation.parent_span_id), 0x9a91_97af_755a_6419);
+    assert_eq!(attribute(&collector.sent()[0].0, "service.name").as_deref(), Some("billing"));
+}
+
+#[tokio::test]
+async fn a_large_batch_is_sent_whole() {
+    let (stage, collector) = (Stage::start().await, Collector::start().await);
+    let function = stage.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
+    let records = (0..600).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
+    assert_eq!(function.begin(event(records), Duration::from_secs(60)).answer().await, NO_FAILURES);
+    assert_eq!(collector.spans().len(), 601);
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_or_silent_costs_its_spans_and_nothing_else() {
+    let stage = Stage::start().await;
+    let silent = Server::start(|_request: Request| std::future::pending::<Answer>()).await;
+    for (collector, timeout) in [(format!("127.0.0.1:{}", free_port()), 20), (silent.address(), 4)] {
+        let endpoint = format!("http://{collector}");
+        let function = stage.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]).await;
+        let pending = function.begin(event([pay(&collector, &collector)]), Duration::from_secs(timeout));
+        assert_eq!(pending.answer().await, NO_FAILURES);
+        function.logs("spans are lost").await;
+    }
+}
+
+#[tokio::test]
+async fn the_log_stays_as_it_is() {
+    let (stage, collector) = (Stage::start().await, Collector::start().await);
+    let endpoint = collector.url();
+    let mut lines = Vec::new();
+    for settings in [&[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())][..], &[]] {
+        let function = stage.function_with(settings).await;
+        function.invoke(event([Record::new("m1").key("")])).await;
+        let log = function.logs("NO_KEY").await;
+        lines.push(log.into_iter().find(|line| line.contains("NO_KEY")).unwrap());
+    }
+    assert_eq!(lines[0], lines[1]);
+}
