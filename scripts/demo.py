@@ -6,7 +6,6 @@ It ends with an error, and says what differed, unless all is exactly as story.py
 """
 
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,14 +16,13 @@ import show
 import story
 import tools
 from play import EVENTS, Play, records
-from processes import Failed
+from processes import Failed, end_on_signals, ignore_signals
 from stage import FUNCTION, LOG, start_emulator, start_redis
 from standins import StandIns
 
 
 def main():
-    signal.signal(signal.SIGTERM, stop_by_signal)
-    signal.signal(signal.SIGHUP, stop_by_signal)
+    end_on_signals()
     tools.TOOLS.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=tools.TOOLS))
     ends = ExitStack()
@@ -44,16 +42,6 @@ def main():
     finally:
         ignore_signals()
         ends.close()
-
-
-def stop_by_signal(number, _frame):
-    sys.exit(128 + number)
-
-
-def ignore_signals():
-    """A second Ctrl-C must not leave half of the processes behind."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def show_end_of_log():

@@ -1,9 +1,10 @@
-"""The demo's own processes: started quietly, watched, and ended with all that they started."""
+"""Processes of `make run` and `make e2e`: started quietly, watched, and ended with all that they started."""
 
 import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -40,17 +41,22 @@ class Process:
                     self.lines.append(line)
                     self._new_line.notify_all()
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def alive(self):
         return self._process.poll() is None
 
     def wait_for(self, check, seconds, what):
         """Waits until check() is true; it is asked after each line of output, and in between."""
         deadline = time.monotonic() + seconds
-        with self._new_line:
-            while not check():
-                left = deadline - time.monotonic()
-                if left <= 0 or not self.alive():
-                    raise Failed(f"{self.name}: {what} did not happen")
+        # Not asked under the lock: check() may call the process, which must be able to write meanwhile.
+        while not check():
+            left = deadline - time.monotonic()
+            if left <= 0 or not self.alive():
+                raise Failed(f"{self.name}: {what} did not happen")
+            with self._new_line:
                 self._new_line.wait(min(left, 0.05))
 
     def wait_for_port(self, port, seconds):
@@ -120,6 +126,22 @@ def parent_in_proc(stat):
     except OSError:
         return None
     return None if state == "Z" else (int(stat.parent.name), int(parent))
+
+
+def end_on_signals():
+    """As Ctrl-C does, so that what was started is ended in order."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop_by_signal)
+
+
+def stop_by_signal(number, _frame):
+    sys.exit(128 + number)
+
+
+def ignore_signals():
+    """A second Ctrl-C must not leave half of the processes behind."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def free_port():

@@ -11,13 +11,21 @@ LOG = tools.TOOLS / "function.log"
 
 def start_redis(server, folder, ends):
     port = free_port()
+    ends.callback(redis_on(port, server, folder).stop)
+    return port
+
+
+def redis_on(port, server, folder, appendonly="no"):
     # No configuration file, so none of the system's; nothing is written but into the folder.
-    options = {"--port": port, "--bind": "127.0.0.1", "--save": "", "--appendonly": "no", "--dir": folder}
+    options = {"--port": port, "--bind": "127.0.0.1", "--save": "", "--appendonly": appendonly, "--dir": folder}
     command = [server, *(str(word) for option in options.items() for word in option)]
     redis = Process("redis", command, folder / "redis.log")
-    ends.callback(redis.stop)
-    redis.wait_for_port(port, seconds=10)
-    return port
+    try:
+        redis.wait_for_port(port, seconds=10)
+    except BaseException:
+        redis.stop()
+        raise
+    return redis
 
 
 def start_emulator(redis_port, stand_ins_url, ends):

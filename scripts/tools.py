@@ -1,8 +1,9 @@
-"""Installs what `make run`, `make test` and `make bench` need and this machine lacks.
+"""Installs what `make run`, `make test`, `make bench` and `make e2e` need and this machine lacks.
 
     python3 scripts/tools.py run     cargo-lambda, and a Valkey server if there is no other
     python3 scripts/tools.py test    redis-server, openssl, cfn-lint and the SAM CLI
     python3 scripts/tools.py bench   redis-server, and what others do for the same work: benches/peers
+    python3 scripts/tools.py e2e     as run, the SAM CLI, and ministack, which plays AWS
 
 Python tools go to .tools/venv, inside the project; nothing there is installed twice.
 Only `test` and `bench` may install packages of the system: the tests need a Redis with TLS, and
@@ -21,7 +22,10 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"
 PEERS = ROOT / "benches" / "peers"
 VENV = TOOLS / "venv"
+# Apart, as ministack and the SAM CLI ask for different versions of the AWS SDK.
+E2E = TOOLS / "e2e"
 CARGO_LAMBDA = VENV / "bin" / "cargo-lambda"
+SAM = VENV / "bin" / "sam"
 
 
 def main(purpose):
@@ -36,8 +40,13 @@ def main(purpose):
     elif purpose == "bench":
         install_system_tool("redis-server", apt="redis-server", brew="redis")
         install_peers()
+    elif purpose == "e2e":
+        install("run", "--no-deps")
+        install("test")
+        install_into(E2E, ROOT / "scripts" / "requirements-e2e.txt", E2E / "installed.txt")
+        find_server()
     else:
-        raise Missing(f"unknown purpose {purpose!r}: say run, test or bench")
+        raise Missing(f"unknown purpose {purpose!r}: say run, test, bench or e2e")
 
 
 class Missing(Exception):

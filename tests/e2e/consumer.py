@@ -1,0 +1,198 @@
+"""A function, its queue with a dead-letter queue, and the event source mapping between them."""
+
+import itertools
+import json
+
+from botocore.exceptions import ClientError
+
+import show
+from processes import Failed, kill
+
+KEY = "Idempotency-Key"
+# Of SQS: messages in one SendMessageBatch.
+MOST_AT_ONCE = 10
+
+numbers = itertools.count()
+
+
+class Message:
+    """What a producer sends. `group` is for FIFO queues."""
+
+    def __init__(self, key, body=None, group=None):
+        self.key = key
+        self.body = body or json.dumps({"paymentId": key, "amount": 4200})
+        self.group = group
+        # What the producer sends twice is two messages, also to a FIFO queue.
+        self.deduplication_id = f"sent-{next(numbers)}"
+
+    def entry(self, number):
+        entry = {"Id": str(number), "MessageBody": self.body}
+        if self.key:
+            entry["MessageAttributes"] = {KEY: {"DataType": "String", "StringValue": self.key}}
+        if self.group:
+            entry |= {"MessageGroupId": self.group, "MessageDeduplicationId": self.deduplication_id}
+        return entry
+
+
+def sent_anew(letter):
+    key = letter.get("MessageAttributes", {}).get(KEY, {}).get("StringValue")
+    return Message(key, letter["Body"], letter["Attributes"].get("MessageGroupId"))
+
+
+class Consumer:
+    def __init__(self, cloud, name):
+        self._cloud = cloud
+        self._sqs = cloud.client("sqs")
+        self._lambda = cloud.client("lambda")
+        self.function = name
+        self.queue_url = self.dead_letter_url = self.mapping = None
+        # messageId → the key that the producer gave, which not every line of the log has.
+        self._keys = {}
+        self._before = cloud.function_processes()
+
+    # ---- how it is made ----
+
+    def make_queues(self, fifo=False, visibility=120, receives=5):
+        kind = {"FifoQueue": "true"} if fifo else {}
+        suffix = ".fifo" if fifo else ""
+        dead = self._sqs.create_queue(QueueName=f"{self.function}-dead{suffix}", Attributes=kind)
+        self.dead_letter_url = dead["QueueUrl"]
+        redrive = {"deadLetterTargetArn": self._arn(self.dead_letter_url), "maxReceiveCount": receives}
+        attributes = {**kind, "VisibilityTimeout": str(visibility), "RedrivePolicy": json.dumps(redrive)}
+        made = self._sqs.create_queue(QueueName=f"{self.function}-messages{suffix}", Attributes=attributes)
+        self.queue_url = made["QueueUrl"]
+
+    def make_function(self, timeout, settings):
+        self._lambda.create_function(
+            FunctionName=self.function,
+            Runtime="provided.al2023",
+            Handler="bootstrap",
+            Role="arn:aws:iam::000000000000:role/function",
+            Code={"ZipFile": self._cloud.package},
+            Timeout=timeout,
+            Environment={"Variables": settings},
+        )
+
+    def make_mapping(self):
+        made = self._lambda.create_event_source_mapping(
+            FunctionName=self.function,
+            EventSourceArn=self._arn(self.queue_url),
+            FunctionResponseTypes=["ReportBatchItemFailures"],
+            BatchSize=10,
+        )
+        self.mapping = made["UUID"]
+
+    def delete(self):
+        """As far as it was made. Its processes end with it."""
+        if self.mapping:
+            self._lambda.delete_event_source_mapping(UUID=self.mapping)
+        try:
+            self._lambda.delete_function(FunctionName=self.function)
+        except self._lambda.exceptions.ResourceNotFoundException:
+            pass
+        for url in filter(None, (self.queue_url, self.dead_letter_url)):
+            self._sqs.delete_queue(QueueUrl=url)
+
+    def _arn(self, url):
+        said = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        return said["Attributes"]["QueueArn"]
+
+    # ---- what a producer and an operator do ----
+
+    def send(self, *messages):
+        """With the mapping off, so that they come in whole batches, and in one where they are ten or fewer.
+
+        It spares ministack, too, which can lose a message that is sent while it deletes another.
+        """
+        self._lambda.update_event_source_mapping(UUID=self.mapping, Enabled=False)
+        for first in range(0, len(messages), MOST_AT_ONCE):
+            batch = messages[first : first + MOST_AT_ONCE]
+            entries = [message.entry(number) for number, message in enumerate(batch)]
+            answer = self._sqs.send_message_batch(QueueUrl=self.queue_url, Entries=entries)
+            if answer.get("Failed"):
+                raise Failed(f"not sent: {answer['Failed']}")
+            self._keys |= {sent["MessageId"]: batch[int(sent["Id"])].key for sent in answer["Successful"]}
+        self._lambda.update_event_source_mapping(UUID=self.mapping, Enabled=True)
+
+    def left(self, url):
+        """Messages in a queue, in sight or not."""
+        names = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
+        said = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+        return sum(int(said["Attributes"][name]) for name in names)
+
+    def wait_until_done(self, seconds, dead_letters=0):
+        """Until the queue is empty, and as many messages as expected are in the dead-letter queue."""
+
+        def done():
+            return self.left(self.queue_url) == 0 and self.left(self.dead_letter_url) == dead_letters
+
+        try:
+            self._cloud.wait_for(done, seconds, "the end of all messages")
+        except Failed as late:
+            left, dead = self.left(self.queue_url), self.left(self.dead_letter_url)
+            raise Failed(f"{late}: {left} in the queue, {dead} dead letters, of which {dead_letters} expected") from None
+
+    def redrive(self):
+        """As StartMessageMoveTask does, which ministack lacks: sent anew, then taken from the dead letters."""
+        names = {"MessageAttributeNames": ["All"], "MessageSystemAttributeNames": ["All"], "MaxNumberOfMessages": 10}
+        letters = self._sqs.receive_message(QueueUrl=self.dead_letter_url, **names).get("Messages", [])
+        self.send(*map(sent_anew, letters))
+        for letter in letters:
+            self._sqs.delete_message(QueueUrl=self.dead_letter_url, ReceiptHandle=letter["ReceiptHandle"])
+
+    # ---- what happens to it ----
+
+    def last_batch_failed(self):
+        said = self._lambda.get_event_source_mapping(UUID=self.mapping)
+        return said["LastProcessingResult"] == "FAILED"
+
+    def kill_function(self):
+        """SIGKILL to the one process of it that there is."""
+        mine = self._cloud.function_processes() - self._before
+        if len(mine) != 1:
+            raise Failed(f"{len(mine)} processes of the function; expected: 1")
+        kill(*mine)
+
+    # ---- what it says ----
+
+    def lines(self):
+        """The log's lines on messages, in their order. CloudWatch keeps them."""
+        logs = self._cloud.client("logs").get_paginator("filter_log_events")
+        try:
+            pages = list(logs.paginate(logGroupName=f"/aws/lambda/{self.function}"))
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ResourceNotFoundException":
+                return []
+            raise
+        events = sorted((event for page in pages for event in page["events"]), key=lambda event: event["timestamp"])
+        said = [{**as_json(event["message"]).get("fields", {}), "ms": event["timestamp"]} for event in events]
+        return [line for line in said if "outcome" in line]
+
+    def outcomes(self):
+        """Key → its outcomes, in their order. Messages without a key are under None."""
+        found = {}
+        for line in self.lines():
+            found.setdefault(self._keys[line["message_id"]], []).append(line["outcome"])
+        return found
+
+    def tell(self, receiver):
+        """A line for each course of events, however many keys took it."""
+        courses = {}
+        for key, outcomes in self.outcomes().items():
+            calls = len(receiver.calls_for(key))
+            effects = len([call for call in receiver.effects if call.key == key])
+            courses.setdefault((" → ".join(outcomes), calls, effects), []).append(key or "none")
+        rows = [(named(keys), calls, effects, outcomes) for (outcomes, calls, effects), keys in courses.items()]
+        show.table(["key", "calls", "effects", "outcomes"], rows)
+
+
+def named(keys):
+    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+
+
+def as_json(line):
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

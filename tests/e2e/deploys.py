@@ -1,0 +1,136 @@
+"""The two tools that people deploy with, as README tells it, against this cloud."""
+
+import json
+import shutil
+import subprocess
+import time
+
+from samtranslator.yaml_helper import yaml_parse
+
+import show
+import tools
+from consumer import Consumer, Message
+from processes import Failed
+from receiver import Answer
+from scene import SOON, expect
+
+BUSY = Answer(503, retry_after=1)
+# `cargo lambda deploy` alone waits for its role for up to 20 s.
+LONGEST_DEPLOY = 180
+
+
+def cargo_lambda_deploy_brings_a_function_that_works(scene):
+    consumer = Consumer(scene.cloud, "deployed-by-cargo-lambda")
+    scene.at_its_end(consumer.delete)
+    variables = [f"--env-var={name}={value}" for name, value in scene.settings().items()]
+    deploy = [tools.CARGO_LAMBDA, "lambda", "deploy", consumer.function, "--binary-path", scene.binary, *variables]
+    run(scene, deploy)
+    consumer.make_queues()
+    consumer.make_mapping()
+    show.line("cargo lambda deploy made the function and its role; the queue and the mapping came by the API")
+    works(scene, consumer)
+    # Nobody named a consumer, so the function's name is the first part of every key in Redis.
+    expect("a record under that name", scene.has_record(f"{consumer.function}:pay_a"), True)
+
+
+def sam_deploy_brings_a_stack_that_works(scene):
+    stack = "deployed-by-sam"
+    scene.at_its_end(lambda: delete(scene, stack))
+    sam(scene, stack)
+    resources = scene.cloud.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
+    show.line(f"sam deploy made {', '.join(sorted(each['LogicalResourceId'] for each in resources))}")
+    tell_what_was_left_out(resources)
+    consumer = taken_over(scene, stack)
+    works(scene, consumer)
+    expect("a record under the stack's name", scene.has_record(f"{stack}:pay_a"), True)
+
+
+def works(scene, consumer):
+    scene.receiver.answer("pay_busy", BUSY)
+    consumer.send(Message("pay_a"), Message("pay_busy"))
+    consumer.wait_until_done(SOON)
+    consumer.send(Message("pay_a"))
+    consumer.wait_until_done(SOON)
+    consumer.tell(scene.receiver)
+    scene.effects("pay_a", "pay_busy")
+    expected = {"pay_a": ["ACQUIRED", "DUPLICATE"], "pay_busy": ["ACQUIRED"] * 2}
+    expect("the outcomes", consumer.outcomes(), expected)
+
+
+# ---- SAM ----
+
+
+def sam(scene, stack):
+    folder = scene.folder()
+    built = folder / "Function"
+    built.mkdir()
+    # What `sam build` leaves: the binary under the name that Lambda looks for, and the template pointing there.
+    shutil.copy(scene.binary, built / "bootstrap")
+    template = yaml_parse((tools.ROOT / "template.yaml").read_text())
+    template["Resources"]["Function"]["Properties"]["CodeUri"] = built.name
+    path = folder / "template.json"
+    path.write_text(json.dumps(template))
+    parameters = {
+        "RedisUrl": scene.redis_url,
+        "TargetUrl": scene.receiver.url,
+        "IdempotencyKey": scene.settings()["IDEMPOTENCY_KEY"],
+        "Architecture": "x86_64",
+        "FunctionTimeout": "15",
+    }
+    overrides = [f"{name}={value}" for name, value in parameters.items()]
+    # Once a week sam asks on the network whether it is still the newest; so it has just asked.
+    (folder / "metadata.json").write_text(json.dumps({"lastVersionCheck": time.time()}))
+    quiet = {"SAM_CLI_TELEMETRY": "0", "__SAM_CLI_APP_DIR": str(folder)}
+    deploy = [tools.SAM, "deploy", "--template-file", path, "--stack-name", stack, "--resolve-s3"]
+    answers = ["--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-progressbar"]
+    run(scene, [*deploy, *answers, "--parameter-overrides", *overrides], cwd=folder, **quiet)
+
+
+def tell_what_was_left_out(resources):
+    template = yaml_parse((tools.ROOT / "template.yaml").read_text())
+    made = {each["LogicalResourceId"] for each in resources}
+    left_out = {name: resource["Type"] for name, resource in template["Resources"].items() if name not in made}
+    for name, kind in left_out.items():
+        show.line(f"not made, as its condition is false where Redis is one's own: {name} ({kind})")
+
+
+def taken_over(scene, stack):
+    """The consumer that the stack is."""
+    described = scene.cloud.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
+    consumer = Consumer(scene.cloud, outputs["FunctionName"])
+    consumer.queue_url, consumer.dead_letter_url = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
+    functions = scene.cloud.client("lambda")
+    [mapping] = functions.list_event_source_mappings(FunctionName=consumer.function)["EventSourceMappings"]
+    consumer.mapping = mapping["UUID"]
+    expect("what Lambda heeds", mapping["FunctionResponseTypes"], ["ReportBatchItemFailures"])
+    # The number that is a parameter of the template is a text to ministack, on which its poller fails.
+    most = int(mapping["ScalingConfig"]["MaximumConcurrency"])
+    functions.update_event_source_mapping(UUID=consumer.mapping, ScalingConfig={"MaximumConcurrency": most})
+    show.line("MaximumConcurrency is given again by the API: docs/e2e.md tells why")
+    return consumer
+
+
+def delete(scene, stack):
+    stacks = scene.cloud.client("cloudformation")
+    stacks.delete_stack(StackName=stack)
+    stacks.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+
+
+# ---- the tools ----
+
+
+def run(scene, command, cwd=tools.ROOT, **environment):
+    environment = scene.cloud.tool_environment(**environment)
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST_DEPLOY
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{command[0].name} did not end within {LONGEST_DEPLOY} s") from None
+    if done.returncode:
+        said = [line for line in f"{done.stdout}{done.stderr}".splitlines() if line.strip()]
+        raise Failed("\n    ".join([f"{command[0].name} failed, and said at last:", *said[-15:]]))
+
+
+SCENARIOS = [cargo_lambda_deploy_brings_a_function_that_works, sam_deploy_brings_a_stack_that_works]
