@@ -157,9 +157,12 @@ class Consumer:
 
     def lines(self):
         """The log's lines on messages, in their order. CloudWatch keeps them."""
+        config = self._lambda.get_function_configuration(FunctionName=self.function)
+        # Where a template gives a format only, ministack does not say the group.
+        group = config.get("LoggingConfig", {}).get("LogGroup", f"/aws/lambda/{self.function}")
         logs = self._cloud.client("logs").get_paginator("filter_log_events")
         try:
-            pages = list(logs.paginate(logGroupName=f"/aws/lambda/{self.function}"))
+            pages = list(logs.paginate(logGroupName=group))
         except ClientError as error:
             if error.response["Error"]["Code"] == "ResourceNotFoundException":
                 return []
@@ -182,7 +185,7 @@ class Consumer:
             calls = len(receiver.calls_for(key))
             effects = len([call for call in receiver.effects if call.key == key])
             courses.setdefault((" → ".join(outcomes), calls, effects), []).append(key or "none")
-        rows = [(named(keys), calls, effects, outcomes) for (outcomes, calls, effects), keys in courses.items()]
+        rows = [(named(sorted(keys)), calls, effects, outcomes) for (outcomes, calls, effects), keys in courses.items()]
         show.table(["key", "calls", "effects", "outcomes"], rows)
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import textwrap
 import time
 
 from samtranslator.yaml_helper import yaml_parse
@@ -38,8 +39,7 @@ def sam_deploy_brings_a_stack_that_works(scene):
     scene.at_its_end(lambda: delete(scene, stack))
     sam(scene, stack)
     resources = scene.cloud.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-    show.line(f"sam deploy made {', '.join(sorted(each['LogicalResourceId'] for each in resources))}")
-    tell_what_was_left_out(resources)
+    tell(resources)
     consumer = taken_over(scene, stack)
     works(scene, consumer)
     expect("a record under the stack's name", scene.has_record(f"{stack}:pay_a"), True)
@@ -66,8 +66,9 @@ def sam(scene, stack):
     built.mkdir()
     # What `sam build` leaves: the binary under the name that Lambda looks for, and the template pointing there.
     shutil.copy(scene.binary, built / "bootstrap")
-    template = yaml_parse((tools.ROOT / "template.yaml").read_text())
+    template = source()
     template["Resources"]["Function"]["Properties"]["CodeUri"] = built.name
+    template["Conditions"] = readable(template["Conditions"])
     path = folder / "template.json"
     path.write_text(json.dumps(template))
     parameters = {
@@ -86,12 +87,31 @@ def sam(scene, stack):
     run(scene, [*deploy, *answers, "--parameter-overrides", *overrides], cwd=folder, **quiet)
 
 
-def tell_what_was_left_out(resources):
-    template = yaml_parse((tools.ROOT / "template.yaml").read_text())
+def source():
+    return yaml_parse((tools.ROOT / "template.yaml").read_text())
+
+
+def readable(condition):
+    """`!Join ['', LIST]` as `!Select [0, LIST]`, both of which are empty where the list is: ministack reads only this one."""
+    if isinstance(condition, list):
+        return [readable(item) for item in condition]
+    if not isinstance(condition, dict):
+        return condition
+    if isinstance(joined := condition.get("Fn::Join"), list) and joined[0] == "":
+        return {"Fn::Select": [0, joined[1]]}
+    return {name: readable(part) for name, part in condition.items()}
+
+
+def tell(resources):
     made = {each["LogicalResourceId"] for each in resources}
-    left_out = {name: resource["Type"] for name, resource in template["Resources"].items() if name not in made}
-    for name, kind in left_out.items():
-        show.line(f"not made, as its condition is false where Redis is one's own: {name} ({kind})")
+    left_out = {resource["Type"] for name, resource in source()["Resources"].items() if name not in made}
+    show.line(wrapped(f"sam deploy made {', '.join(sorted(made))}"))
+    if left_out:
+        show.line(wrapped(f"not made, as Redis and the network are one's own here: {', '.join(sorted(left_out))}"))
+
+
+def wrapped(text):
+    return textwrap.fill(text, 118, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def taken_over(scene, stack):
