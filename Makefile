@@ -4,15 +4,16 @@
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check torture bench clean-tools
+.PHONY: help run test check torture e2e bench clean-tools
 
 help:
 	@echo "make run          send the sample events to the function, and see what becomes of each message"
 	@echo "make test         every test; installs redis-server and openssl where they are missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make torture      kills, stops and breaks what can be broken, and counts what came of it; 20 seeds of 500 messages"
+	@echo "make e2e          the release binary as a Lambda function of ministack, which plays AWS, and deployed to it; minutes"
 	@echo "make bench        what it costs, beside the least that it can cost and beside what others do; minutes"
-	@echo "make clean-tools  remove .tools/, where the tools of run, test and bench are"
+	@echo "make clean-tools  remove .tools/, where the tools of run, test, e2e and bench are"
 
 run:
 	@$(PYTHON) scripts/tools.py run
@@ -32,6 +33,11 @@ check:
 torture:
 	$(PYTHON) scripts/tools.py test
 	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --test it -- torture:: --nocapture
+
+# `make e2e SCENARIOS="fifo redis"` plays those alone whose names have one of the words.
+e2e:
+	@$(PYTHON) scripts/tools.py e2e
+	@.tools/e2e/bin/python -B tests/e2e/main.py $(SCENARIOS)
 
 bench:
 	$(PYTHON) scripts/tools.py bench

@@ -9,7 +9,7 @@ COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def heading(text):
-    print(f"\n{bold(text)}")
+    print(f"\n{bold(text)}", flush=True)
 
 
 def line(text=""):

@@ -22,7 +22,7 @@ def build():
         return Path(given).resolve()
     if subprocess.run(["cargo", "build", "--release", "--bin", FUNCTION], cwd=tools.ROOT).returncode:
         raise Failed("the function does not compile")
-    return Path(os.environ.get("CARGO_TARGET_DIR", tools.ROOT / "target")) / "release" / FUNCTION
+    return tools.ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / FUNCTION
 
 
 def pack(binary):

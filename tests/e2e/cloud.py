@@ -52,18 +52,13 @@ class Cloud:
         }
 
     def tool_environment(self, **more):
-        """For the command line tools that deploy: the user's own, with this cloud in place of AWS."""
+        """For the command line tools that deploy, with this cloud in place of AWS."""
         return {
             **os.environ,
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
             **{name.upper(): value for name, value in CREDENTIALS.items()},
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
             **more,
         }
 

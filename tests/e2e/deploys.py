@@ -1,6 +1,7 @@
 """The two tools that people deploy with, as README tells it, against this cloud."""
 
 import json
+import platform
 import shutil
 import subprocess
 import textwrap
@@ -61,30 +62,33 @@ def works(scene, consumer):
 
 
 def sam(scene, stack):
-    folder = scene.folder()
-    built = folder / "Function"
-    built.mkdir()
-    # What `sam build` leaves: the binary under the name that Lambda looks for, and the template pointing there.
-    shutil.copy(scene.binary, built / "bootstrap")
-    template = source()
-    template["Resources"]["Function"]["Properties"]["CodeUri"] = built.name
-    template["Conditions"] = readable(template["Conditions"])
-    path = folder / "template.json"
-    path.write_text(json.dumps(template))
     parameters = {
         "RedisUrl": scene.redis_url,
         "TargetUrl": scene.receiver.url,
         "IdempotencyKey": scene.settings()["IDEMPOTENCY_KEY"],
-        "Architecture": "x86_64",
+        "Architecture": "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64",
         "FunctionTimeout": "15",
     }
     overrides = [f"{name}={value}" for name, value in parameters.items()]
+    folder = built(scene)
+    deploy = [tools.SAM, "deploy", "--template-file", folder / "template.json", "--stack-name", stack, "--resolve-s3"]
+    answers = ["--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-progressbar"]
+    quiet = {"SAM_CLI_TELEMETRY": "0", "__SAM_CLI_APP_DIR": str(folder)}
+    run(scene, [*deploy, *answers, "--parameter-overrides", *overrides], cwd=folder, **quiet)
+
+
+def built(scene):
+    """What `sam build` leaves: the binary under the name that Lambda looks for, and a template that points there."""
+    folder = scene.folder()
+    (folder / "Function").mkdir()
+    shutil.copy(scene.binary, folder / "Function" / "bootstrap")
+    template = source()
+    template["Resources"]["Function"]["Properties"]["CodeUri"] = "Function"
+    template["Conditions"] = readable(template["Conditions"])
+    (folder / "template.json").write_text(json.dumps(template))
     # Once a week sam asks on the network whether it is still the newest; so it has just asked.
     (folder / "metadata.json").write_text(json.dumps({"lastVersionCheck": time.time()}))
-    quiet = {"SAM_CLI_TELEMETRY": "0", "__SAM_CLI_APP_DIR": str(folder)}
-    deploy = [tools.SAM, "deploy", "--template-file", path, "--stack-name", stack, "--resolve-s3"]
-    answers = ["--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-progressbar"]
-    run(scene, [*deploy, *answers, "--parameter-overrides", *overrides], cwd=folder, **quiet)
+    return folder
 
 
 def source():
@@ -92,7 +96,7 @@ def source():
 
 
 def readable(condition):
-    """`!Join ['', LIST]` as `!Select [0, LIST]`, both of which are empty where the list is: ministack reads only this one."""
+    """`!Join ['', LIST]` as `!Select [0, LIST]`. Both are empty where the list is; ministack reads only the second."""
     if isinstance(condition, list):
         return [readable(item) for item in condition]
     if not isinstance(condition, dict):
@@ -107,7 +111,8 @@ def tell(resources):
     left_out = {resource["Type"] for name, resource in source()["Resources"].items() if name not in made}
     show.line(wrapped(f"sam deploy made {', '.join(sorted(made))}"))
     if left_out:
-        show.line(wrapped(f"not made, as Redis and the network are one's own here: {', '.join(sorted(left_out))}"))
+        show.line(wrapped(f"not made, as Redis and the network are one's own: some of {', '.join(sorted(left_out))}"))
+    show.line("given as ministack reads them, which docs/e2e.md tells: conditions on lists, MaximumConcurrency")
 
 
 def wrapped(text):
@@ -124,10 +129,9 @@ def taken_over(scene, stack):
     [mapping] = functions.list_event_source_mappings(FunctionName=consumer.function)["EventSourceMappings"]
     consumer.mapping = mapping["UUID"]
     expect("what Lambda heeds", mapping["FunctionResponseTypes"], ["ReportBatchItemFailures"])
-    # The number that is a parameter of the template is a text to ministack, on which its poller fails.
+    # A number that is a parameter of the template is a text to ministack, and its poller fails on it.
     most = int(mapping["ScalingConfig"]["MaximumConcurrency"])
     functions.update_event_source_mapping(UUID=consumer.mapping, ScalingConfig={"MaximumConcurrency": most})
-    show.line("MaximumConcurrency is given again by the API: docs/e2e.md tells why")
     return consumer
 
 

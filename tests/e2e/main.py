@@ -65,7 +65,8 @@ def play(scenarios, cloud, binary, redis_url):
         start = time.monotonic()
         if not comes_out(scenario, Scene(f"scene-{number}", cloud, binary, redis_url)):
             failed.append(scenario)
-        show.line(f"{'not as it should be' if scenario in failed else 'as it should be'}, after {time.monotonic() - start:.1f} s")
+        verdict = "not as it should be" if scenario in failed else "as it should be"
+        show.line(f"{verdict}, after {time.monotonic() - start:.1f} s")
     show.heading(f"{len(scenarios)} scenarios in {time.monotonic() - began:.0f} s, {len(failed)} not as they should be")
     for scenario in failed:
         show.line(sentence(scenario))
@@ -90,7 +91,19 @@ def sentence(scenario):
     return scenario.__name__.replace("_", " ")
 
 
-if __name__ == "__main__":
+def forget_the_users_own_cloud():
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
+    os.environ |= {
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        # Where a proxy is set for the world outside, what is on this machine is not behind it.
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+
+
+if __name__ == "__main__":
+    forget_the_users_own_cloud()
     sys.exit(main(sys.argv[1:]))

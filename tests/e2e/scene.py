@@ -1,9 +1,7 @@
 """What one scenario plays on: a webhook of its own, and consumers, which end with it."""
 
-import os
 import socket
 from contextlib import ExitStack
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from consumer import Consumer
@@ -37,12 +35,12 @@ class Scene:
         self._ends.callback(end)
 
     def folder(self):
-        folder = Path(os.path.join(self.cloud.folder, self.name))
+        folder = self.cloud.folder / self.name
         folder.mkdir()
         return folder
 
     def settings(self, **more):
-        """The function's settings, as everywhere else but for the two addresses."""
+        """The function's settings."""
         return {
             "REDIS_URL": self.redis_url,
             "TARGET_URL": self.receiver.url,
