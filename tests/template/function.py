@@ -1,0 +1,108 @@
+"""The function: built from this package, and set up by the parameters."""
+
+import re
+import unittest
+
+from template import ROOT, combinations, deployed, parameter, source
+
+# What Lambda and the AWS SDK read, not this package.
+OF_AWS = {"AWS_ENDPOINT_URL_SQS"}
+
+
+def settings():
+    """README's table of settings: each variable with its default."""
+    table = (ROOT / "README.md").read_text().split("## Settings")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`[A-Z_`, ]+`) \|.*\| ([^|]*) \|$", table, re.MULTILINE)
+    return {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+class Function(unittest.TestCase):
+    def function(self, **parameters):
+        return deployed(**parameters).properties("Function")
+
+    def test_it_runs_on_amazon_linux_2023(self):
+        self.assertEqual(self.function()["Runtime"], "provided.al2023")
+        self.assertEqual(self.function()["Handler"], "bootstrap")
+
+    def test_it_runs_on_arm64_unless_told_otherwise(self):
+        self.assertEqual(self.function()["Architectures"], ["arm64"])
+        self.assertEqual(self.function(Architecture="x86_64")["Architectures"], ["x86_64"])
+        self.assertEqual(set(parameter("Architecture")["AllowedValues"]), {"arm64", "x86_64"})
+
+    def test_cargo_lambda_builds_the_binary_of_this_package(self):
+        metadata = source()["Resources"]["Function"]["Metadata"]
+        self.assertEqual(metadata["BuildMethod"], "rust-cargolambda")
+        binary = metadata["BuildProperties"]["Binary"]
+        self.assertEqual(source()["Resources"]["Function"]["Properties"]["CodeUri"], ".")
+        self.assertIn(f'[[bin]]\nname = "{binary}"', (ROOT / "Cargo.toml").read_text())
+
+    def test_every_setting_of_the_readme_is_one_of_its_variables(self):
+        self.assertGreater(len(settings()), 14)
+        self.assertEqual(settings().keys() - deployed().variables().keys(), set())
+
+    def test_every_variable_is_one_that_the_program_or_the_sdk_reads(self):
+        program = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
+        for variable in deployed().variables().keys() - OF_AWS:
+            with self.subTest(variable):
+                self.assertTrue(f'"{variable}"' in program, "nothing in src names it")
+
+    def test_a_default_is_that_of_the_readme(self):
+        variables = deployed().variables()
+        seen = 0
+        for name, default in settings().items():
+            # A word or number, perhaps with an explanation behind it.
+            stated = re.match(r"`?([\w:.,-]+)`?", default)
+            if name.startswith(("REDIS_URL", "REDIS_CLUSTER", "REDIS_IAM", "IDEMPOTENCY_NAMESPACE", "TARGET_URL")):
+                continue
+            if stated and str(variables[name]):
+                with self.subTest(name):
+                    self.assertEqual(str(variables[name]), stated[1])
+                seen += 1
+        self.assertGreater(seen, 10)
+
+    def test_each_parameter_reaches_the_variable_of_its_name(self):
+        spelled = lambda name: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+        seen = set()
+        for name, spec in source()["Parameters"].items():
+            if spelled(name) in deployed().variables() and name != "RedisUrl":
+                given = str(spec.get("MinValue", 17)) if spec["Type"] == "Number" else spec.get("AllowedValues", ["x"])[-1]
+                own = {} if name == "TargetUrl" else {"RedisUrl": "redis://redis.example.com"}
+                self.assertEqual(str(deployed(**own, **{name: given}).variables()[spelled(name)]), given, name)
+                seen.add(name)
+        self.assertGreater(len(seen), 14)
+
+    def test_it_finds_its_records_where_they_are(self):
+        expected = {
+            "node-based": ("rediss://${Cache.ConfigurationEndPoint.Address}", "true", {"Ref": "Cache"}, "false"),
+            "serverless": ("rediss://${ServerlessCache.Endpoint.Address}", "true", {"Ref": "ServerlessCache"}, "true"),
+        }
+        for kind, (url, cluster, cache, serverless) in expected.items():
+            variables = deployed(CacheKind=kind).variables()
+            self.assertTrue(variables["REDIS_URL"].startswith(url), variables["REDIS_URL"])
+            self.assertEqual(variables["REDIS_CLUSTER"], cluster)
+            self.assertEqual(variables["REDIS_IAM_USER"], {"Ref": "CacheUser"})
+            self.assertEqual(variables["REDIS_IAM_CACHE"], cache)
+            self.assertEqual(variables["REDIS_IAM_SERVERLESS"], serverless)
+        own = deployed(RedisUrl="redis://redis.example.com", RedisIamUser="u", RedisIamCache="c").variables()
+        self.assertEqual(own["REDIS_URL"], "redis://redis.example.com")
+        self.assertEqual((own["REDIS_CLUSTER"], own["REDIS_IAM_USER"], own["REDIS_IAM_CACHE"]), ("false", "u", "c"))
+
+    def test_its_namespace_outlives_the_function(self):
+        self.assertEqual(deployed().variables()["IDEMPOTENCY_NAMESPACE"], "payments")
+        self.assertEqual(deployed(Namespace="orders").variables()["IDEMPOTENCY_NAMESPACE"], "orders")
+
+    def test_its_metrics_have_a_namespace(self):
+        self.assertEqual(deployed().variables()["METRICS_NAMESPACE"], "idempotent-sqs")
+
+    def test_it_writes_its_logs_as_json_to_a_group_that_forgets(self):
+        self.assertEqual(self.function()["LoggingConfig"], {"LogFormat": "JSON", "LogGroup": {"Ref": "LogGroup"}})
+        self.assertEqual(deployed(LogRetentionDays=7).properties("LogGroup")["RetentionInDays"], 7)
+
+    def test_the_webhook_has_to_be_named(self):
+        self.assertNotIn("Default", parameter("TargetUrl"))
+
+    def test_the_password_in_the_redis_url_is_not_shown(self):
+        self.assertIs(parameter("RedisUrl").get("NoEcho"), True)
+        for name, parameters in combinations():
+            outputs = str(deployed(**parameters).outputs)
+            self.assertNotIn("secret@", outputs, name)

@@ -1,0 +1,48 @@
+"""The event source mapping: what is done is deleted, what is not comes again, and nothing is dropped unseen."""
+
+import unittest
+
+from template import QUEUES, arn_of, deployed, parameter
+
+
+def mapping(**parameters):
+    (found,) = deployed(**parameters).of_type("AWS::Lambda::EventSourceMapping").values()
+    return found
+
+
+class Mapping(unittest.TestCase):
+    def test_it_leads_from_the_queue_to_the_function(self):
+        self.assertEqual(mapping()["EventSourceArn"], arn_of("Queue"))
+        own = QUEUES["its own queue"]
+        self.assertEqual(mapping(**own)["EventSourceArn"], own["QueueArn"])
+        self.assertEqual(mapping()["FunctionName"], {"Ref": "Function"})
+        self.assertNotEqual(mapping().get("Enabled"), False)
+
+    def test_lambda_heeds_the_partial_batch_response(self):
+        for queue in QUEUES.values():
+            self.assertEqual(mapping(**queue).get("FunctionResponseTypes"), ["ReportBatchItemFailures"])
+
+    def test_a_standard_queue_has_the_batch_and_the_window_that_it_is_given(self):
+        given = mapping(BatchSize=1000, BatchingWindow=5)
+        self.assertEqual((given["BatchSize"], given["MaximumBatchingWindowInSeconds"]), (1000, 5))
+        self.assertEqual((mapping()["BatchSize"], mapping()["MaximumBatchingWindowInSeconds"]), (10, 0))
+
+    def test_a_fifo_queue_has_no_window(self):
+        self.assertNotIn("MaximumBatchingWindowInSeconds", mapping(QueueType="fifo"))
+
+    def test_what_lambda_refuses_is_refused_before_anything_is_made(self):
+        self.assertTrue(deployed(BatchSize=20).refused_by())
+        self.assertFalse(deployed(BatchSize=20, BatchingWindow=1).refused_by())
+        self.assertTrue(deployed(QueueType="fifo", BatchingWindow=1).refused_by())
+        self.assertTrue(deployed(QueueType="fifo", BatchSize=20, BatchingWindow=1).refused_by())
+        for size in parameter("BatchSize")["AllowedValues"]:
+            self.assertEqual(bool(deployed(BatchSize=size).refused_by()), size > 10, size)
+            self.assertEqual(bool(deployed(BatchSize=size, QueueType="fifo").refused_by()), size > 10, size)
+
+    def test_no_message_is_filtered_away(self):
+        # Lambda deletes what a filter does not match, and the function never sees it.
+        self.assertNotIn("FilterCriteria", mapping())
+
+    def test_concurrency_is_bounded_at_the_mapping_and_not_at_the_function(self):
+        self.assertEqual(mapping(MaximumConcurrency=3)["ScalingConfig"], {"MaximumConcurrency": 3})
+        self.assertNotIn("ReservedConcurrentExecutions", deployed().properties("Function"))

@@ -1,0 +1,99 @@
+"""What the function may do: its own queue, its own records, and nothing else."""
+
+import unittest
+
+from template import QUEUES, RECORDS, arn_of, as_list, combinations, deployed
+
+OWN_QUEUE = QUEUES["its own queue"]
+BUCKETS = {"ResultBucket": "results", "ResultPrefix": "orders/", "PayloadObjectArns": ["arn:aws:s3:::payloads/*"]}
+ACCOUNT = "eu-central-1:123456789012"
+
+
+def role(**parameters):
+    (found,) = deployed(**parameters).of_type("AWS::IAM::Role").values()
+    return found
+
+
+def statements(**parameters):
+    return [s for policy in role(**parameters)["Policies"] for s in policy["PolicyDocument"]["Statement"]]
+
+
+def allowed(action, **parameters):
+    """The resources that the action is allowed on."""
+    found = [s for s in statements(**parameters) if s["Effect"] == "Allow" and action in as_list(s["Action"])]
+    return [resource for s in found for resource in as_list(s["Resource"])]
+
+
+class Rights(unittest.TestCase):
+    def test_lambda_alone_takes_the_role(self):
+        (statement,) = role()["AssumeRolePolicyDocument"]["Statement"]
+        self.assertEqual(statement["Principal"], {"Service": "lambda.amazonaws.com"})
+
+    def test_the_queue_is_its_own(self):
+        for action in "ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility":
+            self.assertEqual(allowed(f"sqs:{action}"), [arn_of("Queue")])
+            self.assertEqual(allowed(f"sqs:{action}", **OWN_QUEUE), [OWN_QUEUE["QueueArn"]])
+
+    def test_it_changes_no_visibility_unless_it_is_to(self):
+        self.assertEqual(allowed("sqs:ChangeMessageVisibility", VisibilityBackoff="false"), [])
+
+    def test_it_connects_to_its_cache_as_its_user(self):
+        user = arn_of("CacheUser")
+        cache = f"arn:aws:elasticache:{ACCOUNT}:replicationgroup:${{Cache}}"
+        self.assertEqual(allowed("elasticache:Connect"), [cache, user])
+        serverless = allowed("elasticache:Connect", CacheKind="serverless")
+        self.assertEqual(serverless, [arn_of("ServerlessCache", "ARN"), user])
+        self.assertEqual(allowed("elasticache:Connect", **RECORDS["its own Redis"]), [])
+        own = RECORDS["its own ElastiCache with IAM"]
+        arns = [f"arn:aws:elasticache:{ACCOUNT}:{kind}" for kind in ("replicationgroup:orders-cache", "user:orders")]
+        self.assertEqual(allowed("elasticache:Connect", **own), arns)
+        arns[0] = arns[0].replace("replicationgroup", "serverlesscache")
+        self.assertEqual(allowed("elasticache:Connect", **own, RedisIamServerless="true"), arns)
+
+    def test_it_reads_the_one_secret(self):
+        own = RECORDS["its own Redis with a secret"]
+        self.assertEqual(allowed("secretsmanager:GetSecretValue", **own), [own["RedisSecretArn"]])
+        self.assertEqual(allowed("secretsmanager:GetSecretValue"), [])
+
+    def test_it_keeps_results_under_their_prefix_and_reads_payloads(self):
+        self.assertEqual(allowed("s3:PutObject", **BUCKETS), ["arn:aws:s3:::results/orders/*"])
+        self.assertEqual(allowed("s3:GetObject", **BUCKETS), ["arn:aws:s3:::results/orders/*", "arn:aws:s3:::payloads/*"])
+        self.assertEqual(allowed("s3:GetObject") + allowed("s3:PutObject"), [])
+
+    def test_it_writes_its_own_log(self):
+        for action in "logs:CreateLogStream", "logs:PutLogEvents":
+            self.assertEqual(allowed(action), [arn_of("LogGroup")])
+
+    def test_its_code_makes_no_network_interfaces(self):
+        whole = [s for s in statements() if as_list(s["Resource"]) == ["*"]]
+        allow, deny = whole
+        self.assertEqual((allow["Effect"], deny["Effect"]), ("Allow", "Deny"))
+        self.assertTrue(all(action.startswith("ec2:") for action in allow["Action"]))
+        self.assertEqual(deny["Action"], allow["Action"])
+        arns = {"lambda:SourceFunctionArn": "arn:aws:lambda:*:123456789012:function:*"}
+        self.assertEqual(deny["Condition"], {"ArnLike": arns})
+        outside = RECORDS["its own Redis"]
+        self.assertEqual([s for s in statements(**outside) if as_list(s["Resource"]) == ["*"]], [])
+
+    def test_nothing_else_is_allowed_in_any_combination(self):
+        known = {
+            "sqs:ReceiveMessage",
+            "sqs:DeleteMessage",
+            "sqs:GetQueueAttributes",
+            "sqs:ChangeMessageVisibility",
+            "logs:CreateLogStream",
+            "logs:PutLogEvents",
+            "elasticache:Connect",
+            "secretsmanager:GetSecretValue",
+            "s3:GetObject",
+            "s3:PutObject",
+        }
+        for name, parameters in combinations():
+            with self.subTest(name):
+                actions = {a for s in statements(**parameters, **BUCKETS) for a in as_list(s["Action"])}
+                self.assertEqual({a for a in actions if not a.startswith("ec2:")} - known, set())
+                self.assertNotIn("ManagedPolicyArns", role(**parameters))
+
+    def test_policies_of_ones_own_are_added(self):
+        arn = "arn:aws:iam::123456789012:policy/keys"
+        self.assertEqual(role(PolicyArns=[arn])["ManagedPolicyArns"], [arn])

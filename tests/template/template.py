@@ -1,0 +1,272 @@
+"""template.yaml as it is written, as SAM transforms it, and as CloudFormation deploys it with given parameters."""
+
+import functools
+import itertools
+import json
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = ROOT / "template.yaml"
+
+REGION = "eu-central-1"
+
+# The account and region of whoever runs this have no part in it.
+for name in [name for name in os.environ if name.startswith("AWS_")]:
+    del os.environ[name]
+os.environ |= {
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+
+from samtranslator.parser.parser import Parser  # noqa: E402  (it looks for a region when it is loaded)
+from samtranslator.translator.translator import Translator  # noqa: E402
+from samtranslator.yaml_helper import yaml_parse  # noqa: E402
+
+PSEUDO = {
+    "AWS::AccountId": "123456789012",
+    "AWS::Partition": "aws",
+    "AWS::Region": REGION,
+    "AWS::StackId": f"arn:aws:cloudformation:{REGION}:123456789012:stack/payments/1c2fa620-982a-11e3-aff7-50e2416294e0",
+    "AWS::StackName": "payments",
+    "AWS::URLSuffix": "amazonaws.com",
+}
+
+TARGET = {"TargetUrl": "https://example.com/hook"}
+
+# What a team may have, by what it then sets. The stack makes whatever is in none of them.
+QUEUES = {
+    "a new queue": {},
+    "its own queue": {
+        "QueueArn": "arn:aws:sqs:eu-central-1:123456789012:orders",
+        "DeadLetterQueueArn": "arn:aws:sqs:eu-central-1:123456789012:orders-dead",
+    },
+    "its own queue without dead letters": {"QueueArn": "arn:aws:sqs:eu-central-1:123456789012:orders"},
+}
+TYPES = {"standard": {}, "FIFO": {"QueueType": "fifo"}}
+RECORDS = {
+    "a node-based cache": {},
+    "a serverless cache": {"CacheKind": "serverless"},
+    "its own Redis": {"RedisUrl": "rediss://user:secret@redis.example.com:6379"},
+    "its own Redis with a secret": {
+        "RedisUrl": "rediss://redis.example.com:6379",
+        "RedisSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis-Ab12Cd",
+    },
+    "its own ElastiCache with IAM": {
+        "RedisUrl": "rediss://redis.example.com:6379",
+        "RedisCluster": "true",
+        "RedisIamUser": "orders",
+        "RedisIamCache": "orders-cache",
+    },
+}
+NETWORKS = {
+    "no VPC of its own": {},
+    "its own VPC": {
+        "VpcId": "vpc-0123456789abcdef0",
+        "SubnetIds": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
+        "SecurityGroupIds": ["sg-0123456789abcdef0"],
+    },
+}
+
+
+def combinations():
+    """Every way of what is there and what the stack makes: its name, and its parameters."""
+    for parts in itertools.product(QUEUES.items(), TYPES.items(), RECORDS.items(), NETWORKS.items()):
+        names, settings = zip(*parts)
+        yield ", ".join(names), functools.reduce(dict.__or__, settings, {})
+
+
+@functools.cache
+def source():
+    return yaml_parse(TEMPLATE.read_text())
+
+
+@functools.cache
+def transformed():
+    """The template as CloudFormation gets it: with what SAM makes of its short forms."""
+    template = yaml_parse(TEMPLATE.read_text())
+    # SAM wants the built program here; nothing is built, and nothing is read from there.
+    template["Resources"]["Function"]["Properties"]["CodeUri"] = "s3://built/function.zip"
+    return Translator({}, Parser()).translate(template, {})
+
+
+def deployed(**parameters):
+    """What CloudFormation makes of the template with these parameters, and the defaults of all others."""
+    return deployed_as(json.dumps(TARGET | parameters, sort_keys=True))
+
+
+@functools.cache
+def deployed_as(parameters):
+    return Deployed(json.loads(parameters))
+
+
+class Deployed:
+    """Only what its conditions keep, with its functions done as far as they need no resource."""
+
+    ABSENT = object()
+
+    def __init__(self, parameters):
+        self.template = transformed()
+        known = self.template["Parameters"]
+        unknown = parameters.keys() - known.keys()
+        assert not unknown, f"no parameters: {unknown}"
+        self.parameters = {name: parameters.get(name, spec.get("Default")) for name, spec in known.items()}
+        for name, spec in known.items():
+            assert self.parameters[name] is not None, f"{name} has to be given"
+            if spec["Type"] == "CommaDelimitedList" and isinstance(self.parameters[name], str):
+                self.parameters[name] = self.parameters[name].split(",")
+        self.resources = self.section("Resources")
+        self.outputs = self.section("Outputs")
+
+    def section(self, name):
+        kept = {
+            logical_id: entry
+            for logical_id, entry in self.template[name].items()
+            if "Condition" not in entry or self.holds(entry["Condition"])
+        }
+        return {
+            logical_id: self.resolve({key: value for key, value in entry.items() if key != "Condition"})
+            for logical_id, entry in kept.items()
+        }
+
+    def plain(self):
+        """A template of what is left, without parameters and conditions."""
+        head = {"AWSTemplateFormatVersion": "2010-09-09"}
+        return head | {"Resources": subs(self.resources), "Outputs": subs(self.outputs)}
+
+    def of_type(self, kind):
+        return {logical_id: r["Properties"] for logical_id, r in self.resources.items() if r["Type"] == kind}
+
+    def properties(self, logical_id):
+        return self.resources[logical_id]["Properties"]
+
+    def variables(self):
+        return self.properties("Function")["Environment"]["Variables"]
+
+    def refused_by(self):
+        """The sentences of the rules that these parameters break."""
+        return [
+            assertion["AssertDescription"]
+            for rule in self.template["Rules"].values()
+            if self.resolve(rule.get("RuleCondition", True))
+            for assertion in rule["Assertions"]
+            if not self.resolve(assertion["Assert"])
+        ]
+
+    def holds(self, condition):
+        return self.resolve(self.template["Conditions"][condition])
+
+    def resolve(self, node):
+        if isinstance(node, list):
+            items = [self.resolve(item) for item in node]
+            return [item for item in items if item is not self.ABSENT]
+        if not isinstance(node, dict):
+            return node
+        if len(node) == 1:
+            (function, argument), = node.items()
+            do = getattr(self, function.replace("::", "_"), None) if function.startswith("Fn::") else None
+            if do:
+                return do(argument)
+            if function == "Ref":
+                return self.ref(argument)
+            if function == "Condition" and isinstance(argument, str):
+                return self.holds(argument)
+        resolved = {key: self.resolve(value) for key, value in node.items()}
+        return {key: value for key, value in resolved.items() if value is not self.ABSENT}
+
+    def ref(self, name):
+        if name == "AWS::NoValue":
+            return self.ABSENT
+        return self.parameters.get(name, PSEUDO.get(name, {"Ref": name}))
+
+    def Fn_If(self, argument):
+        condition, then, otherwise = argument
+        return self.resolve(then if self.holds(condition) else otherwise)
+
+    def Fn_Not(self, argument):
+        return not self.resolve(argument)[0]
+
+    def Fn_And(self, argument):
+        return all(self.resolve(argument))
+
+    def Fn_Or(self, argument):
+        return any(self.resolve(argument))
+
+    def Fn_Equals(self, argument):
+        left, right = self.resolve(argument)
+        return str(left) == str(right)
+
+    def Fn_EachMemberEquals(self, argument):
+        members, value = self.resolve(argument)
+        return all(member == value for member in members)
+
+    def Fn_Contains(self, argument):
+        members, value = self.resolve(argument)
+        return str(value) in members
+
+    def Fn_Join(self, argument):
+        separator, items = self.resolve(argument)
+        return separator.join(map(as_text, items))
+
+    def Fn_Split(self, argument):
+        separator, text = self.resolve(argument)
+        return text.split(separator) if isinstance(text, str) else {"Fn::Split": [separator, text]}
+
+    def Fn_Select(self, argument):
+        index, items = self.resolve(argument)
+        # Of what only a deployment knows there is nothing to select yet.
+        return items[int(index)] if isinstance(items, list) else {"Fn::Select": [index, items]}
+
+    def Fn_FindInMap(self, argument):
+        name, first, second = self.resolve(argument)
+        return self.template["Mappings"][name][str(first)][str(second)]
+
+    def Fn_Sub(self, argument):
+        text, values = argument if isinstance(argument, list) else (argument, {})
+        values = {name: self.resolve(value) for name, value in values.items()}
+
+        def fill(match):
+            name = match[1]
+            return as_text(values[name] if name in values else self.ref(name))
+
+        return re.sub(r"\$\{([^!}]+)\}", fill, text)
+
+
+def as_text(value):
+    """A resource inside a text stands as Fn::Sub would name it."""
+    match value:
+        case {"Ref": name}:
+            return f"${{{name}}}"
+        case {"Fn::GetAtt": [*path]}:
+            return f"${{{'.'.join(path)}}}"
+        case dict():
+            return "known-when-deployed"
+        case _:
+            return str(value)
+
+
+def subs(node):
+    """Each text with a resource in it as an Fn::Sub again."""
+    match node:
+        case dict():
+            return {key: subs(value) for key, value in node.items()}
+        case list():
+            return [subs(item) for item in node]
+        case str() if "${" in node:
+            return {"Fn::Sub": node}
+        case _:
+            return node
+
+
+def arn_of(logical_id, attribute="Arn"):
+    return {"Fn::GetAtt": [logical_id, attribute]}
+
+
+def parameter(name):
+    return source()["Parameters"][name]
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
