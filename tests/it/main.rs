@@ -29,6 +29,8 @@ mod redis;
 mod reference;
 /// What the environment may say, and what is said of its faults.
 mod settings;
+/// What template.yaml grants, on a real server: the function works under it, and can do nothing else.
+mod template;
 /// A queue, an event source mapping and a faulty store, against the rules of AWS's own.
 mod testing;
 /// Processes killed and stopped, a Redis that breaks, and a count of what came of it.

@@ -117,6 +117,7 @@ class Deployed:
             assert self.parameters[name] is not None, f"{name} has to be given"
             if spec["Type"] == "CommaDelimitedList" and isinstance(self.parameters[name], str):
                 self.parameters[name] = self.parameters[name].split(",")
+        self.conditions = {}
         self.resources = self.section("Resources")
         self.outputs = self.section("Outputs")
 
@@ -156,7 +157,9 @@ class Deployed:
         ]
 
     def holds(self, condition):
-        return self.resolve(self.template["Conditions"][condition])
+        if condition not in self.conditions:
+            self.conditions[condition] = self.resolve(self.template["Conditions"][condition])
+        return self.conditions[condition]
 
     def resolve(self, node):
         if isinstance(node, list):
