@@ -250,9 +250,11 @@ async fn operators_look_and_forget_under_their_access_string() {
     let mut forget = command(&["EVAL", forget, "1", "payments:pay_1"]);
     let forgotten: u32 = forget.arg(record).query_async(&mut operator).await.unwrap();
     assert_eq!(forgotten, 1);
-    for words in [["STRLEN", "payments:pay_2"], ["PTTL", "payments:pay_2"]] {
-        assert!(command(&words).query_async::<u64>(&mut operator).await.unwrap() > 0);
+    for words in [["PTTL", "payments:pay_2"].as_slice(), &["MEMORY", "USAGE", "payments:pay_2"], &["DBSIZE"]] {
+        assert!(command(words).query_async::<u64>(&mut operator).await.unwrap() > 0);
     }
+    let state: String = command(&["GETRANGE", "payments:pay_2", "0", "0"]).query_async(&mut operator).await.unwrap();
+    assert_eq!(state, "P");
     let () = command(&["INFO"]).query_async(&mut operator).await.unwrap();
     assert_eq!(refusals(&mut admin).await, []);
 }

@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from template import combinations, deployed, source, transformed
+from template import ROOT, combinations, deployed, source, transformed
 
 
 def names_in(node):
@@ -52,8 +52,6 @@ class Parameters(unittest.TestCase):
             self.assertRegex(text, rf"'Condition': '{name}'|'Fn::If': \['{name}'")
 
     def test_the_documentation_names_each(self):
-        from template import ROOT
-
         table = (ROOT / "docs/deploy.md").read_text()
         for name in source()["Parameters"]:
             self.assertIn(f"`{name}`", table)

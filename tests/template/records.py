@@ -1,5 +1,6 @@
 """The cache: records are neither evicted, lost in a failover, nor within anybody else's reach."""
 
+import re
 import unittest
 
 from template import RECORDS, deployed, parameter, source
@@ -90,8 +91,6 @@ class Users(unittest.TestCase):
         self.assertNotIn("+set", operator)
 
     def test_no_namespace_reads_as_a_pattern_or_as_part_of_another(self):
-        import re
-
         pattern = parameter("Namespace")["AllowedPattern"]
         for bad in "a:b", "a*", "a?", "[a]", "a b", "a\\":
             self.assertIsNone(re.fullmatch(pattern.strip("^$"), bad), bad)
