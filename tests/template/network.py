@@ -39,8 +39,8 @@ class Network(unittest.TestCase):
         for records in RECORDS.values():
             stack = deployed(**OWN_VPC, **records)
             config = stack.properties("Function")["VpcConfig"]
-            self.assertEqual(config["SubnetIds"], OWN_VPC["SubnetIds"])
-            self.assertEqual(config["SecurityGroupIds"], ["${FunctionSecurityGroup}", *OWN_VPC["SecurityGroupIds"]])
+            self.assertEqual(config["SubnetIds"], OWN_VPC["SubnetIds"].split(","))
+            self.assertEqual(config["SecurityGroupIds"], ["${FunctionSecurityGroup}", OWN_VPC["SecurityGroupIds"]])
             kinds = {r["Type"].removeprefix("AWS::EC2::") for r in stack.resources.values() if "::EC2::" in r["Type"]}
             self.assertFalse(kinds & {"VPC", "Subnet", "Route", "RouteTable", "NatGateway", "InternetGateway", "EIP"})
             for group in stack.of_type("AWS::EC2::SecurityGroup").values():

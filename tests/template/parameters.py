@@ -51,10 +51,11 @@ class Parameters(unittest.TestCase):
         for name in transformed()["Conditions"]:
             self.assertRegex(text, rf"'Condition': '{name}'|'Fn::If': \['{name}'")
 
-    def test_the_documentation_names_each(self):
-        table = (ROOT / "docs/deploy.md").read_text()
-        for name in source()["Parameters"]:
-            self.assertIn(f"`{name}`", table)
+    def test_the_documentation_says_of_each_what_the_template_says(self):
+        rows = (ROOT / "docs/deploy.md").read_text().splitlines()
+        for name, spec in source()["Parameters"].items():
+            default = {None: "required", "": ""}.get(spec.get("Default"), f"`{spec.get('Default')}`")
+            self.assertIn(f"| `{name}` | {default} | {spec['Description']} |", rows)
 
 
 class Combinations(unittest.TestCase):

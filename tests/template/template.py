@@ -65,8 +65,8 @@ NETWORKS = {
     "no VPC of its own": {},
     "its own VPC": {
         "VpcId": "vpc-0123456789abcdef0",
-        "SubnetIds": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
-        "SecurityGroupIds": ["sg-0123456789abcdef0"],
+        "SubnetIds": "subnet-0123456789abcdef0,subnet-0123456789abcdef1",
+        "SecurityGroupIds": "sg-0123456789abcdef0",
     },
 }
 
@@ -112,6 +112,8 @@ class Deployed:
         known = self.template["Parameters"]
         unknown = parameters.keys() - known.keys()
         assert not unknown, f"no parameters: {unknown}"
+        for name, value in parameters.items():
+            assert re.search(known[name].get("AllowedPattern", ""), as_text(value)), f"{name} may not be {value}"
         self.parameters = {name: parameters.get(name, spec.get("Default")) for name, spec in known.items()}
         for name, spec in known.items():
             assert self.parameters[name] is not None, f"{name} has to be given"
@@ -200,10 +202,6 @@ class Deployed:
     def Fn_Equals(self, argument):
         left, right = self.resolve(argument)
         return str(left) == str(right)
-
-    def Fn_EachMemberEquals(self, argument):
-        members, value = self.resolve(argument)
-        return all(member == value for member in members)
 
     def Fn_Contains(self, argument):
         members, value = self.resolve(argument)
