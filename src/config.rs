@@ -97,6 +97,17 @@ impl Config {
         Self::from_lookup_with_webhook(environment)
     }
 
+    /// Where the records are, of the settings that `lookup` knows, and nothing else: for a tool that
+    /// runs no work.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names every fault.
+    pub fn redis_from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<RedisSettings, ConfigError> {
+        let mut reader = Reader { lookup, faults: Vec::new() };
+        let redis = reader.redis();
+        reader.finish(redis)
+    }
+
     /// The settings that `lookup` knows.
     ///
     /// # Errors

@@ -52,10 +52,23 @@ impl Owner {
         Self(token)
     }
 
+    /// The token of these bytes, as the store keeps them.
+    #[must_use]
+    pub fn from_bytes(token: [u8; 8]) -> Self {
+        Self(token)
+    }
+
     /// The token's bytes, as the store keeps them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 8] {
         &self.0
+    }
+}
+
+/// In hexadecimal.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
     }
 }
 
@@ -95,10 +108,23 @@ impl Fingerprint {
         self == other || *self == Self::NONE || *other == Self::NONE
     }
 
+    /// The fingerprint of these bytes, as the store keeps them.
+    #[must_use]
+    pub fn from_bytes(hash: [u8; 16]) -> Self {
+        Self(hash)
+    }
+
     /// The hash's bytes, as the store keeps them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+}
+
+/// In hexadecimal.
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 

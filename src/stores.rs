@@ -7,4 +7,6 @@ pub use self::memory::MemoryStore;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use self::redis::decode;
+#[cfg(feature = "records")]
+pub use self::redis::records;
 pub use self::redis::{ElastiCacheName, IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl, SecretArn};

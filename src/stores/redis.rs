@@ -5,6 +5,7 @@
 //! - [`coalesce`]: what is ready together travels together
 //! - [`credentials`]: who the store says it is, by [`iam`] or a [`secret`]
 //! - [`link`]: the connection, and its repair
+//! - `records`: what an operator sees of the records and does to them
 //! - [`url`]: where the server is
 
 mod calls;
@@ -13,6 +14,8 @@ mod coalesce;
 mod credentials;
 mod iam;
 mod link;
+#[cfg(feature = "records")]
+pub mod records;
 mod secret;
 mod url;
 
@@ -78,23 +81,23 @@ impl RedisStore {
     }
 
     async fn ask(&self, key: &Key, call: impl FnOnce(String) -> Call) -> Result<Vec<u8>, StoreError> {
-        let answer = self.coalescer.send(call(self.redis_key(key))).await?;
-        if answer == FOREIGN { Err(StoreError::Foreign(self.redis_key(key))) } else { Ok(answer) }
+        let answer = self.coalescer.send(call(redis_key(&self.namespace, key))).await?;
+        if answer == FOREIGN { Err(StoreError::Foreign(redis_key(&self.namespace, key))) } else { Ok(answer) }
     }
+}
 
-    /// `<namespace>:<key>`, which an operator can read.
-    fn redis_key(&self, key: &Key) -> String {
-        let (namespace, key) = (&self.namespace, key.as_str());
-        if key.len() <= LONGEST_KEY {
-            return [namespace, ":", key].concat();
-        }
-        let mut hashed = format!("{namespace}:sha256:");
-        for byte in digest(&SHA256, key.as_bytes()).as_ref() {
-            // Writing to a String cannot fail.
-            let _ = write!(hashed, "{byte:02x}");
-        }
-        hashed
+/// `<namespace>:<key>`, which an operator can read.
+fn redis_key(namespace: &str, key: &Key) -> String {
+    let key = key.as_str();
+    if key.len() <= LONGEST_KEY {
+        return [namespace, ":", key].concat();
     }
+    let mut hashed = format!("{namespace}:sha256:");
+    for byte in digest(&SHA256, key.as_bytes()).as_ref() {
+        // Writing to a String cannot fail.
+        let _ = write!(hashed, "{byte:02x}");
+    }
+    hashed
 }
 
 /// Read an answer as each verb would: for whoever tries any bytes.

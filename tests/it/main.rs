@@ -23,6 +23,9 @@ mod house;
 mod model;
 /// What holds of any input: events, keys and fingerprints, a store's answers.
 mod properties;
+/// The operator's tool, by its own binary: a look at the records, and their removal.
+#[cfg(feature = "records")]
+mod records;
 /// Redis itself: scripts, bytes, servers of every kind, and connections that break.
 mod redis;
 /// The scripts on a real server against a plain model of the record, at random.

@@ -17,11 +17,11 @@ const FAIL: &str = include_str!("../../../lua/fail.lua");
 /// What any script answers of a value that is not a record.
 pub(super) const FOREIGN: &[u8] = b"FOREIGN";
 
-const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 1;
 
-const UNCERTAIN: u8 = 1;
-const PERMANENT: u8 = 2;
-const RESULT_NOT_KEPT: u8 = 4;
+pub(super) const UNCERTAIN: u8 = 1;
+pub(super) const PERMANENT: u8 = 2;
+pub(super) const RESULT_NOT_KEPT: u8 = 4;
 
 /// One record's part in a call of a script.
 #[derive(Debug)]
@@ -132,16 +132,16 @@ pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, Store
 }
 
 /// What a record begins with: its state and its format, which are known from the answer's word, and this.
-struct Head {
-    marks: u8,
-    attempts: u8,
-    fence: Fence,
+pub(super) struct Head {
+    pub(super) marks: u8,
+    pub(super) attempts: u8,
+    pub(super) fence: Fence,
 }
 
 impl Head {
-    const LENGTH: usize = 12;
+    pub(super) const LENGTH: usize = 12;
 
-    fn of(record: &[u8]) -> Option<Self> {
+    pub(super) fn of(record: &[u8]) -> Option<Self> {
         let [_state, _format, marks, attempts, fence @ ..] = *record.first_chunk::<{ Self::LENGTH }>()?;
         Some(Self { marks, attempts, fence: Fence(u64::from_be_bytes(fence)) })
     }
@@ -154,7 +154,7 @@ fn duplicate(record: &[u8]) -> Option<Acquire> {
     Some(Acquire::Duplicate { fence, attempts, result })
 }
 
-fn whole(word: &[u8]) -> Option<u64> {
+pub(super) fn whole(word: &[u8]) -> Option<u64> {
     str::from_utf8(word).ok()?.parse().ok()
 }
 

@@ -30,7 +30,7 @@ pub(super) fn report(info: RedisResult<Value>) -> Option<u64> {
 }
 
 /// INFO's texts: one from a server, one a node from a cluster.
-fn texts(info: &Value, found: &mut Vec<String>) {
+pub(super) fn texts(info: &Value, found: &mut Vec<String>) {
     if let Ok(text) = redis::from_redis_value_ref::<String>(info) {
         found.push(text);
     } else if let Some(nodes) = info.as_map_iter() {
@@ -44,8 +44,14 @@ fn texts(info: &Value, found: &mut Vec<String>) {
     }
 }
 
-fn findings(info: &str) -> Vec<String> {
-    let field = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+/// What one node's INFO says under this name.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// What of one node's INFO could cost records.
+pub(super) fn findings(info: &str) -> Vec<String> {
+    let field = |name: &str| field(info, name);
     let is = |name: &str, value: &str| field(name).is_some_and(|field| field == value);
     let mut findings = Vec::new();
     if let Some(version) = field("redis_version")

@@ -12,6 +12,8 @@ use std::time::{Duration, SystemTime};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
+#[cfg(feature = "records")]
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
 use tokio::sync::Mutex;
@@ -89,6 +91,11 @@ impl Link {
         self.findings.get().copied()
     }
 
+    #[cfg(feature = "records")]
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.target, Target::Cluster(_))
+    }
+
     /// How many records may share one run of a script. On a cluster their keys live on different
     /// nodes, so each is a run of its own, all on the way at once.
     pub(super) fn records_a_run(&self) -> usize {
@@ -135,6 +142,30 @@ impl Link {
             self.drop_wire(dial, error).await;
         }
         outcome
+    }
+
+    /// The reply to a command, which may be asked twice. `at` is the node that keeps this slot;
+    /// without it the client finds the node by the command's key, or asks them all.
+    #[cfg(feature = "records")]
+    pub(super) async fn ask<T: FromRedisValue>(&self, at: Option<Route>, command: &Cmd) -> RedisResult<T> {
+        let mut last = too_late("nothing was tried");
+        for _ in 0..TRIES {
+            let (dial, mut wire) = match self.wire().await {
+                Ok(dialled) => dialled,
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            match wire.ask_at(at, command, self.timeout).await {
+                Err(error) if !repeats_on_any_connection(&error) => {
+                    self.drop_wire(dial, &error).await;
+                    last = error;
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(last)
     }
 
     /// The connection at hand, or a new one.
@@ -200,7 +231,7 @@ impl Link {
         }
     }
 
-    fn explained(&self, error: RedisError) -> StoreError {
+    pub(super) fn explained(&self, error: RedisError) -> StoreError {
         if is_refusal(&error) {
             return StoreError::unavailable(format!("{} ({error})", self.logins.advice()));
         }
@@ -220,6 +251,24 @@ impl Wire {
             Self::Cluster(connection) => timeout(patience, command.query_async(connection)).await,
         };
         reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))
+    }
+
+    #[cfg(feature = "records")]
+    async fn ask_at<T: FromRedisValue>(
+        &mut self,
+        at: Option<Route>,
+        command: &Cmd,
+        patience: Duration,
+    ) -> RedisResult<T> {
+        match (at, self) {
+            (Some(route), Self::Cluster(connection)) => {
+                let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+                let reply = timeout(patience, connection.route_command(command.clone(), node)).await;
+                let reply = reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))?;
+                Ok(redis::from_redis_value(reply)?)
+            }
+            (None | Some(_), wire) => wire.ask(command, patience).await,
+        }
     }
 }
 
@@ -291,7 +340,12 @@ fn command(name: &str, script: &str, terms: &Terms, calls: &[Waiting]) -> Cmd {
 /// A refusal that says nothing against the connection. A plain ERR may: before Redis 7 it is what
 /// becomes of a READONLY inside a script.
 fn repeats_on_any_connection(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || is_wrong_type(error)
+}
+
+/// Whether the value under the key is no string, and so no record.
+pub(super) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
 }
 
 fn too_late(what: &'static str) -> RedisError {

@@ -1,0 +1,70 @@
+//! What may be asked.
+
+use clap::{Parser, Subcommand};
+use idempotent_sqs::record::{Fence, Key};
+
+/// A look at the idempotency records in Redis, and their removal.
+///
+/// It finds Redis by the function's own settings: `REDIS_URL`, and what else is set of `REDIS_…`. It ends
+/// with 0 where it found or did what was asked, with 1 where there is no record or it was left alone, and
+/// with 2 where the question was wrong or Redis gave no answer.
+#[derive(Parser)]
+#[command(name = "records", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// The logical consumer [default: `IDEMPOTENCY_NAMESPACE`, else `AWS_LAMBDA_FUNCTION_NAME`]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Answer with one JSON document
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show the record of a key
+    Inspect {
+        /// The `idempotency_key` of the log line
+        #[arg(value_parser = key)]
+        key: Key,
+    },
+    /// Remove the record of a key, so that its next delivery runs
+    Forget {
+        /// The `idempotency_key` of the log line
+        #[arg(value_parser = key)]
+        key: Key,
+        /// The fence that `inspect` showed: a newer record stays
+        #[arg(long, value_name = "N", value_parser = fence)]
+        fence: Fence,
+        /// Also while its owner is at work: the work can then run twice at once
+        #[arg(long)]
+        even_in_work: bool,
+    },
+    /// List the FAILED records
+    Failed {
+        /// List no more than so many
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+        /// Look at about so many keys of Redis at most
+        #[arg(long, value_name = "N", default_value_t = MOST_KEYS)]
+        keys: u64,
+    },
+    /// Count the records, and look at the server
+    Stats {
+        /// Look at about so many keys of Redis at most
+        #[arg(long, value_name = "N", default_value_t = MOST_KEYS)]
+        keys: u64,
+    },
+}
+
+/// A matter of seconds, and of some tens of megabytes here.
+const MOST_KEYS: u64 = 1_000_000;
+
+fn key(key: &str) -> Result<Key, &'static str> {
+    Key::new(key).ok_or("a key is never empty")
+}
+
+fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {
+    fence.parse().map(Fence)
+}

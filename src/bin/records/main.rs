@@ -1,0 +1,75 @@
+//! The operator's tool: a look at the idempotency records, and their removal. Wiring only.
+
+mod arguments;
+mod failed;
+mod forget;
+mod inspect;
+mod progress;
+mod report;
+mod show;
+mod stats;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use idempotent_sqs::config::Config;
+use idempotent_sqs::stores::records::Records;
+
+use arguments::{Arguments, Command};
+use report::Report;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let json = arguments.json;
+    match run(arguments).await {
+        Ok(report) => show(&report, json),
+        Err(error) => {
+            eprintln!("error: {}", with_causes(&*error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<Report, Box<dyn std::error::Error>> {
+    let Arguments { namespace, json: _, command } = arguments;
+    let records = Records::new(&Config::redis_from_lookup(|name| match (name, &namespace) {
+        ("IDEMPOTENCY_NAMESPACE", Some(namespace)) => Some(namespace.clone()),
+        (name, _) => std::env::var(name).ok(),
+    })?)?;
+    Ok(match command {
+        Command::Inspect { key } => inspect::run(&records, &key).await?,
+        Command::Forget { key, fence, even_in_work } => forget::run(&records, &key, fence, even_in_work).await?,
+        Command::Failed { limit, keys } => failed::run(&records, limit, keys).await?,
+        Command::Stats { keys } => stats::run(&records, keys).await?,
+    })
+}
+
+fn show(report: &Report, json: bool) -> ExitCode {
+    let written =
+        if json { writeln!(io::stdout(), "{:#}", report.json) } else { write!(io::stdout(), "{}", report.text) };
+    match written {
+        // Whoever reads may have read enough, as `head` has.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+        Ok(()) | Err(_) if report.done => ExitCode::SUCCESS,
+        Ok(()) | Err(_) => ExitCode::from(1),
+    }
+}
+
+/// The error, and what it comes from, where that says something else.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}\n  because: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,69 @@
+//! An answer, for people and for scripts.
+
+use idempotent_sqs::record::Failure;
+use idempotent_sqs::stores::records::{Lease, Standing, View};
+use serde_json::{Value, json};
+
+use super::show;
+
+pub(crate) struct Report {
+    /// Whether it was found or done.
+    pub(crate) done: bool,
+    /// Whole lines.
+    pub(crate) text: String,
+    pub(crate) json: Value,
+}
+
+/// What design and log call the state.
+pub(crate) fn state(view: &View) -> &'static str {
+    match view.standing {
+        Standing::Processing { .. } => "PROCESSING",
+        Standing::Completed { .. } => "COMPLETED",
+        Standing::Failed(_) => "FAILED",
+    }
+}
+
+/// How an attempt failed, in words.
+pub(crate) fn failure(failure: Failure) -> &'static str {
+    match (failure.uncertain, failure.permanent) {
+        (false, false) => "clean",
+        (false, true) => "permanent",
+        (true, false) => "uncertain",
+        (true, true) => "uncertain, permanent",
+    }
+}
+
+pub(crate) fn lease(lease: Lease) -> String {
+    match lease {
+        Lease::Remains(time) => format!("{} remain", show::span(time)),
+        Lease::Ended(time) => format!("ended {} ago", show::span(time)),
+    }
+}
+
+/// The fields that each state has, and those of its own.
+pub(crate) fn json(view: &View) -> Value {
+    let mut json = json!({
+        "state": state(view),
+        "owner": view.owner.to_string(),
+        "fence": view.fence.0,
+        "attempts": view.attempts,
+        "fingerprint": show::fingerprint(view.fingerprint),
+        "age_ms": show::ms(view.age),
+    });
+    match view.standing {
+        Standing::Processing { recovery, lease } => {
+            let remains = match lease {
+                Lease::Remains(time) => show::ms(time),
+                Lease::Ended(_) => 0,
+            };
+            json["recovery"] = recovery.into();
+            json["lease_remains_ms"] = remains.into();
+        }
+        Standing::Completed { result_kept } => json["result_kept"] = result_kept.into(),
+        Standing::Failed(Failure { uncertain, permanent }) => {
+            json["uncertain"] = uncertain.into();
+            json["permanent"] = permanent.into();
+        }
+    }
+    json
+}
