@@ -41,7 +41,7 @@ e2e:
 
 bench:
 	$(PYTHON) scripts/tools.py bench
-	cargo build --release --bins --examples
+	cargo build --release --bin idempotent-sqs --examples
 	cargo bench --bench contention -- --write
 	cargo bench --bench invocations -- --write
 

@@ -117,6 +117,8 @@ pub fn decode(answer: &[u8]) {
     };
     let _ = calls::acquired(answer, attempt);
     let _ = calls::settled(answer);
+    #[cfg(feature = "records")]
+    records::decode(answer);
 }
 
 impl Store for RedisStore {

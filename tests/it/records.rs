@@ -20,8 +20,8 @@ use tokio::process::Command;
 
 use crate::support::lambda::PASSWORD;
 use crate::support::redis::Redis;
-use crate::support::soon;
 use crate::support::work::{Do, Told};
+use crate::support::{PATIENCE, soon};
 
 const CLEAN: Failure = Failure { uncertain: false, permanent: false };
 
@@ -46,7 +46,9 @@ struct Said {
 impl Tool {
     /// On the Redis at this URL, which has a password if it wants one.
     fn on(url: &str) -> Self {
-        Self { settings: vec![("REDIS_URL", url.to_owned()), ("IDEMPOTENCY_NAMESPACE", "payments".to_owned())] }
+        let patience = PATIENCE.as_millis().to_string();
+        let settings = [("REDIS_URL", url), ("IDEMPOTENCY_NAMESPACE", "payments"), ("REDIS_TIMEOUT_MS", &patience)];
+        Self { settings: settings.map(|(name, value)| (name, value.to_owned())).into() }
     }
 
     fn of(redis: &Redis) -> Self {

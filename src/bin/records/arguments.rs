@@ -58,7 +58,8 @@ pub(crate) enum Command {
     },
 }
 
-/// A matter of seconds, and of some tens of megabytes here.
+/// They cost Redis some three seconds in all, in steps that nobody notices, at 1 µs to scan a key and 2 µs to
+/// read it (`INFO commandstats`).
 const MOST_KEYS: u64 = 1_000_000;
 
 fn key(key: &str) -> Result<Key, &'static str> {

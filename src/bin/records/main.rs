@@ -34,9 +34,10 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<Report, Box<dyn std::error::Error>> {
     let Arguments { namespace, json: _, command } = arguments;
-    let records = Records::new(&Config::redis_from_lookup(|name| match (name, &namespace) {
-        ("IDEMPOTENCY_NAMESPACE", Some(namespace)) => Some(namespace.clone()),
-        (name, _) => std::env::var(name).ok(),
+    let records = Records::new(&Config::redis_from_lookup(|name| match name {
+        "IDEMPOTENCY_NAMESPACE" if namespace.is_some() => namespace.clone(),
+        "REDIS_TIMEOUT_MS" => Some(std::env::var(name).unwrap_or(TIMEOUT_MS.to_owned())),
+        name => std::env::var(name).ok(),
     })?)?;
     Ok(match command {
         Command::Inspect { key } => inspect::run(&records, &key).await?,
@@ -45,6 +46,9 @@ async fn run(arguments: Arguments) -> Result<Report, Box<dyn std::error::Error>>
         Command::Stats { keys } => stats::run(&records, keys).await?,
     })
 }
+
+/// People may be further from Redis than the function is, and have more patience.
+const TIMEOUT_MS: &str = "5000";
 
 fn show(report: &Report, json: bool) -> ExitCode {
     let written =

@@ -1,5 +1,6 @@
 //! `stats`: how many records there are, what they take, and whether their server is fit for them.
 
+use futures_util::future::try_join_all;
 use idempotent_sqs::record::Key;
 use idempotent_sqs::stores::records::{Lease, Page, Records, RecordsError, Server, Standing, View};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use super::show;
 
 /// Records whose memory is asked for. Redis gives records in an order that their hashes make, so the
 /// first to come are a fair sample.
-const SAMPLE: u64 = 500;
+const SAMPLE: usize = 500;
 
 #[derive(Default)]
 struct Count {
@@ -28,7 +29,7 @@ struct Count {
 /// Records that were measured, and the bytes they take.
 #[derive(Default)]
 struct Sample {
-    records: u64,
+    records: usize,
     bytes: u64,
     /// The Redis user may not ask.
     refused: bool,
@@ -77,19 +78,21 @@ fn permitted<T>(answer: Result<T, RecordsError>) -> Result<Option<T>, RecordsErr
 }
 
 impl Sample {
+    /// Bytes that a record takes.
+    fn each(&self) -> Option<u64> {
+        self.bytes.checked_div(self.records as u64)
+    }
+
     async fn measure(&mut self, records: &Records, page: &Page) -> Result<(), RecordsError> {
-        for (key, _) in &page.records {
-            if self.records >= SAMPLE || self.refused {
-                break;
-            }
-            match permitted(records.memory(key).await)? {
-                None => self.refused = true,
-                Some(None) => {}
-                Some(Some(bytes)) => {
-                    self.records += 1;
-                    self.bytes += bytes;
-                }
-            }
+        if self.refused {
+            return Ok(());
+        }
+        let wanted = page.records.iter().take(SAMPLE - self.records);
+        let sizes = permitted(try_join_all(wanted.map(|(key, _)| records.memory(key))).await)?;
+        self.refused = sizes.is_none();
+        for bytes in sizes.into_iter().flatten().flatten() {
+            self.records += 1;
+            self.bytes += bytes;
         }
         Ok(())
     }
@@ -103,7 +106,8 @@ impl Count {
                 Standing::Processing { recovery: _, lease } => {
                     self.processing += 1;
                     self.leases_ended += u64::from(matches!(lease, Lease::Ended(_)));
-                    if self.oldest.as_ref().is_none_or(|(_, oldest)| view.age > oldest.age) {
+                    // Not by age, which counts to the moment of each one's look.
+                    if self.oldest.as_ref().is_none_or(|(_, oldest)| view.fence < oldest.fence) {
                         self.oldest = Some((key, view));
                     }
                 }
@@ -123,7 +127,7 @@ impl Count {
 
     /// Bytes, by the records that were measured.
     fn memory(&self) -> Option<u64> {
-        (self.sample.bytes * self.records()).checked_div(self.sample.records)
+        Some(self.sample.each()? * self.records())
     }
 
     fn rows(&self) -> Vec<(&'static str, String)> {
@@ -138,9 +142,9 @@ impl Count {
             Standing::Completed { .. } | Standing::Failed(_) => String::new(),
         });
         let measured = &self.sample;
-        let memory = self.memory().map(|bytes| {
-            let (all, each) = (show::bytes(bytes), show::bytes(measured.bytes / measured.records));
-            format!("about {all}: {each} each, by {} that were measured", number(&measured.records))
+        let memory = self.memory().zip(measured.each()).map(|(all, each)| {
+            let (all, each) = (show::bytes(all), show::bytes(each));
+            format!("about {all}: {each} each, by {} that were measured", measured.records)
         });
         let unknown = if measured.refused { "not known: the user may not run MEMORY USAGE" } else { "none" };
         vec![

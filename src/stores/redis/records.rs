@@ -203,6 +203,13 @@ impl Records {
     }
 }
 
+/// Read any bytes as a record and as an answer.
+#[cfg(feature = "testing")]
+pub(super) fn decode(bytes: &[u8]) {
+    let _ = View::of(bytes, 0).map(|view| view.result_in(bytes));
+    let _ = forgotten(bytes);
+}
+
 fn forgotten(answer: &[u8]) -> Option<Forgotten> {
     match answer {
         b"FORGOTTEN" => Some(Forgotten::Removed),

@@ -5,15 +5,16 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 use redis::cluster_routing::{Route, SlotAddr};
 
 use super::{Records, RecordsError, View};
 use crate::record::Key;
 
-/// Keys that Redis looks at in one SCAN. Redis serves nobody else meanwhile.
-const PAGE: u64 = 500;
+/// Keys that Redis looks at in one SCAN. Redis serves nobody else meanwhile: 0.2 ms for so many, at 1 µs
+/// a key on a busy machine (`INFO commandstats`).
+const PAGE: u64 = 200;
 
 /// What a scan has met in one step: few or none where most keys are not of the namespace.
 #[derive(Clone, Debug, Default)]
@@ -134,8 +135,8 @@ impl Scan<'_> {
         let Some(&master) = self.ahead.last() else { return Ok(None) };
         let mut command = redis::cmd("SCAN");
         command.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
-        let (cursor, mut keys): (Vec<u8>, HashSet<Vec<u8>>) = self.records.ask_at(Some(master), &command).await?;
-        let now = self.records.now(master).await?;
+        let step = self.records.ask_at::<(Vec<u8>, HashSet<Vec<u8>>)>(Some(master), &command);
+        let ((cursor, mut keys), now) = try_join(step, self.records.now(master)).await?;
         keys.retain(|key| !self.met.contains(&self.hasher.hash_one(key)));
         let looks = try_join_all(keys.iter().map(|key| self.records.look(key, now))).await?;
         if cursor == START {
