@@ -1,19 +1,24 @@
-use redis::AsyncCommands;
+use redis::{AsyncCommands, Client, ConnectionInfo, IntoConnectionInfo};
 
 use super::{LONG, PASSWORD, Tool, claim, claim_that_died};
 use crate::support::redis::{Redis, free_port};
 
 /// The rights in the docs, of this heading.
-fn rights(user: &str) -> Vec<String> {
+pub(super) fn rights(user: &str) -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/records.md")).unwrap();
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("ACL SETUSER {user} ")));
-    line.unwrap().replace('\\', "").replace("PASSWORD", PASSWORD).split_whitespace().map(str::to_owned).collect()
+    line.unwrap().replace("PASSWORD", PASSWORD).split_whitespace().map(str::to_owned).collect()
+}
+
+/// Make a user there that has just these rights.
+pub(super) async fn allow(server: ConnectionInfo, user: &str, rights: &[String]) {
+    let mut connection = Client::open(server).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let () = redis::cmd("ACL").arg("SETUSER").arg(user).arg(rights).query_async(&mut connection).await.unwrap();
 }
 
 /// The tool, signed in as a user that has just these rights.
 async fn signed_in(redis: &Redis, user: &str, rights: &[String]) -> Tool {
-    let mut connection = redis.connection().await;
-    let () = redis::cmd("ACL").arg("SETUSER").arg(user).arg(rights).query_async(&mut connection).await.unwrap();
+    allow(redis.url().into_connection_info().unwrap(), user, rights).await;
     Tool::on(&format!("redis://{user}:{PASSWORD}@127.0.0.1:{}", redis.port()))
 }
 
