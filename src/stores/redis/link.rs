@@ -4,6 +4,9 @@
 //! peer for as long as the peer is silent. So a connection in doubt is dropped here, and the call
 //! asked again on a new one: every script is safe to run twice.
 
+#[cfg(feature = "records")]
+mod ask;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
@@ -12,8 +15,6 @@ use std::time::{Duration, SystemTime};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
-#[cfg(feature = "records")]
-use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
 use tokio::sync::Mutex;
@@ -91,11 +92,6 @@ impl Link {
         self.findings.get().copied()
     }
 
-    #[cfg(feature = "records")]
-    pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.target, Target::Cluster(_))
-    }
-
     /// How many records may share one run of a script. On a cluster their keys live on different
     /// nodes, so each is a run of its own, all on the way at once.
     pub(super) fn records_a_run(&self) -> usize {
@@ -142,30 +138,6 @@ impl Link {
             self.drop_wire(dial, error).await;
         }
         outcome
-    }
-
-    /// The reply to a command, which may be asked twice. `at` is the node that keeps this slot;
-    /// without it the client finds the node by the command's key, or asks them all.
-    #[cfg(feature = "records")]
-    pub(super) async fn ask<T: FromRedisValue>(&self, at: Option<Route>, command: &Cmd) -> RedisResult<T> {
-        let mut last = too_late("nothing was tried");
-        for _ in 0..TRIES {
-            let (dial, mut wire) = match self.wire().await {
-                Ok(dialled) => dialled,
-                Err(error) => {
-                    last = error;
-                    continue;
-                }
-            };
-            match wire.ask_at(at, command, self.timeout).await {
-                Err(error) if !repeats_on_any_connection(&error) => {
-                    self.drop_wire(dial, &error).await;
-                    last = error;
-                }
-                outcome => return outcome,
-            }
-        }
-        Err(last)
     }
 
     /// The connection at hand, or a new one.
@@ -251,24 +223,6 @@ impl Wire {
             Self::Cluster(connection) => timeout(patience, command.query_async(connection)).await,
         };
         reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))
-    }
-
-    #[cfg(feature = "records")]
-    async fn ask_at<T: FromRedisValue>(
-        &mut self,
-        at: Option<Route>,
-        command: &Cmd,
-        patience: Duration,
-    ) -> RedisResult<T> {
-        match (at, self) {
-            (Some(route), Self::Cluster(connection)) => {
-                let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
-                let reply = timeout(patience, connection.route_command(command.clone(), node)).await;
-                let reply = reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))?;
-                Ok(redis::from_redis_value(reply)?)
-            }
-            (None | Some(_), wire) => wire.ask(command, patience).await,
-        }
     }
 }
 
