@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use idempotent_sqs::disposition::Disposition;
-use idempotent_sqs::message::{FingerprintSource, KeySource, Message};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use idempotent_sqs::sqs;
 use serde_json::value::RawValue;
 
@@ -28,24 +28,42 @@ pub(crate) fn event(event: &str) {
 /// Any body, and any place of a key: a key is never empty, and equal payloads have equal
 /// fingerprints, however they are spelled.
 pub(crate) fn key(place: &str, body: &str) {
-    let message = Message {
+    let attributes = [("Idempotency-Key".to_owned(), Some(body.to_owned()))];
+    let message = |body: String| Message {
         id: "id".into(),
-        body: Some(body.to_owned()),
-        attributes: [("Idempotency-Key".to_owned(), Some(body.to_owned()))].into(),
+        body: Some(body),
+        attributes: attributes.clone().into(),
         ..Message::default()
     };
+    // As it is, and inside SNS's envelope, where all is found that is found outside of it.
+    let (plain, in_sns) = (message(body.to_owned()), message(sns(body)));
+    let payloads = [&plain, &in_sns].map(|message| Payload::of(message, Envelopes::Auto));
     if let Ok(source) = place.parse::<KeySource>() {
         assert_eq!(source.to_string().parse(), Ok(source.clone()));
-        if let Ok(key) = KeySource::find(&[source], &message) {
-            assert!(!key.as_str().is_empty());
-        }
+        let [plain, in_sns] =
+            payloads.each_ref().map(|payload| KeySource::find(std::slice::from_ref(&source), payload));
+        assert!(plain.as_ref().is_ok_and(|key| !key.as_str().is_empty()) || plain.is_err());
+        // Only the name of the notification is another, unless there is one within it.
+        assert!(source == KeySource::MessageId || plain == in_sns);
     }
     let source = place.parse().unwrap_or(FingerprintSource::Body);
-    let fingerprint = source.take(&message);
+    let [fingerprint, fingerprint_in_sns] = payloads.each_ref().map(|payload| source.take(payload));
+    assert_eq!(fingerprint, fingerprint_in_sns);
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(body) {
-        let spelled_anew = Message { body: Some(format!(" {json:#} ")), ..message };
-        assert_eq!(source.take(&spelled_anew), fingerprint);
+        let spelled_anew = message(format!(" {json:#} "));
+        assert_eq!(source.take(&Payload::of(&spelled_anew, Envelopes::Auto)), fingerprint);
     }
+}
+
+fn sns(message: &str) -> String {
+    serde_json::json!({
+        "Type": "Notification",
+        "MessageId": "a9fe3c1d-e719-565f-93a9-18ad4c5394c3",
+        "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments",
+        "Message": message,
+        "Timestamp": "2026-11-19T09:31:05.600Z",
+    })
+    .to_string()
 }
 
 /// Any bytes as a store's answer: understood or refused, and never a panic.

@@ -75,6 +75,7 @@ def tell(play):
     play.step(story.FIFO)
     play.step(story.REDRIVE)
     play.step(story.SNS)
+    play.step(story.EVENTBRIDGE)
 
 
 def tell_conflict(play):

@@ -54,9 +54,8 @@ def environment(redis_port, stand_ins_url):
         "TARGET_TIMEOUT_MS": "30000",
         "IDEMPOTENCY_NAMESPACE": "payments",
         # Not messageId as the last resort, so that a message without a key is seen as one. The
-        # third place is for SNS, which puts a producer's attributes into its envelope.
-        "IDEMPOTENCY_KEY": "attribute:Idempotency-Key,body:/paymentId,"
-        "body:/MessageAttributes/Idempotency-Key/Value,deduplicationId",
+        # third place is for EventBridge, whose events have a payload at /detail.
+        "IDEMPOTENCY_KEY": "attribute:Idempotency-Key,body:/paymentId,body:/detail/paymentId,deduplicationId",
         "VISIBILITY_BACKOFF": "true",
         "AWS_ENDPOINT_URL_SQS": stand_ins_url,
         "AWS_REGION": "eu-central-1",

@@ -86,7 +86,19 @@ REDRIVE = Step(
 )
 SNS = Step(
     "sns-envelope",
-    "A payment by way of SNS: its key is inside the envelope.",
-    [("pay_KSpzox6NvrBcNDcg", "ACQUIRED", DONE)],
+    "A payment by way of SNS, published twice: the key and the payload are inside the envelope.",
+    [
+        ("pay_KSpzox6NvrBcNDcg", "ACQUIRED", DONE),
+        ("pay_KSpzox6NvrBcNDcg", "TWIN", DONE),
+    ],
 )
-STORY = [FIRST, REDELIVERY, MIXED, SLOW, AFTERWARDS, FIFO, REDRIVE, SNS]
+EVENTBRIDGE = Step(
+    "eventbridge",
+    "An event of EventBridge, delivered twice, and then put again by its source.",
+    [
+        ("pay_GzR4tWq2LmXs8VbN", "ACQUIRED", DONE),
+        ("pay_GzR4tWq2LmXs8VbN", "TWIN", DONE),
+        ("pay_GzR4tWq2LmXs8VbN", "TWIN", DONE),
+    ],
+)
+STORY = [FIRST, REDELIVERY, MIXED, SLOW, AFTERWARDS, FIFO, REDRIVE, SNS, EVENTBRIDGE]

@@ -15,7 +15,7 @@ use tracing::Instrument;
 use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict};
 use crate::idempotency::{Delivery, Idempotency};
-use crate::message::{FingerprintSource, KeySource, Message};
+use crate::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use crate::record::{Fingerprint, Key};
 use crate::store::{Store, StoreError};
 use crate::traces;
@@ -44,6 +44,8 @@ pub struct BatchSettings {
     pub keys: Vec<KeySource>,
     /// What a message's fingerprint is taken of.
     pub fingerprint: FingerprintSource,
+    /// Which envelopes are opened to find them.
+    pub envelopes: Envelopes,
 }
 
 impl Default for BatchSettings {
@@ -57,6 +59,7 @@ impl Default for BatchSettings {
                 KeySource::MessageId,
             ],
             fingerprint: FingerprintSource::Body,
+            envelopes: Envelopes::Auto,
         }
     }
 }
@@ -86,11 +89,14 @@ impl<S: Store, W: Work> Batch<S, W> {
     /// ## Cancel safety
     /// Dropped, it leaves each claim at hand to its lease, as a killed process would.
     pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<Verdict>, StoreError> {
-        let keys: Vec<_> = messages.iter().map(|message| self.key(message)).collect();
+        let payloads: Vec<_> = messages.iter().map(|message| Payload::of(message, self.settings.envelopes)).collect();
+        let keys: Vec<_> =
+            messages.iter().zip(&payloads).map(|(message, payload)| self.key(message, payload)).collect();
         let Lanes { firsts, next } = lanes(messages);
         let course = Course {
             batch: self,
             messages,
+            payloads,
             deadline,
             shared: shared(&keys),
             keys,
@@ -118,11 +124,11 @@ impl<S: Store, W: Work> Batch<S, W> {
     }
 
     /// The message's key, or the verdict on a message without one.
-    fn key(&self, message: &Message) -> Result<Key, Verdict> {
+    fn key(&self, message: &Message, payload: &Payload<'_>) -> Result<Key, Verdict> {
         if message.body.is_none() {
             return Err(Verdict::unreadable());
         }
-        KeySource::find(&self.settings.keys, message).map_err(|error| Verdict::no_key(error.to_string()))
+        KeySource::find(&self.settings.keys, payload).map_err(|error| Verdict::no_key(error.to_string()))
     }
 }
 
@@ -158,6 +164,8 @@ fn shared(keys: &[Result<Key, Verdict>]) -> HashSet<Key> {
 struct Course<'a, S, W> {
     batch: &'a Batch<S, W>,
     messages: &'a [Message],
+    /// Of each message.
+    payloads: Vec<Payload<'a>>,
     deadline: Deadline,
     /// Of each message.
     keys: Vec<Result<Key, Verdict>>,
@@ -210,7 +218,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             Ok(key) => key,
             Err(verdict) => return verdict.clone(),
         };
-        let fingerprint = self.batch.settings.fingerprint.take(message);
+        let fingerprint = self.batch.settings.fingerprint.take(&self.payloads[at]);
         if !self.shared.contains(key) {
             return self.run_once(message, key, fingerprint).await;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::batch::{Batch, BatchSettings};
 use crate::handler::Handler;
 use crate::idempotency::{Idempotency, Policy, Recovery};
-use crate::message::{FingerprintSource, KeySource};
+use crate::message::{Envelopes, FingerprintSource, KeySource};
 use crate::metrics::{Metrics, MetricsSettings};
 use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
 use crate::visibility::Visibility;
@@ -162,6 +162,11 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
             concurrency: self.within("BATCH_CONCURRENCY", NonZeroUsize::MIN..=MOST_AT_ONCE, batch.concurrency),
             keys: self.keys(batch.keys),
             fingerprint: self.fingerprint(batch.fingerprint),
+            envelopes: self.choice(
+                "IDEMPOTENCY_ENVELOPE",
+                &[("auto", Envelopes::Auto), ("none", Envelopes::None)],
+                batch.envelopes,
+            ),
         };
         let visibility_backoff = self.choice("VISIBILITY_BACKOFF", TRUE_OR_FALSE, true);
         let metrics = self.metrics();

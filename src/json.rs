@@ -22,22 +22,50 @@ pub(crate) enum Json<'a> {
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
 }
 
-impl Json<'_> {
+impl<'a> Json<'a> {
     /// What is at this place (RFC 6901).
     pub(crate) fn pointer(&self, pointer: &str) -> Option<&Self> {
         pointer.split('/').skip(1).try_fold(self, |json, step| {
             let step = step.replace("~1", "/").replace("~0", "~");
             match json {
-                Self::Object(entries) => {
-                    let at = entries.binary_search_by(|(key, _)| key.as_ref().cmp(step.as_str())).ok()?;
-                    Some(&entries[at].1)
-                }
+                Self::Object(_) => json.get(&step),
                 Self::List(items) if step == "0" || !step.starts_with(['0', '+']) => {
                     items.get(step.parse::<usize>().ok()?)
                 }
                 Self::List(_) | Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) => None,
             }
         })
+    }
+
+    /// What an object has under this key.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        let entries = self.entries();
+        let at = entries.binary_search_by(|(known, _)| known.as_ref().cmp(key)).ok()?;
+        Some(&entries[at].1)
+    }
+
+    /// What is in an object; nothing, where it is none.
+    pub(crate) fn entries(&self) -> &[(Cow<'a, str>, Self)] {
+        match self {
+            Self::Object(entries) => entries,
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) | Self::List(_) => &[],
+        }
+    }
+
+    /// What is in a list; nothing, where it is none.
+    pub(crate) fn items(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) | Self::Object(_) => &[],
+        }
+    }
+
+    /// The text that it is, if it is one.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::List(_) | Self::Object(_) => None,
+        }
     }
 
     /// Append the one spelling of this value. The order of keys, white space, escapes and the

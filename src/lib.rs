@@ -29,6 +29,7 @@
 
 // The words, and what everything is made of.
 pub mod deadline;
+mod envelope;
 mod json;
 pub mod message;
 pub mod record;

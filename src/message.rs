@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::envelope::{self, Form, Opened};
 use crate::json::Json;
 use crate::record::{Fingerprint, Key};
 
@@ -48,16 +49,78 @@ impl Message {
     }
 }
 
+/// Which envelopes are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Envelopes {
+    /// The notifications of SNS, EventBridge and S3, also one within the other.
+    #[default]
+    Auto,
+    /// None: every body is a payload.
+    None,
+}
+
+/// What a message is about: its body, or what the envelopes in it hold. Keys and fingerprints are
+/// found in it; the work gets the message as it is.
+///
+/// ```
+/// use idempotent_sqs::message::{Envelopes, Message, Payload};
+///
+/// let body = r#"{"Type": "Notification", "MessageId": "a9fe3c1d", "Message": "12.50 EUR",
+///     "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments", "Timestamp": "2026-11-19T09:31:05Z"}"#;
+/// let message = Message { body: Some(body.into()), ..Message::default() };
+/// assert_eq!(Payload::of(&message, Envelopes::Auto).text(), "12.50 EUR");
+/// ```
+#[derive(Debug)]
+pub struct Payload<'a> {
+    message: &'a Message,
+    /// Boxed, as few messages have it.
+    opened: Option<Box<Opened>>,
+}
+
+impl<'a> Payload<'a> {
+    /// The payload of this message.
+    #[must_use]
+    pub fn of(message: &'a Message, envelopes: Envelopes) -> Self {
+        let opened = match envelopes {
+            Envelopes::Auto => envelope::open(message.body()).map(Box::new),
+            Envelopes::None => None,
+        };
+        Self { message, opened }
+    }
+
+    /// The payload as it was sent: of SNS's notification what it carries, else the body.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.opened.as_ref().and_then(|opened| opened.text.as_deref()).unwrap_or_else(|| self.message.body())
+    }
+
+    fn form(&self) -> Form {
+        self.opened.as_ref().map_or(Form::Plain, |opened| opened.form)
+    }
+
+    /// SQS's messageId, or what the service whose envelope it is calls it.
+    fn id(&self) -> &str {
+        self.opened.as_ref().and_then(|opened| opened.id.as_deref()).unwrap_or(&self.message.id)
+    }
+
+    /// SQS's attribute of this name, or else SNS's.
+    fn attribute(&self, name: &str) -> Option<&Option<String>> {
+        let of_sns = || self.opened.as_ref().and_then(|opened| opened.attributes.get(name));
+        self.message.attributes.get(name).or_else(of_sns)
+    }
+}
+
 /// Where a key may be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// The message attribute of this name.
+    /// The message attribute of this name, SQS's or SNS's.
     Attribute(String),
-    /// The value at this JSON Pointer (RFC 6901) of the body: a string or a number.
+    /// The value at this JSON Pointer (RFC 6901) of the payload: a string or a number.
     Body(String),
     /// `MessageDeduplicationId`.
     DeduplicationId,
-    /// SQS's messageId. It knows a redelivery, but neither a redrive nor a producer's retry.
+    /// SQS's messageId. It knows a redelivery, but neither a redrive nor a producer's retry. In an
+    /// envelope it is what that service calls its notification, which a redrive does not change.
     MessageId,
 }
 
@@ -74,23 +137,24 @@ pub enum KeyError {
 }
 
 impl KeySource {
-    /// The message's key, from the first of these places that has one.
+    /// The key of the message with this payload, from the first of these places that has one.
     ///
     /// # Errors
     /// [`KeyError`], where none has, or the first that does has something else there.
-    pub fn find(sources: &[Self], message: &Message) -> Result<Key, KeyError> {
-        let json = LazyCell::new(|| serde_json::from_str::<Json<'_>>(message.body()).unwrap_or_default());
+    pub fn find(sources: &[Self], payload: &Payload<'_>) -> Result<Key, KeyError> {
+        let json = LazyCell::new(|| serde_json::from_str::<Json<'_>>(payload.text()).unwrap_or_default());
         for source in sources {
             let found = match source {
-                Self::Attribute(name) => match message.attributes.get(name) {
+                Self::Attribute(name) => match payload.attribute(name) {
                     Some(Some(value)) => Found::Text(value.into()),
                     Some(None) => Found::Other,
                     None => Found::Nothing,
                 },
                 Self::DeduplicationId => {
-                    message.deduplication_id.as_ref().map_or(Found::Nothing, |id| Found::Text(id.into()))
+                    let id = payload.message.deduplication_id.as_ref();
+                    id.map_or(Found::Nothing, |id| Found::Text(id.into()))
                 }
-                Self::MessageId => Found::Text(message.id.as_str().into()),
+                Self::MessageId => Found::Text(payload.id().into()),
                 Self::Body(pointer) => json.pointer(pointer).map_or(Found::Nothing, Found::in_json),
             };
             let unusable = || KeyError::Unusable(source.to_string());
@@ -153,34 +217,30 @@ impl FromStr for KeySource {
 /// What the fingerprint is taken of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FingerprintSource {
-    /// The whole body.
+    /// The whole payload, without what only tells its deliveries apart.
     Body,
-    /// The values at these JSON Pointers of the body.
+    /// The values at these JSON Pointers of the payload.
     Pointers(Vec<String>),
     /// Nothing: the same key is the same work, whatever the payload.
     None,
 }
 
 impl FingerprintSource {
-    /// The message's fingerprint. JSON is compared by value: the order of keys, white space and
+    /// The payload's fingerprint. JSON is compared by value: the order of keys, white space and
     /// the spelling of a number do not count. What is not JSON is compared by its bytes.
     #[must_use]
-    pub fn take(&self, message: &Message) -> Fingerprint {
-        let body = message.body();
+    pub fn take(&self, payload: &Payload<'_>) -> Fingerprint {
+        let text = payload.text();
         if *self == Self::None {
             return Fingerprint::NONE;
         }
-        let Ok(json) = serde_json::from_str::<Json<'_>>(body) else {
-            return Fingerprint::of(body.as_bytes());
+        let Ok(json) = serde_json::from_str::<Json<'_>>(text) else {
+            return Fingerprint::of(text.as_bytes());
         };
-        let mut spelling = Vec::with_capacity(body.len());
+        let mut spelling = Vec::with_capacity(text.len());
         match self {
-            Self::Pointers(pointers) => {
-                for pointer in pointers {
-                    json.pointer(pointer).unwrap_or(&Json::Null).spell(&mut spelling);
-                }
-            }
-            Self::Body | Self::None => json.spell(&mut spelling),
+            Self::Pointers(pointers) => envelope::spell(&json, pointers, &mut spelling),
+            Self::Body | Self::None => payload.form().spell(&json, &mut spelling),
         }
         Fingerprint::of(&spelling)
     }

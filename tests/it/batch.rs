@@ -5,7 +5,7 @@ use idempotent_sqs::batch::{Batch, BatchSettings};
 use idempotent_sqs::deadline::Deadline;
 use idempotent_sqs::disposition::{Disposition, Verdict};
 use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{FingerprintSource, KeySource, Message};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use idempotent_sqs::store::{Store, StoreError};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
@@ -451,7 +451,8 @@ fn the_key_is_the_first_that_is_present() {
     };
     let find = |places: &str| {
         let places: Vec<KeySource> = places.split(',').map(|place| place.parse().unwrap()).collect();
-        KeySource::find(&places, &message).map(|key| key.to_string()).map_err(|error| error.to_string())
+        let found = KeySource::find(&places, &Payload::of(&message, Envelopes::Auto));
+        found.map(|key| key.to_string()).map_err(|error| error.to_string())
     };
     assert_eq!(find("attribute:Key,messageId").unwrap(), "in attribute");
     assert_eq!(find("attribute:None,body:/a/b,messageId").unwrap(), "in body");
@@ -466,7 +467,8 @@ fn the_key_is_the_first_that_is_present() {
 #[test]
 fn json_is_compared_by_value_and_anything_else_by_its_bytes() {
     let of = |source: &str, body: &str| {
-        source.parse::<FingerprintSource>().unwrap().take(&Message { body: Some(body.into()), ..Message::default() })
+        let message = Message { body: Some(body.into()), ..Message::default() };
+        source.parse::<FingerprintSource>().unwrap().take(&Payload::of(&message, Envelopes::Auto))
     };
     let same = |a, b| assert_eq!(of("body", a), of("body", b), "{a} {b}");
     let differ = |a, b| assert_ne!(of("body", a), of("body", b), "{a} {b}");

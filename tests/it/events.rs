@@ -4,7 +4,7 @@ use idempotent_sqs::batch::{Batch, BatchSettings};
 use idempotent_sqs::disposition::Disposition;
 use idempotent_sqs::handler::Handler;
 use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{FingerprintSource, KeySource, Message};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use idempotent_sqs::sqs;
 use idempotent_sqs::stores::MemoryStore;
 use lambda_runtime::{Context, LambdaEvent};
@@ -27,7 +27,7 @@ fn function<'a>(store: &'a MemoryStore, told: &'a Told) -> Handler<&'a MemorySto
         keys: vec![
             KeySource::Attribute("Idempotency-Key".into()),
             KeySource::Body("/paymentId".into()),
-            KeySource::Body("/MessageAttributes/Idempotency-Key/Value".into()),
+            KeySource::Body("/detail/paymentId".into()),
         ],
         ..BatchSettings::default()
     };
@@ -134,13 +134,24 @@ async fn a_fifo_batch_names_the_failed_and_the_rest_of_its_group() {
 }
 
 #[tokio::test]
-async fn a_payment_in_an_sns_envelope_runs_once() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let function = function(&store, &told);
-    for _ in 0..2 {
-        assert_eq!(invoke(&function, sample("sns-envelope")).await.unwrap(), failures(&[]));
+async fn a_payment_that_comes_again_by_sns_or_eventbridge_runs_once() {
+    for name in ["sns-envelope", "eventbridge"] {
+        let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let function = function(&store, &told);
+        for _ in 0..2 {
+            assert_eq!(invoke(&function, sample(name)).await.unwrap(), failures(&[]));
+        }
+        assert_eq!(told.runs().len(), 1, "{name}");
     }
-    assert_eq!(told.runs().len(), 1);
+}
+
+#[tokio::test]
+async fn a_notification_of_s3_runs_once_and_its_test_is_a_message_of_its_own() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, BatchSettings::default());
+    assert_eq!(invoke(&Handler::new(batch, None), sample("s3-notification")).await.unwrap(), failures(&[]));
+    let messages = sqs::messages(&sample("s3-notification")).unwrap();
+    assert_eq!(told.ran(), ids(&messages)[..2]);
 }
 
 #[test]
@@ -257,5 +268,6 @@ async fn a_body_of_a_mebibyte_is_worked_on() {
 fn json_nested_without_end_is_a_payload_like_any_other() {
     let deep = "[".repeat(500_000);
     let message = Message { body: Some(deep), ..Message::default() };
-    assert_eq!(FingerprintSource::Body.take(&message), FingerprintSource::Body.take(&message));
+    let fingerprint = || FingerprintSource::Body.take(&Payload::of(&message, Envelopes::Auto));
+    assert_eq!(fingerprint(), fingerprint());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use idempotent_sqs::config::{Config, ConfigError};
 use idempotent_sqs::idempotency::Recovery;
-use idempotent_sqs::message::{FingerprintSource, KeySource};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource};
 use idempotent_sqs::metrics::MetricsSettings;
 use idempotent_sqs::stores::{IamSettings, RedisCredentials};
 use idempotent_sqs::works::WebhookSettings;
@@ -53,6 +53,7 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
         [KeySource::Attribute("Idempotency-Key".into()), KeySource::DeduplicationId, KeySource::MessageId]
     );
     assert_eq!(config.batch.fingerprint, FingerprintSource::Body);
+    assert_eq!(config.batch.envelopes, Envelopes::Auto);
     assert_eq!(config.batch.concurrency.get(), 16);
     assert_eq!(config.policy.retention, Duration::from_secs(1_209_600));
     assert_eq!(config.policy.max_attempts, 5);
@@ -73,6 +74,7 @@ const EVERY: Settings = &[
     ("IDEMPOTENCY_NAMESPACE", "payments"),
     ("IDEMPOTENCY_KEY", "body:/payment/id, attribute:Key,messageId,deduplicationId"),
     ("IDEMPOTENCY_FINGERPRINT", "body:/amount,/currency"),
+    ("IDEMPOTENCY_ENVELOPE", "none"),
     ("IDEMPOTENCY_RETENTION_SECONDS", "86400"),
     ("IDEMPOTENCY_MAX_ATTEMPTS", "3"),
     ("IDEMPOTENCY_RECOVERY", "park"),
@@ -101,6 +103,7 @@ fn every_setting_is_read() {
         ]
     );
     assert_eq!(config.batch.fingerprint, FingerprintSource::Pointers(vec!["/amount".into(), "/currency".into()]));
+    assert_eq!(config.batch.envelopes, Envelopes::None);
     assert_eq!(config.batch.concurrency.get(), 1);
     assert_eq!(config.policy.retention, Duration::from_secs(86_400));
     assert_eq!(config.policy.max_attempts, 3);
@@ -191,6 +194,7 @@ fn each_fault_says_what_would_be_right() {
         ("IDEMPOTENCY_KEY", "messageId,body:id", "attribute:NAME, body:/json/pointer, deduplicationId or messageId"),
         ("IDEMPOTENCY_KEY", "messageId,", "attribute:NAME, body:/json/pointer, deduplicationId or messageId"),
         ("IDEMPOTENCY_FINGERPRINT", "body:amount", "body, body:/json/pointer,/another or none"),
+        ("IDEMPOTENCY_ENVELOPE", "sns", "auto or none"),
         ("IDEMPOTENCY_RETENTION_SECONDS", "0", "a whole number from 1 to 315360000"),
         ("IDEMPOTENCY_RETENTION_SECONDS", "18446744073709551616", "a whole number from 1 to 315360000"),
         ("IDEMPOTENCY_MAX_ATTEMPTS", "0", "a whole number from 1 to 255"),
@@ -228,6 +232,7 @@ const ALL_WRONG: Settings = &[
     ("REDIS_SECRET_ARN", "password"),
     ("IDEMPOTENCY_KEY", "nowhere"),
     ("IDEMPOTENCY_FINGERPRINT", "thumb"),
+    ("IDEMPOTENCY_ENVELOPE", "paper"),
     ("IDEMPOTENCY_RETENTION_SECONDS", "for ever"),
     ("IDEMPOTENCY_MAX_ATTEMPTS", "many"),
     ("IDEMPOTENCY_RECOVERY", "perhaps"),

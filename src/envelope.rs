@@ -1,0 +1,160 @@
+//! What AWS's services put around a payload: the notifications of SNS, EventBridge and S3.
+//!
+//! Each is known by all of its marks, and by their types, so that a payload which has one of them by
+//! chance is no envelope. What is different in every delivery of the same payload (a time, a
+//! signature, an id) has no part in the fingerprint.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
+use crate::json::Json;
+use crate::record::Fingerprint;
+
+/// Envelopes that are opened, one within the other. Two are in use, S3's or EventBridge's in SNS's;
+/// what is forwarded once or twice more is still opened, and nobody can make this go on and on.
+const DEEPEST: usize = 4;
+
+/// One of these is in every envelope, as the services write them. To look for them costs a small part
+/// of what it costs to read the JSON, and most messages have no envelope.
+static MARKS: LazyLock<[Finder<'_>; 3]> =
+    LazyLock::new(|| ["\"TopicArn\"", "\"detail-type\"", "\"aws:s3\""].map(Finder::new));
+
+/// A body out of its envelopes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Opened {
+    /// What SNS carried, from the innermost notification; `None` where the payload is the body.
+    pub(crate) text: Option<String>,
+    /// What the innermost service that names its notifications calls this one. Every delivery of it
+    /// has the same.
+    pub(crate) id: Option<String>,
+    /// SNS's message attributes, and those that are not text as `None`.
+    pub(crate) attributes: HashMap<String, Option<String>>,
+    /// What the payload is.
+    pub(crate) form: Form,
+}
+
+/// What a payload is, which says what of it is the same whenever it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The producer's own: all of it.
+    #[default]
+    Plain,
+    /// An event of EventBridge.
+    EventBridge,
+    /// A notification of S3.
+    S3,
+}
+
+/// The body out of its envelopes; `None` where it is in none.
+pub(crate) fn open(body: &str) -> Option<Opened> {
+    let mut opened = None;
+    for _ in 0..DEEPEST {
+        let inner = opened.as_ref().and_then(|opened: &Opened| opened.text.as_deref());
+        let Some(next) = open_one(inner.unwrap_or(body)) else { break };
+        let before = opened.unwrap_or_default();
+        let mut attributes = before.attributes;
+        attributes.extend(next.attributes);
+        opened =
+            Some(Opened { text: next.text.or(before.text), id: next.id.or(before.id), attributes, form: next.form });
+    }
+    opened
+}
+
+fn open_one(text: &str) -> Option<Opened> {
+    MARKS.iter().find_map(|mark| mark.find(text.as_bytes()))?;
+    let json: Json<'_> = serde_json::from_str(text).ok()?;
+    sns(&json).or_else(|| event_bridge(&json)).or_else(|| s3(&json))
+}
+
+/// <https://docs.aws.amazon.com/sns/latest/dg/sns-sqs-as-subscriber.html>
+fn sns(json: &Json<'_>) -> Option<Opened> {
+    let text = |key| json.get(key)?.text().filter(|text| !text.is_empty());
+    let mut topic = text("TopicArn")?.split(':');
+    let is_sns = text("Type") == Some("Notification")
+        && (topic.next(), topic.nth(1)) == (Some("arn"), Some("sns"))
+        && text("Timestamp").is_some();
+    let attributes = json.get("MessageAttributes").map(Json::entries).unwrap_or_default();
+    let (id, message) = (text("MessageId")?, json.get("Message")?.text()?);
+    is_sns.then(|| Opened {
+        text: Some(message.to_owned()),
+        id: Some(id.to_owned()),
+        attributes: attributes.iter().map(|(name, value)| (name.to_string(), attribute(value))).collect(),
+        form: Form::Plain,
+    })
+}
+
+fn attribute(attribute: &Json<'_>) -> Option<String> {
+    let is_bytes = attribute.get("Type")?.text() == Some("Binary");
+    attribute.get("Value")?.text().filter(|_| !is_bytes).map(str::to_owned)
+}
+
+/// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>
+fn event_bridge(json: &Json<'_>) -> Option<Opened> {
+    let text = |key| json.get(key)?.text().filter(|text| !text.is_empty());
+    let is_event = text("version") == Some("0")
+        && ["detail-type", "source", "account", "time", "region"].iter().all(|key| text(key).is_some())
+        && matches!((json.get("resources")?, json.get("detail")?), (Json::List(_), Json::Object(_)));
+    let id = text("id")?;
+    is_event.then(|| Opened { id: Some(id.to_owned()), form: Form::EventBridge, ..Opened::default() })
+}
+
+/// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
+///
+/// The test that S3 sends when notifications are set up is none of these: it is about no object.
+fn s3(json: &Json<'_>) -> Option<Opened> {
+    let records = json.get("Records")?.items();
+    let is_s3 = |record: &Json<'_>| {
+        record.get("eventSource").and_then(Json::text) == Some("aws:s3")
+            && ["/eventName", "/s3/bucket/name", "/s3/object/key"]
+                .iter()
+                .all(|at| record.pointer(at).and_then(Json::text).is_some())
+    };
+    let known = !records.is_empty() && records.iter().all(is_s3);
+    known.then(|| Opened { id: event_of_s3(records), form: Form::S3, ..Opened::default() })
+}
+
+/// S3 names no notification, but what it was about: of two with the same sequencer one is a
+/// duplicate. Only what changes the object has one; else the request that the event came of tells it
+/// from others. Hashed, as an object's name may be long, and is nothing for a log.
+fn event_of_s3(records: &[Json<'_>]) -> Option<String> {
+    let mut spelling = Vec::new();
+    for record in records {
+        let sequence = ["/s3/object/sequencer", "/responseElements/x-amz-request-id"];
+        let sequence = sequence.iter().find_map(|at| record.pointer(at).filter(|value| value.text().is_some()))?;
+        sequence.spell(&mut spelling);
+        spell(record, &["/eventName", "/s3/bucket/name", "/s3/object/key", "/s3/object/versionId"], &mut spelling);
+    }
+    let mut id = String::from("s3-");
+    for byte in Fingerprint::of(&spelling).as_bytes() {
+        // Writing to a String cannot fail.
+        let _ = write!(id, "{byte:02x}");
+    }
+    Some(id)
+}
+
+impl Form {
+    /// Append the one spelling of what is the same whenever this payload is sent.
+    pub(crate) fn spell(self, payload: &Json<'_>, spelling: &mut Vec<u8>) {
+        match self {
+            Self::Plain => payload.spell(spelling),
+            Self::EventBridge => spell(payload, &["/detail-type", "/source", "/resources", "/detail"], spelling),
+            Self::S3 => {
+                let object = ["/s3/object/key", "/s3/object/versionId", "/s3/object/eTag", "/s3/object/size"];
+                for record in payload.get("Records").map(Json::items).unwrap_or_default() {
+                    spell(record, &["/eventName", "/s3/bucket/name"], spelling);
+                    spell(record, &object, spelling);
+                }
+            }
+        }
+    }
+}
+
+/// Append the one spelling of each of these values, and of those that are not there.
+pub(crate) fn spell(json: &Json<'_>, pointers: &[impl AsRef<str>], spelling: &mut Vec<u8>) {
+    for pointer in pointers {
+        json.pointer(pointer.as_ref()).unwrap_or(&Json::Null).spell(spelling);
+    }
+}

@@ -1,0 +1,334 @@
+use std::sync::Mutex;
+use std::time::Duration;
+
+use idempotent_sqs::batch::{Batch, BatchSettings};
+use idempotent_sqs::deadline::Deadline;
+use idempotent_sqs::idempotency::{Idempotency, Policy};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+use idempotent_sqs::record::Fingerprint;
+use idempotent_sqs::store::Claim;
+use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs::work::{Work, WorkError};
+use serde_json::{Value, json};
+
+const PAYMENT: &str = r#"{"paymentId":"pay_1","amount":1250}"#;
+
+fn message(id: &str, body: impl ToString) -> Message {
+    Message { id: id.into(), body: Some(body.to_string()), ..Message::default() }
+}
+
+/// What SNS makes of `message`, in one of the times that it is published.
+fn sns(message: impl ToString, time: u32) -> Value {
+    json!({
+        "Type": "Notification",
+        "MessageId": format!("sns-{time}"),
+        "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments",
+        "Message": message.to_string(),
+        "Timestamp": format!("2026-11-19T09:31:0{time}.600Z"),
+        "SignatureVersion": "1",
+        "Signature": format!("signature {time}"),
+        "SigningCertURL": "https://sns.eu-central-1.amazonaws.com/SimpleNotificationService-0.pem",
+        "UnsubscribeURL": "https://sns.eu-central-1.amazonaws.com/?Action=Unsubscribe",
+        "MessageAttributes": {
+            "Idempotency-Key": { "Type": "String", "Value": "pay_1" },
+            "Count": { "Type": "Number", "Value": "7" },
+            "Bytes": { "Type": "Binary", "Value": "AAAA" },
+        },
+    })
+}
+
+/// What EventBridge makes of `detail`, in one of the times that it is put.
+fn event_bridge(detail: Value, time: u32) -> Value {
+    json!({
+        "version": "0",
+        "id": format!("event-{time}"),
+        "detail-type": "Payment Accepted",
+        "source": "com.example.payments",
+        "account": "123456789012",
+        "time": format!("2026-11-19T09:31:0{time}Z"),
+        "region": "eu-central-1",
+        "resources": [],
+        "detail": detail,
+    })
+}
+
+/// S3's notification of a change to an object, and how often it was sent.
+fn s3(sequencer: &str, etag: &str, time: u32) -> Value {
+    json!({ "Records": [{
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": "eu-central-1",
+        "eventTime": format!("2026-11-19T09:31:0{time}.600Z"),
+        "eventName": "ObjectCreated:Put",
+        "responseElements": { "x-amz-request-id": format!("request of {sequencer}") },
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": "payments",
+            "bucket": { "name": "payments", "arn": "arn:aws:s3:::payments" },
+            "object": { "key": "2026/11/19.csv", "size": 1024, "eTag": etag, "sequencer": sequencer },
+        },
+    }] })
+}
+
+fn key_at(place: &str, message: &Message) -> Result<String, String> {
+    let source: KeySource = place.parse().unwrap();
+    let found = KeySource::find(&[source], &Payload::of(message, Envelopes::Auto));
+    found.map(|key| key.to_string()).map_err(|error| error.to_string())
+}
+
+/// What its messageId says.
+fn id(body: impl ToString) -> String {
+    key_at("messageId", &message("sqs", body)).unwrap()
+}
+
+fn fingerprint(body: impl ToString) -> Fingerprint {
+    FingerprintSource::Body.take(&Payload::of(&message("sqs", body), Envelopes::Auto))
+}
+
+/// A work that remembers what it was given.
+#[derive(Default)]
+struct Bodies(Mutex<Vec<String>>);
+
+impl Work for Bodies {
+    async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.0.lock().unwrap().push(message.body().to_owned());
+        Ok(Vec::new())
+    }
+}
+
+/// What becomes of these bodies, all in one batch, with the settings that a function has by default.
+async fn outcomes(store: &MemoryStore, work: &Bodies, bodies: &[Value]) -> Vec<&'static str> {
+    let batch = Batch::new(Idempotency::new(store, Policy::default()), work, BatchSettings::default());
+    let messages: Vec<_> = bodies.iter().enumerate().map(|(at, body)| message(&format!("sqs-{at}"), body)).collect();
+    let verdicts = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    verdicts.iter().map(|verdict| verdict.outcome).collect()
+}
+
+#[test]
+fn what_sns_carries_has_the_fingerprint_that_it_has_without_sns() {
+    for payload in [PAYMENT, "12.50 EUR", "", "null"] {
+        assert_eq!(fingerprint(sns(payload, 1)), fingerprint(payload), "{payload}");
+        assert_eq!(fingerprint(sns(payload, 2)), fingerprint(payload), "{payload}");
+    }
+    assert_ne!(fingerprint(sns(r#"{"paymentId":"pay_1","amount":99}"#, 1)), fingerprint(PAYMENT));
+}
+
+#[tokio::test]
+async fn what_is_published_again_is_a_duplicate_and_another_payload_under_its_key_a_mismatch() {
+    let (store, work) = (MemoryStore::default(), Bodies::default());
+    assert_eq!(outcomes(&store, &work, &[sns(PAYMENT, 1)]).await, ["ACQUIRED"]);
+    assert_eq!(outcomes(&store, &work, &[sns(PAYMENT, 2)]).await, ["DUPLICATE"]);
+    assert_eq!(outcomes(&store, &work, &[sns("12.50 EUR", 3)]).await, ["MISMATCH"]);
+}
+
+#[tokio::test]
+async fn the_work_gets_the_body_as_it_is() {
+    let (store, work) = (MemoryStore::default(), Bodies::default());
+    let bodies = [sns(PAYMENT, 1), event_bridge(json!({}), 1), s3("0055", "etag", 1)];
+    assert_eq!(outcomes(&store, &work, &bodies).await, ["ACQUIRED"; 3]);
+    assert_eq!(*work.0.lock().unwrap(), bodies.map(|body| body.to_string()));
+}
+
+#[test]
+fn an_attribute_of_sns_is_found_like_one_of_sqs_which_goes_first() {
+    let of_sns = message("sqs", sns(PAYMENT, 1));
+    assert_eq!(key_at("attribute:Idempotency-Key", &of_sns).unwrap(), "pay_1");
+    assert_eq!(key_at("attribute:Count", &of_sns).unwrap(), "7");
+    assert!(key_at("attribute:Bytes", &of_sns).unwrap_err().contains("attribute:Bytes"));
+    assert!(key_at("attribute:None", &of_sns).unwrap_err().contains("none of the places"));
+    let attributes = [("Idempotency-Key".to_owned(), Some("of SQS".to_owned()))].into();
+    let both = Message { attributes, ..of_sns };
+    assert_eq!(key_at("attribute:Idempotency-Key", &both).unwrap(), "of SQS");
+}
+
+#[test]
+fn a_pointer_points_into_what_sns_carries() {
+    assert_eq!(key_at("body:/paymentId", &message("sqs", sns(PAYMENT, 1))).unwrap(), "pay_1");
+    assert!(key_at("body:/MessageId", &message("sqs", sns(PAYMENT, 1))).is_err());
+    let amount = |payload: &str| {
+        let message = message("sqs", sns(payload, 1));
+        "body:/amount".parse::<FingerprintSource>().unwrap().take(&Payload::of(&message, Envelopes::Auto))
+    };
+    assert_eq!(amount(PAYMENT), amount(r#"{"amount":1250.0}"#));
+    assert_ne!(amount(PAYMENT), amount(r#"{"amount":99}"#));
+}
+
+#[test]
+fn what_sns_delivers_raw_is_a_payload_like_any_other() {
+    let attributes = [("Idempotency-Key".to_owned(), Some("pay_1".to_owned()))].into();
+    let raw = Message { attributes, ..message("sqs", PAYMENT) };
+    assert_eq!(key_at("attribute:Idempotency-Key", &raw).unwrap(), "pay_1");
+    assert_eq!(key_at("body:/paymentId", &raw).unwrap(), "pay_1");
+    assert_eq!(key_at("messageId", &raw).unwrap(), "sqs");
+}
+
+#[tokio::test]
+async fn a_notification_that_comes_twice_is_one_work_whatever_sqs_calls_its_messages() {
+    let keyless = |mut body: Value| {
+        body.as_object_mut().unwrap().remove("MessageAttributes");
+        body
+    };
+    let notifications = [
+        (keyless(sns(PAYMENT, 1)), keyless(sns(PAYMENT, 2))),
+        (event_bridge(json!({ "amount": 1250 }), 1), event_bridge(json!({ "amount": 1250 }), 2)),
+        (s3("0055", "etag", 1), s3("0056", "etag", 1)),
+        (keyless(sns(s3("0055", "etag", 1), 1)), keyless(sns(s3("0056", "etag", 1), 2))),
+    ];
+    for (one, another) in notifications {
+        let (store, work) = (MemoryStore::default(), Bodies::default());
+        let again = [one.clone(), one.clone(), another.clone()];
+        assert_eq!(outcomes(&store, &work, &again).await, ["ACQUIRED", "TWIN", "ACQUIRED"], "{one}");
+        assert_eq!(outcomes(&store, &work, &[another, one]).await, ["DUPLICATE"; 2]);
+    }
+}
+
+#[test]
+fn an_event_of_eventbridge_is_known_by_its_id_and_compared_by_what_its_source_put() {
+    let event = event_bridge(json!({ "amount": 1250 }), 1);
+    assert_eq!(id(&event), "event-1");
+    assert_eq!(key_at("body:/detail/amount", &message("sqs", &event)).unwrap(), "1250");
+    assert_eq!(fingerprint(event_bridge(json!({ "amount": 1250 }), 2)), fingerprint(&event));
+    let with = |field: &str, value: Value| {
+        let mut event = event.clone();
+        event[field] = value;
+        fingerprint(event)
+    };
+    for replayed in ["replay-name", "region", "account"] {
+        assert_eq!(with(replayed, "another".into()), fingerprint(&event), "{replayed}");
+    }
+    for put in ["detail-type", "source"] {
+        assert_ne!(with(put, "another".into()), fingerprint(&event), "{put}");
+    }
+    assert_ne!(with("detail", json!({ "amount": 99 })), fingerprint(&event));
+    assert_ne!(with("resources", json!(["arn:aws:s3:::payments"])), fingerprint(&event));
+}
+
+#[test]
+fn a_notification_of_s3_is_known_by_what_changed_and_compared_by_what_is_there_now() {
+    let first = s3("0055", "etag", 1);
+    let with = |place: &str, value: Value| {
+        let mut notification = first.clone();
+        *notification.pointer_mut(place).unwrap() = value;
+        notification
+    };
+    assert_eq!(id(s3("0055", "etag", 2)), id(&first));
+    assert_eq!(fingerprint(s3("0056", "etag", 2)), fingerprint(&first));
+    assert_ne!(id(s3("0056", "etag", 1)), id(&first));
+    assert_ne!(fingerprint(s3("0055", "other", 1)), fingerprint(&first));
+    for place in ["/Records/0/eventName", "/Records/0/s3/bucket/name", "/Records/0/s3/object/key"] {
+        assert_ne!(id(with(place, "other".into())), id(&first), "{place}");
+        assert_ne!(fingerprint(with(place, "other".into())), fingerprint(&first), "{place}");
+    }
+    let both = json!({ "Records": [first["Records"][0], s3("0056", "etag", 1)["Records"][0]] });
+    assert_ne!(id(&both), id(&first));
+    assert_ne!(fingerprint(&both), fingerprint(&first));
+    assert!(!id(&first).contains("2026"), "an object's name is nothing for a log");
+}
+
+#[test]
+fn without_a_sequencer_s3_s_request_tells_its_notifications_apart_and_else_their_messages() {
+    let tagged = |request: Value| {
+        let mut notification = s3("0055", "etag", 1);
+        let record = &mut notification["Records"][0];
+        record["s3"]["object"].as_object_mut().unwrap().remove("sequencer");
+        record["responseElements"]["x-amz-request-id"] = request;
+        notification
+    };
+    assert_eq!(id(tagged("one".into())), id(tagged("one".into())));
+    assert_ne!(id(tagged("one".into())), id(tagged("two".into())));
+    assert_eq!(id(tagged(Value::Null)), "sqs");
+}
+
+#[tokio::test]
+async fn s3_s_test_of_a_notification_is_a_message_like_any_other() {
+    let test = json!({
+        "Service": "Amazon S3",
+        "Event": "s3:TestEvent",
+        "Time": "2026-11-19T09:31:05.600Z",
+        "Bucket": "payments",
+        "RequestId": "5582815E1AEA5ADF",
+        "HostId": "8cLeGAmw098X5cv4Zkwcmo8vvZa3eH3eKxsPzbB9wrR+YstdA6Knx4Ip8EXAMPLE",
+    });
+    assert_eq!(id(&test), "sqs");
+    let (store, work) = (MemoryStore::default(), Bodies::default());
+    assert_eq!(outcomes(&store, &work, &[test, s3("0055", "etag", 1)]).await, ["ACQUIRED"; 2]);
+}
+
+#[test]
+fn an_envelope_within_another_is_opened_and_the_innermost_names_the_message() {
+    let in_sns = sns(s3("0055", "etag", 1), 1);
+    assert_eq!(id(&in_sns), id(s3("0055", "etag", 1)));
+    assert_eq!(fingerprint(&in_sns), fingerprint(s3("0055", "etag", 2)));
+    let in_sns = sns(event_bridge(json!({ "amount": 1250 }), 1), 2);
+    assert_eq!(id(&in_sns), "event-1");
+    assert_eq!(fingerprint(&in_sns), fingerprint(event_bridge(json!({ "amount": 1250 }), 3)));
+    assert_eq!(key_at("body:/detail/amount", &message("sqs", &in_sns)).unwrap(), "1250");
+    let forwarded = sns(sns(PAYMENT, 1), 2);
+    assert_eq!(id(&forwarded), "sns-1");
+    assert_eq!(fingerprint(&forwarded), fingerprint(PAYMENT));
+}
+
+#[test]
+fn only_so_many_envelopes_are_opened() {
+    let nested = |depth: u32| {
+        (1..=depth).fold(Value::from(PAYMENT), |inner, time| match inner {
+            Value::String(text) => sns(text, time),
+            inner => sns(inner, time),
+        })
+    };
+    assert_eq!((id(nested(4)), fingerprint(nested(4))), ("sns-1".into(), fingerprint(PAYMENT)));
+    assert_eq!(id(nested(5)), "sns-2", "the fifth, from outside, stays closed");
+    assert_ne!(fingerprint(nested(5)), fingerprint(PAYMENT));
+}
+
+#[test]
+fn what_only_looks_like_an_envelope_is_a_payload() {
+    let same_as_it_is = |body: Value| {
+        let message = message("sqs", &body);
+        let fingerprints = [Envelopes::Auto, Envelopes::None]
+            .map(|envelopes| FingerprintSource::Body.take(&Payload::of(&message, envelopes)));
+        assert_eq!(fingerprints[0], fingerprints[1], "{body}");
+        assert_eq!(key_at("messageId", &message).unwrap(), "sqs", "{body}");
+    };
+    let strange = |mut body: Value, place: &str| {
+        for value in [Value::Null, 7.into(), "".into(), "another".into()] {
+            *body.pointer_mut(place).unwrap() = value;
+            same_as_it_is(body.clone());
+        }
+    };
+    for place in ["/Type", "/TopicArn"] {
+        strange(sns(PAYMENT, 1), place);
+    }
+    for place in ["/version", "/resources", "/detail"] {
+        strange(event_bridge(json!({}), 1), place);
+    }
+    strange(s3("0055", "etag", 1), "/Records");
+    strange(s3("0055", "etag", 1), "/Records/0/eventSource");
+    let without = |mut body: Value, place: &str, field: &str| {
+        body.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(field);
+        same_as_it_is(body);
+    };
+    for field in ["Type", "MessageId", "TopicArn", "Message", "Timestamp"] {
+        without(sns(PAYMENT, 1), "", field);
+    }
+    let fields = ["version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail"];
+    for field in fields {
+        without(event_bridge(json!({}), 1), "", field);
+    }
+    for (place, field) in [("", "eventSource"), ("", "eventName"), ("/s3/bucket", "name"), ("/s3/object", "key")] {
+        without(s3("0055", "etag", 1), &format!("/Records/0{place}"), field);
+    }
+    same_as_it_is(json!({ "Records": [] , "note": "\"aws:s3\"" }));
+    same_as_it_is(json!([sns(PAYMENT, 1)]));
+    same_as_it_is(json!({ "wrapped": sns(PAYMENT, 1) }));
+    same_as_it_is(json!({ "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments", "Message": PAYMENT }));
+}
+
+#[tokio::test]
+async fn envelopes_stay_closed_where_the_settings_say_so() {
+    let (store, work) = (MemoryStore::default(), Bodies::default());
+    let settings = BatchSettings { envelopes: Envelopes::None, ..BatchSettings::default() };
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
+    let verdicts = batch.run(&[message("sqs", sns(PAYMENT, 1))], Deadline::within(Duration::from_secs(30))).await;
+    assert_eq!(verdicts.unwrap()[0].key.as_ref().unwrap().as_str(), "sqs");
+}
