@@ -16,10 +16,12 @@ use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict};
 use crate::idempotency::{Delivery, Idempotency};
 use crate::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+use crate::object::Place;
+use crate::offload::{Offload, OffloadError};
 use crate::record::{Fingerprint, Key};
-use crate::store::{Store, StoreError};
+use crate::store::{Claim, Store, StoreError};
 use crate::traces;
-use crate::work::Work;
+use crate::work::{Work, WorkError};
 
 use slot::InSlot;
 
@@ -46,6 +48,8 @@ pub struct BatchSettings {
     pub fingerprint: FingerprintSource,
     /// Which envelopes are opened to find them.
     pub envelopes: Envelopes,
+    /// Which pointers to payloads in S3 are followed.
+    pub offload: Offload,
 }
 
 impl Default for BatchSettings {
@@ -60,6 +64,7 @@ impl Default for BatchSettings {
             ],
             fingerprint: FingerprintSource::Body,
             envelopes: Envelopes::Auto,
+            offload: Offload::default(),
         }
     }
 }
@@ -96,6 +101,7 @@ impl<S: Store, W: Work> Batch<S, W> {
         let course = Course {
             batch: self,
             messages,
+            points: payloads.iter().any(|payload| payload.pointer().is_some()),
             payloads,
             deadline,
             shared: shared(&keys),
@@ -170,6 +176,8 @@ struct Course<'a, S, W> {
     /// Of each message.
     keys: Vec<Result<Key, Verdict>>,
     shared: HashSet<Key>,
+    /// Whether any message only points to its payload, so that its key is not known yet.
+    points: bool,
     /// Of messages with the same key and payload the first runs, and the others wait for its verdict.
     twins: Mutex<HashMap<(Key, Fingerprint), Twins>>,
     next: Vec<Option<usize>>,
@@ -213,33 +221,67 @@ impl<S: Store, W: Work> Course<'_, S, W> {
     }
 
     async fn judge(&self, at: usize) -> Verdict {
-        let message = &self.messages[at];
-        let key = match &self.keys[at] {
-            Ok(key) => key,
-            Err(verdict) => return verdict.clone(),
-        };
-        let fingerprint = self.batch.settings.fingerprint.take(&self.payloads[at]);
-        if !self.shared.contains(key) {
-            return self.run_once(message, key, fingerprint).await;
+        let (message, payload) = (&self.messages[at], &self.payloads[at]);
+        match (payload.pointer(), &self.keys[at]) {
+            (Some(place), _) => self.judge_pointer(message, payload, place).await,
+            (None, Ok(key)) => self.judge_payload(message, key, payload).await,
+            (None, Err(verdict)) => verdict.clone(),
+        }
+    }
+
+    /// The payload is fetched now, and not before: those of a whole batch may be too many for memory.
+    async fn judge_pointer(&self, message: &Message, pointer: &Payload<'_>, place: &Place) -> Verdict {
+        if let Some(verdict) = self.too_late() {
+            return verdict;
+        }
+        let settings = &self.batch.settings;
+        match settings.offload.fetch(message, place, self.deadline.work).await {
+            Ok(message) => {
+                let payload = Payload::of(&message, settings.envelopes);
+                match self.batch.key(&message, &payload) {
+                    Ok(key) => self.judge_payload(&message, &key, &payload).await,
+                    Err(verdict) => verdict,
+                }
+            }
+            // A consumer may remove a payload when its work is done. So this may be a duplicate.
+            Err(gone @ OffloadError::Gone) => match KeySource::find(KeySource::before_payload(&settings.keys), pointer)
+            {
+                Ok(key) => self.run_once(&Gone, message, &key, Fingerprint::NONE).await,
+                Err(_) => Verdict::no_payload(&gone),
+            },
+            Err(error) => Verdict::no_payload(&error),
+        }
+    }
+
+    async fn judge_payload(&self, message: &Message, key: &Key, payload: &Payload<'_>) -> Verdict {
+        let work = &self.batch.work;
+        let fingerprint = self.batch.settings.fingerprint.take(payload);
+        if !self.points && !self.shared.contains(key) {
+            return self.run_once(work, message, key, fingerprint).await;
         }
         let twins = self.twins(key.clone(), fingerprint);
         let mut first = false;
         let verdict = twins
             .get_or_init(|| {
                 first = true;
-                self.run_once(message, key, fingerprint)
+                self.run_once(work, message, key, fingerprint)
             })
             .await;
         if first { verdict.clone() } else { verdict.for_twin() }
     }
 
-    async fn run_once(&self, message: &Message, key: &Key, fingerprint: Fingerprint) -> Verdict {
-        let work = InSlot::enter(&self.slots, &self.batch.work).await;
+    /// The verdict where nothing can be started any more.
+    fn too_late(&self) -> Option<Verdict> {
         if self.outage.get().is_some() {
-            return Verdict::not_started("the idempotency store is out of reach").on(key);
+            return Some(Verdict::not_started("the idempotency store is out of reach"));
         }
-        if self.deadline.is_too_late() {
-            return Verdict::not_started("no time was left to start it").on(key);
+        self.deadline.is_too_late().then(|| Verdict::not_started("no time was left to start it"))
+    }
+
+    async fn run_once(&self, work: &impl Work, message: &Message, key: &Key, fingerprint: Fingerprint) -> Verdict {
+        let work = InSlot::enter(&self.slots, work).await;
+        if let Some(verdict) = self.too_late() {
+            return verdict.on(key);
         }
         let delivery =
             Delivery::new(key.clone()).fingerprint(fingerprint).message_id(&message.id).deadline(self.deadline);
@@ -262,5 +304,14 @@ impl<S: Store, W: Work> Course<'_, S, W> {
     fn twins(&self, key: Key, fingerprint: Fingerprint) -> Twins {
         let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(twins.entry((key, fingerprint)).or_default())
+    }
+}
+
+/// The work of a message whose payload is no longer there, in the place of what cannot be done.
+struct Gone;
+
+impl Work for Gone {
+    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        Err(WorkError::permanent(OffloadError::Gone))
     }
 }

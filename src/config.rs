@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::{Batch, BatchSettings};
@@ -11,6 +12,10 @@ use crate::handler::Handler;
 use crate::idempotency::{Idempotency, Policy, Recovery};
 use crate::message::{Envelopes, FingerprintSource, KeySource};
 use crate::metrics::{Metrics, MetricsSettings};
+use crate::object::Objects;
+#[cfg(feature = "s3")]
+use crate::objects::{S3, S3Settings};
+use crate::offload::Offload;
 use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
 use crate::visibility::Visibility;
 use crate::work::Work;
@@ -167,6 +172,7 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
                 &[("auto", Envelopes::Auto), ("none", Envelopes::None)],
                 batch.envelopes,
             ),
+            offload: self.offload(batch.offload),
         };
         let visibility_backoff = self.choice("VISIBILITY_BACKOFF", TRUE_OR_FALSE, true);
         let metrics = self.metrics();
@@ -244,6 +250,46 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         let user = self.parsed("REDIS_IAM_USER", IAM_USER);
         let cache = self.parsed("REDIS_IAM_CACHE", IAM_CACHE);
         Some(IamSettings { user: user?, cache: cache?, serverless, session: Duration::from_secs(session) })
+    }
+
+    fn offload(&mut self, default: Offload) -> Offload {
+        let max_bytes = self.within("PAYLOAD_MAX_BYTES", 1..=MAX_OBJECT, default.max_bytes);
+        let Some(names) = self.get("PAYLOAD_BUCKETS") else { return Offload { max_bytes, ..default } };
+        let buckets = names.split(',').filter_map(|name| self.bucket("PAYLOAD_BUCKETS", name)).collect();
+        Offload { objects: self.s3("PAYLOAD_BUCKETS"), buckets, max_bytes }
+    }
+
+    /// Roughly what S3 takes for a bucket's name:
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>
+    fn bucket(&mut self, setting: &str, name: &str) -> Option<String> {
+        let name = name.trim();
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        if (3..=63).contains(&name.len()) && name.chars().all(known) && !name.starts_with(['-', '.']) {
+            return Some(name.to_owned());
+        }
+        self.fault(&format!("{setting}: {name:?} is no name of an S3 bucket, such as payments-payloads"));
+        None
+    }
+
+    /// S3, for the setting of this name. Its own settings are those of the AWS SDK.
+    #[cfg(feature = "s3")]
+    fn s3(&mut self, _setting: &str) -> Option<Arc<dyn Objects>> {
+        let region = self.get("AWS_REGION").or_else(|| self.get("AWS_DEFAULT_REGION"));
+        if region.is_none() {
+            self.fault("AWS_REGION is missing: set it to the region of the S3 buckets");
+        }
+        let endpoint = self.get("AWS_ENDPOINT_URL_S3").or_else(|| self.get("AWS_ENDPOINT_URL"));
+        let endpoint = endpoint.map(|url| Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https")));
+        if endpoint == Some(None) {
+            self.fault("AWS_ENDPOINT_URL_S3 is not usable: set it to an http:// or https:// address");
+        }
+        Some(Arc::new(S3::new(S3Settings { region: region?, endpoint: endpoint.flatten() })))
+    }
+
+    #[cfg(not(feature = "s3"))]
+    fn s3(&mut self, setting: &str) -> Option<Arc<dyn Objects>> {
+        self.fault(&format!("{setting} is set, but this function was built without the cargo feature s3"));
+        None
     }
 
     fn webhook(&mut self) -> Option<WebhookSettings> {
@@ -374,6 +420,9 @@ const MOST_AT_ONCE: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
 /// Ten years: beyond any queue's and any auditor's memory, and far from what overflows in Redis.
 const LONGEST_SECONDS: u64 = 315_360_000;
+
+/// A function has 10 GiB of memory at most, for all that it works on.
+const MAX_OBJECT: usize = 1 << 30;
 
 /// A message's own largest size: a result beyond it belongs in a store for objects.
 const MAX_RESULT: usize = 1_048_576;

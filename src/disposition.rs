@@ -5,6 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::idempotency::{Outcome, Report};
+use crate::offload::OffloadError;
 use crate::record::{Fence, Key, State};
 use crate::store::StoreError;
 use crate::work::{WorkError, WorkErrorKind};
@@ -111,6 +112,13 @@ impl Verdict {
     /// The delivery could not be read.
     pub(crate) fn unreadable() -> Self {
         Self::without_claim("UNREADABLE", GONE_ON, "it has no readable body".into())
+    }
+
+    /// There is no payload where it points to. What may pass comes again by the queue's visibility
+    /// timeout, within which rights can be mended too.
+    pub(crate) fn no_payload(error: &OffloadError) -> Self {
+        let disposition = if error.may_pass() { LEFT_ALONE } else { GONE_ON };
+        Self::without_claim("UNREADABLE", disposition, with_causes(error).into())
     }
 
     /// There is no key in it.

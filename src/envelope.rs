@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use crate::json::Json;
+use crate::object::Place;
 use crate::record::Fingerprint;
 
 /// Envelopes that are opened, one within the other. Two are in use, S3's or EventBridge's in SNS's;
@@ -35,6 +36,14 @@ pub(crate) struct Opened {
     /// What the payload is.
     pub(crate) form: Form,
 }
+
+/// Attributes of which the extended clients set one, the older of them the second:
+/// <https://github.com/awslabs/amazon-sqs-java-extended-client-lib>
+pub(crate) const POINTS: [&str; 2] = ["ExtendedPayloadSize", "SQSLargePayloadSize"];
+
+/// What the extended clients begin a pointer with, the older of them the second.
+const POINTERS: [&str; 2] =
+    ["software.amazon.payloadoffloading.PayloadS3Pointer", "com.amazon.sqs.javamessaging.MessageS3Pointer"];
 
 /// What a payload is, which says what of it is the same whenever it is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,6 +159,23 @@ impl Form {
             }
         }
     }
+}
+
+/// Where the payload is that this text points to; `None` where it is no pointer.
+pub(crate) fn pointer(text: &str) -> Option<Place> {
+    let json: Json<'_> = serde_json::from_str(text).ok()?;
+    let [name, place] = json.items() else { return None };
+    let text = |key| place.get(key)?.text().filter(|text| !text.is_empty()).map(str::to_owned);
+    let place = Place { bucket: text("s3BucketName")?, name: text("s3Key")? };
+    POINTERS.contains(&name.text()?).then_some(place)
+}
+
+/// The body with this payload in the place of its own: alone, or within SNS's envelopes.
+pub(crate) fn with_payload(body: &str, payload: String) -> String {
+    let Some(message) = open_one(body).and_then(|opened| opened.text) else { return payload };
+    let Ok(mut envelope) = serde_json::from_str::<serde_json::Value>(body) else { return payload };
+    envelope["Message"] = with_payload(&message, payload).into();
+    envelope.to_string()
 }
 
 /// Append the one spelling of each of these values, and of those that are not there.

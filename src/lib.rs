@@ -34,11 +34,13 @@ mod json;
 pub mod message;
 pub mod record;
 
-// The two contracts: what keeps the records, and what does the work.
+// The contracts: what keeps objects, what keeps the records, and what does the work.
+pub mod object;
 pub mod store;
 pub mod work;
 
 // Their implementations.
+pub mod objects;
 pub mod stores;
 pub mod works;
 
@@ -49,6 +51,7 @@ pub mod idempotency;
 pub mod batch;
 pub mod disposition;
 pub mod metrics;
+pub mod offload;
 pub mod traces;
 
 // AWS: SQS's events and answers, Lambda's invocations.

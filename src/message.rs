@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use crate::envelope::{self, Form, Opened};
 use crate::json::Json;
+use crate::object::Place;
 use crate::record::{Fingerprint, Key};
 
 /// One SQS delivery, free of AWS's types.
@@ -41,6 +42,13 @@ impl Message {
         self.body.as_deref().unwrap_or_default()
     }
 
+    /// The same message with this payload in the place of a pointer to it.
+    pub(crate) fn with_payload(&self, payload: String) -> Self {
+        let mut message = Self { body: Some(envelope::with_payload(self.body(), payload)), ..self.clone() };
+        message.attributes.retain(|name, _| !envelope::POINTS.contains(&name.as_str()));
+        message
+    }
+
     /// Whether its queue keeps the order of groups. Told by the queue's name, never by the presence
     /// of a group: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html>
     #[must_use]
@@ -52,7 +60,8 @@ impl Message {
 /// Which envelopes are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Envelopes {
-    /// The notifications of SNS, EventBridge and S3, also one within the other.
+    /// The notifications of SNS, EventBridge and S3, also one within the other, and the pointers of
+    /// the extended clients.
     #[default]
     Auto,
     /// None: every body is a payload.
@@ -75,23 +84,37 @@ pub struct Payload<'a> {
     message: &'a Message,
     /// Boxed, as few messages have it.
     opened: Option<Box<Opened>>,
+    /// Likewise.
+    pointer: Option<Box<Place>>,
 }
 
 impl<'a> Payload<'a> {
     /// The payload of this message.
     #[must_use]
     pub fn of(message: &'a Message, envelopes: Envelopes) -> Self {
-        let opened = match envelopes {
-            Envelopes::Auto => envelope::open(message.body()).map(Box::new),
-            Envelopes::None => None,
-        };
-        Self { message, opened }
+        let plain = Self { message, opened: None, pointer: None };
+        match envelopes {
+            Envelopes::None => plain,
+            Envelopes::Auto => {
+                let opened = Self { opened: envelope::open(message.body()).map(Box::new), ..plain };
+                let points = |name: &&str| opened.attribute(name).is_some();
+                let points = opened.text().starts_with('[') && envelope::POINTS.iter().any(points);
+                let pointer = if points { envelope::pointer(opened.text()).map(Box::new) } else { None };
+                Self { pointer, ..opened }
+            }
+        }
     }
 
     /// The payload as it was sent: of SNS's notification what it carries, else the body.
     #[must_use]
     pub fn text(&self) -> &str {
         self.opened.as_ref().and_then(|opened| opened.text.as_deref()).unwrap_or_else(|| self.message.body())
+    }
+
+    /// Where the payload is, if an extended client put it in S3, and this is only a pointer to it.
+    #[must_use]
+    pub fn pointer(&self) -> Option<&Place> {
+        self.pointer.as_deref()
     }
 
     fn form(&self) -> Form {
@@ -137,6 +160,12 @@ pub enum KeyError {
 }
 
 impl KeySource {
+    /// Those of these places that are looked at before the payload is.
+    pub(crate) fn before_payload(sources: &[Self]) -> &[Self] {
+        let first = sources.iter().position(|source| matches!(source, Self::Body(_)));
+        &sources[..first.unwrap_or(sources.len())]
+    }
+
     /// The key of the message with this payload, from the first of these places that has one.
     ///
     /// # Errors

@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "what is said of a body reads better without the borrows")]
+
 use std::sync::Mutex;
 use std::time::Duration;
 

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use idempotent_sqs::batch::{Batch, BatchSettings};
@@ -5,6 +6,9 @@ use idempotent_sqs::disposition::Disposition;
 use idempotent_sqs::handler::Handler;
 use idempotent_sqs::idempotency::{Idempotency, Policy};
 use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+use idempotent_sqs::object::Objects;
+use idempotent_sqs::objects::MemoryObjects;
+use idempotent_sqs::offload::Offload;
 use idempotent_sqs::sqs;
 use idempotent_sqs::stores::MemoryStore;
 use lambda_runtime::{Context, LambdaEvent};
@@ -152,6 +156,25 @@ async fn a_notification_of_s3_runs_once_and_its_test_is_a_message_of_its_own() {
     assert_eq!(invoke(&Handler::new(batch, None), sample("s3-notification")).await.unwrap(), failures(&[]));
     let messages = sqs::messages(&sample("s3-notification")).unwrap();
     assert_eq!(told.ran(), ids(&messages)[..2]);
+}
+
+#[tokio::test]
+async fn a_payload_in_s3_is_worked_on_where_the_settings_name_its_bucket_and_else_reported() {
+    let messages = sqs::messages(&sample("extended-client")).unwrap();
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let reported = failures(&ids(&messages));
+    assert_eq!(invoke(&function(&store, &told), sample("extended-client")).await.unwrap(), reported);
+    assert_eq!(told.runs().len(), 0);
+
+    let objects = MemoryObjects::default();
+    let place = Payload::of(&messages[0], Envelopes::Auto).pointer().unwrap().clone();
+    objects.put(&place, b"12.50 EUR".to_vec()).await.unwrap();
+    let offload =
+        Offload { objects: Some(Arc::new(objects)), buckets: vec![place.bucket.clone()], ..Offload::default() };
+    let settings = BatchSettings { offload, ..BatchSettings::default() };
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    assert_eq!(invoke(&Handler::new(batch, None), sample("extended-client")).await.unwrap(), failures(&[]));
+    assert_eq!(told.runs()[0].key, "pay_Tn6YhJ3kQw9ZcR5d");
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod identity;
 mod input;
 /// What CloudWatch is told of an invocation.
 mod metrics;
+/// Payloads and results that are in S3.
+mod objects;
 /// Two at the same work, and one that dies at it.
 mod owners;
 /// Redis out of reach, restarted, with TLS, as a cluster.

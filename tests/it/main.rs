@@ -23,6 +23,8 @@ mod heart;
 mod house;
 /// Every schedule of faults, of a model of the protocol.
 mod model;
+/// Payloads that the extended clients put in S3: fetched, judged and handed to the work.
+mod offload;
 /// What holds of any input: events, keys and fingerprints, a store's answers.
 mod properties;
 /// The operator's tool, by its own binary: a look at the records, and their removal.

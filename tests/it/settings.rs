@@ -55,6 +55,8 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert_eq!(config.batch.fingerprint, FingerprintSource::Body);
     assert_eq!(config.batch.envelopes, Envelopes::Auto);
     assert_eq!(config.batch.concurrency.get(), 16);
+    assert!(config.batch.offload.objects.is_none() && config.batch.offload.buckets.is_empty());
+    assert_eq!(config.batch.offload.max_bytes, 4 << 20);
     assert_eq!(config.policy.retention, Duration::from_secs(1_209_600));
     assert_eq!(config.policy.max_attempts, 5);
     assert_eq!(config.policy.recovery, Recovery::Rerun);
@@ -81,6 +83,10 @@ const EVERY: Settings = &[
     ("IDEMPOTENCY_RESULT_MAX_BYTES", "0"),
     ("LEASE_GRACE_MS", "0"),
     ("BATCH_CONCURRENCY", "1"),
+    ("PAYLOAD_BUCKETS", "payloads, more.payloads"),
+    ("PAYLOAD_MAX_BYTES", "1000000"),
+    ("AWS_REGION", "eu-central-1"),
+    ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000"),
     ("TARGET_URL", "http://127.0.0.1:8080/hook?a=b"),
     ("TARGET_TIMEOUT_MS", "3000"),
     ("VISIBILITY_BACKOFF", "false"),
@@ -105,6 +111,9 @@ fn every_setting_is_read() {
     assert_eq!(config.batch.fingerprint, FingerprintSource::Pointers(vec!["/amount".into(), "/currency".into()]));
     assert_eq!(config.batch.envelopes, Envelopes::None);
     assert_eq!(config.batch.concurrency.get(), 1);
+    assert!(config.batch.offload.objects.is_some());
+    assert_eq!(config.batch.offload.buckets, ["payloads", "more.payloads"]);
+    assert_eq!(config.batch.offload.max_bytes, 1_000_000);
     assert_eq!(config.policy.retention, Duration::from_secs(86_400));
     assert_eq!(config.policy.max_attempts, 3);
     assert_eq!(config.policy.recovery, Recovery::Park);
@@ -204,6 +213,7 @@ fn each_fault_says_what_would_be_right() {
         ("LEASE_GRACE_MS", "1.5", "a whole number from 0 to 900000"),
         ("LEASE_GRACE_MS", "900001", "a whole number from 0 to 900000"),
         ("BATCH_CONCURRENCY", "0", "a whole number from 1"),
+        ("PAYLOAD_MAX_BYTES", "0", "a whole number from 1 to 1073741824"),
         ("TARGET_URL", "payments.internal/hook", "the http:// or https:// address of the webhook"),
         ("TARGET_URL", "ftp://payments.internal", "the http:// or https:// address of the webhook"),
         ("TARGET_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
@@ -219,6 +229,32 @@ fn each_fault_says_what_would_be_right() {
         let fault = the_fault(name, wrong);
         assert!(fault.starts_with(name) && fault.contains(right), "{name}={wrong}: {fault}");
         assert_eq!(fault.matches(&format!("{wrong:?}")).count().max(1), 1, "it is said once: {fault}");
+    }
+}
+
+#[test]
+fn each_fault_of_what_is_in_s3_says_what_would_be_right() {
+    for (wrong, right) in [
+        (
+            [("PAYLOAD_BUCKETS", "payloads,"), ("AWS_REGION", "eu-central-1")],
+            "PAYLOAD_BUCKETS: \"\" is no name of an S3",
+        ),
+        (
+            [("PAYLOAD_BUCKETS", "../a"), ("AWS_REGION", "eu-central-1")],
+            "PAYLOAD_BUCKETS: \"../a\" is no name of an S3",
+        ),
+        (
+            [("PAYLOAD_BUCKETS", "payloads"), ("AWS_REGION", "")],
+            "AWS_REGION is missing: set it to the region of the S3",
+        ),
+    ] {
+        let faults = faults(&[REQUIRED, &wrong]);
+        assert!(faults.len() == 1 && faults[0].starts_with(right), "{wrong:?}: {faults:?}");
+    }
+    for address in ["s3.internal", "s3://results", "ftp://s3.internal"] {
+        let wrong = [("PAYLOAD_BUCKETS", "payloads"), ("AWS_REGION", "eu-central-1"), ("AWS_ENDPOINT_URL_S3", address)];
+        let faults = faults(&[REQUIRED, &wrong]);
+        assert!(faults.len() == 1 && faults[0].contains("an http:// or https:// address"), "{faults:?}");
     }
 }
 
@@ -239,6 +275,9 @@ const ALL_WRONG: Settings = &[
     ("IDEMPOTENCY_RESULT_MAX_BYTES", "all"),
     ("LEASE_GRACE_MS", "some"),
     ("BATCH_CONCURRENCY", "none"),
+    ("PAYLOAD_BUCKETS", "Files"),
+    ("PAYLOAD_MAX_BYTES", "few"),
+    ("AWS_ENDPOINT_URL_S3", "here"),
     ("TARGET_TIMEOUT_MS", "long"),
     ("VISIBILITY_BACKOFF", "maybe"),
 ];
@@ -293,7 +332,8 @@ fn all_faults_are_named_at_once_and_each_once() {
             let name = name.replace("AWS_LAMBDA_FUNCTION_NAME", "IDEMPOTENCY_NAMESPACE");
             assert_eq!(faults.iter().filter(|fault| fault.starts_with(&name)).count(), 1, "{name} in {faults:#?}");
         }
-        assert_eq!(faults.len(), ALL_WRONG.len() + REQUIRED.len());
+        let region = usize::from(faults.iter().any(|fault| fault.starts_with("AWS_REGION is missing")));
+        assert_eq!((faults.len(), region), (ALL_WRONG.len() + REQUIRED.len() + 1, 1), "{faults:#?}");
     }
 }
 

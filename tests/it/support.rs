@@ -4,6 +4,7 @@ pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod lambda;
 pub(crate) mod redis;
+pub(crate) mod s3;
 pub(crate) mod secrets;
 pub(crate) mod sigv4;
 pub(crate) mod work;

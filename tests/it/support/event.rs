@@ -32,7 +32,13 @@ impl Record {
 
     pub(crate) fn key(self, key: &str) -> Self {
         let key = json!({ "stringValue": key, "stringListValues": [], "binaryListValues": [], "dataType": "String" });
-        self.with("messageAttributes", json!({ "Idempotency-Key": key }))
+        self.attribute("Idempotency-Key", key)
+    }
+
+    /// With this message attribute too.
+    pub(crate) fn attribute(mut self, name: &str, value: Value) -> Self {
+        self.0["messageAttributes"][name] = value;
+        self
     }
 
     pub(crate) fn body(self, body: &str) -> Self {

@@ -1,0 +1,120 @@
+use serde_json::{Value, json};
+
+use super::{NO_FAILURES, Stage, pay};
+use crate::support::event::{MARKER, Record, event};
+use crate::support::http::Answer;
+use crate::support::s3::S3;
+
+const LARGE: &str = "payloads";
+
+/// A record whose payload is in S3, as the extended client sends it.
+fn pointing(record: Record, bucket: &str, name: &str) -> Record {
+    let place = json!({ "s3BucketName": bucket, "s3Key": name });
+    let size = json!({ "stringValue": "300000", "stringListValues": [], "binaryListValues": [], "dataType": "Number" });
+    record
+        .body(&json!(["software.amazon.payloadoffloading.PayloadS3Pointer", place]).to_string())
+        .attribute("ExtendedPayloadSize", size)
+}
+
+fn payload(amount: u32) -> String {
+    json!({ "amount": amount, "note": MARKER.repeat(20_000) }).to_string()
+}
+
+#[tokio::test]
+async fn a_payload_in_s3_is_fetched_and_delivered_and_sent_again_it_is_a_duplicate() {
+    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let settings = [("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())];
+    let function = stage.function_with(&settings).await;
+    s3.put("/payloads/one", payload(1250));
+    s3.put("/payloads/two", payload(1250));
+    s3.put("/payloads/three", payload(99));
+    for (id, name, answer) in [
+        ("m1", "one", NO_FAILURES),
+        ("m2", "two", NO_FAILURES),
+        ("m3", "three", r#"{"batchItemFailures":[{"itemIdentifier":"m3"}]}"#),
+    ] {
+        assert_eq!(function.answer(event([pointing(pay(id, "pay_1"), LARGE, name)])).await, answer, "{name}");
+    }
+    let lines = function.messages(3).await;
+    let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["ACQUIRED", "DUPLICATE", "MISMATCH"]);
+    assert_eq!(stage.webhook.calls().len(), 1);
+    assert_eq!(stage.webhook.last_call().body, payload(1250).as_bytes());
+    assert_eq!(s3.take_calls(), ["GET /payloads/one", "GET /payloads/two", "GET /payloads/three"]);
+}
+
+#[tokio::test]
+async fn a_pointer_is_followed_only_into_the_buckets_of_the_settings() {
+    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let endpoint = ("AWS_ENDPOINT_URL_S3", &*s3.url());
+    for (settings, reason) in [
+        (vec![endpoint], "PAYLOAD_BUCKETS names no bucket"),
+        (vec![endpoint, ("PAYLOAD_BUCKETS", "others, more")], "in a bucket that PAYLOAD_BUCKETS does not name"),
+    ] {
+        let function = stage.function_with(&settings).await;
+        let messages = [pointing(pay("m1", "pay_1"), "secrets", "one"), pay("m2", reason)];
+        assert_eq!(function.invoke(event(messages)).await, ["m1"]);
+        let lines = function.messages(2).await;
+        let line = lines.iter().find(|line| line["message_id"] == "m1").unwrap();
+        assert!(line["reason"].as_str().unwrap().contains(reason), "{line}");
+        assert_eq!((&line["outcome"], &line["retry_after_s"]), (&json!("UNREADABLE"), &json!(0.0)));
+    }
+    assert!(s3.take_calls().is_empty());
+}
+
+#[tokio::test]
+async fn no_pointer_leads_out_of_its_bucket() {
+    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let function = stage.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    s3.put("/secrets/one", payload(1250));
+    let messages = ["../secrets/one", "a/../../secrets/one"].map(|name| pointing(Record::new("m1"), LARGE, name));
+    for message in messages {
+        assert_eq!(function.invoke(event([message])).await, ["m1"]);
+    }
+    assert!(s3.take_calls().is_empty());
+    assert!(stage.webhook.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
+    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let settings = [("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url()), ("PAYLOAD_MAX_BYTES", "400000")];
+    let function = stage.function_with(&[&settings[..], &[("BATCH_CONCURRENCY", "1")]].concat()).await;
+    s3.put("/payloads/large", vec![b'x'; 400_001]);
+    s3.put("/payloads/bytes", [0xff, 0xfe]);
+    s3.refuse_next(403, "AccessDenied");
+    for _ in 0..3 {
+        s3.refuse_next(503, "SlowDown");
+    }
+    let bad = ["refused", "unavailable", "large", "bytes", "gone"];
+    let messages = bad.map(|name| pointing(pay(name, name), LARGE, name)).into_iter().chain([pay("good", "good")]);
+    assert_eq!(function.invoke(event(messages)).await, bad);
+    let lines = function.messages(6).await;
+    let told = |id: &str| {
+        let line = lines.iter().find(|line| line["message_id"] == id).unwrap();
+        (line["reason"].as_str().unwrap().to_owned(), line["retry_after_s"].clone())
+    };
+    for (id, reason, after) in [
+        ("refused", "could not be read: S3 refuses: AccessDenied", Value::Null),
+        ("unavailable", "could not be read: S3 is unavailable: it answered 503", Value::Null),
+        ("large", "larger than the 400000 bytes of PAYLOAD_MAX_BYTES", json!(0.0)),
+        ("bytes", "is not text", json!(0.0)),
+        ("gone", "no longer in S3", json!(0.0)),
+    ] {
+        let (told, retry) = told(id);
+        assert!(told.contains(reason), "{id}: {told}");
+        assert_eq!(retry, after, "{id}");
+    }
+    assert_eq!(stage.webhook.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn s3_is_asked_again_where_it_says_not_now() {
+    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let function = stage.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    s3.put("/payloads/one", payload(1250));
+    s3.refuse_next(503, "SlowDown");
+    s3.next(Answer::Reset);
+    assert_eq!(function.answer(event([pointing(pay("m1", "pay_1"), LARGE, "one")])).await, NO_FAILURES);
+    assert_eq!(s3.take_calls().len(), 3);
+}
