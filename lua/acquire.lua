@@ -17,7 +17,8 @@
 --
 -- A record: its head, state c1 (P | C | F), format B, marks B, attempts B, fence I8; owner c8,
 -- fingerprint c16; then C: the result; P and F: message c8, end of the lease I8 (ms, Redis's clock; 0 in F).
--- Marks: 1 uncertain (in P: this run is a recovery), 2 permanent, 4 result not kept.
+-- Marks: 1 uncertain (in P: this run is a recovery), 2 permanent, 4 result not kept; 8, with 4, it is an
+-- object, whose place stands here instead.
 
 local retention, max_attempts, lease, time = ARGV[1], tonumber(ARGV[2]), ARGV[3], redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]

@@ -283,8 +283,11 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         if let Some(verdict) = self.too_late() {
             return verdict.on(key);
         }
-        let delivery =
-            Delivery::new(key.clone()).fingerprint(fingerprint).message_id(&message.id).deadline(self.deadline);
+        let delivery = Delivery::new(key.clone())
+            .fingerprint(fingerprint)
+            .message_id(&message.id)
+            .deadline(self.deadline)
+            .without_result();
         match self.batch.idempotency.run(&delivery, &work, message).await {
             Ok(report) => {
                 let verdict = Verdict::of(report).on(key);

@@ -16,6 +16,7 @@ use crate::object::Objects;
 #[cfg(feature = "s3")]
 use crate::objects::{S3, S3Settings};
 use crate::offload::Offload;
+use crate::results::{LARGEST, Results};
 use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
 use crate::visibility::Visibility;
 use crate::work::Work;
@@ -161,6 +162,7 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
                 policy.recovery,
             ),
             result_max_bytes: self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, policy.result_max_bytes),
+            results: self.results(redis.as_ref()),
             lease_grace: self.milliseconds("LEASE_GRACE_MS", 0, policy.lease_grace),
         };
         let batch = BatchSettings {
@@ -259,6 +261,13 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         Offload { objects: self.s3("PAYLOAD_BUCKETS"), buckets, max_bytes }
     }
 
+    fn results(&mut self, redis: Option<&RedisSettings>) -> Option<Results> {
+        let name = self.get("RESULT_BUCKET")?;
+        let (bucket, objects) = (self.bucket("RESULT_BUCKET", &name), self.s3("RESULT_BUCKET"));
+        let prefix = self.get("RESULT_PREFIX").unwrap_or_default();
+        Some(Results { objects: objects?, bucket: bucket?, prefix: format!("{prefix}{}/", redis?.namespace) })
+    }
+
     /// Roughly what S3 takes for a bucket's name:
     /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>
     fn bucket(&mut self, setting: &str, name: &str) -> Option<String> {
@@ -295,7 +304,8 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
     fn webhook(&mut self) -> Option<WebhookSettings> {
         let url = self.required("TARGET_URL", "the https:// address of the webhook");
         let timeout = self.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));
-        let kept = self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, Policy::default().result_max_bytes);
+        let inline = self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, Policy::default().result_max_bytes);
+        let kept = if self.get("RESULT_BUCKET").is_some() { LARGEST } else { inline };
         match Url::parse(&url?) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => {
                 Some(WebhookSettings { url, timeout, answer_max_bytes: kept + 1 })

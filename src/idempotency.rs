@@ -8,7 +8,8 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::deadline::Deadline;
-use crate::record::{Failure, Fence, Fingerprint, Key, MessageTag, Owner, State};
+use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, State};
+use crate::results::Results;
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use crate::work::{Work, WorkError, WorkErrorKind};
 
@@ -63,8 +64,10 @@ pub struct Policy {
     pub max_attempts: u8,
     /// What is done where an earlier attempt may have taken effect.
     pub recovery: Recovery,
-    /// Largest result kept in the record, bytes. A larger one is not kept.
+    /// Largest result kept in the record, bytes.
     pub result_max_bytes: usize,
+    /// Where a larger one is kept; with `None` it is not.
+    pub results: Option<Results>,
     /// How far the lease outlasts the deadline, for requests that are still on the wire.
     pub lease_grace: Duration,
 }
@@ -86,6 +89,7 @@ impl Default for Policy {
             max_attempts: 5,
             recovery: Recovery::Rerun,
             result_max_bytes: 4096,
+            results: None,
             lease_grace: Duration::from_secs(1),
         }
     }
@@ -98,6 +102,7 @@ pub struct Delivery {
     fingerprint: Fingerprint,
     message: MessageTag,
     deadline: Deadline,
+    result_is_read: bool,
 }
 
 impl Delivery {
@@ -105,7 +110,7 @@ impl Delivery {
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));
-        Self { key, fingerprint: Fingerprint::NONE, message: MessageTag::of(""), deadline }
+        Self { key, fingerprint: Fingerprint::NONE, message: MessageTag::of(""), deadline, result_is_read: true }
     }
 
     /// The payload's fingerprint.
@@ -119,6 +124,12 @@ impl Delivery {
     #[must_use]
     pub fn message_id(self, id: &str) -> Self {
         Self { message: MessageTag::of(id), ..self }
+    }
+
+    /// Nobody will read the result of a duplicate: one that is in an object is left there.
+    #[must_use]
+    pub fn without_result(self) -> Self {
+        Self { result_is_read: false, ..self }
     }
 
     /// When it has to be over.
@@ -151,7 +162,8 @@ pub enum Outcome {
     },
     /// The work was done before.
     Duplicate {
-        /// What it returned then; `None` where the result was not kept.
+        /// What it returned then; `None` where the result was not kept, cannot be had, or was not
+        /// asked for.
         result: Option<Vec<u8>>,
     },
     /// Somebody else is at work.
@@ -217,6 +229,7 @@ impl<S: Store> Idempotency<S> {
                 Ok(Report { outcome, fence, attempt, recovery: claim.is_recovery() })
             }
             Acquire::Duplicate { fence, attempts, result } => {
+                let result = self.result(result, delivery).await;
                 Ok(nothing_ran(Outcome::Duplicate { result }, Some(fence), Some(attempts)))
             }
             Acquire::Conflict { lease_remains } => Ok(nothing_ran(Outcome::Conflict { lease_remains }, None, None)),
@@ -239,6 +252,16 @@ impl<S: Store> Idempotency<S> {
         match timeout_at(deadline.work, self.store.acquire(attempt)).await {
             Ok(answer) => answer,
             Err(elapsed) => Err(StoreError::unavailable(elapsed)),
+        }
+    }
+
+    async fn result(&self, kept: Kept<Vec<u8>>, delivery: &Delivery) -> Option<Vec<u8>> {
+        match (kept, &self.policy.results) {
+            (Kept::Inline(result), _) => Some(result),
+            (Kept::Object(place), Some(results)) if delivery.result_is_read => {
+                results.get(&place, delivery.deadline.settle).await
+            }
+            (Kept::Object(_) | Kept::Nowhere, _) => None,
         }
     }
 
@@ -280,10 +303,21 @@ impl<S: Store> Idempotency<S> {
         claim.attempt() >= self.policy.max_attempts
     }
 
+    /// The place of a result that is too large for the record. The time for settling is not for this.
+    async fn keep(&self, claim: &Claim, result: &[u8], deadline: &Deadline) -> Option<String> {
+        let results = self.policy.results.as_ref().filter(|_| result.len() > self.policy.result_max_bytes)?;
+        results.keep(claim, result, deadline.work).await
+    }
+
     async fn settle(&self, claim: &Claim, worked: Worked, deadline: &Deadline) -> Outcome {
         match worked {
             Worked::Done(result) => {
-                let kept = (result.len() <= self.policy.result_max_bytes).then_some(result.as_slice());
+                let place = self.keep(claim, &result, deadline).await;
+                let kept = match &place {
+                    Some(place) => Kept::Object(place.as_bytes()),
+                    None if result.len() <= self.policy.result_max_bytes => Kept::Inline(result.as_slice()),
+                    None => Kept::Nowhere,
+                };
                 match insist(deadline.settle, || self.store.complete(claim, kept)).await {
                     Ok(Settled::Recorded) => Outcome::Done { result },
                     Ok(Settled::Lost(state)) => Outcome::Lost { state, done: true },

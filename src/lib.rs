@@ -46,6 +46,7 @@ pub mod works;
 
 // The heart: one delivery of one key.
 pub mod idempotency;
+pub mod results;
 
 // Many messages, what their queue is told, and what those who watch are.
 pub mod batch;

@@ -171,6 +171,42 @@ pub enum State {
     Failed,
 }
 
+/// Where the result of a COMPLETED record is. `B` is its bytes, owned or borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept<B> {
+    /// In the record: these bytes.
+    Inline(B),
+    /// In an object, as it is too large for the record: the text of its
+    /// [`Place`](crate::object::Place).
+    Object(B),
+    /// Nowhere.
+    Nowhere,
+}
+
+impl Kept<Vec<u8>> {
+    /// The same, borrowed.
+    #[must_use]
+    pub fn as_deref(&self) -> Kept<&[u8]> {
+        match self {
+            Self::Inline(result) => Kept::Inline(result),
+            Self::Object(place) => Kept::Object(place),
+            Self::Nowhere => Kept::Nowhere,
+        }
+    }
+}
+
+impl Kept<&[u8]> {
+    /// The same, with bytes of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Kept<Vec<u8>> {
+        match self {
+            Self::Inline(result) => Kept::Inline(result.to_vec()),
+            Self::Object(place) => Kept::Object(place.to_vec()),
+            Self::Nowhere => Kept::Nowhere,
+        }
+    }
+}
+
 /// How an attempt failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failure {

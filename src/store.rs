@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::{Failure, Fence, Fingerprint, Key, MessageTag, Owner, State};
+use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, State};
 
 /// Keeps idempotency records, each judged and changed atomically, by the store's own clock.
 ///
@@ -25,15 +25,11 @@ pub trait Store: Send + Sync {
     /// [`StoreError`], with the outcome unknown where the store is unavailable.
     fn acquire(&self, attempt: Attempt) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
 
-    /// Record that the claim's work is done. `result` is `None` where it is not to be kept.
+    /// Record that the claim's work is done, and where its result is.
     ///
     /// # Errors
     /// [`StoreError`], with the outcome unknown where the store is unavailable.
-    fn complete(
-        &self,
-        claim: &Claim,
-        result: Option<&[u8]>,
-    ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+    fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 
     /// Record that the claim's attempt failed.
     ///
@@ -48,7 +44,7 @@ impl<S: Store> Store for &S {
         (**self).acquire(attempt).await
     }
 
-    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
+    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
         (**self).complete(claim, result).await
     }
 
@@ -132,8 +128,8 @@ pub enum Acquire {
         fence: Fence,
         /// Attempts that it took.
         attempts: u8,
-        /// What it returned; `None` where the result was not kept.
-        result: Option<Vec<u8>>,
+        /// What it returned, or where that is.
+        result: Kept<Vec<u8>>,
     },
     /// Somebody else is at work.
     Conflict {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::record::Failure;
+use crate::record::{Failure, Kept};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use crate::work::{Work, WorkError};
 
@@ -79,7 +79,7 @@ impl<S: Store> Store for Measured<'_, S> {
         self.inner.acquire(attempt).await
     }
 
-    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
+    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
         let _measure = self.sheet.store.measure();
         self.inner.complete(claim, result).await.inspect(|_settled| self.sheet.settled())
     }

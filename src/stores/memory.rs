@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::record::{Failure, Fence, Fingerprint, Key, MessageTag, Owner, State};
+use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, State};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 
 /// A [`Store`] for tests. It protects nothing beyond this process, and forgets with it.
@@ -29,7 +29,7 @@ struct Record {
     recovery: bool,
     lease_end: Instant,
     expires: Instant,
-    result: Option<Vec<u8>>,
+    result: Kept<Vec<u8>>,
 }
 
 impl MemoryStore {
@@ -44,7 +44,7 @@ impl MemoryStore {
     }
 
     /// Replace the record of the claim with `state`, where it is the claim's own or gone.
-    fn settle(&self, claim: &Claim, state: State, failure: Failure, result: Option<Vec<u8>>) -> Settled {
+    fn settle(&self, claim: &Claim, state: State, failure: Failure, result: Kept<Vec<u8>>) -> Settled {
         let asked = claim.asked();
         let mut records = self.records(&asked.key);
         let now = Instant::now();
@@ -119,19 +119,19 @@ impl Store for MemoryStore {
             recovery,
             lease_end: now + attempt.lease,
             expires: now + attempt.retention,
-            result: None,
+            result: Kept::Nowhere,
         };
         let (fence, attempts) = (record.fence, record.attempts);
         records.insert(attempt.key.clone(), record);
         Ok(Acquire::claimed(attempt, fence, attempts, recovery))
     }
 
-    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
-        Ok(self.settle(claim, State::Completed, Failure::default(), result.map(<[u8]>::to_vec)))
+    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
+        Ok(self.settle(claim, State::Completed, Failure::default(), result.into_owned()))
     }
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        Ok(self.settle(claim, State::Failed, failure, None))
+        Ok(self.settle(claim, State::Failed, failure, Kept::Nowhere))
     }
 }
 

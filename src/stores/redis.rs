@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use crate::record::{Failure, Key};
+use crate::record::{Failure, Kept, Key};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 
 use calls::{Call, FOREIGN};
@@ -127,7 +127,7 @@ impl Store for RedisStore {
         calls::acquired(&answer, attempt)
     }
 
-    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
+    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
         calls::settled(&self.ask(claim.key(), |key| calls::complete(key, claim, result)).await?)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::dice::{Dice, Throw};
-use crate::record::{Failure, Key};
+use crate::record::{Failure, Kept, Key};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 
 /// What befalls a call.
@@ -202,9 +202,9 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
         self.call(Verb::Acquire, &key, acquire).await
     }
 
-    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
+    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
         let complete = || {
-            let (inner, claim, result) = (Arc::clone(&self.inner), same(claim), result.map(<[u8]>::to_vec));
+            let (inner, claim, result) = (Arc::clone(&self.inner), same(claim), result.into_owned());
             async move { inner.complete(&claim, result.as_deref()).await }
         };
         self.call(Verb::Settle, claim.key(), complete).await

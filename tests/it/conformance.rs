@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner, State};
+use idempotent_sqs::record::{Failure, Fingerprint, Kept, Key, MessageTag, Owner, State};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
 use idempotent_sqs::stores::MemoryStore;
 use tokio::time::sleep;
@@ -59,7 +59,7 @@ conformance! {
     the_same_owner_asking_again_hears_the_same
     the_same_owner_asking_again_hears_the_same_of_a_recovery
     a_completed_record_is_a_duplicate_with_its_result
-    an_empty_result_and_one_not_kept_are_told_apart
+    an_empty_result_one_in_an_object_and_one_not_kept_are_told_apart
     a_result_may_hold_any_bytes
     completed_stays_whatever_a_late_owner_does
     completing_twice_is_completing_once
@@ -196,17 +196,19 @@ async fn the_same_owner_asking_again_hears_the_same_of_a_recovery(store: &impl S
 
 async fn a_completed_record_is_a_duplicate_with_its_result(store: &impl Store) {
     let claim = acquired(store, attempt(LONG)).await;
-    assert_settled(store.complete(&claim, Some(b"receipt 7")), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Inline(b"receipt 7")), Settled::Recorded).await;
     match store.acquire(by_another_message(LONG)).await.unwrap() {
         Acquire::Duplicate { fence, attempts, result } => {
-            assert_eq!((fence, attempts, result.as_deref()), (claim.fence(), 1, Some(b"receipt 7".as_slice())));
+            assert_eq!((fence, attempts, result.as_deref()), (claim.fence(), 1, Kept::Inline(b"receipt 7".as_slice())));
         }
         other => panic!("{other:?}"),
     }
 }
 
-async fn an_empty_result_and_one_not_kept_are_told_apart(store: &impl Store) {
-    for (id, result) in [("empty", Some(b"".as_slice())), ("not kept", None)] {
+async fn an_empty_result_one_in_an_object_and_one_not_kept_are_told_apart(store: &impl Store) {
+    let place = b"s3://results/payments/pay_1/1".as_slice();
+    let results = [Kept::Inline(b"".as_slice()), Kept::Inline(place), Kept::Object(place), Kept::Nowhere];
+    for (id, result) in ["empty", "like a place", "in an object", "not kept"].into_iter().zip(results) {
         let attempt = Attempt { key: key(id), ..attempt(LONG) };
         let claim = acquired(store, attempt.clone()).await;
         assert_settled(store.complete(&claim, result), Settled::Recorded).await;
@@ -220,9 +222,9 @@ async fn an_empty_result_and_one_not_kept_are_told_apart(store: &impl Store) {
 async fn a_result_may_hold_any_bytes(store: &impl Store) {
     let result: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     let claim = acquired(store, attempt(LONG)).await;
-    assert_settled(store.complete(&claim, Some(&result)), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Inline(&result)), Settled::Recorded).await;
     match store.acquire(attempt(LONG)).await.unwrap() {
-        Acquire::Duplicate { result: kept, .. } => assert!(kept == Some(result)),
+        Acquire::Duplicate { result: kept, .. } => assert!(kept == Kept::Inline(result)),
         other => panic!("{other:?}"),
     }
 }
@@ -231,22 +233,22 @@ async fn completed_stays_whatever_a_late_owner_does(store: &impl Store) {
     let late = acquired(store, attempt(SHORT)).await;
     sleep(SHORT).await;
     let claim = taken_over(store, attempt(SHORT)).await;
-    assert_settled(store.complete(&claim, Some(b"right")), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Inline(b"right")), Settled::Recorded).await;
     sleep(SHORT).await;
     for failure in [CLEAN, UNCERTAIN, PERMANENT] {
         assert_settled(store.fail(&late, failure), Settled::Lost(State::Completed)).await;
     }
-    assert_settled(store.complete(&late, Some(b"wrong")), Settled::Lost(State::Completed)).await;
+    assert_settled(store.complete(&late, Kept::Inline(b"wrong")), Settled::Lost(State::Completed)).await;
     match store.acquire(attempt(LONG)).await.unwrap() {
-        Acquire::Duplicate { result, .. } => assert_eq!(result.as_deref(), Some(b"right".as_slice())),
+        Acquire::Duplicate { result, .. } => assert_eq!(result.as_deref(), Kept::Inline(b"right".as_slice())),
         other => panic!("{other:?}"),
     }
 }
 
 async fn completing_twice_is_completing_once(store: &impl Store) {
     let claim = acquired(store, attempt(LONG)).await;
-    assert_settled(store.complete(&claim, Some(b"once")), Settled::Recorded).await;
-    assert_settled(store.complete(&claim, Some(b"once")), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Inline(b"once")), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Inline(b"once")), Settled::Recorded).await;
 }
 
 async fn failing_twice_is_failing_once(store: &impl Store) {
@@ -323,12 +325,12 @@ async fn another_payload_is_a_mismatch_whatever_the_lease(store: &impl Store) {
     assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
     sleep(SHORT).await;
     assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
-    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
 }
 
 async fn another_payload_is_a_mismatch_of_a_completed_record(store: &impl Store) {
     let claim = acquired(store, attempt(LONG)).await;
-    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
     assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
     assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
 }
@@ -354,11 +356,11 @@ async fn no_fingerprint_agrees_with_any(store: &impl Store) {
     let none = || Attempt { fingerprint: Fingerprint::NONE, ..attempt(LONG) };
     let claim = acquired(store, attempt(LONG)).await;
     assert_answer!(store, none(), Acquire::Conflict { .. });
-    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
     assert_answer!(store, none(), Acquire::Duplicate { .. });
 
     let claim = acquired(store, Attempt { key: key("pay_2"), ..none() }).await;
-    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
     assert_answer!(store, Attempt { key: key("pay_2"), ..attempt(LONG) }, Acquire::Duplicate { .. });
 }
 
@@ -366,10 +368,10 @@ async fn a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing(sto
     let late = acquired(store, attempt(SHORT)).await;
     sleep(SHORT).await;
     let claim = taken_over(store, attempt(LONG)).await;
-    assert_settled(store.complete(&late, Some(b"late")), Settled::Lost(State::Processing)).await;
+    assert_settled(store.complete(&late, Kept::Inline(b"late")), Settled::Lost(State::Processing)).await;
     assert_answer!(store, by_another_message(LONG), Acquire::Conflict { .. });
     assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
-    assert_settled(store.complete(&late, Some(b"late")), Settled::Lost(State::Failed)).await;
+    assert_settled(store.complete(&late, Kept::Inline(b"late")), Settled::Lost(State::Failed)).await;
     assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 3);
 }
 
@@ -386,18 +388,18 @@ async fn a_late_failure_of_a_taken_over_claim_is_lost_and_changes_nothing(store:
 
 async fn a_late_failure_of_a_completed_claim_is_lost_and_changes_nothing(store: &impl Store) {
     let claim = acquired(store, attempt(LONG)).await;
-    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
     assert_settled(store.fail(&claim, CLEAN), Settled::Lost(State::Completed)).await;
     assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
 }
 
 async fn completing_a_record_that_was_lost_heals_it(store: &impl Store) {
     let claim = lost(store).await;
-    assert_settled(store.complete(&claim, Some(b"healed")), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Inline(b"healed")), Settled::Recorded).await;
     assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
     match store.acquire(by_another_message(LONG)).await.unwrap() {
         Acquire::Duplicate { fence, attempts, result } => {
-            assert_eq!((fence, attempts, result.as_deref()), (claim.fence(), 1, Some(b"healed".as_slice())));
+            assert_eq!((fence, attempts, result.as_deref()), (claim.fence(), 1, Kept::Inline(b"healed".as_slice())));
         }
         other => panic!("{other:?}"),
     }
@@ -426,13 +428,13 @@ async fn lost(store: &impl Store) -> Claim {
 async fn a_claim_outlives_its_lease_while_nobody_takes_it_over(store: &impl Store) {
     let claim = acquired(store, attempt(SHORT)).await;
     sleep(SHORT).await;
-    assert_settled(store.complete(&claim, None), Settled::Recorded).await;
+    assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
 }
 
 async fn a_record_ends_with_its_retention(store: &impl Store) {
     let brief = || Attempt { retention: SHORT, ..attempt(LONG) };
     let first = acquired(store, brief()).await;
-    assert_settled(store.complete(&first, None), Settled::Recorded).await;
+    assert_settled(store.complete(&first, Kept::Nowhere), Settled::Recorded).await;
     sleep(SHORT * 2).await;
     let second = acquired(store, brief()).await;
     assert_eq!(second.attempt(), 1);
@@ -459,11 +461,11 @@ async fn keys_of_every_kind_are_records_of_their_own(store: &impl Store) {
     ];
     for kind in kinds {
         let claim = acquired(store, Attempt { key: key(kind), ..attempt(LONG) }).await;
-        assert_settled(store.complete(&claim, Some(kind.as_bytes())), Settled::Recorded).await;
+        assert_settled(store.complete(&claim, Kept::Inline(kind.as_bytes())), Settled::Recorded).await;
     }
     for kind in kinds {
         match store.acquire(Attempt { key: key(kind), ..attempt(LONG) }).await.unwrap() {
-            Acquire::Duplicate { result, .. } => assert_eq!(result.as_deref(), Some(kind.as_bytes())),
+            Acquire::Duplicate { result, .. } => assert_eq!(result.as_deref(), Kept::Inline(kind.as_bytes())),
             other => panic!("{kind:?}: {other:?}"),
         }
     }

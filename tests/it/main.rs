@@ -34,6 +34,8 @@ mod records;
 mod redis;
 /// The scripts on a real server against a plain model of the record, at random.
 mod reference;
+/// Results that are too large for their record: put in objects, and got back by duplicates.
+mod results;
 /// What the environment may say, and what is said of its faults.
 mod settings;
 /// What template.yaml grants, on a real server: the function works under it, and can do nothing else.

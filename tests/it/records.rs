@@ -11,7 +11,7 @@ use idempotent_sqs::config::Config;
 use idempotent_sqs::deadline::Deadline;
 use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy};
 use idempotent_sqs::message::Message;
-use idempotent_sqs::record::{Failure, Fence, Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Store};
 use idempotent_sqs::stores::{RedisSettings, RedisStore};
 use redis::AsyncCommands;
@@ -183,22 +183,29 @@ async fn a_lease_that_has_ended_says_so_and_a_recovery_too() {
 }
 
 #[tokio::test]
-async fn a_completed_record_shows_its_result_as_text_or_in_base64_or_that_it_was_not_kept() {
+async fn a_completed_record_shows_its_result_as_text_or_in_base64_or_where_it_is_or_that_it_was_not_kept() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
-    let cases: [(&str, Option<&[u8]>, Value, &str); 5] = [
-        ("text", Some("€ 12.50\n".as_bytes()), json!({ "bytes": 10, "text": "€ 12.50\n" }), "€ 12.50\\n (10 bytes)"),
-        ("bytes", Some(&[0xff, 0]), json!({ "bytes": 2, "base64": "/wA=" }), "/wA= (2 bytes, base64)"),
-        ("steers", Some(b"\x1b[2J"), json!({ "bytes": 4, "base64": "G1sySg==" }), "G1sySg== (4 bytes, base64)"),
-        ("empty", Some(b""), json!({ "bytes": 0, "text": "" }), "empty"),
-        ("none", None, Value::Null, "not kept"),
+    let place = "s3://results/kept/7";
+    let cases: [(&str, Kept<&[u8]>, Value, &str); 6] = [
+        (
+            "text",
+            Kept::Inline("€ 12.50\n".as_bytes()),
+            json!({ "bytes": 10, "text": "€ 12.50\n" }),
+            "€ 12.50\\n (10 bytes)",
+        ),
+        ("bytes", Kept::Inline(&[0xff, 0]), json!({ "bytes": 2, "base64": "/wA=" }), "/wA= (2 bytes, base64)"),
+        ("steers", Kept::Inline(b"\x1b[2J"), json!({ "bytes": 4, "base64": "G1sySg==" }), "G1sySg== (4 bytes, base64)"),
+        ("empty", Kept::Inline(b""), json!({ "bytes": 0, "text": "" }), "empty"),
+        ("object", Kept::Object(place.as_bytes()), json!({ "object": place }), "in s3://results/kept/7"),
+        ("none", Kept::Nowhere, Value::Null, "not kept"),
     ];
     for (key, result, document, row) in cases {
         store.complete(&claim(&store, key, LONG).await, result).await.unwrap();
         let record = tool.inspect(key).await;
         assert_eq!((&record["state"], &record["result"]), (&json!("COMPLETED"), &document));
-        assert_eq!(record["result_kept"], result.is_some());
+        assert_eq!(record["result_kept"], result != Kept::Nowhere);
         assert_eq!(tool.ask(&["inspect", key]).await.row("result"), row);
     }
 }
@@ -307,7 +314,7 @@ async fn a_record_that_changed_since_it_was_seen_is_left_alone_and_named() {
     assert_eq!(seen, died.fence().to_string());
     // Between the look and the removal another attempt takes the key over, and does its work.
     let newer = claim(&store, "pay_1", LONG).await;
-    store.complete(&newer, Some(b"receipt")).await.unwrap();
+    store.complete(&newer, Kept::Inline(b"receipt")).await.unwrap();
     let before: Vec<u8> = redis.connection().await.get("payments:pay_1").await.unwrap();
 
     let (code, answer) = tool.forget("pay_1", &seen).await;
@@ -342,7 +349,7 @@ async fn a_record_in_work_is_forgotten_only_when_told_so() {
     assert_eq!(tool.ask(&["forget", "pay_1", "--fence", &fence, "--even-in-work"]).await.code, 0);
     assert_eq!(tool.ask(&["inspect", "pay_1"]).await.code, 1);
     // The owner heals its record, as it does one that was evicted.
-    store.complete(&held, None).await.unwrap();
+    store.complete(&held, Kept::Nowhere).await.unwrap();
     assert_eq!(tool.fence("pay_1").await, fence);
     // Even so not under another fence.
     let (code, answer) = tool.json(&["forget", "pay_1", "--fence", "1", "--even-in-work"]).await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::record::{Failure, Fingerprint, Kept, Key, MessageTag, Owner};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::AsyncCommands;
@@ -61,7 +61,7 @@ async fn a_record_lies_under_namespace_and_key_and_shows_its_state() {
     let life: u64 = connection.pttl("payments:pay_1").await.unwrap();
     assert!((590_000..=600_000).contains(&life), "{life} ms");
 
-    store.complete(&claim, Some(b"receipt")).await.unwrap();
+    store.complete(&claim, Kept::Inline(b"receipt")).await.unwrap();
     let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
     assert_eq!((&record[..2], &record[36..]), (b"C\x01".as_slice(), b"receipt".as_slice()));
     assert!(connection.pttl::<_, u64>("payments:pay_1").await.unwrap() > 590_000);
@@ -70,6 +70,16 @@ async fn a_record_lies_under_namespace_and_key_and_shows_its_state() {
     store.fail(&claim, Failure::default()).await.unwrap();
     let record: Vec<u8> = connection.get("payments:pay_2").await.unwrap();
     assert_eq!((record.len(), &record[..2]), (52, b"F\x01".as_slice()));
+}
+
+#[tokio::test]
+async fn a_place_is_a_result_that_was_not_kept_to_whoever_knows_no_objects() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    store.complete(&claim, Kept::Object(b"s3://results/pay_1/1")).await.unwrap();
+    let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+    assert_eq!((record[2] & 4, &record[36..]), (4, b"s3://results/pay_1/1".as_slice()));
 }
 
 #[tokio::test]
@@ -90,7 +100,7 @@ async fn a_completed_record_of_a_uuid_takes_no_more_than_220_bytes() {
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let key = "0d3a8d5e-4d0c-4a4e-9a5c-7d1f6f1f9b7e";
     let claim = acquired(&store, attempt(key)).await;
-    store.complete(&claim, Some(&[7; 24])).await.unwrap();
+    store.complete(&claim, Kept::Inline(&[7; 24])).await.unwrap();
     let usage = redis::cmd("MEMORY").arg("USAGE").arg(format!("payments:{key}")).query_async(&mut connection).await;
     // Redis leaves out the entry in the table of expiring keys.
     let entry_of_expiry = 24;
@@ -109,7 +119,7 @@ async fn records_that_are_ready_together_share_runs_of_at_most_64() {
     assert_eq!(calls(&redis, "evalsha").await - before, 5);
 
     let before = calls(&redis, "evalsha").await + calls(&redis, "eval").await;
-    soon(futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, None)))).await;
+    soon(futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, Kept::Nowhere)))).await;
     // Each finds that the server lacks the script, and brings it.
     assert_eq!(calls(&redis, "evalsha").await + calls(&redis, "eval").await - before, 10);
 }
@@ -149,7 +159,7 @@ async fn settling_on_what_is_not_a_record_leaves_it_alone() {
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("pay_1")).await;
     let () = connection.set("payments:pay_1", "in use").await.unwrap();
-    assert!(matches!(store.complete(&claim, None).await, Err(StoreError::Foreign(_))));
+    assert!(matches!(store.complete(&claim, Kept::Nowhere).await, Err(StoreError::Foreign(_))));
     assert!(matches!(store.fail(&claim, Failure::default()).await, Err(StoreError::Foreign(_))));
     assert_eq!(connection.get::<_, String>("payments:pay_1").await.unwrap(), "in use");
 }
@@ -160,7 +170,7 @@ async fn a_lost_script_is_brought_again_for_many_records_at_once() {
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("first")).await;
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
-    store.complete(&claim, None).await.unwrap();
+    store.complete(&claim, Kept::Nowhere).await.unwrap();
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
     let acquires = (0..300).map(|n| acquired(&store, attempt(&n.to_string())));
     assert_eq!(soon(futures_util::future::join_all(acquires)).await.len(), 300);
@@ -172,7 +182,7 @@ async fn a_killed_connection_is_dialled_again_by_the_very_next_call() {
     let store = on(&redis.url());
     let claim = acquired(&store, attempt("pay_1")).await;
     redis.kill_connections().await;
-    assert_eq!(store.complete(&claim, None).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.complete(&claim, Kept::Nowhere).await.unwrap(), Settled::Recorded);
 }
 
 #[tokio::test]
@@ -183,7 +193,7 @@ async fn a_restarted_server_is_dialled_again_by_the_very_next_call() {
     redis.kill();
     redis.revive().await;
     // The record is lost with the server's memory, and healed.
-    assert_eq!(store.complete(&claim, Some(b"healed")).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.complete(&claim, Kept::Inline(b"healed")).await.unwrap(), Settled::Recorded);
     assert!(matches!(store.acquire(attempt("pay_1")).await.unwrap(), Acquire::Duplicate { .. }));
 }
 
@@ -197,7 +207,7 @@ async fn a_demoted_primary_is_left_by_the_very_next_call() {
     let port = new.port().to_string();
     let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port).query_async(&mut old.connection().await).await.unwrap();
     front.lead_to(new.port());
-    assert_eq!(store.complete(&claim, None).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.complete(&claim, Kept::Nowhere).await.unwrap(), Settled::Recorded);
     let exists: bool = new.connection().await.exists("payments:pay_1").await.unwrap();
     assert!(exists, "it was recorded on the new primary");
 }
@@ -211,7 +221,7 @@ async fn a_silent_peer_is_given_up_in_time_and_left_by_the_next_try() {
     silent.signal("-STOP");
     front.lead_to(new.port());
     let asked = std::time::Instant::now();
-    let settled = store.complete(&claim, None).await;
+    let settled = store.complete(&claim, Kept::Nowhere).await;
     silent.signal("-CONT");
     assert_eq!(settled.unwrap(), Settled::Recorded);
     assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());

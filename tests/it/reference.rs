@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use idempotent_sqs::record::{self, Fence, Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::record::{self, Fence, Fingerprint, Kept, Key, MessageTag, Owner};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
 use idempotent_sqs::stores::MemoryStore;
 use proptest::collection::vec;
@@ -121,7 +121,7 @@ struct Record {
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Processing { recovery: bool, lease_end_ms: u64 },
-    Completed { result: Option<Vec<u8>> },
+    Completed { result: Kept<Vec<u8>> },
     Failed { uncertain: bool, permanent: bool },
 }
 
@@ -148,8 +148,9 @@ fn unknown_claim(settle: Settle) -> Granted {
     Granted { ask, fence: 7, attempt: 1, recovery: false }
 }
 
-fn result(how: u8) -> Option<Vec<u8>> {
-    [None, Some(vec![]), Some(b"receipt 7".to_vec()), Some(vec![0, b' ', 255, b'\n'])][usize::from(how)].clone()
+fn result(how: u8) -> Kept<Vec<u8>> {
+    let place = Kept::Object(b"s3://results/pay_7/7".to_vec());
+    [Kept::Nowhere, Kept::Inline(vec![]), place, Kept::Inline(vec![0, b' ', 255, b'\n'])][usize::from(how)].clone()
 }
 
 fn failure(how: u8) -> (bool, bool) {
@@ -291,7 +292,9 @@ fn fingerprint(fingerprint: u8) -> [u8; 16] {
 fn bytes(record: &Record) -> Vec<u8> {
     let (letter, marks) = match &record.state {
         State::Processing { recovery, .. } => (b'P', u8::from(*recovery)),
-        State::Completed { result } => (b'C', if result.is_some() { 0 } else { 4 }),
+        State::Completed { result: Kept::Inline(_) } => (b'C', 0),
+        State::Completed { result: Kept::Nowhere } => (b'C', 4),
+        State::Completed { result: Kept::Object(_) } => (b'C', 4 | 8),
         State::Failed { uncertain, permanent } => (b'F', u8::from(*uncertain) | u8::from(*permanent) << 1),
     };
     let mut bytes = vec![letter, 1, marks, record.attempts];
@@ -300,7 +303,10 @@ fn bytes(record: &Record) -> Vec<u8> {
     bytes.extend(fingerprint(record.fingerprint));
     let lease_end_ms = match &record.state {
         State::Completed { result } => {
-            bytes.extend(result.clone().unwrap_or_default());
+            match result {
+                Kept::Inline(rest) | Kept::Object(rest) => bytes.extend(rest),
+                Kept::Nowhere => {}
+            }
             return bytes;
         }
         State::Processing { lease_end_ms, .. } => *lease_end_ms,

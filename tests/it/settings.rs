@@ -7,6 +7,7 @@ use idempotent_sqs::config::{Config, ConfigError};
 use idempotent_sqs::idempotency::Recovery;
 use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource};
 use idempotent_sqs::metrics::MetricsSettings;
+use idempotent_sqs::results::LARGEST;
 use idempotent_sqs::stores::{IamSettings, RedisCredentials};
 use idempotent_sqs::works::WebhookSettings;
 
@@ -61,6 +62,7 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert_eq!(config.policy.max_attempts, 5);
     assert_eq!(config.policy.recovery, Recovery::Rerun);
     assert_eq!(config.policy.result_max_bytes, 4096);
+    assert!(config.policy.results.is_none());
     assert_eq!(config.policy.lease_grace, Duration::from_secs(1));
     assert!(config.visibility_backoff);
     assert_eq!(config.metrics, None);
@@ -85,6 +87,8 @@ const EVERY: Settings = &[
     ("BATCH_CONCURRENCY", "1"),
     ("PAYLOAD_BUCKETS", "payloads, more.payloads"),
     ("PAYLOAD_MAX_BYTES", "1000000"),
+    ("RESULT_BUCKET", "results"),
+    ("RESULT_PREFIX", "kept/"),
     ("AWS_REGION", "eu-central-1"),
     ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000"),
     ("TARGET_URL", "http://127.0.0.1:8080/hook?a=b"),
@@ -118,13 +122,15 @@ fn every_setting_is_read() {
     assert_eq!(config.policy.max_attempts, 3);
     assert_eq!(config.policy.recovery, Recovery::Park);
     assert_eq!(config.policy.result_max_bytes, 0);
+    let results = config.policy.results.unwrap();
+    assert_eq!((results.bucket.as_str(), results.prefix.as_str()), ("results", "kept/payments/"));
     assert_eq!(config.policy.lease_grace, Duration::ZERO);
     assert!(!config.visibility_backoff);
     let metrics = MetricsSettings { namespace: "idempotent-sqs".into(), consumer: "payments".into() };
     assert_eq!(config.metrics, Some(metrics));
     assert_eq!(webhook.url.as_str(), "http://127.0.0.1:8080/hook?a=b");
     assert_eq!(webhook.timeout, Duration::from_secs(3));
-    assert_eq!(webhook.answer_max_bytes, 1);
+    assert_eq!(webhook.answer_max_bytes, LARGEST + 1, "what is too large for a record goes to S3");
 }
 
 #[test]
@@ -244,15 +250,17 @@ fn each_fault_of_what_is_in_s3_says_what_would_be_right() {
             "PAYLOAD_BUCKETS: \"../a\" is no name of an S3",
         ),
         (
-            [("PAYLOAD_BUCKETS", "payloads"), ("AWS_REGION", "")],
-            "AWS_REGION is missing: set it to the region of the S3",
+            [("RESULT_BUCKET", "a-b,c-d"), ("AWS_REGION", "eu-central-1")],
+            "RESULT_BUCKET: \"a-b,c-d\" is no name of an S3",
         ),
+        ([("RESULT_BUCKET", "results"), ("AWS_REGION", "")], "AWS_REGION is missing: set it to the region of the S3"),
+        ([("PAYLOAD_BUCKETS", "payloads"), ("RESULT_BUCKET", "results")], "AWS_REGION is missing"),
     ] {
         let faults = faults(&[REQUIRED, &wrong]);
         assert!(faults.len() == 1 && faults[0].starts_with(right), "{wrong:?}: {faults:?}");
     }
     for address in ["s3.internal", "s3://results", "ftp://s3.internal"] {
-        let wrong = [("PAYLOAD_BUCKETS", "payloads"), ("AWS_REGION", "eu-central-1"), ("AWS_ENDPOINT_URL_S3", address)];
+        let wrong = [("RESULT_BUCKET", "results"), ("AWS_REGION", "eu-central-1"), ("AWS_ENDPOINT_URL_S3", address)];
         let faults = faults(&[REQUIRED, &wrong]);
         assert!(faults.len() == 1 && faults[0].contains("an http:// or https:// address"), "{faults:?}");
     }
@@ -277,6 +285,7 @@ const ALL_WRONG: Settings = &[
     ("BATCH_CONCURRENCY", "none"),
     ("PAYLOAD_BUCKETS", "Files"),
     ("PAYLOAD_MAX_BYTES", "few"),
+    ("RESULT_BUCKET", "s3://results"),
     ("AWS_ENDPOINT_URL_S3", "here"),
     ("TARGET_TIMEOUT_MS", "long"),
     ("VISIBILITY_BACKOFF", "maybe"),

@@ -1,9 +1,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::record::{Failure, Fingerprint, Kept, Key, MessageTag, Owner};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
-use idempotent_sqs::stores::{RedisSettings, RedisStore};
+use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::{Cmd, ErrorKind, ServerErrorKind};
@@ -60,7 +60,14 @@ fn store(port: u16, cluster: bool) -> RedisStore {
     let url = url(port, "CacheUser").parse().unwrap();
     // Longer than the function's own, as a busy machine is no fault of the server's rights.
     let timeout = Duration::from_secs(5);
-    RedisStore::new(&RedisSettings { url, cluster, timeout, namespace: NAMESPACE.into() }).unwrap()
+    RedisStore::new(&RedisSettings {
+        url,
+        cluster,
+        timeout,
+        namespace: NAMESPACE.into(),
+        credentials: RedisCredentials::Url,
+    })
+    .unwrap()
 }
 
 fn attempt(key: &str) -> Attempt {
@@ -88,7 +95,7 @@ async fn works(store: &RedisStore) {
     for key in ["pay_1", &long] {
         let claim = acquired(store, key).await;
         assert!(matches!(store.acquire(attempt(key)).await.unwrap(), Acquire::Conflict { .. }));
-        assert_eq!(store.complete(&claim, Some(b"receipt")).await.unwrap(), Settled::Recorded);
+        assert_eq!(store.complete(&claim, Kept::Inline(b"receipt")).await.unwrap(), Settled::Recorded);
         assert!(matches!(store.acquire(attempt(key)).await.unwrap(), Acquire::Duplicate { .. }));
     }
     let claim = acquired(store, "pay_2").await;
@@ -96,7 +103,7 @@ async fn works(store: &RedisStore) {
     acquired(store, "pay_2").await;
     let keys: Vec<_> = (0..100).map(|n| format!("many_{n}")).collect();
     let claims = futures_util::future::join_all(keys.iter().map(|key| acquired(store, key))).await;
-    let settled = futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, None))).await;
+    let settled = futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, Kept::Nowhere))).await;
     assert!(settled.into_iter().all(|settled| settled.unwrap() == Settled::Recorded));
 }
 
@@ -109,7 +116,7 @@ async fn the_function_works_under_its_access_string_on_one_server() {
     works(&store).await;
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut admin).await.unwrap();
     let claim = acquired(&store, "after a flush").await;
-    store.complete(&claim, None).await.unwrap();
+    store.complete(&claim, Kept::Nowhere).await.unwrap();
     assert_eq!(refusals(&mut admin).await, []);
     may_look_and_follow(&mut admin).await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use idempotent_sqs::record::Key;
+use idempotent_sqs::record::{Kept, Key};
 use idempotent_sqs::stores::records::{Inspected, Records, RecordsError, Standing, View};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn table(key: &Key, redis_key: &str, view: &View, result: &[u8], life: Option<Du
             rows.push(("recovery", if recovery { "yes" } else { "no" }.to_owned()));
             rows.push(("lease", report::lease(lease)));
         }
-        Standing::Completed { result_kept } => rows.push(("result", result_text(result_kept, result))),
+        Standing::Completed { result: kept } => rows.push(("result", result_text(kept, result))),
         Standing::Failed(failure) => rows.push(("failure", report::failure(failure).to_owned())),
     }
     rows.extend([
@@ -73,25 +73,27 @@ fn table(key: &Key, redis_key: &str, view: &View, result: &[u8], life: Option<Du
     show::rows(&rows)
 }
 
-fn result_text(kept: bool, result: &[u8]) -> String {
-    if !kept {
-        return "not kept".to_owned();
-    }
+fn result_text(kept: Kept<()>, result: &[u8]) -> String {
     let size = show::bytes(result.len() as u64);
-    match (result, printable(result)) {
-        ([], _) => "empty".to_owned(),
-        (_, Some(text)) => format!("{} ({size})", show::text(text)),
-        (_, None) => format!("{} ({size}, base64)", STANDARD.encode(result)),
+    match (kept, result, printable(result)) {
+        (Kept::Nowhere, _, _) => "not kept".to_owned(),
+        (Kept::Object(()), place, _) => format!("in {}", show::text(&String::from_utf8_lossy(place))),
+        (Kept::Inline(()), [], _) => "empty".to_owned(),
+        (Kept::Inline(()), _, Some(text)) => format!("{} ({size})", show::text(text)),
+        (Kept::Inline(()), _, None) => format!("{} ({size}, base64)", STANDARD.encode(result)),
     }
 }
 
 fn result_json(view: &View, result: &[u8]) -> Value {
     match view.standing {
-        Standing::Completed { result_kept: true } => match printable(result) {
+        Standing::Completed { result: Kept::Object(()) } => json!({ "object": String::from_utf8_lossy(result) }),
+        Standing::Completed { result: Kept::Inline(()) } => match printable(result) {
             Some(text) => json!({ "bytes": result.len(), "text": text }),
             None => json!({ "bytes": result.len(), "base64": STANDARD.encode(result) }),
         },
-        Standing::Completed { result_kept: false } | Standing::Processing { .. } | Standing::Failed(_) => Value::Null,
+        Standing::Completed { result: Kept::Nowhere } | Standing::Processing { .. } | Standing::Failed(_) => {
+            Value::Null
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! An answer, for people and for scripts.
 
-use idempotent_sqs::record::Failure;
+use idempotent_sqs::record::{Failure, Kept};
 use idempotent_sqs::stores::records::{Lease, Standing, View};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ pub(crate) fn json(view: &View) -> Value {
             json["recovery"] = recovery.into();
             json["lease_remains_ms"] = remains.into();
         }
-        Standing::Completed { result_kept } => json["result_kept"] = result_kept.into(),
+        Standing::Completed { result } => json["result_kept"] = (result != Kept::Nowhere).into(),
         Standing::Failed(Failure { uncertain, permanent }) => {
             json["uncertain"] = uncertain.into();
             json["permanent"] = permanent.into();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Script;
 use tokio::sync::oneshot;
 
-use crate::record::{Failure, Fence, State};
+use crate::record::{Failure, Fence, Kept, State};
 use crate::store::{Acquire, Attempt, Claim, Settled, StoreError};
 
 const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
@@ -21,7 +21,9 @@ pub(super) const FORMAT: u8 = 1;
 
 pub(super) const UNCERTAIN: u8 = 1;
 pub(super) const PERMANENT: u8 = 2;
-pub(super) const RESULT_NOT_KEPT: u8 = 4;
+const RESULT_NOT_KEPT: u8 = 4;
+/// With the mark before it, so that whoever knows no objects takes the result for one that was not kept.
+const RESULT_IN_OBJECT: u8 = 8;
 
 /// One record's part in a call of a script.
 #[derive(Debug)]
@@ -92,9 +94,13 @@ pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
     Call { terms: Terms { verb, retention_ms: whole_ms(*retention) }, key, argument }
 }
 
-pub(super) fn complete(key: String, claim: &Claim, result: Option<&[u8]>) -> Call {
-    let marks = if result.is_some() { 0 } else { RESULT_NOT_KEPT };
-    settle(Verb::Complete, key, claim, b'C', marks, result.unwrap_or_default())
+pub(super) fn complete(key: String, claim: &Claim, result: Kept<&[u8]>) -> Call {
+    let (marks, rest): (_, &[u8]) = match result {
+        Kept::Inline(result) => (0, result),
+        Kept::Object(place) => (RESULT_NOT_KEPT | RESULT_IN_OBJECT, place),
+        Kept::Nowhere => (RESULT_NOT_KEPT, &[]),
+    };
+    settle(Verb::Complete, key, claim, b'C', marks, rest)
 }
 
 pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Call {
@@ -150,8 +156,16 @@ impl Head {
 fn duplicate(record: &[u8]) -> Option<Acquire> {
     let Head { marks, attempts, fence } = Head::of(record)?;
     let (_owner_and_fingerprint, result) = record[Head::LENGTH..].split_first_chunk::<24>()?;
-    let result = (marks & RESULT_NOT_KEPT == 0).then(|| result.to_vec());
-    Some(Acquire::Duplicate { fence, attempts, result })
+    Some(Acquire::Duplicate { fence, attempts, result: kept(marks, result.to_vec()) })
+}
+
+/// Where the result of a COMPLETED record is, by its marks. `bytes` are what follows the fingerprint.
+pub(super) fn kept<B>(marks: u8, bytes: B) -> Kept<B> {
+    match (marks & RESULT_NOT_KEPT != 0, marks & RESULT_IN_OBJECT != 0) {
+        (false, _) => Kept::Inline(bytes),
+        (true, true) => Kept::Object(bytes),
+        (true, false) => Kept::Nowhere,
+    }
 }
 
 pub(super) fn whole(word: &[u8]) -> Option<u64> {

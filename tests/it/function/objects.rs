@@ -118,3 +118,31 @@ async fn s3_is_asked_again_where_it_says_not_now() {
     assert_eq!(function.answer(event([pointing(pay("m1", "pay_1"), LARGE, "one")])).await, NO_FAILURES);
     assert_eq!(s3.take_calls().len(), 3);
 }
+
+#[tokio::test]
+async fn a_large_answer_of_the_webhook_is_kept_in_s3_under_the_key_and_the_fence() {
+    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let answer = vec![b'x'; 100_000];
+    stage.webhook.answers(Answer::with(200, &[], &answer));
+    let bucket = [("RESULT_BUCKET", "results"), ("RESULT_PREFIX", "kept/"), ("AWS_ENDPOINT_URL_S3", &*s3.url())];
+    let function = stage.function_with(&bucket).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    let fence = stage.webhook.last_call().number("Idempotency-Fence").unwrap();
+    let path = format!("/results/kept/payments/pay_1/{fence}");
+    assert_eq!(s3.objects(), [(path.clone(), answer)].into());
+    assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
+    assert_eq!(s3.take_calls(), [format!("PUT {path}")], "nobody reads the result of a duplicate here");
+}
+
+#[tokio::test]
+async fn a_result_that_s3_refuses_is_logged_and_the_message_is_done() {
+    let (stage, s3) = (Stage::start().await, S3::start().await);
+    stage.webhook.answers(Answer::with(200, &[], &[b'x'; 5000]));
+    s3.refuse_next(403, "AccessDenied");
+    let bucket = [("RESULT_BUCKET", "results"), ("AWS_ENDPOINT_URL_S3", &*s3.url())];
+    let function = stage.function_with(&bucket).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    function.logs("a large result was not kept").await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
+    assert_eq!((stage.webhook.calls().len(), s3.objects().len()), (1, 0));
+}

@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use futures_util::future::join_all;
-use idempotent_sqs::record::Failure;
+use idempotent_sqs::record::{Failure, Kept};
 use idempotent_sqs::store::Store;
 use idempotent_sqs::stores::RedisStore;
 use idempotent_sqs::stores::records::{Page, Records};
@@ -29,7 +29,7 @@ async fn fill(store: &RedisStore) {
                 100..300 => store.fail(&claim, PERMANENT).await.map(drop),
                 300..600 => store.fail(&claim, CLEAN).await.map(drop),
                 600..1_000 => Ok(()),
-                1_000.. => store.complete(&claim, Some(b"receipt")).await.map(drop),
+                1_000.. => store.complete(&claim, Kept::Inline(b"receipt")).await.map(drop),
             }
             .unwrap();
         }))

@@ -40,6 +40,10 @@ impl S3 {
         self.state().objects.insert(path.to_owned(), bytes.into());
     }
 
+    pub(crate) fn objects(&self) -> BTreeMap<String, Vec<u8>> {
+        self.state().objects.clone()
+    }
+
     /// The next call is answered so; called again, the one after it is.
     pub(crate) fn next(&self, answer: Answer) {
         self.state().instead.push_back(answer);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use idempotent_sqs::record::{Failure, Fingerprint, Key, MessageTag, Owner, State};
+use idempotent_sqs::record::{Failure, Fingerprint, Kept, Key, MessageTag, Owner, State};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
@@ -57,11 +57,13 @@ async fn a_late_call_is_executed_after_its_caller_gave_up() {
     let store = faulty();
     let claim = claim(&store).await;
     store.next(Verb::Settle, Fault::Late(5 * SECOND));
-    assert!(timeout(SECOND, store.complete(&claim, Some(b"receipt"))).await.is_err());
+    assert!(timeout(SECOND, store.complete(&claim, Kept::Inline(b"receipt"))).await.is_err());
     drop(claim);
     assert!(matches!(seen(&store).await, Acquire::Conflict { .. }));
     sleep(5 * SECOND).await;
-    assert!(matches!(seen(&store).await, Acquire::Duplicate { result: Some(result), .. } if result == b"receipt"));
+    assert!(
+        matches!(seen(&store).await, Acquire::Duplicate { result: Kept::Inline(result), .. } if result == b"receipt")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +98,7 @@ async fn a_call_that_is_sent_again_is_executed_twice() {
     let claim = claim(&store).await;
     assert_eq!(claim.attempt(), 1, "the same owner is known again");
     store.next(Verb::Settle, Fault::Twice);
-    assert_eq!(store.complete(&claim, None).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.complete(&claim, Kept::Nowhere).await.unwrap(), Settled::Recorded);
     assert_eq!((store.inner().calls(Verb::Acquire), store.inner().calls(Verb::Settle)), (2, 2));
 }
 
@@ -127,7 +129,7 @@ async fn faults_are_switched_by_verb_and_told_afterwards() {
     store.always(Verb::Settle, Some(Fault::Refused));
     store.next(Verb::Settle, Fault::ReplyLost);
     let claim = claim(&store).await;
-    assert!(store.complete(&claim, None).await.is_err());
+    assert!(store.complete(&claim, Kept::Nowhere).await.is_err());
     assert!(store.fail(&claim, Failure::default()).await.is_err());
     store.always(Verb::Settle, None);
     assert_eq!(store.fail(&claim, Failure::default()).await.unwrap(), Settled::Lost(State::Completed));

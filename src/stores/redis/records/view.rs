@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::calls::{FORMAT, Head, PERMANENT, RESULT_NOT_KEPT, UNCERTAIN};
-use crate::record::{Failure, Fence, Fingerprint, Owner};
+use super::super::calls::{FORMAT, Head, PERMANENT, UNCERTAIN, kept};
+use crate::record::{Failure, Fence, Fingerprint, Kept, Owner};
 
 /// A record at one moment of Redis's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub enum Standing {
     },
     /// The work is done.
     Completed {
-        /// Whether its result is in the record.
-        result_kept: bool,
+        /// Where its result is.
+        result: Kept<()>,
     },
     /// The attempt failed.
     Failed(Failure),
@@ -67,7 +67,7 @@ impl View {
         let uncertain = marks & UNCERTAIN != 0;
         let standing = match record[..2] {
             [b'P', FORMAT] => Standing::Processing { recovery: uncertain, lease: Lease::until(lease_end(rest)?, now) },
-            [b'C', FORMAT] => Standing::Completed { result_kept: marks & RESULT_NOT_KEPT == 0 },
+            [b'C', FORMAT] => Standing::Completed { result: kept(marks, ()) },
             [b'F', FORMAT] => {
                 lease_end(rest)?;
                 Standing::Failed(Failure { uncertain, permanent: marks & PERMANENT != 0 })
@@ -84,10 +84,10 @@ impl View {
         })
     }
 
-    /// The result in this, its whole record.
+    /// The result in this, its whole record; or the text of its place, where it is in an object.
     pub(super) fn result_in<'a>(&self, record: &'a [u8]) -> &'a [u8] {
         match self.standing {
-            Standing::Completed { result_kept: _ } => &record[Self::FIXED..],
+            Standing::Completed { result: _ } => &record[Self::FIXED..],
             Standing::Processing { .. } | Standing::Failed(_) => &[],
         }
     }

@@ -1,0 +1,171 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_credential_types::Credentials;
+use futures_util::future::{BoxFuture, pending};
+use idempotent_sqs::batch::{Batch, BatchSettings};
+use idempotent_sqs::deadline::Deadline;
+use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy};
+use idempotent_sqs::message::Message;
+use idempotent_sqs::object::{ObjectError, Objects, Place};
+use idempotent_sqs::objects::{MemoryObjects, S3, S3Settings};
+use idempotent_sqs::record::Key;
+use idempotent_sqs::results::{LARGEST, Results};
+use idempotent_sqs::store::Store;
+use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
+use tokio::time::Instant;
+
+use crate::support::work::{Do, Told};
+
+const LARGE: &[u8] = &[7; 5000];
+
+/// Objects that are out of reach.
+#[derive(Debug)]
+struct Unreachable;
+
+impl Objects for Unreachable {
+    fn get<'a>(&'a self, _place: &'a Place, _max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(pending())
+    }
+
+    fn put<'a>(&'a self, _place: &'a Place, _bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(pending())
+    }
+}
+
+fn policy(objects: Arc<dyn Objects>) -> Policy {
+    let results = Results { objects, bucket: "results".into(), prefix: "payments/".into() };
+    Policy { results: Some(results), ..Policy::default() }
+}
+
+fn delivery(key: &str) -> Delivery {
+    Delivery::new(Key::new(key).unwrap()).deadline(Deadline::within(Duration::from_secs(30)))
+}
+
+async fn run<S: Store>(idempotency: &Idempotency<S>, told: &Told, delivery: &Delivery) -> Outcome {
+    idempotency.run(delivery, told, &Message::default()).await.unwrap().outcome
+}
+
+fn is_duplicate_of(outcome: &Outcome, result: Option<&[u8]>) -> bool {
+    matches!(outcome, Outcome::Duplicate { result: kept } if kept.as_deref() == result)
+}
+
+#[tokio::test]
+async fn a_duplicate_gets_a_large_result_back() {
+    let objects = Arc::new(MemoryObjects::default());
+    let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
+    let told = Told::to(Do::Return(LARGE));
+    assert!(matches!(run(&idempotency, &told, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
+    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(LARGE)));
+    assert_eq!(told.runs().len(), 1);
+    let fence = told.runs()[0].fence;
+    let places: Vec<_> = objects.places().iter().map(ToString::to_string).collect();
+    assert_eq!(places, [format!("s3://results/payments/pay_1/{fence}")]);
+}
+
+#[tokio::test]
+async fn what_fits_into_the_record_makes_no_object() {
+    let objects = Arc::new(MemoryObjects::default());
+    let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
+    let told = Told::to(Do::Return(&LARGE[..4096]));
+    run(&idempotency, &told, &delivery("pay_1")).await;
+    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(&LARGE[..4096])));
+    assert!(objects.places().is_empty());
+}
+
+#[tokio::test]
+async fn each_claim_has_an_object_of_its_own() {
+    let objects = Arc::new(MemoryObjects::default());
+    let store = FaultyStore::new(MemoryStore::default());
+    let idempotency = Idempotency::new(&store, policy(objects.clone()));
+    let told = Told::by(|run| Do::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
+    // The first owner dies between its object and its record, and the second knows nothing of it.
+    store.next(Verb::Settle, Fault::OutOfReach);
+    let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_millis(200)));
+    assert!(matches!(run(&idempotency, &told, &brief).await, Outcome::Unsettled { .. }));
+    loop {
+        match run(&idempotency, &told, &delivery("pay_1")).await {
+            Outcome::Conflict { lease_remains } => tokio::time::sleep(lease_remains).await,
+            Outcome::Done { result } => break assert_eq!(result, [2; 5000]),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(objects.places().len(), 2);
+    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(&[2; 5000])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_done_and_its_duplicate_acknowledged_where_objects_are_out_of_reach() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
+    let unreachable = Idempotency::new(&store, policy(Arc::new(Unreachable)));
+    let started = Instant::now();
+    assert!(matches!(run(&unreachable, &told, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
+    assert_eq!(started.elapsed(), Duration::from_secs(5));
+    assert!(is_duplicate_of(&run(&unreachable, &told, &delivery("pay_1")).await, None));
+
+    let objects = Arc::new(MemoryObjects::default());
+    let reachable = Idempotency::new(&store, policy(objects.clone()));
+    run(&reachable, &told, &delivery("pay_2")).await;
+    let started = Instant::now();
+    assert!(is_duplicate_of(&run(&unreachable, &told, &delivery("pay_2")).await, None));
+    assert_eq!(started.elapsed(), Duration::from_secs(5));
+    let elsewhere = Idempotency::new(&store, policy(Arc::new(MemoryObjects::default())));
+    assert!(is_duplicate_of(&run(&elsewhere, &told, &delivery("pay_2")).await, None), "it was removed");
+    let without = Idempotency::new(&store, Policy::default());
+    assert!(is_duplicate_of(&run(&without, &told, &delivery("pay_2")).await, None), "nobody knows objects there");
+    assert_eq!(told.runs().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_for_settling_is_not_spent_on_an_object() {
+    let (store, told) = (MemoryStore::default(), Told::by(|_| Do::Return(LARGE)));
+    let idempotency = Idempotency::new(&store, policy(Arc::new(Unreachable)));
+    let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_secs(4)));
+    let started = Instant::now();
+    assert!(matches!(run(&idempotency, &told, &brief).await, Outcome::Done { .. }));
+    assert_eq!(started.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test]
+async fn a_result_that_no_function_could_answer_is_not_kept() {
+    static HUGE: [u8; LARGEST + 1] = [0; LARGEST + 1];
+    let objects = Arc::new(MemoryObjects::default());
+    let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
+    let told = Told::by(|run| Do::Return(if run.key == "huge" { &HUGE } else { &HUGE[1..] }));
+    run(&idempotency, &told, &delivery("huge")).await;
+    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("huge")).await, None));
+    run(&idempotency, &told, &delivery("large")).await;
+    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("large")).await, Some(&HUGE[1..])));
+    assert_eq!(objects.places().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_fetches_no_result_as_nobody_reads_it_there() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
+    let batch = |objects| {
+        let idempotency = Idempotency::new(&store, policy(objects));
+        Batch::new(idempotency, &told, BatchSettings::default())
+    };
+    let message = [Message { id: "m1".into(), body: Some("12.50 EUR".into()), ..Message::default() }];
+    let deadline = || Deadline::within(Duration::from_secs(30));
+    batch(Arc::new(MemoryObjects::default())).run(&message, deadline()).await.unwrap();
+    let started = Instant::now();
+    let verdicts = batch(Arc::new(Unreachable)).run(&message, deadline()).await.unwrap();
+    assert_eq!((verdicts[0].outcome, started.elapsed()), ("DUPLICATE", Duration::ZERO));
+}
+
+#[tokio::test]
+async fn a_large_result_goes_to_s3_and_comes_back() {
+    let s3 = crate::support::s3::S3::start().await;
+    let settings = S3Settings { region: "eu-central-1".into(), endpoint: Some(s3.url().parse().unwrap()) };
+    let objects = S3::new(settings).credentials(Credentials::new("test", "test", None, None, "test"));
+    let idempotency = Idempotency::new(MemoryStore::default(), policy(Arc::new(objects)));
+    let told = Told::to(Do::Return(LARGE));
+    run(&idempotency, &told, &delivery("pay/1")).await;
+    assert_eq!(s3.objects().into_values().collect::<Vec<_>>(), [LARGE]);
+    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay/1")).await, Some(LARGE)));
+    let path = s3.objects().into_keys().next().unwrap();
+    assert!(path.starts_with("/results/payments/sha256%3A"), "{path}");
+    assert_eq!(s3.take_calls(), [format!("PUT {path}"), format!("GET {path}")]);
+}
