@@ -149,7 +149,8 @@ impl Link {
         if (dialled.wire.is_err() && dialled.dial <= known) || self.is_over(&dialled) {
             dialled.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
             dialled.at = SystemTime::now();
-            dialled.wire = self.dial().await;
+            // Apart, since every call's own future would be as large as that of a dial with AWS's clients.
+            dialled.wire = Box::pin(self.dial()).await;
             if let Ok(wire) = &dialled.wire {
                 self.check_up(wire.clone());
             }
