@@ -99,6 +99,9 @@ impl Verdict {
             Outcome::Lost { state: State::Processing | State::Completed | State::Failed, done: _ } => {
                 ("LOST", true, LEFT_ALONE, "somebody else took it over".into())
             }
+            Outcome::Kept { result: _ } => {
+                (acquired, true, Disposition::Done, "done by its own record; the store's does not say so yet".into())
+            }
             Outcome::Unsettled { error } => (
                 acquired,
                 true,

@@ -11,7 +11,7 @@ use crate::deadline::Deadline;
 use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, State};
 use crate::results::Results;
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
-use crate::work::{Work, WorkError, WorkErrorKind};
+use crate::work::{Work, WorkError, WorkErrorKind, Worked};
 
 /// Runs a [`Work`] so that it takes effect once for each key.
 ///
@@ -195,6 +195,12 @@ pub enum Outcome {
         /// What the store said last.
         error: StoreError,
     },
+    /// The work is done by its [own record](Work::keeps_record), which the store's does not tell: it went
+    /// to somebody else, or could not be written.
+    Kept {
+        /// What the work returned.
+        result: Vec<u8>,
+    },
 }
 
 impl<S: Store> Idempotency<S> {
@@ -223,10 +229,14 @@ impl<S: Store> Idempotency<S> {
         let nothing_ran = |outcome, fence, attempt| Report { outcome, fence, attempt, recovery: false };
         match self.acquire(delivery).await? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
-                let worked = self.work(&claim, work, input, &delivery.deadline).await;
-                let outcome = self.settle(&claim, worked, &delivery.deadline).await;
-                let (fence, attempt) = (Some(claim.fence()), Some(claim.attempt()));
-                Ok(Report { outcome, fence, attempt, recovery: claim.is_recovery() })
+                let claim = claim.until(delivery.deadline.work);
+                let (fence, attempt, recovery) = (Some(claim.fence()), Some(claim.attempt()), claim.is_recovery());
+                let patience = Patience { until: delivery.deadline.settle, once: work.keeps_record() };
+                let outcome = match self.work(&claim, work, input, &delivery.deadline).await {
+                    Ok(worked) => self.settle(claim, worked, patience).await?,
+                    Err(failed) => self.fail(&claim, failed, patience).await,
+                };
+                Ok(Report { outcome, fence, attempt, recovery })
             }
             Acquire::Duplicate { fence, attempts, result } => {
                 let result = self.result(result, delivery).await;
@@ -265,86 +275,130 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    async fn work<T, W>(&self, claim: &Claim, work: &W, input: &T, deadline: &Deadline) -> Worked
+    async fn work<T, W>(&self, claim: &Claim, work: &W, input: &T, deadline: &Deadline) -> Result<Worked, Failed>
     where
         T: ?Sized + Sync,
         W: Work<T>,
     {
         if deadline.is_too_late() {
-            return Worked::Failed(WorkError::retryable("no time was left to start the work"), Failure::default());
+            let error = WorkError::retryable("no time was left to start the work");
+            return Err(Failed { error, failure: Failure::default() });
         }
-        if claim.is_recovery() && self.policy.recovery == Recovery::Park {
+        if claim.is_recovery() && self.policy.recovery == Recovery::Park && !work.keeps_record() {
             let failure = Failure { uncertain: true, permanent: true };
-            return Worked::Failed(WorkError::permanent("parked: an earlier attempt may have taken effect"), failure);
+            return Err(Failed {
+                error: WorkError::permanent("parked: an earlier attempt may have taken effect"),
+                failure,
+            });
         }
-        let run =
-            async { if claim.is_recovery() { work.recover(claim, input).await } else { work.run(claim, input).await } };
+        let run = async { work.attempt(claim, input).await };
         match timeout_at(deadline.work, AssertUnwindSafe(run).catch_unwind()).await {
-            Ok(Ok(Ok(result))) => Worked::Done(result),
+            Ok(Ok(Ok(worked))) => Ok(worked),
             Ok(Ok(Err(error))) => {
                 let failure = Failure {
                     uncertain: error.kind() == WorkErrorKind::Uncertain,
                     permanent: error.kind() == WorkErrorKind::Permanent || self.was_last(claim),
                 };
-                Worked::Failed(error, failure)
+                Err(Failed { error, failure })
             }
             // The panic's own message may quote the payload; it goes only where the panic hook sends it.
-            Ok(Err(_panic)) => self.cut_off(claim, "the work panicked"),
-            Err(_elapsed) => self.cut_off(claim, "the work was cancelled at the deadline"),
+            Ok(Err(_panic)) => Err(self.cut_off(claim, "the work panicked")),
+            Err(_elapsed) => Err(self.cut_off(claim, "the work was cancelled at the deadline")),
         }
     }
 
-    fn cut_off(&self, claim: &Claim, reason: &'static str) -> Worked {
+    fn cut_off(&self, claim: &Claim, reason: &'static str) -> Failed {
         let failure = Failure { uncertain: true, permanent: self.was_last(claim) };
-        Worked::Failed(WorkError::uncertain(reason), failure)
+        Failed { error: WorkError::uncertain(reason), failure }
     }
 
     fn was_last(&self, claim: &Claim) -> bool {
         claim.attempt() >= self.policy.max_attempts
     }
 
-    /// The place of a result that is too large for the record. The time for settling is not for this.
-    async fn keep(&self, claim: &Claim, result: &[u8], deadline: &Deadline) -> Option<String> {
-        let results = self.policy.results.as_ref().filter(|_| result.len() > self.policy.result_max_bytes)?;
-        results.keep(claim, result, deadline.work).await
+    /// An error where what every work needs is out of reach: that is no matter of this delivery.
+    async fn settle(&self, claim: Claim, worked: Worked, patience: Patience) -> Result<Outcome, StoreError> {
+        match worked {
+            Worked::Done(result) => Ok(match self.complete(&claim, &result, patience).await {
+                Ok(Settled::Recorded) => Outcome::Done { result },
+                Ok(Settled::Lost(_)) | Err(_) if patience.once => Outcome::Kept { result },
+                Ok(Settled::Lost(state)) => Outcome::Lost { state, done: true },
+                Err(error) => Outcome::Unsettled { error },
+            }),
+            Worked::DoneBefore(result) => {
+                // By the work's own record it is done, whatever comes of this.
+                let _healed = self.complete(&claim, &result, patience).await;
+                Ok(Outcome::Duplicate { result: Some(result) })
+            }
+            Worked::Busy { after } => {
+                self.release(claim, patience).await;
+                Ok(Outcome::Conflict { lease_remains: after })
+            }
+            Worked::Mismatch => {
+                // What the key stands for took effect under another payload, so nothing of this one did.
+                let failure = Failure { uncertain: false, permanent: true };
+                let _settled = insist(patience, || self.store.fail(&claim, failure)).await;
+                Ok(Outcome::Mismatch)
+            }
+            Worked::Unreachable(reason) => {
+                self.release(claim, patience).await;
+                Err(StoreError::unavailable(reason))
+            }
+        }
     }
 
-    async fn settle(&self, claim: &Claim, worked: Worked, deadline: &Deadline) -> Outcome {
-        match worked {
-            Worked::Done(result) => {
-                let place = self.keep(claim, &result, deadline).await;
-                let kept = match &place {
-                    Some(place) => Kept::Object(place.as_bytes()),
-                    None if result.len() <= self.policy.result_max_bytes => Kept::Inline(result.as_slice()),
-                    None => Kept::Nowhere,
-                };
-                match insist(deadline.settle, || self.store.complete(claim, kept)).await {
-                    Ok(Settled::Recorded) => Outcome::Done { result },
-                    Ok(Settled::Lost(state)) => Outcome::Lost { state, done: true },
-                    Err(error) => Outcome::Unsettled { error },
-                }
-            }
-            Worked::Failed(error, failure) => {
-                // What an earlier attempt may have done is not undone by the failure of this one.
-                let failure = Failure { uncertain: failure.uncertain || claim.is_recovery(), ..failure };
-                match insist(deadline.settle, || self.store.fail(claim, failure)).await {
-                    Ok(Settled::Recorded) => Outcome::WorkFailed { error, failure },
-                    Ok(Settled::Lost(state)) => Outcome::Lost { state, done: false },
-                    Err(error) => Outcome::Unsettled { error },
-                }
-            }
+    async fn complete(&self, claim: &Claim, result: &[u8], patience: Patience) -> Result<Settled, StoreError> {
+        let place = self.keep(claim, result).await;
+        let kept = match &place {
+            Some(place) => Kept::Object(place.as_bytes()),
+            None if result.len() <= self.policy.result_max_bytes => Kept::Inline(result),
+            None => Kept::Nowhere,
+        };
+        insist(patience, || self.store.complete(claim, kept)).await
+    }
+
+    /// The place of a result that is too large for the record. The time for settling is not for this.
+    async fn keep(&self, claim: &Claim, result: &[u8]) -> Option<String> {
+        let results = self.policy.results.as_ref().filter(|_| result.len() > self.policy.result_max_bytes)?;
+        results.keep(claim, result, claim.ends()).await
+    }
+
+    /// Give the claim back as if there had been no attempt. A doubt that it came with stays. Where the
+    /// store cannot be told, the lease ends by itself.
+    async fn release(&self, claim: Claim, patience: Patience) {
+        let failure = Failure { uncertain: claim.is_recovery(), permanent: false };
+        let claim = claim.uncounted();
+        let _released = insist(patience, || self.store.fail(&claim, failure)).await;
+    }
+
+    async fn fail(&self, claim: &Claim, failed: Failed, patience: Patience) -> Outcome {
+        let Failed { error, failure } = failed;
+        // What an earlier attempt may have done is not undone by the failure of this one.
+        let failure = Failure { uncertain: failure.uncertain || claim.is_recovery(), ..failure };
+        match insist(patience, || self.store.fail(claim, failure)).await {
+            Ok(Settled::Recorded) => Outcome::WorkFailed { error, failure },
+            Ok(Settled::Lost(state)) => Outcome::Lost { state, done: false },
+            Err(error) => Outcome::Unsettled { error },
         }
     }
 }
 
-enum Worked {
-    Done(Vec<u8>),
-    Failed(WorkError, Failure),
+struct Failed {
+    error: WorkError,
+    failure: Failure,
+}
+
+/// How long the store is asked to settle.
+#[derive(Clone, Copy)]
+struct Patience {
+    until: Instant,
+    /// Nothing hangs on its answer: the work has a record of its own.
+    once: bool,
 }
 
 /// Asks until there is an answer: an effect without its record would be repeated, so only time
 /// running out ends this.
-async fn insist<F>(until: Instant, mut ask: impl FnMut() -> F) -> Result<Settled, StoreError>
+async fn insist<F>(Patience { until, once }: Patience, mut ask: impl FnMut() -> F) -> Result<Settled, StoreError>
 where
     F: Future<Output = Result<Settled, StoreError>>,
 {
@@ -353,7 +407,7 @@ where
     let mut last = None;
     loop {
         match timeout_at(until, ask()).await {
-            Ok(Err(error)) if error.is_unavailable() && Instant::now() + PAUSE < until => last = Some(error),
+            Ok(Err(error)) if error.is_unavailable() && !once && Instant::now() + PAUSE < until => last = Some(error),
             Ok(answer) => return answer,
             Err(elapsed) => return Err(last.unwrap_or_else(|| StoreError::unavailable(elapsed))),
         }

@@ -1,8 +1,10 @@
 //! What an idempotency record is made of. A record itself lives in the store; the scripts in `lua/`
 //! are the only ones to write it.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -24,7 +26,27 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The key as records are kept under it: as it is, so that an operator can read it, or as
+    /// `sha256:` and its SHA-256. That stands for a key above 200 bytes, which would cost more memory
+    /// than its record, and no id in common use is as long; and for one with a NUL, which is no text
+    /// to PostgreSQL.
+    #[must_use]
+    pub fn stored(&self) -> Cow<'_, str> {
+        if self.0.len() <= LONGEST_KEY && !self.0.contains('\0') {
+            return Cow::Borrowed(&self.0);
+        }
+        let mut hashed = String::from("sha256:");
+        for byte in digest(&SHA256, self.0.as_bytes()).as_ref() {
+            // Writing to a String cannot fail.
+            let _ = write!(hashed, "{byte:02x}");
+        }
+        Cow::Owned(hashed)
+    }
 }
+
+/// The longest key that is kept as it is, bytes.
+const LONGEST_KEY: usize = 200;
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,6 +102,14 @@ impl fmt::Display for Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub u64);
 
+impl Fence {
+    /// The one that this machine's clock would give a record without history.
+    pub(crate) fn by_the_clock() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
 impl fmt::Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -100,6 +130,12 @@ impl Fingerprint {
     #[must_use]
     pub fn of(payload: &[u8]) -> Self {
         Self(start_of_sha256(payload))
+    }
+
+    /// The fingerprint that a store kept.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
     }
 
     /// Whether both stand for the same payload, or one of them for any.

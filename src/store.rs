@@ -8,6 +8,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, State};
 
 /// Keeps idempotency records, each judged and changed atomically, by the store's own clock.
@@ -81,6 +83,7 @@ pub struct Claim {
     fence: Fence,
     number: u8,
     recovery: bool,
+    ends: Instant,
 }
 
 impl Claim {
@@ -106,6 +109,22 @@ impl Claim {
     #[must_use]
     pub fn is_recovery(&self) -> bool {
         self.recovery
+    }
+
+    /// When its work is cut off: at the deadline, and never later than the lease ends.
+    #[must_use]
+    pub fn ends(&self) -> Instant {
+        self.ends
+    }
+
+    /// The same claim, whose work is cut off at `deadline`.
+    pub(crate) fn until(self, deadline: Instant) -> Self {
+        Self { ends: self.ends.min(deadline), ..self }
+    }
+
+    /// The same claim, to be settled as an attempt that was none.
+    pub(crate) fn uncounted(self) -> Self {
+        Self { number: self.number.saturating_sub(1), ..self }
     }
 
     /// What was asked for when this claim was acquired.
@@ -147,7 +166,8 @@ impl Acquire {
     /// this one; `recovery` says that an earlier one may have taken effect.
     #[must_use]
     pub fn claimed(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
-        let claim = Claim { attempt, fence, number, recovery };
+        let ends = Instant::now() + attempt.lease;
+        let claim = Claim { attempt, fence, number, recovery, ends };
         if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
     }
 }

@@ -7,6 +7,9 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
+use futures_util::future::Either;
+
 use crate::message::Message;
 use crate::store::Claim;
 
@@ -37,6 +40,48 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
     fn recover(&self, claim: &Claim, input: &T) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send {
         self.run(claim, input)
     }
+
+    /// One attempt, a first one or a recovery: what the heart calls. A work that keeps a record of
+    /// its own answers by that record; any other leaves this as it is.
+    ///
+    /// # Errors
+    /// As [`run`](Work::run).
+    ///
+    /// ## Cancel safety
+    /// As [`run`](Work::run).
+    fn attempt(&self, claim: &Claim, input: &T) -> impl Future<Output = Result<Worked, WorkError>> + Send {
+        let result = if claim.is_recovery() {
+            Either::Left(self.recover(claim, input))
+        } else {
+            Either::Right(self.run(claim, input))
+        };
+        result.map_ok(Worked::Done)
+    }
+
+    /// Whether the work keeps a record of its own, which takes effect together with its effect. That
+    /// record decides over the store's: a recovery runs whatever the policy, and what is done counts
+    /// as done also where the store could not be told.
+    fn keeps_record(&self) -> bool {
+        false
+    }
+}
+
+/// What an attempt came to, where it did not fail.
+#[derive(Debug)]
+pub enum Worked {
+    /// The work is done, with this result.
+    Done(Vec<u8>),
+    /// An earlier attempt did it, with this result.
+    DoneBefore(Vec<u8>),
+    /// Somebody else is at this very work. Nothing happened here, and the attempt does not count.
+    Busy {
+        /// When they should be through.
+        after: Duration,
+    },
+    /// The key was used for another payload. Nothing happened here.
+    Mismatch,
+    /// What every work needs is out of reach. Nothing happened, and the attempt does not count.
+    Unreachable(Box<dyn Error + Send + Sync>),
 }
 
 /// A work that is lent runs as itself: a test keeps it, and looks at it afterwards.
@@ -47,6 +92,14 @@ impl<T: ?Sized + Sync, W: Work<T>> Work<T> for &W {
 
     async fn recover(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
         (**self).recover(claim, input).await
+    }
+
+    async fn attempt(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError> {
+        (**self).attempt(claim, input).await
+    }
+
+    fn keeps_record(&self) -> bool {
+        (**self).keeps_record()
     }
 }
 

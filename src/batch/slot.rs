@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::message::Message;
 use crate::store::Claim;
-use crate::work::{Work, WorkError};
+use crate::work::{Work, WorkError, Worked};
 
 /// A work that has its slot, and leaves it at its end.
 pub(super) struct InSlot<'a, W> {
@@ -24,22 +24,24 @@ impl<'a, W> InSlot<'a, W> {
         // Nobody closes the slots.
         Self { work, slot: Mutex::new(slots.acquire().await.ok()) }
     }
-
-    fn leave(&self) {
-        drop(self.slot.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
 }
 
 impl<W: Work> Work for InSlot<'_, W> {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        let result = self.work.run(claim, message).await;
-        self.leave();
-        result
+        self.work.run(claim, message).await
     }
 
     async fn recover(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        let result = self.work.recover(claim, message).await;
-        self.leave();
-        result
+        self.work.recover(claim, message).await
+    }
+
+    async fn attempt(&self, claim: &Claim, message: &Message) -> Result<Worked, WorkError> {
+        let worked = self.work.attempt(claim, message).await;
+        drop(self.slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+        worked
+    }
+
+    fn keeps_record(&self) -> bool {
+        self.work.keeps_record()
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::record::{Failure, Kept};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
-use crate::work::{Work, WorkError};
+use crate::work::{Work, WorkError, Worked};
 
 /// What an invocation's calls took.
 #[derive(Debug, Default)]
@@ -92,12 +92,19 @@ impl<S: Store> Store for Measured<'_, S> {
 
 impl<T: ?Sized + Sync, W: Work<T>> Work<T> for Measured<'_, W> {
     async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
-        let _measure = self.sheet.work.measure();
         self.inner.run(claim, input).await
     }
 
     async fn recover(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
-        let _measure = self.sheet.work.measure();
         self.inner.recover(claim, input).await
+    }
+
+    async fn attempt(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError> {
+        let _measure = self.sheet.work.measure();
+        self.inner.attempt(claim, input).await
+    }
+
+    fn keeps_record(&self) -> bool {
+        self.inner.keeps_record()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -111,7 +110,7 @@ impl Store for MemoryStore {
         let record = Record {
             state: State::Processing,
             owner: attempt.owner,
-            fence: Fence(clock_us().max(fence + 1)),
+            fence: Fence::by_the_clock().max(Fence(fence + 1)),
             fingerprint: attempt.fingerprint,
             message: attempt.message,
             attempts: attempts + 1,
@@ -133,9 +132,4 @@ impl Store for MemoryStore {
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
         Ok(self.settle(claim, State::Failed, failure, Kept::Nowhere))
     }
-}
-
-fn clock_us() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
 }

@@ -19,10 +19,7 @@ pub mod records;
 mod secret;
 mod url;
 
-use std::fmt::Write as _;
 use std::time::Duration;
-
-use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::record::{Failure, Kept, Key};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
@@ -35,10 +32,6 @@ pub use credentials::RedisCredentials;
 pub use iam::{ElastiCacheName, IamSettings};
 pub use secret::SecretArn;
 pub use url::RedisUrl;
-
-/// A key longer than this, in bytes, is replaced by its SHA-256: it would cost more memory than its
-/// record. No id in common use is as long.
-const LONGEST_KEY: usize = 200;
 
 /// Where the records are.
 #[derive(Clone, Debug)]
@@ -88,16 +81,7 @@ impl RedisStore {
 
 /// `<namespace>:<key>`, which an operator can read.
 fn redis_key(namespace: &str, key: &Key) -> String {
-    let key = key.as_str();
-    if key.len() <= LONGEST_KEY {
-        return [namespace, ":", key].concat();
-    }
-    let mut hashed = format!("{namespace}:sha256:");
-    for byte in digest(&SHA256, key.as_bytes()).as_ref() {
-        // Writing to a String cannot fail.
-        let _ = write!(hashed, "{byte:02x}");
-    }
-    hashed
+    [namespace, ":", &key.stored()].concat()
 }
 
 /// Read an answer as each verb would: for whoever tries any bytes.
