@@ -39,6 +39,10 @@ pub mod object;
 pub mod store;
 pub mod work;
 
+// The database that a work may have its effect in.
+#[cfg(feature = "postgres")]
+pub mod database;
+
 // Their implementations.
 pub mod objects;
 pub mod stores;

@@ -144,12 +144,6 @@ impl Fingerprint {
         self == other || *self == Self::NONE || *other == Self::NONE
     }
 
-    /// The fingerprint of these bytes, as the store keeps them.
-    #[must_use]
-    pub fn from_bytes(hash: [u8; 16]) -> Self {
-        Self(hash)
-    }
-
     /// The hash's bytes, as the store keeps them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {

@@ -8,6 +8,7 @@ const ROWS: &[&[&str]] = &[
     &["envelope"],
     &["message", "store"],
     &["offload", "results", "work"],
+    &["database"],
     &["objects", "stores", "works", "idempotency"],
     &["disposition"],
     &["traces"],
@@ -79,6 +80,10 @@ fn each_foreign_crate_is_named_where_it_belongs_only() {
         ("metrique_", &["metrics.rs", "metrics/"]),
         ("reqwest::", &["works/webhook.rs", "objects/s3.rs"]),
         ("clap::", &["bin/records/main.rs", "bin/records/arguments.rs"]),
+        ("tokio_postgres::", &["database"]),
+        ("tokio_postgres_rustls::", &["database/dial.rs"]),
+        ("rustls::", &["database/dial.rs"]),
+        ("deadpool::", &["database"]),
     ];
     for (name, homes) in homes {
         let named: Vec<String> = sources()

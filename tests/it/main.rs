@@ -21,6 +21,9 @@ mod function;
 mod heart;
 /// What a reader of the code relies on: layers, and headers that say what is so.
 mod house;
+/// Effects in PostgreSQL, which take place once whatever becomes of the store's records.
+#[cfg(feature = "postgres")]
+mod inbox;
 /// Every schedule of faults, of a model of the protocol.
 mod model;
 /// Payloads that the extended clients put in S3: fetched, judged and handed to the work.

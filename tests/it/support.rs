@@ -3,6 +3,8 @@ pub(crate) mod event;
 pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod lambda;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod redis;
 pub(crate) mod s3;
 pub(crate) mod secrets;

@@ -1,0 +1,243 @@
+//! PostgreSQL: connections that are made when they are needed, and transactions that end in time.
+//!
+//! - [`address`]: the URL, and whether TLS is used
+//! - [`dial`]: a connection, with the password that holds at this moment
+//! - [`transaction`]: what a work is given
+
+mod address;
+mod dial;
+mod transaction;
+
+use std::error::Error;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool::managed::{Object, Pool, PoolError};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::error::SqlState;
+
+use crate::work::WorkError;
+
+use dial::Dialler;
+
+pub use address::DatabaseUrl;
+pub use dial::{Credentials, CredentialsSource};
+pub use tokio_postgres::{Row, types};
+pub use transaction::{Frame, Parameters, Transaction};
+
+/// Once on a connection at hand, once on a new one. A server that refuses a fresh connection needs more
+/// time than a caller has patience.
+const TRIES: u32 = 2;
+
+/// How long before its end no begin of a transaction is waited for.
+const MARGIN: Duration = Duration::from_millis(50);
+
+/// Where the database is.
+#[derive(Clone)]
+pub struct DatabaseSettings {
+    /// The server, the database in it, and how to get in.
+    pub url: DatabaseUrl,
+    /// The longest wait for a connection, for the begin of a transaction, and for a lock.
+    pub timeout: Duration,
+    /// Connections that are made at most. Each message that is worked on needs one.
+    pub connections: NonZeroUsize,
+    /// Who knows the password, where it is not the one of the URL.
+    pub credentials: Option<Arc<dyn CredentialsSource>>,
+}
+
+impl fmt::Debug for DatabaseSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, timeout, connections, credentials: _ } = self;
+        f.debug_struct("DatabaseSettings")
+            .field("url", url)
+            .field("timeout", timeout)
+            .field("connections", connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A database. It connects at the first use, and again whenever a connection is in doubt.
+#[derive(Clone)]
+pub struct Database {
+    connections: Pool<Dialler>,
+    timeout: Duration,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// The database of these settings. Nothing is connected yet.
+    ///
+    /// # Panics
+    /// Never: a pool cannot be built only where it has timeouts and no runtime to keep them, and this
+    /// one has none.
+    #[must_use]
+    pub fn new(settings: &DatabaseSettings) -> Self {
+        let connections = Pool::builder(Dialler::new(settings)).max_size(settings.connections.get()).build();
+        Self { connections: connections.expect("a pool without timeouts can be built"), timeout: settings.timeout }
+    }
+
+    /// The longest wait for a connection, for the begin of a transaction, and for a lock.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Begin a transaction with its opening statement, in one round trip, and count the rows that it touched.
+    /// A connection that proves dead is replaced by a new one, once.
+    ///
+    /// The server ends the transaction by itself when it has waited for a lock for as long as the
+    /// settings say, and at `ends` where its client is silent.
+    ///
+    /// # Errors
+    /// [`DatabaseError`]; nothing took effect.
+    ///
+    /// ## Cancel safety
+    /// Dropped, it drops the connection, and nothing took effect.
+    pub async fn begin(
+        &self,
+        ends: Instant,
+        frame: Frame,
+        parameters: Parameters<'_>,
+    ) -> Result<(Transaction, u64), DatabaseError> {
+        // In time for whoever asks to say that nothing happened.
+        let given_up = ends.checked_sub(MARGIN).unwrap_or(ends);
+        timeout_at(given_up, self.begin_insistently(ends, frame, parameters)).await.unwrap_or(Err(DatabaseError::Late))
+    }
+
+    async fn begin_insistently(
+        &self,
+        ends: Instant,
+        frame: Frame,
+        parameters: Parameters<'_>,
+    ) -> Result<(Transaction, u64), DatabaseError> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            let connection = self.connection().await?;
+            // A begin, and a wait for a lock in it.
+            let patience = 2 * self.timeout;
+            let begin = Transaction::begin(connection, self.timeout, ends, frame, parameters);
+            match timeout(patience, begin).await.unwrap_or(Err(DatabaseError::Late)) {
+                Err(error) if error.is_of_the_connection() => {
+                    // The others were made by the same way, and have been idle for as long.
+                    self.connections.retain(|_, _| false);
+                    last = Some(error);
+                }
+                begun => return begun,
+            }
+        }
+        Err(last.unwrap_or(DatabaseError::Late))
+    }
+
+    async fn connection(&self) -> Result<Object<Dialler>, DatabaseError> {
+        match timeout(self.timeout, self.connections.get()).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(PoolError::Backend(error))) => Err(error),
+            Ok(Err(
+                PoolError::Timeout(_)
+                | PoolError::Closed
+                | PoolError::NoRuntimeSpecified
+                | PoolError::PostCreateHook(_),
+            ))
+            | Err(_) => Err(DatabaseError::Unreachable(Arc::from(Box::from("no connection in time")))),
+        }
+    }
+}
+
+/// Why the database did not do as it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// There is no connection to be had.
+    #[error("PostgreSQL is out of reach: {0}")]
+    Unreachable(Arc<dyn Error + Send + Sync>),
+    /// The connection broke.
+    #[error("the connection to PostgreSQL broke")]
+    Broken(#[source] Arc<dyn Error + Send + Sync>),
+    /// There was no reply in time.
+    #[error("no reply from PostgreSQL in time")]
+    Late,
+    /// The server refused.
+    #[error("PostgreSQL answered {}{}", code.code(), said(code, message))]
+    Refused {
+        /// SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+        code: SqlState,
+        /// In words. The detail is left out, as it quotes rows.
+        message: String,
+        /// The constraint that was violated.
+        constraint: Option<String>,
+    },
+    /// The statement, its parameters and its rows do not go together.
+    #[error("the statement does not go with its parameters or rows: {0}")]
+    Misused(String),
+}
+
+/// The server's words, but where they quote values: of wrong data, and of a function's own.
+fn said(code: &SqlState, message: &str) -> String {
+    if code.code().starts_with("22") || code.code().starts_with("P0") { String::new() } else { format!(": {message}") }
+}
+
+impl From<tokio_postgres::Error> for DatabaseError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if let Some(said) = error.as_db_error() {
+            let (message, constraint) = (said.message().to_owned(), said.constraint().map(Into::into));
+            return Self::Refused { code: said.code().clone(), message, constraint };
+        }
+        let io = error.source().is_some_and(|source| source.is::<std::io::Error>());
+        if error.is_closed() || io { Self::Broken(Arc::new(error)) } else { Self::Misused(error.to_string()) }
+    }
+}
+
+impl DatabaseError {
+    /// The server's SQLSTATE, where it answered.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Refused { code, message: _, constraint: _ } => Some(code.code()),
+            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Misused(_) => None,
+        }
+    }
+
+    /// The constraint that was violated, where one was.
+    #[must_use]
+    pub fn constraint(&self) -> Option<&str> {
+        match self {
+            Self::Refused { code: _, message: _, constraint } => constraint.as_deref(),
+            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Misused(_) => None,
+        }
+    }
+
+    /// Whether it speaks against the connection, so that another may do better: it broke or is silent, the
+    /// server goes down or comes up, or is a standby that takes no writes.
+    fn is_of_the_connection(&self) -> bool {
+        match self {
+            Self::Broken(_) | Self::Late => true,
+            Self::Unreachable(_) | Self::Misused(_) => false,
+            Self::Refused { code, message: _, constraint: _ } => {
+                let code = code.code();
+                code.starts_with("08") || code.starts_with("57P") || code == READ_ONLY
+            }
+        }
+    }
+}
+
+/// A transaction on a standby, or on a server that was told to take no writes.
+const READ_ONLY: &str = "25006";
+
+/// Before a commit was asked for, nothing happened: the transaction is undone. Wrong data (class 22) and
+/// what a constraint forbids (class 23) stay so; anything else may pass.
+impl From<DatabaseError> for WorkError {
+    fn from(error: DatabaseError) -> Self {
+        let hopeless = error.code().is_some_and(|code| code.starts_with("22") || code.starts_with("23"));
+        if hopeless || matches!(error, DatabaseError::Misused(_)) {
+            Self::permanent(error)
+        } else {
+            Self::retryable(error)
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A transaction: begun in one round trip, ended in another, and undone wherever it is left.
+
+use std::fmt;
+use std::time::Duration;
+
+use deadpool::managed::Object;
+use futures_util::future::{join, try_join};
+use tokio::time::{Instant, timeout};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
+
+use super::DatabaseError;
+use super::dial::{Connection, Dialler};
+use crate::work::WorkError;
+
+/// What stands for `$1`, `$2` and so on.
+pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A transaction under way. What is done by it takes effect when it commits, all at once or not at all.
+///
+/// Statements are prepared at their first use on a connection. Those whose futures are polled together
+/// (`join!`) travel together. `COMMIT` and `ROLLBACK` are not the work's to ask for; a `SAVEPOINT` may be.
+pub struct Transaction {
+    /// `None` once it has ended and the connection is back in its pool.
+    connection: Option<Object<Dialler>>,
+    /// What it commits with.
+    closing: Option<Statement>,
+    timeout: Duration,
+}
+
+/// What a transaction begins and commits with.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// The first statement, which goes in one flight with the begin.
+    pub opening: &'static str,
+    /// The last statement, which goes in one flight with the commit, and has to touch one row.
+    pub closing: &'static str,
+}
+
+/// How a commit failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommitError {
+    /// Nothing took effect.
+    #[error("the commit was refused")]
+    Undone(#[source] DatabaseError),
+    /// It may have taken effect: there was no answer.
+    #[error("the commit had no answer")]
+    Unknown(#[source] DatabaseError),
+    /// The last statement did not touch the one row that it had to: the transaction was not the one that
+    /// was begun.
+    #[error("the work has ended its transaction by itself")]
+    Strayed,
+}
+
+impl From<CommitError> for WorkError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Undone(error) => error.into(),
+            CommitError::Unknown(_) | CommitError::Strayed => Self::uncertain(error),
+        }
+    }
+}
+
+/// Where it does not matter which.
+impl From<CommitError> for DatabaseError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Undone(error) | CommitError::Unknown(error) => error,
+            CommitError::Strayed => Self::Misused(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}
+
+impl Transaction {
+    /// Begin with the opening statement, and count the rows that it touched.
+    pub(super) async fn begin(
+        connection: Object<Dialler>,
+        lock_timeout: Duration,
+        ends: Instant,
+        frame: Frame,
+        parameters: Parameters<'_>,
+    ) -> Result<(Self, u64), DatabaseError> {
+        let mut transaction = Self { connection: Some(connection), closing: None, timeout: lock_timeout };
+        let connection = transaction.connection()?;
+        let (opening, closing) =
+            try_join(connection.prepared(frame.opening), connection.prepared(frame.closing)).await?;
+        let begin = begin(connection, lock_timeout, ends.saturating_duration_since(Instant::now()));
+        let (begun, touched) =
+            join(connection.client.batch_execute(&begin), connection.client.execute(&opening, parameters)).await;
+        match begun.and(touched).map_err(DatabaseError::from) {
+            Ok(touched) => {
+                transaction.closing = Some(closing);
+                Ok((transaction, touched))
+            }
+            Err(error) => {
+                // What holds the lock that was waited for says nothing against the connection.
+                if !error.is_of_the_connection() {
+                    transaction.roll_back().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Execute a statement, and count the rows that it touched.
+    ///
+    /// # Errors
+    /// [`DatabaseError`]; where the server refused, the transaction can only be undone.
+    ///
+    /// ## Cancel safety
+    /// Dropped, it may have been executed, as part of the transaction.
+    pub async fn execute(&self, statement: &str, parameters: Parameters<'_>) -> Result<u64, DatabaseError> {
+        let connection = self.connection()?;
+        let statement = connection.prepared(statement).await?;
+        Ok(connection.client.execute(&statement, parameters).await?)
+    }
+
+    /// Execute a statement, and fetch its rows.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    ///
+    /// ## Cancel safety
+    /// As [`execute`](Self::execute).
+    pub async fn query(&self, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, DatabaseError> {
+        let connection = self.connection()?;
+        let statement = connection.prepared(statement).await?;
+        Ok(connection.client.query(&statement, parameters).await?)
+    }
+
+    /// Execute a statement, and fetch the first of its rows, if it has any.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    ///
+    /// ## Cancel safety
+    /// As [`execute`](Self::execute).
+    pub async fn query_first(&self, statement: &str, parameters: Parameters<'_>) -> Result<Option<Row>, DatabaseError> {
+        Ok(self.query(statement, parameters).await?.into_iter().next())
+    }
+
+    /// Commit with the closing statement, in one round trip.
+    pub(crate) async fn commit(mut self, parameters: Parameters<'_>) -> Result<(), CommitError> {
+        let (connection, closing) = match (self.connection(), &self.closing) {
+            (Ok(connection), Some(closing)) => (connection, closing),
+            (Ok(_) | Err(_), _) => return Err(CommitError::Strayed),
+        };
+        // They are sent in this order. Where the first is refused, the commit only undoes.
+        let ended =
+            join(connection.client.execute(closing, parameters), connection.client.batch_execute("COMMIT")).await;
+        let refused = |error: tokio_postgres::Error| match DatabaseError::from(error) {
+            error @ DatabaseError::Refused { .. } if !error.is_of_the_connection() => CommitError::Undone(error),
+            error => CommitError::Unknown(error),
+        };
+        match ended {
+            (Ok(1), Ok(())) => {
+                self.connection = None;
+                Ok(())
+            }
+            (Ok(_), Ok(())) => Err(CommitError::Strayed),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(refused(error)),
+        }
+    }
+
+    /// Undo everything, and give the connection back, if it answers.
+    pub(crate) async fn roll_back(mut self) {
+        if let Ok(connection) = self.connection()
+            && let Ok(Ok(())) = timeout(self.timeout, connection.client.batch_execute("ROLLBACK")).await
+        {
+            self.connection = None;
+        }
+    }
+
+    fn connection(&self) -> Result<&Connection, DatabaseError> {
+        self.connection.as_deref().ok_or(DatabaseError::Late)
+    }
+}
+
+/// Where it was left before its end nobody knows what is on its way, so the connection ends too, and the
+/// server undoes what was done.
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            drop(Object::take(connection));
+        }
+    }
+}
+
+/// Everything that the server needs to end it by itself. A timeout of 0 would be none.
+fn begin(connection: &Connection, lock_timeout: Duration, left: Duration) -> String {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).map_or(MOST_MS, |ms| ms.clamp(1, MOST_MS));
+    let (lock, left) = (ms(lock_timeout), ms(left));
+    let by_the_clock =
+        if connection.ends_transactions { format!("; SET LOCAL transaction_timeout = {left}") } else { String::new() };
+    // The server looks once in a while whether its client is still there, also within a statement.
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {left}; \
+         SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \
+         {lock}{by_the_clock}"
+    )
+}
+
+/// PostgreSQL's own largest timeout.
+const MOST_MS: u64 = 2_147_483_647;

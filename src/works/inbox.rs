@@ -1,0 +1,281 @@
+//! Effects in PostgreSQL that take place once: the row that says so commits together with the effect.
+//!
+//! - [`table`]: the rows, and the statements on them
+
+mod table;
+
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::database::{Database, DatabaseError, Transaction};
+use crate::message::Message;
+use crate::store::Claim;
+use crate::work::{Work, WorkError, WorkErrorKind, Worked};
+
+use table::{Known, Table};
+
+/// A work whose effects are rows of one PostgreSQL database. `T` is what it works on, as of a [`Work`].
+///
+/// ```
+/// # use idempotent_sqs::database::Transaction;
+/// # use idempotent_sqs::message::Message;
+/// # use idempotent_sqs::store::Claim;
+/// # use idempotent_sqs::work::WorkError;
+/// # use idempotent_sqs::works::TransactionalWork;
+/// struct Reserve;
+///
+/// impl TransactionalWork for Reserve {
+///     async fn run(&self, transaction: &Transaction, _: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+///         let article = message.body();
+///         let reserve = "UPDATE stock SET reserved = reserved + 1 WHERE article = $1 AND reserved < quantity";
+///         match transaction.execute(reserve, &[&article]).await? {
+///             0 => Err(WorkError::permanent("there is none left")),
+///             _ => Ok(b"reserved".to_vec()),
+///         }
+///     }
+/// }
+/// ```
+pub trait TransactionalWork<T: ?Sized = Message>: Send + Sync {
+    /// Do the work by this transaction, and by nothing else. The bytes it returns are its result: they
+    /// commit with the effect, and are handed back when the same work is asked for again.
+    ///
+    /// The claim may be a recovery; then too, no earlier attempt has committed anything.
+    ///
+    /// # Errors
+    /// A [`WorkError`] undoes everything, and says whether and when to try again. `?` makes one of a
+    /// [`DatabaseError`]: wrong data and violated constraints are permanent, anything else is retryable.
+    ///
+    /// ## Cancel safety
+    /// The future is dropped at the deadline, wherever it is, and everything is undone.
+    fn run(
+        &self,
+        transaction: &Transaction,
+        claim: &Claim,
+        input: &T,
+    ) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
+
+    /// Note down that the work has failed for good, by a transaction of its own, which is committed. By
+    /// default nothing is noted. A note may be made again where its commit was not heard of.
+    ///
+    /// # Errors
+    /// A [`WorkError`] leaves the failure for another attempt: it is final only once it is noted.
+    ///
+    /// ## Cancel safety
+    /// As [`run`](Self::run).
+    fn refused(
+        &self,
+        transaction: &Transaction,
+        claim: &Claim,
+        input: &T,
+        why: &WorkError,
+    ) -> impl Future<Output = Result<(), WorkError>> + Send {
+        let _ = (transaction, claim, input, why);
+        async { Ok(()) }
+    }
+}
+
+/// How the inbox is kept.
+#[derive(Clone, Debug)]
+pub struct InboxSettings {
+    /// The logical consumer: the same as the store's, so that both know the same work.
+    pub namespace: String,
+    /// Life of a row. It should outlive the message in every queue that it may still come from.
+    pub retention: Duration,
+    /// One commit in so many, at random, also removes rows that have outlived their retention, up to
+    /// twice as many: so that the table shrinks wherever it would grow.
+    pub clean_one_in: NonZeroU32,
+}
+
+impl Default for InboxSettings {
+    fn default() -> Self {
+        Self {
+            namespace: String::new(),
+            // As long as a message can be in a queue, and then in its dead-letter queue.
+            retention: Duration::from_hours(2 * 14 * 24),
+            // Two hundred rows are removed in a few milliseconds.
+            clean_one_in: const { NonZeroU32::new(100).unwrap() },
+        }
+    }
+}
+
+/// A [`Work`] that runs a [`TransactionalWork`] in a transaction. A row of the inbox is inserted first
+/// and commits with the effect, so the effect takes place once whatever becomes of the store's records.
+#[derive(Debug)]
+pub struct Inbox<W> {
+    work: W,
+    database: Database,
+    table: Table,
+    settings: InboxSettings,
+}
+
+impl<W> Inbox<W> {
+    /// The inbox of this work. Nothing is connected yet.
+    pub fn new(work: W, database: Database, settings: InboxSettings) -> Self {
+        Self { work, database, table: Table { namespace: settings.namespace.clone() }, settings }
+    }
+
+    /// See whether the inbox can be used: whether the database is within reach, and the table is there
+    /// and as it should be. It takes two round trips, and a connection that is kept.
+    ///
+    /// # Errors
+    /// [`InboxError`], with a sentence on how to mend it.
+    ///
+    /// ## Cancel safety
+    /// Nothing is changed.
+    pub async fn check(&self) -> Result<(), InboxError> {
+        let ends = Instant::now() + LONGEST_STEP;
+        let (transaction, _) = self.database.begin(ends, table::LOOK, &[]).await.map_err(InboxError::of)?;
+        transaction.roll_back().await;
+        Ok(())
+    }
+
+    /// Remove rows that have outlived their retention, the oldest first, in a step that takes
+    /// milliseconds. Answers how many there were; a full step, twice `clean_one_in`, leaves more.
+    ///
+    /// # Errors
+    /// [`InboxError`]; the rows are still there.
+    ///
+    /// ## Cancel safety
+    /// Dropped, the rows may be gone or not.
+    pub async fn remove_old(&self) -> Result<u64, InboxError> {
+        let seconds = self.settings.retention.as_secs_f64();
+        let limit = i64::from(self.settings.clean_one_in.get()) * 2;
+        let ends = Instant::now() + LONGEST_STEP;
+        let begun = self.database.begin(ends, table::REMOVAL, &[&self.settings.namespace, &seconds, &limit]).await;
+        let (transaction, removed) = begun.map_err(InboxError::of)?;
+        transaction.commit(&[]).await.map_err(|error| InboxError::of(error.into()))?;
+        Ok(removed)
+    }
+
+    /// Beside a commit now and then: there is no process of its own that could.
+    async fn clean_now_and_then(&self) {
+        let drawn = getrandom::u32().is_ok_and(|drawn| drawn % self.settings.clean_one_in == 0);
+        if drawn && let Err(error) = self.remove_old().await {
+            tracing::warn!(%error, "old rows of the inbox were not removed; another commit will try");
+        }
+    }
+}
+
+impl<T, W> Work<T> for Inbox<W>
+where
+    T: ?Sized + Sync,
+    W: TransactionalWork<T>,
+{
+    /// For whoever calls it without the heart.
+    async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+        match self.attempt(claim, input).await? {
+            Worked::Done(result) | Worked::DoneBefore(result) => Ok(result),
+            Worked::Busy { after } => Err(WorkError::retryable_after("somebody else is at this very work", after)),
+            Worked::Mismatch => Err(WorkError::permanent("the key stands for another payload")),
+            Worked::Unreachable(reason) => Err(WorkError::retryable(reason)),
+        }
+    }
+
+    async fn attempt(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError> {
+        let row = self.table.row(claim);
+        let begun = self.database.begin(claim.ends(), table::WORK, &row.parameters()).await;
+        let (transaction, inserted) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return not_begun(claim, error),
+        };
+        if inserted == 0 {
+            return self.known(transaction, claim).await;
+        }
+        match self.work.run(&transaction, claim, input).await {
+            Ok(result) => {
+                transaction.commit(&row.finished(&result)).await?;
+                self.clean_now_and_then().await;
+                Ok(Worked::Done(result))
+            }
+            Err(error) => {
+                transaction.roll_back().await;
+                if error.kind() == WorkErrorKind::Permanent {
+                    self.note(claim, input, &error).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn keeps_record(&self) -> bool {
+        true
+    }
+}
+
+impl<W> Inbox<W> {
+    /// The row was there before.
+    async fn known(&self, transaction: Transaction, claim: &Claim) -> Result<Worked, WorkError> {
+        let known = self.table.known(&transaction, claim).await?;
+        transaction.roll_back().await;
+        match known {
+            Some(Known { fingerprint, result }) if fingerprint.agrees_with(&claim.asked().fingerprint) => {
+                Ok(Worked::DoneBefore(result))
+            }
+            Some(_) => Ok(Worked::Mismatch),
+            None => Err(WorkError::retryable("the row of the inbox was removed just now: its retention had ended")),
+        }
+    }
+
+    async fn note<T>(&self, claim: &Claim, input: &T, why: &WorkError) -> Result<(), WorkError>
+    where
+        T: ?Sized + Sync,
+        W: TransactionalWork<T>,
+    {
+        let (transaction, _) = self.database.begin(claim.ends(), table::NOTE, &[]).await?;
+        self.work.refused(&transaction, claim, input, why).await?;
+        // Heard of or not: the note may be made again.
+        transaction.commit(&[]).await.map_err(|error| DatabaseError::from(error).into())
+    }
+}
+
+/// The row could not be inserted. Nothing happened.
+fn not_begun(claim: &Claim, error: DatabaseError) -> Result<Worked, WorkError> {
+    match error.code() {
+        // Another transaction has inserted it and is still at work. It began before this one, and so its
+        // time is up before this one's would be.
+        Some(LOCK_NOT_AVAILABLE | QUERY_CANCELED) => Ok(Worked::Busy { after: claim.asked().lease }),
+        Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED) => Err(error.into()),
+        Some(_) | None => Ok(Worked::Unreachable(Box::new(InboxError::of(error)))),
+    }
+}
+
+/// Why the inbox cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InboxError {
+    /// The table is not there, or an older one.
+    #[error("the table idempotency_inbox is missing, or older than this function: run sql/inbox.sql by psql ({0})")]
+    NoTable(DatabaseError),
+    /// The user has no right to the table.
+    #[error("the database's user may not use the table idempotency_inbox: see sql/inbox.sql for what it needs ({0})")]
+    NoRight(DatabaseError),
+    /// The database gives no answer, or another than it should.
+    #[error(transparent)]
+    Database(DatabaseError),
+}
+
+impl InboxError {
+    fn of(error: DatabaseError) -> Self {
+        match error.code() {
+            Some(UNDEFINED_TABLE | UNDEFINED_COLUMN | UNDEFINED_CONSTRAINT) => Self::NoTable(error),
+            Some(INSUFFICIENT_PRIVILEGE) => Self::NoRight(error),
+            Some(_) | None => Self::Database(error),
+        }
+    }
+}
+
+/// Longest time of a step that no claim bounds.
+const LONGEST_STEP: Duration = Duration::from_secs(10);
+
+/// SQLSTATEs: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+const SERIALIZATION_FAILURE: &str = "40001";
+const DEADLOCK_DETECTED: &str = "40P01";
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
+const UNDEFINED_COLUMN: &str = "42703";
+const UNDEFINED_TABLE: &str = "42P01";
+/// There is no unique constraint for an ON CONFLICT.
+const UNDEFINED_CONSTRAINT: &str = "42P10";
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+const QUERY_CANCELED: &str = "57014";

@@ -1,0 +1,129 @@
+/// Once: two runners, crashes at every step, a commit without an answer.
+mod once;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use idempotent_sqs::database::{Database, Transaction};
+use idempotent_sqs::deadline::Deadline;
+use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy, Report};
+use idempotent_sqs::message::Message;
+use idempotent_sqs::record::{Fingerprint, Key};
+use idempotent_sqs::store::{Claim, Store, StoreError};
+use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs::work::{Work, WorkError};
+use idempotent_sqs::works::{Inbox, InboxSettings, TransactionalWork};
+use tokio::sync::Notify;
+
+use crate::support::postgres::Base;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What an invocation has by default here.
+const TIME: Duration = Duration::from_secs(60);
+
+const ROWS: &str = "SELECT count(*) FROM idempotency_inbox";
+const EFFECTS: &str = "SELECT count(*) FROM effects";
+
+/// A database with the inbox, and with a table that holds as many rows as there were effects.
+async fn base() -> Base {
+    let base = Base::with_inbox().await;
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    base
+}
+
+/// A work that takes effect in the table of effects, before or after which it may be held or may fail.
+#[derive(Clone, Default)]
+struct Pay {
+    before: Option<Arc<Gate>>,
+    after: Option<Arc<Gate>>,
+    fails: Option<fn() -> WorkError>,
+    also: Option<&'static str>,
+}
+
+/// A place where a work waits until it is let go.
+#[derive(Default)]
+struct Gate {
+    reached: Notify,
+    open: Notify,
+}
+
+impl Gate {
+    async fn pass(&self) {
+        self.reached.notify_one();
+        self.open.notified().await;
+    }
+}
+
+impl TransactionalWork for Pay {
+    async fn run(&self, transaction: &Transaction, claim: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        if let Some(gate) = &self.before {
+            gate.pass().await;
+        }
+        let fence = i64::try_from(claim.fence().0).unwrap();
+        transaction.execute("INSERT INTO effects VALUES ($1, $2)", &[&claim.key().as_str(), &fence]).await?;
+        if let Some(statement) = self.also {
+            transaction.execute(statement, &[]).await?;
+        }
+        if let Some(gate) = &self.after {
+            gate.pass().await;
+        }
+        match self.fails {
+            Some(fails) => Err(fails()),
+            None => Ok(format!("receipt of {}", claim.key()).into_bytes()),
+        }
+    }
+}
+
+fn settings() -> InboxSettings {
+    // No step of cleaning unless a test asks for it.
+    InboxSettings { namespace: "payments".into(), clean_one_in: NonZeroU32::MAX, ..InboxSettings::default() }
+}
+
+fn inbox<W>(work: W, database: Database) -> Inbox<W> {
+    Inbox::new(work, database, settings())
+}
+
+fn on<S: Store>(store: S) -> Idempotency<S> {
+    Idempotency::new(store, Policy::default())
+}
+
+/// A store without memories.
+fn flushed() -> Idempotency<MemoryStore> {
+    on(MemoryStore::default())
+}
+
+fn delivery(key: &str) -> Delivery {
+    Delivery::new(Key::new(key).unwrap())
+        .fingerprint(Fingerprint::of(b"12.50 EUR"))
+        .message_id("message-1")
+        .deadline(Deadline::within(TIME))
+}
+
+async fn run<S: Store, W: Work>(idempotency: &Idempotency<S>, work: &W) -> Report {
+    deliver(idempotency, work, "pay_1").await
+}
+
+async fn try_run<S: Store, W: Work>(idempotency: &Idempotency<S>, work: &W) -> Result<Report, StoreError> {
+    idempotency.run(&delivery("pay_1"), work, &Message::default()).await
+}
+
+/// A delivery of this key.
+async fn deliver<S: Store, W: Work>(idempotency: &Idempotency<S>, work: &W, key: &str) -> Report {
+    idempotency.run(&delivery(key), work, &Message::default()).await.unwrap()
+}
+
+fn done(report: &Report) -> &[u8] {
+    match &report.outcome {
+        Outcome::Done { result } => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn duplicate(report: &Report) -> &[u8] {
+    match &report.outcome {
+        Outcome::Duplicate { result: Some(result) } => result,
+        other => panic!("{other:?}"),
+    }
+}
