@@ -117,6 +117,11 @@ impl<W> Inbox<W> {
         Self { work, database, table: Table { namespace: settings.namespace.clone() }, settings }
     }
 
+    /// The work within.
+    pub fn work(&self) -> &W {
+        &self.work
+    }
+
     /// See whether the inbox can be used: whether the database is within reach, and the table is there
     /// and as it should be. It takes two round trips, and a connection that is kept.
     ///

@@ -1,5 +1,13 @@
+/// A connection that breaks or goes silent, a server that restarts, TLS, and who gets in.
+mod connections;
+/// What goes wrong within the transaction, and how it is told.
+mod failures;
 /// Once: two runners, crashes at every step, a commit without an answer.
 mod once;
+/// Old rows, keys of every kind, and the migration.
+mod rows;
+/// The store forgets, is wrong about the time, or is out of reach.
+mod without_redis;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

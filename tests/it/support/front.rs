@@ -19,6 +19,7 @@ struct State {
     leads_to: AtomicU16,
     swallows: AtomicBool,
     cut: Notify,
+    silence: Notify,
 }
 
 impl Front {
@@ -29,7 +30,12 @@ impl Front {
     pub(crate) async fn on(port: u16, server: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state = State { leads_to: AtomicU16::new(server), swallows: AtomicBool::new(false), cut: Notify::new() };
+        let state = State {
+            leads_to: AtomicU16::new(server),
+            swallows: AtomicBool::new(false),
+            cut: Notify::new(),
+            silence: Notify::new(),
+        };
         let state = Arc::new(state);
         let mut running = JoinSet::new();
         let shared = Arc::clone(&state);
@@ -59,6 +65,12 @@ impl Front {
         self.state.cut.notify_waiters();
     }
 
+    /// Nothing passes any more on the connections that stand, and nobody is told.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn silence(&self) {
+        self.state.silence.notify_waiters();
+    }
+
     /// Commands pass, and replies do not, until it is told otherwise.
     pub(crate) fn swallow_replies(&self, swallows: bool) {
         self.state.swallows.store(swallows, Ordering::SeqCst);
@@ -80,6 +92,7 @@ async fn pass(mut near: TcpStream, state: &State) {
     };
     // Either side may end it.
     tokio::select! {
+        () = state.silence.notified() => std::future::pending().await,
         _ = tokio::io::copy(&mut from_near, &mut to_far) => {}
         () = replies => {}
     }

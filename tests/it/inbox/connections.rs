@@ -1,0 +1,212 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use idempotent_sqs::database::{Credentials, CredentialsSource, DatabaseUrl};
+
+use super::*;
+use crate::support::front::Front;
+use crate::support::postgres::{Postgres, connect, database, migration, settings as database_settings};
+use crate::support::redis::free_port;
+
+/// A database that is soon given up.
+fn impatient(url: &str, timeout: Duration) -> Database {
+    let mut settings = database_settings(url);
+    settings.timeout = timeout;
+    Database::new(&settings)
+}
+
+fn reason(error: &StoreError) -> String {
+    let source = std::error::Error::source(error).unwrap();
+    source.to_string()
+}
+
+#[tokio::test]
+async fn a_database_that_is_out_of_reach_is_no_failure_of_the_delivery() {
+    let base = base().await;
+    let port = free_port();
+    let inbox = inbox(Pay::default(), impatient(&base.url_by(port), SECOND));
+    let idempotency = flushed();
+    for _ in 0..7 {
+        let error = try_run(&idempotency, &inbox).await.unwrap_err();
+        assert!(error.is_unavailable() && reason(&error).contains("out of reach"), "{error:?}");
+    }
+    let _front = Front::on(port, base.port).await;
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false), "nothing before it was an attempt");
+}
+
+#[tokio::test]
+async fn a_peer_that_went_without_a_word_is_given_up_in_time_and_the_next_connection_does_it() {
+    let base = base().await;
+    let front = Front::to(base.port).await;
+    let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), Duration::from_millis(500)));
+    done(&deliver(&flushed(), &inbox, "before").await);
+    // What stands is silent from now on; new connections go to another front, as after a failover.
+    let other = Front::to(base.port).await;
+    front.lead_to(other.port);
+    front.silence();
+    let began = Instant::now();
+    done(&deliver(&flushed(), &inbox, "after").await);
+    assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(base.count(EFFECTS).await, 2);
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_bounded_by_the_deadline() {
+    let base = base().await;
+    let front = Front::to(base.port).await;
+    let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), 60 * SECOND));
+    done(&deliver(&flushed(), &inbox, "before").await);
+    front.swallow_replies(true);
+    let (idempotency, began) = (flushed(), Instant::now());
+    let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+    let error = idempotency.run(&short, &inbox, &Message::default()).await.unwrap_err();
+    assert!(error.is_unavailable() && began.elapsed() < 2 * SECOND, "{error:?} after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_costs_no_attempt() {
+    let mut server = Postgres::start();
+    let url = {
+        let base = Base::on(&server).await;
+        base.client.batch_execute(&migration()).await.unwrap();
+        base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+        base.url()
+    };
+    let inbox = inbox(Pay::default(), impatient(&url, 2 * SECOND));
+    let idempotency = flushed();
+    done(&deliver(&idempotency, &inbox, "before").await);
+    server.kill();
+    let error = try_run(&idempotency, &inbox).await.unwrap_err();
+    assert!(error.is_unavailable());
+    server.revive();
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!(report.attempt, Some(1));
+    duplicate(&deliver(&flushed(), &inbox, "before").await);
+}
+
+#[tokio::test]
+async fn a_standby_is_left_and_asked_again_once_it_is_the_primary() {
+    let mut server = Postgres::start();
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    base.client.batch_execute("CHECKPOINT").await.unwrap();
+    let inbox = inbox(Pay::default(), impatient(&base.url(), 2 * SECOND));
+    let idempotency = flushed();
+    done(&deliver(&idempotency, &inbox, "before").await);
+    server.kill();
+    server.put("standby.signal", b"");
+    server.revive();
+    for _ in 0..7 {
+        let error = try_run(&idempotency, &inbox).await.unwrap_err();
+        assert!(error.is_unavailable() && reason(&error).contains("25006"), "{error:?}");
+    }
+    connect(server.port, &base.name).await.execute("SELECT pg_promote()", &[]).await.unwrap();
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!(report.attempt, Some(1));
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_are_no_more_than_the_settings_allow() {
+    let base = base().await;
+    let mut settings = database_settings(&base.url());
+    settings.connections = std::num::NonZeroUsize::new(3).unwrap();
+    let inbox = inbox(Pay::default(), Database::new(&settings));
+    let runs = (0..30).map(|number| {
+        let inbox = &inbox;
+        async move { done(&deliver(&flushed(), inbox, &format!("pay_{number}")).await).len() }
+    });
+    futures_util::future::join_all(runs).await;
+    let connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND \
+                       application_name = 'idempotent-sqs'";
+    assert_eq!(base.count(connections).await, 3);
+}
+
+#[tokio::test]
+async fn tls_is_verified_against_the_given_roots_and_the_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
+    let mut server = Postgres::start();
+    let read = |path| std::fs::read(path).unwrap();
+    server.put("server.crt", &read(&files.redis_crt));
+    server.put("server.key", &read(&files.redis_key));
+    server.restart_with(&["ssl=on"]);
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    let roots = files.ca_crt.to_str().unwrap();
+    let try_url = |url: String| {
+        let inbox = inbox(Pay::default(), impatient(&url, 5 * SECOND));
+        async move { try_run(&flushed(), &inbox).await }
+    };
+    let unknown = try_url(format!("{}?sslmode=verify-full", base.url())).await.unwrap_err();
+    assert!(reason(&unknown).contains("certificate"), "{unknown:?}");
+    let misnamed = format!("{}?sslmode=require&sslrootcert={roots}", base.url().replace("127.0.0.1", "127.0.0.2"));
+    assert!(try_url(misnamed).await.is_err());
+    assert_eq!(base.count(EFFECTS).await, 0);
+    done(&try_url(format!("{}?sslmode=verify-full&sslrootcert={roots}", base.url())).await.unwrap());
+    let missing = try_url(format!("{}?sslmode=verify-full&sslrootcert=/nowhere.pem", base.url())).await.unwrap_err();
+    assert!(reason(&missing).contains("sslrootcert"), "{missing:?}");
+}
+
+#[tokio::test]
+async fn the_password_of_the_moment_is_asked_for_at_each_connection() {
+    let mut server = Postgres::start();
+    {
+        let base = Base::on(&server).await;
+        base.client.batch_execute("CREATE ROLE payer LOGIN PASSWORD 'second-secret'").await.unwrap();
+    }
+    server.put("pg_hba.conf", b"host all payer 127.0.0.1/32 scram-sha-256\nhost all app 127.0.0.1/32 trust\n");
+    server.restart_with(&[]);
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    let rights = "CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL); GRANT ALL ON ALL TABLES IN SCHEMA public TO payer";
+    base.client.batch_execute(rights).await.unwrap();
+    let source = Arc::new(Rotated::default());
+    let mut settings = database_settings(&base.url());
+    settings.credentials = Some(source.clone());
+    let inbox = inbox(Pay::default(), Database::new(&settings));
+    *source.password.lock().unwrap() = Err("the secret store is out of reach");
+    let error = try_run(&flushed(), &inbox).await.unwrap_err();
+    assert!(reason(&error).contains("secret store"), "{error:?}");
+    *source.password.lock().unwrap() = Ok("first-secret");
+    let error = try_run(&flushed(), &inbox).await.unwrap_err();
+    assert!(reason(&error).contains("28P01") && !format!("{error:?}").contains("first-secret"), "{error:?}");
+    *source.password.lock().unwrap() = Ok("second-secret");
+    done(&run(&flushed(), &inbox).await);
+    let asked = source.asked.load(Ordering::SeqCst);
+    done(&deliver(&flushed(), &inbox, "pay_2").await);
+    assert_eq!(source.asked.load(Ordering::SeqCst), asked, "a connection that stands needs no password");
+    assert!(!format!("{settings:?} {:?}", Database::new(&settings)).contains("secret"));
+}
+
+/// Knows what it is told to know.
+struct Rotated {
+    password: Mutex<Result<&'static str, &'static str>>,
+    asked: AtomicUsize,
+}
+
+impl Default for Rotated {
+    fn default() -> Self {
+        Self { password: Mutex::new(Ok("")), asked: AtomicUsize::new(0) }
+    }
+}
+
+type Answer<'a> =
+    Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>> + Send + 'a>>;
+
+impl CredentialsSource for Rotated {
+    fn credentials<'a>(&'a self, url: &'a DatabaseUrl) -> Answer<'a> {
+        assert_eq!(url.user(), Some("app"));
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let password = *self.password.lock().unwrap();
+        Box::pin(async move { Ok(Credentials { user: Some("payer".into()), password: password?.into() }) })
+    }
+}
