@@ -1,5 +1,8 @@
 //! The environment to each module's settings, with all its faults at once.
 
+#[cfg(feature = "postgres")]
+mod inbox;
+
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -17,10 +20,14 @@ use crate::object::Objects;
 use crate::objects::{S3, S3Settings};
 use crate::offload::Offload;
 use crate::results::{LARGEST, Results};
+use crate::store::Store;
 use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
 use crate::visibility::Visibility;
 use crate::work::Work;
 use crate::works::{Url, WebhookSettings};
+
+#[cfg(feature = "postgres")]
+pub use inbox::InboxConfig;
 
 /// Settings of a function, whatever its work.
 #[derive(Clone, Debug)]
@@ -65,8 +72,17 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], where no client can be made of the settings of Redis.
     pub fn handler<W: Work>(self, work: W) -> Result<Handler<RedisStore, W>, ConfigError> {
-        let store = RedisStore::new(&self.redis)
-            .map_err(|fault| ConfigError { faults: vec![format!("REDIS_URL is not usable ({fault})")] })?;
+        let redis = self.store()?;
+        Ok(self.handler_on(redis.clone(), redis, work))
+    }
+
+    fn store(&self) -> Result<RedisStore, ConfigError> {
+        RedisStore::new(&self.redis)
+            .map_err(|fault| ConfigError { faults: vec![format!("REDIS_URL is not usable ({fault})")] })
+    }
+
+    /// On a store that stands before this Redis, or is it.
+    fn handler_on<S: Store, W: Work>(self, store: S, redis: RedisStore, work: W) -> Handler<S, W> {
         if self.policy.retention < LONGEST_IN_A_QUEUE {
             tracing::warn!(
                 retention_s = self.policy.retention.as_secs(),
@@ -75,16 +91,13 @@ impl Config {
                  MessageRetentionPeriod"
             );
         }
-        let metrics = self.metrics.map(|settings| {
-            let store = store.clone();
-            Metrics::new(settings, move || store.findings())
-        });
+        let metrics = self.metrics.map(|settings| Metrics::new(settings, move || redis.findings()));
         let batch = Batch::new(Idempotency::new(store, self.policy), work, self.batch);
         let handler = Handler::new(batch, self.visibility_backoff.then(Visibility::default));
-        Ok(match metrics {
+        match metrics {
             Some(metrics) => handler.with_metrics(metrics),
             None => handler,
-        })
+        }
     }
 
     /// The settings in this process's environment.

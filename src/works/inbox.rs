@@ -180,6 +180,21 @@ where
     }
 
     async fn attempt(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError> {
+        // On the heap, as the driver's futures are too deep for the compiler within the batch's own.
+        Box::pin(self.attempt_it(claim, input)).await
+    }
+
+    fn keeps_record(&self) -> bool {
+        true
+    }
+}
+
+impl<W> Inbox<W> {
+    async fn attempt_it<T>(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError>
+    where
+        T: ?Sized + Sync,
+        W: TransactionalWork<T>,
+    {
         let row = self.table.row(claim);
         let begun = self.database.begin(claim.ends(), table::WORK, &row.parameters()).await;
         let (transaction, inserted) = match begun {
@@ -205,12 +220,6 @@ where
         }
     }
 
-    fn keeps_record(&self) -> bool {
-        true
-    }
-}
-
-impl<W> Inbox<W> {
     /// The row was there before.
     async fn known(&self, transaction: Transaction, claim: &Claim) -> Result<Worked, WorkError> {
         let known = self.table.known(&transaction, claim).await?;

@@ -24,6 +24,9 @@ mod house;
 /// Effects in PostgreSQL, which take place once whatever becomes of the store's records.
 #[cfg(feature = "postgres")]
 mod inbox;
+/// The ledger: payment events on accounts, in any order, and the audit of them.
+#[cfg(feature = "postgres")]
+mod ledger;
 /// Every schedule of faults, of a model of the protocol.
 mod model;
 /// Payloads that the extended clients put in S3: fetched, judged and handed to the work.

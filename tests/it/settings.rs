@@ -404,3 +404,81 @@ async fn a_function_with_faults_in_its_settings_names_them_all_and_does_not_star
         assert!(!said.contains(PASSWORD), "{said}");
     }
 }
+
+#[cfg(feature = "postgres")]
+mod with_an_inbox {
+    use idempotent_sqs::config::InboxConfig;
+    use idempotent_sqs::stores::Outage;
+
+    use super::*;
+
+    const REQUIRED: Settings = &[
+        ("REDIS_URL", "redis://cache.internal:6379"),
+        ("DATABASE_URL", "postgres://payer:SECRET-PASSWORD@db.internal/payments"),
+        ("IDEMPOTENCY_NAMESPACE", "ledger"),
+    ];
+
+    fn read(settings: &[Settings]) -> Result<(Config, InboxConfig), ConfigError> {
+        let settings: HashMap<_, _> = settings.iter().flat_map(|settings| settings.iter().copied()).collect();
+        Config::from_lookup_with_inbox(|name| settings.get(name).map(ToString::to_string))
+    }
+
+    #[test]
+    fn what_is_not_set_is_what_the_table_of_settings_says() {
+        let (_, inbox) = read(&[REQUIRED]).unwrap();
+        assert!(inbox.database.url.uses_tls());
+        assert_eq!(inbox.database.timeout, Duration::from_secs(1));
+        assert_eq!(inbox.database.connections.get(), 16);
+        assert_eq!(inbox.inbox.namespace, "ledger");
+        assert_eq!(inbox.inbox.retention, Duration::from_secs(2_419_200));
+        assert_eq!(inbox.without_redis, Outage::Refuse);
+    }
+
+    #[test]
+    fn every_setting_is_read() {
+        let (_, inbox) = read(&[
+            REQUIRED,
+            &[
+                ("DATABASE_TIMEOUT_MS", "250"),
+                ("INBOX_RETENTION_SECONDS", "86400"),
+                ("INBOX_WITHOUT_REDIS", "proceed"),
+                ("BATCH_CONCURRENCY", "4"),
+            ],
+        ])
+        .unwrap();
+        assert_eq!(inbox.database.timeout, Duration::from_millis(250));
+        assert_eq!(inbox.database.connections.get(), 4);
+        assert_eq!(inbox.inbox.retention, Duration::from_hours(24));
+        assert_eq!(inbox.without_redis, Outage::Proceed);
+    }
+
+    #[test]
+    fn all_faults_are_named_at_once_and_show_no_password() {
+        let faults = read(&[&[
+            ("DATABASE_URL", "mysql://payer:SECRET-PASSWORD@db.internal"),
+            ("DATABASE_TIMEOUT_MS", "0"),
+            ("INBOX_RETENTION_SECONDS", "soon"),
+            ("INBOX_WITHOUT_REDIS", "maybe"),
+        ]])
+        .unwrap_err()
+        .to_string();
+        for name in [
+            "REDIS_URL",
+            "IDEMPOTENCY_NAMESPACE",
+            "DATABASE_URL",
+            "DATABASE_TIMEOUT_MS",
+            "INBOX_RETENTION_SECONDS",
+            "INBOX_WITHOUT_REDIS is \"maybe\": set it to refuse or proceed",
+        ] {
+            assert!(faults.contains(name), "{name} in {faults}");
+        }
+        assert!(!faults.contains(PASSWORD));
+        let prefers = read(&[REQUIRED, &[("DATABASE_URL", "postgres://db.internal?sslmode=prefer")]]);
+        assert!(prefers.unwrap_err().to_string().contains("sslmode"));
+    }
+
+    #[test]
+    fn settings_that_are_printed_show_no_password() {
+        assert!(!format!("{:?}", read(&[REQUIRED]).unwrap()).contains(PASSWORD));
+    }
+}

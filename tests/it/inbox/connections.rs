@@ -8,7 +8,7 @@ use idempotent_sqs::database::{Credentials, CredentialsSource, DatabaseUrl};
 
 use super::*;
 use crate::support::front::Front;
-use crate::support::postgres::{Postgres, connect, database, migration, settings as database_settings};
+use crate::support::postgres::{Postgres, connect, migration, settings as database_settings};
 use crate::support::redis::free_port;
 
 /// A database that is soon given up.

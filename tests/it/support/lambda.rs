@@ -55,10 +55,20 @@ pub(crate) struct Pending(oneshot::Receiver<Answered>);
 
 impl Function {
     pub(crate) async fn start(settings: &[(&str, &str)]) -> Self {
+        Self::start_binary(env!("CARGO_BIN_EXE_idempotent-sqs"), settings).await
+    }
+
+    /// The function that books payments on accounts.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn start_ledger(settings: &[(&str, &str)]) -> Self {
+        Self::start_binary(env!("CARGO_BIN_EXE_ledger"), settings).await
+    }
+
+    async fn start_binary(binary: &str, settings: &[(&str, &str)]) -> Self {
         let (invocations, waiting) = mpsc::unbounded_channel();
         let snapshot = Arc::new(watch::Sender::new(Snapshot::NotTaken));
         let api = runtime_api(waiting, Arc::clone(&snapshot)).await;
-        let mut process = Command::new(env!("CARGO_BIN_EXE_idempotent-sqs"))
+        let mut process = Command::new(binary)
             .env_clear()
             .envs([
                 ("AWS_LAMBDA_RUNTIME_API", api.address().as_str()),

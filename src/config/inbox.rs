@@ -1,0 +1,93 @@
+//! The settings of a function whose effects are in PostgreSQL.
+
+use std::time::Duration;
+
+use super::{Config, ConfigError, LONGEST_IN_A_QUEUE, Reader, environment};
+use crate::database::{Database, DatabaseSettings};
+use crate::handler::Handler;
+use crate::stores::{Dispensable, Outage, RedisStore};
+use crate::works::{Inbox, InboxSettings, TransactionalWork};
+
+/// What a function with an inbox has to know besides.
+#[derive(Clone, Debug)]
+pub struct InboxConfig {
+    /// Where the inbox is, and the effects.
+    pub database: DatabaseSettings,
+    /// How the inbox is kept.
+    pub inbox: InboxSettings,
+    /// What is done while Redis is out of reach.
+    pub without_redis: Outage,
+}
+
+impl Config {
+    /// The function of these settings, with this work behind an inbox. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`], where no client can be made of the settings of Redis.
+    pub fn handler_with_inbox<W: TransactionalWork>(
+        self,
+        inbox: InboxConfig,
+        work: W,
+    ) -> Result<Handler<Dispensable<RedisStore>, Inbox<W>>, ConfigError> {
+        let InboxConfig { database, inbox, without_redis } = inbox;
+        if inbox.retention < LONGEST_IN_A_QUEUE {
+            tracing::warn!(
+                retention_s = inbox.retention.as_secs(),
+                "rows of the inbox may end before their messages do: SQS can keep a message for 14 days, and as long \
+                 again in a dead-letter queue; INBOX_RETENTION_SECONDS should be no less than both together"
+            );
+        }
+        let redis = self.store()?;
+        let store = Dispensable::new(redis.clone(), without_redis);
+        Ok(self.handler_on(store, redis, Inbox::new(work, Database::new(&database), inbox)))
+    }
+
+    /// The settings in this process's environment, with those of an inbox.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names every fault.
+    pub fn from_env_with_inbox() -> Result<(Self, InboxConfig), ConfigError> {
+        Self::from_lookup_with_inbox(environment)
+    }
+
+    /// The settings that `lookup` knows, with those of an inbox.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names every fault.
+    pub fn from_lookup_with_inbox(lookup: impl Fn(&str) -> Option<String>) -> Result<(Self, InboxConfig), ConfigError> {
+        let mut reader = Reader { lookup, faults: Vec::new() };
+        let config = reader.config();
+        let inbox = reader.inbox(config.as_ref());
+        reader.finish(config.zip(inbox))
+    }
+}
+
+impl<L: Fn(&str) -> Option<String>> Reader<L> {
+    fn inbox(&mut self, config: Option<&Config>) -> Option<InboxConfig> {
+        let url = self.required("DATABASE_URL", DATABASE_URL);
+        // A connection with TLS and a password takes tens of milliseconds within a region, and a lock is
+        // held for as long as somebody else's work takes.
+        let timeout = self.milliseconds("DATABASE_TIMEOUT_MS", 1, Duration::from_secs(1));
+        let retention = self.seconds("INBOX_RETENTION_SECONDS", InboxSettings::default().retention);
+        let without_redis = self.choice(
+            "INBOX_WITHOUT_REDIS",
+            &[("refuse", Outage::Refuse), ("proceed", Outage::Proceed)],
+            Outage::default(),
+        );
+        let url = match url?.parse() {
+            Ok(url) => url,
+            Err(fault) => {
+                self.fault(&format!("DATABASE_URL is not usable ({fault}): set it to {DATABASE_URL}"));
+                return None;
+            }
+        };
+        let Config { redis, batch, .. } = config?;
+        Some(InboxConfig {
+            database: DatabaseSettings { url, timeout, connections: batch.concurrency, credentials: None },
+            inbox: InboxSettings { namespace: redis.namespace.clone(), retention, ..InboxSettings::default() },
+            without_redis,
+        })
+    }
+}
+
+const DATABASE_URL: &str = "postgres://USER:PASSWORD@HOST:5432/DATABASE";
