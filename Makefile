@@ -1,6 +1,6 @@
 # `make` alone lists what can be made. Tools go to .tools/ and builds to target/. Elsewhere there are
-# only cargo's own cache, and the two packages of the system that `make test` needs;
-# `make bench` needs one of the two.
+# only cargo's own cache, and the three packages of the system that `make test` needs;
+# `make bench` needs one of them.
 
 PYTHON ?= python3 -B
 
@@ -8,7 +8,7 @@ PYTHON ?= python3 -B
 
 help:
 	@echo "make run          send the sample events to the function, and see what becomes of each message"
-	@echo "make test         every test; installs redis-server and openssl where they are missing"
+	@echo "make test         every test; installs redis-server, PostgreSQL and openssl where they are missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make torture      kills, stops and breaks what can be broken, and counts what came of it; 20 seeds of 500 messages"
 	@echo "make e2e          the release binary as a Lambda function of ministack, which plays AWS, and deployed to it; minutes"

@@ -1,7 +1,7 @@
 """Installs what `make run`, `make test`, `make bench` and `make e2e` need and this machine lacks.
 
     python3 scripts/tools.py run     cargo-lambda, and a Valkey server if there is no other
-    python3 scripts/tools.py test    redis-server, openssl, cfn-lint and the SAM CLI
+    python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, cfn-lint and the SAM CLI
     python3 scripts/tools.py bench   redis-server, and what others do for the same work: benches/peers
     python3 scripts/tools.py e2e     as run, the SAM CLI, and ministack, which plays AWS
 
@@ -10,6 +10,7 @@ Only `test` and `bench` may install packages of the system: the tests need a Red
 figures should be those of the Redis that people run.
 """
 
+import glob
 import os
 import platform
 import re
@@ -36,6 +37,7 @@ def main(purpose):
     elif purpose == "test":
         install_system_tool("redis-server", apt="redis-server", brew="redis")
         install_system_tool("openssl", apt="openssl", brew="openssl")
+        install_postgres()
         install("test")
     elif purpose == "bench":
         install_system_tool("redis-server", apt="redis-server", brew="redis")
@@ -209,6 +211,29 @@ def install_system_tool(command, apt, brew):
         subprocess.run(["brew", "install", "--quiet", brew], check=True)
     if not shutil.which(command):
         raise Missing(f"{command} is needed and could not be installed: please install it, then try again")
+
+
+def install_postgres():
+    """PostgreSQL 15 or newer. Debian and Homebrew keep its programs off the search path, by version."""
+    if postgres_version() >= 15:
+        return
+    if shutil.which("apt-get") and as_root() is not None:
+        apt_install("postgresql")
+    elif shutil.which("brew"):
+        say("installing postgresql@17 with Homebrew")
+        subprocess.run(["brew", "install", "--quiet", "postgresql@17"], check=True)
+    if postgres_version() < 15:
+        raise Missing("PostgreSQL 15 or newer is needed and could not be installed: please install it, then try again")
+
+
+def postgres_version():
+    """17 for `initdb (PostgreSQL) 17.2`, the newest that is here; 0 if there is none."""
+    found = [shutil.which("initdb")]
+    for pattern in ("/usr/lib/postgresql/*/bin/initdb", "/opt/homebrew/opt/postgresql*/bin/initdb",
+                    "/usr/local/opt/postgresql*/bin/initdb"):
+        found += glob.glob(pattern)
+    said = [subprocess.run([path, "--version"], capture_output=True, text=True).stdout for path in found if path]
+    return max((int(number.group(1)) for text in said if (number := re.search(r"\)\s+(\d+)", text))), default=0)
 
 
 def apt_install(package):

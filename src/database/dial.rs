@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
@@ -77,12 +77,17 @@ impl Connection {
         Ok(prepared)
     }
 
+    /// Have it prepared anew at its next use.
+    pub(super) fn forget(&self, statement: &str) {
+        self.statements().remove(statement);
+    }
+
     fn known(&self, statement: &str) -> Option<Statement> {
         self.statements().get(statement).cloned()
     }
 
-    fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<String, Statement>> {
-        // Every change is one insert, so a panic elsewhere cannot have left half of one.
+    fn statements(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
+        // Every change is one insert or one removal, so a panic elsewhere cannot have left half of one.
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -93,7 +93,8 @@ impl Transaction {
         let begin = begin(connection, lock_timeout, ends.saturating_duration_since(Instant::now()));
         let (begun, touched) =
             join(connection.client.batch_execute(&begin), connection.client.execute(&opening, parameters)).await;
-        match begun.and(touched).map_err(DatabaseError::from) {
+        let touched = touched.map_err(|error| refused(connection, frame.opening, error));
+        match begun.map_err(DatabaseError::from).and(touched) {
             Ok(touched) => {
                 transaction.closing = Some(closing);
                 Ok((transaction, touched))
@@ -117,8 +118,9 @@ impl Transaction {
     /// Dropped, it may have been executed, as part of the transaction.
     pub async fn execute(&self, statement: &str, parameters: Parameters<'_>) -> Result<u64, DatabaseError> {
         let connection = self.connection()?;
-        let statement = connection.prepared(statement).await?;
-        Ok(connection.client.execute(&statement, parameters).await?)
+        let prepared = connection.prepared(statement).await?;
+        let executed = connection.client.execute(&prepared, parameters).await;
+        executed.map_err(|error| refused(connection, statement, error))
     }
 
     /// Execute a statement, and fetch its rows.
@@ -130,8 +132,9 @@ impl Transaction {
     /// As [`execute`](Self::execute).
     pub async fn query(&self, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, DatabaseError> {
         let connection = self.connection()?;
-        let statement = connection.prepared(statement).await?;
-        Ok(connection.client.query(&statement, parameters).await?)
+        let prepared = connection.prepared(statement).await?;
+        let rows = connection.client.query(&prepared, parameters).await;
+        rows.map_err(|error| refused(connection, statement, error))
     }
 
     /// Execute a statement, and fetch the first of its rows, if it has any.
@@ -181,6 +184,20 @@ impl Transaction {
         self.connection.as_deref().ok_or(DatabaseError::Late)
     }
 }
+
+/// A prepared statement does not outlive a change of what its rows are made of, and a pooler between
+/// may not know it. This transaction can only be undone; the next one prepares it anew.
+fn refused(connection: &Connection, statement: &str, error: tokio_postgres::Error) -> DatabaseError {
+    let error = DatabaseError::from(error);
+    if matches!(error.code(), Some(FEATURE_NOT_SUPPORTED | INVALID_STATEMENT_NAME)) {
+        connection.forget(statement);
+    }
+    error
+}
+
+/// What a changed row type is called: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+const FEATURE_NOT_SUPPORTED: &str = "0A000";
+const INVALID_STATEMENT_NAME: &str = "26000";
 
 /// Where it was left before its end nobody knows what is on its way, so the connection ends too, and the
 /// server undoes what was done.

@@ -58,7 +58,8 @@ pub trait TransactionalWork<T: ?Sized = Message>: Send + Sync {
     ) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
 
     /// Note down that the work has failed for good, by a transaction of its own, which is committed. By
-    /// default nothing is noted. A note may be made again where its commit was not heard of.
+    /// default nothing is noted. A note may be made again where its commit was not heard of. It is asked
+    /// for where the work itself said permanent, not where its attempts are used up.
     ///
     /// # Errors
     /// A [`WorkError`] leaves the failure for another attempt: it is final only once it is noted.

@@ -99,6 +99,30 @@ fn each_foreign_crate_is_named_where_it_belongs_only() {
 }
 
 #[test]
+fn a_function_without_the_inbox_links_nothing_of_postgresql() {
+    let tree = |features: &[&str]| {
+        let cargo = std::process::Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{lib}"])
+            .args(["--no-default-features"])
+            .args(features)
+            .current_dir(project())
+            .output()
+            .unwrap();
+        assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+        String::from_utf8(cargo.stdout).unwrap()
+    };
+    let driver = ["tokio_postgres", "tokio_postgres_rustls", "deadpool"];
+    let (without, with) = (tree(&[]), tree(&["--features", "postgres"]));
+    for name in driver {
+        assert!(!without.lines().any(|line| line == name), "{name}");
+        assert!(with.lines().any(|line| line == name), "{name}");
+    }
+    for name in ["ring", "native_tls", "openssl"] {
+        assert!(!with.lines().any(|line| line == name), "{name} is a second TLS stack");
+    }
+}
+
+#[test]
 fn a_script_opens_with_what_it_takes_and_gives_and_has_a_body_under_40_lines() {
     for name in SCRIPTS {
         let script = fs::read_to_string(project().join(format!("lua/{name}.lua"))).unwrap();
@@ -182,7 +206,8 @@ fn the_page_of_metrics_has_one_for_each_outcome() {
 
 #[test]
 fn a_test_that_the_docs_name_is_there() {
-    let page = fs::read_to_string(project().join("docs/faults.md")).unwrap();
+    let pages = ["docs/faults.md", "docs/inbox.md"].map(|page| fs::read_to_string(project().join(page)).unwrap());
+    let page = pages.join("\n");
     let mut tests = String::new();
     let mut folders = vec![project().join("tests/it")];
     while let Some(folder) = folders.pop() {
@@ -195,7 +220,9 @@ fn a_test_that_the_docs_name_is_there() {
             }
         }
     }
-    let names: Vec<_> = page.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect();
+    // Paths of types begin with a capital, and blocks of code have lines.
+    let is_test = |name: &&str| name.contains("::") && name.starts_with(char::is_lowercase) && !name.contains('\n');
+    let names: Vec<_> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
     assert!(names.len() > 30);
     for name in names {
         let test = name.rsplit("::").next().unwrap();

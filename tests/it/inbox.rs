@@ -70,7 +70,9 @@ impl TransactionalWork for Pay {
             gate.pass().await;
         }
         let fence = i64::try_from(claim.fence().0).unwrap();
-        transaction.execute("INSERT INTO effects VALUES ($1, $2)", &[&claim.key().as_str(), &fence]).await?;
+        transaction
+            .execute("INSERT INTO effects (key, fence) VALUES ($1, $2)", &[&claim.key().as_str(), &fence])
+            .await?;
         if let Some(statement) = self.also {
             transaction.execute(statement, &[]).await?;
         }

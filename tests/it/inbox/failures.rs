@@ -136,10 +136,9 @@ impl TransactionalWork for Locks {
 #[tokio::test]
 async fn a_lock_within_the_work_is_waited_for_no_longer_than_the_settings_say() {
     let base = base().await;
-    base.client
-        .batch_execute("INSERT INTO effects VALUES ('a', 0); BEGIN; UPDATE effects SET fence = 1")
-        .await
-        .unwrap();
+    for statement in ["INSERT INTO effects VALUES ('a', 0)", "BEGIN", "UPDATE effects SET fence = 1"] {
+        base.client.batch_execute(statement).await.unwrap();
+    }
     let mut short = crate::support::postgres::settings(&base.url());
     short.timeout = Duration::from_millis(200);
     let work = Pay { also: Some("UPDATE effects SET fence = 2 WHERE key = 'a'"), ..Pay::default() };
@@ -215,10 +214,23 @@ impl TransactionalWork for Refuses {
 
 #[tokio::test]
 async fn a_work_that_ends_its_transaction_by_itself_is_found_out() {
+    for end in ["ROLLBACK", "COMMIT"] {
+        let base = base().await;
+        let (kind, reason) = failure(&run(&flushed(), &also(&base, end)).await);
+        assert!(kind.uncertain && reason.contains("by itself"), "{end}: {reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_statement_whose_table_has_changed_costs_one_attempt() {
     let base = base().await;
-    let (kind, reason) = failure(&run(&flushed(), &also(&base, "ROLLBACK")).await);
-    assert!(kind.uncertain && reason.contains("by itself"), "{reason}");
-    assert_eq!(base.count(ROWS).await, 0);
+    let inbox = also(&base, "SELECT * FROM effects");
+    done(&deliver(&flushed(), &inbox, "before").await);
+    base.client.batch_execute("ALTER TABLE effects ADD note text").await.unwrap();
+    let idempotency = flushed();
+    let (kind, reason) = failure(&run(&idempotency, &inbox).await);
+    assert!(kind == CLEAN && reason.contains("0A000"), "{reason}");
+    done(&run(&idempotency, &inbox).await);
 }
 
 #[tokio::test]
