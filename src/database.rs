@@ -1,8 +1,8 @@
 //! PostgreSQL: connections that are made when they are needed, and transactions that end in time.
 //!
-//! - [`address`]: the URL, and whether TLS is used
-//! - [`dial`]: a connection, with the password that holds at this moment
-//! - [`transaction`]: what a work is given
+//! - `address`: the URL, and whether TLS is used
+//! - `dial`: a connection, with the password that holds at this moment
+//! - `transaction`: what a work is given
 
 mod address;
 mod dial;
@@ -23,7 +23,7 @@ use crate::work::WorkError;
 use dial::Dialler;
 
 pub use address::DatabaseUrl;
-pub use dial::{Credentials, CredentialsSource};
+pub use dial::{Credentials, CredentialsFuture, CredentialsSource};
 pub use tokio_postgres::{Row, types};
 pub use transaction::{Frame, Parameters, Transaction};
 
@@ -129,7 +129,7 @@ impl Database {
                     self.connections.retain(|_, _| false);
                     last = Some(error);
                 }
-                begun => return begun,
+                begun_or_refused => return begun_or_refused,
             }
         }
         Err(last.unwrap_or(DatabaseError::Late))
@@ -185,10 +185,10 @@ fn said(code: &SqlState, message: &str) -> String {
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
         if let Some(said) = error.as_db_error() {
-            let (message, constraint) = (said.message().to_owned(), said.constraint().map(Into::into));
+            let (message, constraint) = (said.message().to_owned(), said.constraint().map(str::to_owned));
             return Self::Refused { code: said.code().clone(), message, constraint };
         }
-        let io = error.source().is_some_and(|source| source.is::<std::io::Error>());
+        let io = error.source().is_some_and(<dyn Error>::is::<std::io::Error>);
         if error.is_closed() || io { Self::Broken(Arc::new(error)) } else { Self::Misused(error.to_string()) }
     }
 }

@@ -84,8 +84,13 @@ impl FromStr for DatabaseUrl {
             Some("disable") => SslMode::Disable,
             // All of them verify here.
             Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
-            None if config.get_hosts().iter().all(is_this_machine) => SslMode::Disable,
-            None => SslMode::Require,
+            None => {
+                if is_this_machine(&config) {
+                    SslMode::Disable
+                } else {
+                    SslMode::Require
+                }
+            }
             // `allow` and `prefer` are content with a connection that anybody can read.
             Some(_) => return Err("its sslmode is none of disable, require, verify-ca and verify-full".into()),
         });
@@ -93,12 +98,14 @@ impl FromStr for DatabaseUrl {
     }
 }
 
-fn is_this_machine(host: &Host) -> bool {
-    match host {
+fn is_this_machine(config: &Config) -> bool {
+    let is_near = |host: &Host| match host {
         Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback()),
         #[cfg(unix)]
         Host::Unix(_) => true,
-    }
+    };
+    // An address that is given besides goes before the name's own.
+    config.get_hosts().iter().all(is_near) && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
 }
 
 #[cfg(test)]
@@ -116,6 +123,7 @@ mod tests {
         assert_eq!(tls("postgres://app@127.0.0.1:5433/payments"), Ok(false));
         assert_eq!(tls("postgres://app@[::1]/payments"), Ok(false));
         assert_eq!(tls("postgresql://localhost"), Ok(false));
+        assert_eq!(tls("postgres://localhost/payments?hostaddr=10.0.0.1"), Ok(true));
         assert_eq!(tls("postgres://localhost,db.internal/payments"), Ok(true));
         assert_eq!(tls("postgres://localhost?sslmode=verify-full"), Ok(true));
         assert_eq!(tls("postgres://db.internal?sslmode=require"), Ok(true));

@@ -42,11 +42,12 @@ pub trait CredentialsSource: Send + Sync {
     ///
     /// # Errors
     /// Where they are not to be had. No connection is made then.
-    fn credentials<'a>(
-        &'a self,
-        url: &'a DatabaseUrl,
-    ) -> Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
+    fn credentials<'a>(&'a self, url: &'a DatabaseUrl) -> CredentialsFuture<'a>;
 }
+
+/// What a [`CredentialsSource`] comes to.
+pub type CredentialsFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
 /// Makes connections for the pool.
 pub(super) struct Dialler {

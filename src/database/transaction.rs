@@ -90,9 +90,9 @@ impl Transaction {
         let connection = transaction.connection()?;
         let (opening, closing) =
             try_join(connection.prepared(frame.opening), connection.prepared(frame.closing)).await?;
-        let begin = begin(connection, lock_timeout, ends.saturating_duration_since(Instant::now()));
+        let bounds = begin(connection, lock_timeout, ends.saturating_duration_since(Instant::now()));
         let (begun, touched) =
-            join(connection.client.batch_execute(&begin), connection.client.execute(&opening, parameters)).await;
+            join(connection.client.batch_execute(&bounds), connection.client.execute(&opening, parameters)).await;
         let touched = touched.map_err(|error| refused(connection, frame.opening, error));
         match begun.map_err(DatabaseError::from).and(touched) {
             Ok(touched) => {
@@ -150,16 +150,17 @@ impl Transaction {
 
     /// Commit with the closing statement, in one round trip.
     pub(crate) async fn commit(mut self, parameters: Parameters<'_>) -> Result<(), CommitError> {
-        let (connection, closing) = match (self.connection(), &self.closing) {
-            (Ok(connection), Some(closing)) => (connection, closing),
-            (Ok(_) | Err(_), _) => return Err(CommitError::Strayed),
+        let (Ok(connection), Some(closing)) = (self.connection(), &self.closing) else {
+            return Err(CommitError::Strayed);
         };
         // They are sent in this order. Where the first is refused, the commit only undoes.
         let ended =
             join(connection.client.execute(closing, parameters), connection.client.batch_execute("COMMIT")).await;
-        let refused = |error: tokio_postgres::Error| match DatabaseError::from(error) {
-            error @ DatabaseError::Refused { .. } if !error.is_of_the_connection() => CommitError::Undone(error),
-            error => CommitError::Unknown(error),
+        let failed = |error: tokio_postgres::Error| {
+            let error = DatabaseError::from(error);
+            // A server that goes down may have come to the commit before.
+            let told = error.code().is_some() && !error.is_of_the_connection();
+            if told { CommitError::Undone(error) } else { CommitError::Unknown(error) }
         };
         match ended {
             (Ok(1), Ok(())) => {
@@ -167,7 +168,7 @@ impl Transaction {
                 Ok(())
             }
             (Ok(_), Ok(())) => Err(CommitError::Strayed),
-            (Err(error), _) | (Ok(_), Err(error)) => Err(refused(error)),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(failed(error)),
         }
     }
 

@@ -5,7 +5,8 @@ use serde_json::Value;
 /// A payment on an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    pub(crate) event_id: String,
+    /// What makes two events the same.
+    pub(crate) id: String,
     pub(crate) account_id: String,
     /// Minor units, above 0.
     pub(crate) amount: i64,
@@ -37,12 +38,12 @@ impl Event {
         let parts = Parts::read(body).ok_or("the event is not a JSON object")?;
         match parts {
             Parts {
-                event_id: Some(event_id),
+                event_id: Some(id),
                 account_id: Some(account_id),
                 amount: Some(amount),
                 sequence_id: Some(sequence_id),
                 kind: Some(kind),
-            } => Ok(Self { event_id, account_id, amount, sequence_id, kind }),
+            } => Ok(Self { id, account_id, amount, sequence_id, kind }),
             incomplete => Err(incomplete.faults().join("; ")),
         }
     }

@@ -82,10 +82,9 @@ async fn apply(
     message: &Message,
     event: &Event,
 ) -> Result<Option<i64>, WorkError> {
-    let Event { event_id, account_id, amount, sequence_id, kind } = event;
+    let Event { id, account_id, amount, sequence_id, kind } = event;
     let (key, change, kind, fence) = (claim.key().stored(), event.change(), kind.as_str(), fence(claim));
-    let parameters: Parameters<'_> =
-        &[&key, &message.id, account_id, event_id, &change, sequence_id, &kind, amount, &fence];
+    let parameters: Parameters<'_> = &[&key, &message.id, account_id, id, &change, sequence_id, &kind, amount, &fence];
     Ok(transaction.query_first(APPLY, parameters).await?.map(|row| row.get("balance")))
 }
 

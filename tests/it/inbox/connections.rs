@@ -1,10 +1,8 @@
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use idempotent_sqs::database::{Credentials, CredentialsSource, DatabaseUrl};
+use idempotent_sqs::database::{Credentials, CredentialsFuture, CredentialsSource, DatabaseUrl};
 
 use super::*;
 use crate::support::front::Front;
@@ -203,11 +201,8 @@ impl Default for Rotated {
     }
 }
 
-type Answer<'a> =
-    Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>> + Send + 'a>>;
-
 impl CredentialsSource for Rotated {
-    fn credentials<'a>(&'a self, url: &'a DatabaseUrl) -> Answer<'a> {
+    fn credentials<'a>(&'a self, url: &'a DatabaseUrl) -> CredentialsFuture<'a> {
         assert_eq!(url.user(), Some("app"));
         self.asked.fetch_add(1, Ordering::SeqCst);
         let password = *self.password.lock().unwrap();
