@@ -15,12 +15,13 @@ def timeouts_and_windows():
             yield timeout, window
 
 
-class Queues(unittest.TestCase):
-    def each_kind(self):
-        for kind, stack in KINDS.items():
-            with self.subTest(kind):
-                yield kind, stack, stack.properties("Queue"), stack.properties("DeadLetterQueue")
+def each_kind():
+    """The kind, its stack, and the stack's two queues."""
+    for kind, stack in KINDS.items():
+        yield kind, stack, stack.properties("Queue"), stack.properties("DeadLetterQueue")
 
+
+class Queues(unittest.TestCase):
     def test_messages_stay_hidden_for_six_times_the_functions_timeout_and_the_batching_window(self):
         for timeout, window in timeouts_and_windows():
             with self.subTest(timeout=timeout, window=window):
@@ -39,17 +40,17 @@ class Queues(unittest.TestCase):
                 self.assertLess(timeout + grace / 1000 + window, stack.properties("Queue")["VisibilityTimeout"])
 
     def test_messages_that_keep_failing_go_to_the_dead_letter_queue(self):
-        for _, stack, queue, _ in self.each_kind():
-            self.assertEqual(queue["RedrivePolicy"]["deadLetterTargetArn"], arn_of("DeadLetterQueue"))
-            count = deployed(MaxReceiveCount=7).properties("Queue")["RedrivePolicy"]["maxReceiveCount"]
-            self.assertEqual(count, 7)
+        for kind, _, queue, _ in each_kind():
+            self.assertEqual(queue["RedrivePolicy"]["deadLetterTargetArn"], arn_of("DeadLetterQueue"), kind)
+        count = deployed(MaxReceiveCount=7).properties("Queue")["RedrivePolicy"]["maxReceiveCount"]
+        self.assertEqual(count, 7)
 
     def test_no_message_is_given_up_before_its_fifth_delivery(self):
         self.assertGreaterEqual(parameter("MaxReceiveCount")["MinValue"], 5)
         self.assertEqual(parameter("MaxReceiveCount")["Default"], 5)
 
     def test_the_dead_letter_queue_takes_messages_of_this_queue_only(self):
-        for _, _, queue, dead_letters in self.each_kind():
+        for _, _, queue, dead_letters in each_kind():
             policy = dead_letters["RedriveAllowPolicy"]
             self.assertEqual(policy["redrivePermission"], "byQueue")
             arn = f"arn:aws:sqs:eu-central-1:123456789012:{queue['QueueName']}"
@@ -57,7 +58,7 @@ class Queues(unittest.TestCase):
 
     def test_the_dead_letter_queue_keeps_messages_longest(self):
         longest = parameter("QueueRetentionSeconds")["MaxValue"]
-        for _, _, queue, dead_letters in self.each_kind():
+        for _, _, queue, dead_letters in each_kind():
             self.assertEqual(dead_letters["MessageRetentionPeriod"], 14 * DAY)
             self.assertLessEqual(queue["MessageRetentionPeriod"], longest)
         self.assertLessEqual(longest, 10 * DAY)
@@ -65,14 +66,14 @@ class Queues(unittest.TestCase):
         self.assertEqual(given, 7200)
 
     def test_every_queue_is_encrypted(self):
-        for _, stack, *_ in self.each_kind():
+        for _, stack, *_ in each_kind():
             queues = stack.of_type("AWS::SQS::Queue")
             self.assertEqual(len(queues), 2)
             for queue in queues.values():
                 self.assertIs(queue.get("SqsManagedSseEnabled"), True, queue)
 
     def test_every_queue_refuses_plain_http(self):
-        for _, stack, *_ in self.each_kind():
+        for _, stack, *_ in each_kind():
             refused = set()
             for policy in stack.of_type("AWS::SQS::QueuePolicy").values():
                 (queue,), (statement,) = policy["Queues"], policy["PolicyDocument"]["Statement"]
@@ -83,7 +84,7 @@ class Queues(unittest.TestCase):
             self.assertEqual(refused, set(stack.of_type("AWS::SQS::Queue")))
 
     def test_both_are_of_the_same_kind_and_named_as_it_wants(self):
-        for kind, _, *queues in self.each_kind():
+        for kind, _, *queues in each_kind():
             for queue in queues:
                 if kind == "FIFO":
                     self.assertIs(queue["FifoQueue"], True)
