@@ -1,4 +1,4 @@
-use idempotent_sqs::record::Failure;
+use idempotent_sqs::record::{Failure, Kept};
 use idempotent_sqs::store::{Acquire, Attempt, Settled};
 use idempotent_sqs::stores::{Dispensable, Outage};
 use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
@@ -65,7 +65,7 @@ impl Store for Forward {
         })
     }
 
-    async fn complete(&self, claim: &Claim, result: Option<&[u8]>) -> Result<Settled, StoreError> {
+    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
         self.0.complete(claim, result).await
     }
 
