@@ -120,8 +120,7 @@ impl<S: Store, W: Work> Batch<S, W> {
                 }
                 first
             })
-            // As many again may be past their work, and have only to be recorded.
-            .for_each_concurrent(self.settings.concurrency.get().saturating_mul(2), |first| course.run(first))
+            .for_each_concurrent(course.at_once(), |first| course.run(first))
             .await;
         if let (Some(outage), false) = (course.outage.into_inner(), course.ran.into_inner()) {
             return Err(outage);
@@ -211,6 +210,14 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)[at] = verdict;
             reached = self.next[at];
         }
+    }
+
+    /// Messages that are begun at once.
+    fn at_once(&self) -> usize {
+        let worked_on = self.batch.settings.concurrency.get();
+        // As many again may be past their work, and have only to be recorded; but not with payloads that
+        // were fetched, as those of so many would be in memory.
+        if self.points { worked_on } else { worked_on.saturating_mul(2) }
     }
 
     async fn judge_in_span(&self, at: usize) -> Verdict {
