@@ -114,9 +114,18 @@ async fn records_that_are_ready_together_share_runs_of_at_most_64() {
     let store = on(&redis.url());
     acquired(&store, attempt("loads the script")).await;
     let before = calls(&redis, "evalsha").await;
-    let acquires = (0..300).map(|n| acquired(&store, attempt(&n.to_string())));
+    // What an invocation has left is a little less for each of its messages.
+    let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
+    let acquires = (0..300).map(|n| acquired(&store, Attempt { lease: lease(n), ..attempt(&n.to_string()) }));
     let claims = soon(futures_util::future::join_all(acquires)).await;
     assert_eq!(calls(&redis, "evalsha").await - before, 5);
+
+    // Others' leases are theirs: an invocation may share the process with one that has minutes left.
+    let before = calls(&redis, "evalsha").await;
+    let lease = |n: u64| Duration::from_secs(60 + n);
+    let acquires = (0..3).map(|n| acquired(&store, Attempt { lease: lease(n), ..attempt(&format!("other {n}")) }));
+    soon(futures_util::future::join_all(acquires)).await;
+    assert_eq!(calls(&redis, "evalsha").await - before, 3);
 
     let before = calls(&redis, "evalsha").await + calls(&redis, "eval").await;
     soon(futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, Kept::Nowhere)))).await;
@@ -172,7 +181,9 @@ async fn a_lost_script_is_brought_again_for_many_records_at_once() {
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
     store.complete(&claim, Kept::Nowhere).await.unwrap();
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
-    let acquires = (0..300).map(|n| acquired(&store, attempt(&n.to_string())));
+    // What an invocation has left is a little less for each of its messages.
+    let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
+    let acquires = (0..300).map(|n| acquired(&store, Attempt { lease: lease(n), ..attempt(&n.to_string()) }));
     assert_eq!(soon(futures_util::future::join_all(acquires)).await.len(), 300);
 }
 

@@ -48,16 +48,33 @@ pub(super) struct Terms {
     verb: Verb,
     /// Whole milliseconds, as every duration here.
     retention_ms: u64,
+    /// 0 where nothing is acquired.
+    lease_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
-    Acquire { max_attempts: u8, lease_ms: u64 },
+    Acquire { max_attempts: u8 },
     Complete,
     Fail,
 }
 
+/// How much longer than it was asked for a lease may be. Those of a batch are what is left of one
+/// invocation, and differ by the time that it takes to begin so many messages.
+const A_LITTLE_MS: u64 = 100;
+
 impl Terms {
+    /// Whether one run can serve both.
+    pub(super) fn go_with(&self, other: &Self) -> bool {
+        let near = self.lease_ms.abs_diff(other.lease_ms) <= A_LITTLE_MS;
+        near && Self { lease_ms: 0, ..*self } == Self { lease_ms: 0, ..*other }
+    }
+
+    /// The terms of a run that serves both.
+    pub(super) fn of_both(&self, other: &Self) -> Self {
+        Self { lease_ms: self.lease_ms.max(other.lease_ms), ..*self }
+    }
+
     /// The script, as EVAL takes it.
     pub(super) fn script(&self) -> &'static str {
         match self.verb {
@@ -80,7 +97,7 @@ impl Terms {
     /// The arguments before those of the records.
     pub(super) fn arguments(&self) -> impl Iterator<Item = u64> {
         let of_the_verb = match self.verb {
-            Verb::Acquire { max_attempts, lease_ms } => Some([max_attempts.into(), lease_ms]),
+            Verb::Acquire { max_attempts } => Some([max_attempts.into(), self.lease_ms]),
             Verb::Complete | Verb::Fail => None,
         };
         iter::once(self.retention_ms).chain(of_the_verb.into_iter().flatten())
@@ -90,8 +107,9 @@ impl Terms {
 pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
     let Attempt { owner, fingerprint, message, lease, retention, max_attempts, key: _ } = attempt;
     let argument = [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat();
-    let verb = Verb::Acquire { max_attempts: *max_attempts, lease_ms: whole_ms(*lease) };
-    Call { terms: Terms { verb, retention_ms: whole_ms(*retention) }, key, argument }
+    let verb = Verb::Acquire { max_attempts: *max_attempts };
+    let terms = Terms { verb, retention_ms: whole_ms(*retention), lease_ms: whole_ms(*lease) };
+    Call { terms, key, argument }
 }
 
 pub(super) fn complete(key: String, claim: &Claim, result: Kept<&[u8]>) -> Call {
@@ -120,7 +138,7 @@ fn settle(verb: Verb, key: String, claim: &Claim, state: u8, marks: u8, rest: &[
         rest,
     ]
     .concat();
-    Call { terms: Terms { verb, retention_ms: whole_ms(asked.retention) }, key, argument }
+    Call { terms: Terms { verb, retention_ms: whole_ms(asked.retention), lease_ms: 0 }, key, argument }
 }
 
 pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {

@@ -61,9 +61,12 @@ impl Coalescer {
         let mut runs: Vec<Run> = Vec::new();
         for one in waiting {
             let terms = one.call.terms;
-            let joins = |run: &&mut Run| run.terms == terms && run.waiting.len() < self.link.records_a_run();
+            let joins = |run: &&mut Run| run.waiting.len() < self.link.records_a_run() && run.terms.go_with(&terms);
             match runs.iter_mut().rfind(joins) {
-                Some(run) => run.waiting.push(one),
+                Some(run) => {
+                    run.terms = run.terms.of_both(&terms);
+                    run.waiting.push(one);
+                }
                 None => runs.push(Run { terms, waiting: vec![one] }),
             }
         }
