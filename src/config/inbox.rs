@@ -65,9 +65,9 @@ impl Config {
 impl<L: Fn(&str) -> Option<String>> Reader<L> {
     fn inbox(&mut self, config: Option<&Config>) -> Option<InboxConfig> {
         let url = self.required("DATABASE_URL", DATABASE_URL);
-        // A connection with TLS and a password takes tens of milliseconds within a region, and a lock is
-        // held for as long as somebody else's work takes.
-        let timeout = self.milliseconds("DATABASE_TIMEOUT_MS", 1, Duration::from_secs(1));
+        // As many connections as messages may be made at once, each with TLS and a password, where little
+        // memory means a fraction of a processor.
+        let timeout = self.milliseconds("DATABASE_TIMEOUT_MS", 1, Duration::from_secs(2));
         let retention = self.seconds("INBOX_RETENTION_SECONDS", InboxSettings::default().retention);
         let without_redis = self.choice(
             "INBOX_WITHOUT_REDIS",

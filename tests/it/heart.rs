@@ -1,3 +1,6 @@
+/// A work that keeps a record of its own, which decides over the store's.
+mod own_record;
+
 use std::time::Duration;
 
 use idempotent_sqs::deadline::Deadline;

@@ -427,7 +427,7 @@ mod with_an_inbox {
     fn what_is_not_set_is_what_the_table_of_settings_says() {
         let (_, inbox) = read(&[REQUIRED]).unwrap();
         assert!(inbox.database.url.uses_tls());
-        assert_eq!(inbox.database.timeout, Duration::from_secs(1));
+        assert_eq!(inbox.database.timeout, Duration::from_secs(2));
         assert_eq!(inbox.database.connections.get(), 16);
         assert_eq!(inbox.inbox.namespace, "ledger");
         assert_eq!(inbox.inbox.retention, Duration::from_secs(2_419_200));
