@@ -25,7 +25,8 @@ use dial::Dialler;
 pub use address::DatabaseUrl;
 pub use dial::{Credentials, CredentialsFuture, CredentialsSource};
 pub use tokio_postgres::{Row, types};
-pub use transaction::{Frame, Parameters, Transaction};
+pub(crate) use transaction::Frame;
+pub use transaction::{Parameters, Transaction};
 
 /// Once on a connection at hand, once on a new one. A server that refuses a fresh connection needs more
 /// time than a caller has patience.
@@ -83,24 +84,18 @@ impl Database {
         Self { connections: connections.expect("a pool without timeouts can be built"), timeout: settings.timeout }
     }
 
-    /// The longest wait for a connection, for the begin of a transaction, and for a lock.
-    #[must_use]
-    pub fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     /// Begin a transaction with its opening statement, in one round trip, and count the rows that it touched.
     /// A connection that proves dead is replaced by a new one, once.
     ///
-    /// The server ends the transaction by itself when it has waited for a lock for as long as the
-    /// settings say, and at `ends` where its client is silent.
+    /// The server undoes it by itself when it has waited for a lock for as long as the settings say, and
+    /// at `ends` where its client is silent.
     ///
     /// # Errors
     /// [`DatabaseError`]; nothing took effect.
     ///
     /// ## Cancel safety
     /// Dropped, it drops the connection, and nothing took effect.
-    pub async fn begin(
+    pub(crate) async fn begin(
         &self,
         ends: Instant,
         frame: Frame,

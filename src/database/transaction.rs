@@ -30,11 +30,11 @@ pub struct Transaction {
 
 /// What a transaction begins and commits with.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// The first statement, which goes in one flight with the begin.
-    pub opening: &'static str,
+    pub(crate) opening: &'static str,
     /// The last statement, which goes in one flight with the commit, and has to touch one row.
-    pub closing: &'static str,
+    pub(crate) closing: &'static str,
 }
 
 /// How a commit failed.

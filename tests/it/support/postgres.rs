@@ -127,14 +127,11 @@ impl Postgres {
 
     fn made(settings: &[&str], passing: bool) -> Self {
         let directory = TempDir::with_prefix("postgres-").unwrap().keep();
-        let cluster = directory.join("cluster");
         give_away(&directory);
-        let made = plainly("initdb")
-            .args(["--no-sync", "--auth=trust", "--username=app", "--encoding=UTF8", "--locale=C", "--pgdata"])
-            .arg(&cluster)
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // Made once, as that takes longer than all else, and copied.
+        let pattern = if passing { make_pattern(&directory) } else { shared().directory.join("pattern") };
+        let copied = as_server_user("cp").arg("-R").args([&pattern, &directory.join("cluster")]).status().unwrap();
+        assert!(copied.success());
         let options = settings.iter().map(ToString::to_string).collect();
         let mut server = Self { directory, port: 0, options, passing, process: None };
         // Another test may take the port between its choice and its use; then a new one is chosen.
@@ -226,8 +223,16 @@ impl Drop for Postgres {
     }
 }
 
-fn plainly(name: &str) -> Command {
-    as_server_user(program(name).to_str().unwrap())
+/// A cluster that has never run.
+fn make_pattern(directory: &Path) -> PathBuf {
+    let pattern = directory.join("pattern");
+    let made = as_server_user(program("initdb").to_str().unwrap())
+        .args(["--no-sync", "--auth=trust", "--username=app", "--encoding=UTF8", "--locale=C", "--pgdata"])
+        .arg(&pattern)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    pattern
 }
 
 /// PostgreSQL refuses to be run by root.
