@@ -21,3 +21,13 @@ CREATE TABLE IF NOT EXISTS idempotency_inbox (
 
 -- Oldest first: what has outlived its retention, and what a Redis that was restored does not know.
 CREATE INDEX IF NOT EXISTS idempotency_inbox_done_at ON idempotency_inbox (namespace, done_at);
+
+-- How far the relay has copied the rows of a consumer to Redis. Its user needs the rights to SELECT on
+-- idempotency_inbox, and to SELECT, INSERT and UPDATE on this.
+CREATE TABLE IF NOT EXISTS idempotency_relay (
+    namespace  text        PRIMARY KEY,
+    canary     text        NOT NULL,  -- the records by which a Redis shows that it has lost nothing since
+    done_at    timestamptz NOT NULL,  -- all rows up to this one were offered to it, and
+    key        text        NOT NULL,  -- at the same moment all up to this key
+    moved_at   timestamptz NOT NULL DEFAULT now()
+);

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "postgres")]
 mod inbox;
+#[cfg(feature = "postgres")]
+mod relay;
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -28,6 +30,8 @@ use crate::works::{Url, WebhookSettings};
 
 #[cfg(feature = "postgres")]
 pub use inbox::InboxConfig;
+#[cfg(feature = "postgres")]
+pub use relay::RelayConfig;
 
 /// Settings of a function, whatever its work.
 #[derive(Clone, Debug)]

@@ -52,6 +52,10 @@ pub mod works;
 pub mod idempotency;
 pub mod results;
 
+// What brings a store that has lost its records up to the inbox again.
+#[cfg(feature = "postgres")]
+pub mod relay;
+
 // Many messages, what their queue is told, and what those who watch are.
 pub mod batch;
 pub mod disposition;

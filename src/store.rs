@@ -117,6 +117,13 @@ impl Claim {
         self.ends
     }
 
+    /// The claim of a work that is done, as another record than the store's tells of it. It owns nothing
+    /// any more: it can only be completed, where the store has no record of the key.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_done(attempt: Attempt, fence: Fence, number: u8) -> Self {
+        Self { attempt, fence, number, recovery: false, ends: Instant::now() }
+    }
+
     /// The same claim, whose work is cut off at `deadline`.
     pub(crate) fn until(self, deadline: Instant) -> Self {
         Self { ends: self.ends.min(deadline), ..self }

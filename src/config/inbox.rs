@@ -63,7 +63,7 @@ impl Config {
 }
 
 impl<L: Fn(&str) -> Option<String>> Reader<L> {
-    fn inbox(&mut self, config: Option<&Config>) -> Option<InboxConfig> {
+    pub(super) fn inbox(&mut self, config: Option<&Config>) -> Option<InboxConfig> {
         let url = self.required("DATABASE_URL", DATABASE_URL);
         // As many connections as messages may be made at once, each with TLS and a password, where little
         // memory means a fraction of a processor.

@@ -4,6 +4,8 @@ mod connections;
 mod failures;
 /// Once: two runners, crashes at every step, a commit without an answer.
 mod once;
+/// Rows copied to a store that has lost its records.
+mod relay;
 /// Old rows, keys of every kind, and the migration.
 mod rows;
 /// The store forgets, is wrong about the time, or is out of reach.

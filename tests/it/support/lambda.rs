@@ -64,6 +64,12 @@ impl Function {
         Self::start_binary(env!("CARGO_BIN_EXE_ledger"), settings).await
     }
 
+    /// The relay, as a function for a schedule.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn start_relay(settings: &[(&str, &str)]) -> Self {
+        Self::start_binary(env!("CARGO_BIN_EXE_relay"), settings).await
+    }
+
     async fn start_binary(binary: &str, settings: &[(&str, &str)]) -> Self {
         let (invocations, waiting) = mpsc::unbounded_channel();
         let snapshot = Arc::new(watch::Sender::new(Snapshot::NotTaken));

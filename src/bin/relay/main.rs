@@ -1,0 +1,73 @@
+//! The relay: copies to Redis what the inbox in PostgreSQL knows and Redis does not. Wiring only.
+//!
+//! A command, and where Lambda runs it a function, for a schedule.
+
+mod words;
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use idempotent_sqs::config::RelayConfig;
+use idempotent_sqs::deadline::Deadline;
+use idempotent_sqs::relay::{Relay, Start};
+use idempotent_sqs::stores::RedisStore;
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use words::{Asked, HELP};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    // Of a command's output only the summary is anybody's input.
+    lambda_runtime::tracing::init_default_subscriber_with_writer(std::io::stderr);
+    let ended = if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() { serve().await } else { command().await };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn command() -> Result<(), Error> {
+    let Some(Asked { start, json }) = Asked::read(std::env::args().skip(1))? else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    let relay = RelayConfig::from_env()?.relay()?;
+    let mut next = Instant::now();
+    let told = |progress: &_| {
+        if Instant::now() >= next {
+            eprintln!("{}", words::progress(progress));
+            next = Instant::now() + BETWEEN_LINES;
+        }
+    };
+    let (progress, end) = relay.run(start, None, told).await.map_err(|error| words::error(&error))?;
+    if json {
+        println!("{}", words::summary(&progress, end));
+    } else {
+        println!("{}; {}", words::end(end), words::progress(&progress));
+    }
+    Ok(())
+}
+
+async fn serve() -> Result<(), Error> {
+    let relay = RelayConfig::from_env()?.relay()?;
+    lambda_runtime::run(service_fn(|event| invocation(&relay, event))).await
+}
+
+/// Whatever the event says, it is time for a run.
+async fn invocation(relay: &Relay<RedisStore>, event: LambdaEvent<IgnoredAny>) -> Result<Value, Error> {
+    let remaining = event.context.deadline().duration_since(SystemTime::now()).unwrap_or_default();
+    let until = Deadline::within(remaining).work;
+    let (progress, end) =
+        relay.run(Start::Watermark, Some(until), |_| ()).await.map_err(|error| words::error(&error))?;
+    tracing::info!("{}; {}", words::end(end), words::progress(&progress));
+    Ok(words::summary(&progress, end))
+}
+
+/// Between two lines of progress.
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
