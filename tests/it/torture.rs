@@ -8,6 +8,9 @@
 mod chaos;
 /// The processes.
 mod fleet;
+/// The ledger in the place of the webhook, and a PostgreSQL that breaks too.
+#[cfg(feature = "postgres")]
+mod inbox;
 /// What they run on.
 mod stage;
 /// What happened.
@@ -32,9 +35,7 @@ const DRAIN: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_breaks_nothing_is_lost_and_nothing_repeated_without_a_cause() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |value| value.parse().unwrap());
-    let (seeds, messages) = (number("TORTURE_SEEDS", 2), number("TORTURE_MESSAGES", 150));
-    let first = number("TORTURE_FIRST_SEED", 1);
+    let Length { seeds, messages, first } = Length::from_env();
     let mut sum = Sum::default();
     for seed in first..first + seeds {
         // Every fourth seed, and so each short run, has a cluster.
@@ -51,6 +52,23 @@ async fn whatever_breaks_nothing_is_lost_and_nothing_repeated_without_a_cause() 
     assert!(sum.faults.values().flatten().count() > 10 * usize::try_from(seeds).unwrap(), "too little was broken");
 }
 
+struct Length {
+    seeds: u64,
+    messages: u64,
+    first: u64,
+}
+
+impl Length {
+    fn from_env() -> Self {
+        let number = |name: &str, default| std::env::var(name).map_or(default, |value| value.parse().unwrap());
+        Self {
+            seeds: number("TORTURE_SEEDS", 2),
+            messages: number("TORTURE_MESSAGES", 150),
+            first: number("TORTURE_FIRST_SEED", 1),
+        }
+    }
+}
+
 fn queue(seed: u64) -> Queue {
     let settings = QueueSettings {
         name: "payments".into(),
@@ -62,12 +80,31 @@ fn queue(seed: u64) -> Queue {
 }
 
 async fn torture(seed: u64, messages: u64, mut ground: Ground) -> Sum {
-    let mut dice = Dice::new(seed);
     let queue = queue(seed);
-    let stage = Arc::new(Stage::build(ground.url(), ground.is_cluster(), &queue).await);
+    let stage = Arc::new(Stage::with_webhook(ground.url(), ground.is_cluster(), &queue).await);
+    let keys: Vec<String> = (0..messages).map(|n| format!("pay-{seed}-{n}")).collect();
+    let outgoing = keys
+        .iter()
+        .map(|key| Outgoing::new(format!("{{\"paymentId\":\"{key}\"}}")).attribute("Idempotency-Key", key.clone()));
+    let tally = Arc::clone(&stage.tally);
+    perform(seed, &queue, stage, outgoing.collect(), async |dice| ground.harm(dice, &tally).await).await;
+    let mut sum = tally.sum(&keys);
+    sum.count(&queue);
+    sum
+}
+
+/// Send the messages, and break things meanwhile; returns when all of them were deleted.
+async fn perform(
+    seed: u64,
+    queue: &Queue,
+    stage: Arc<Stage>,
+    messages: Vec<Outgoing>,
+    mut harm: impl AsyncFnMut(&mut Dice),
+) {
+    let mut dice = Dice::new(seed);
     let settings =
         MappingSettings { function_timeout: Duration::from_secs(2), delete_lost: 0.05, ..MappingSettings::default() };
-    let mapping = Mapping::new(&queue, settings);
+    let mapping = Mapping::new(queue, settings);
 
     let mut fleet = JoinSet::new();
     let orders: Vec<_> = (0..PROCESSES)
@@ -80,22 +117,20 @@ async fn torture(seed: u64, messages: u64, mut ground: Ground) -> Sum {
 
     // Twice as long as the work takes, so that most faults meet work.
     let pace = Duration::from_millis(15);
-    let keys: Vec<String> = (0..messages).map(|n| format!("pay-{seed}-{n}")).collect();
+    let lasts = pace * u32::try_from(messages.len()).unwrap();
     let producer = async {
-        for key in &keys {
-            queue
-                .send(Outgoing::new(format!("{{\"paymentId\":\"{key}\"}}")).attribute("Idempotency-Key", key.clone()))
-                .unwrap();
+        for message in messages {
+            queue.send(message).unwrap();
             sleep(pace).await;
         }
         stage.has_sent_all();
     };
     let break_things = async {
-        let end = Instant::now() + pace * u32::try_from(messages).unwrap();
+        let end = Instant::now() + lasts;
         while Instant::now() < end {
             sleep(dice.millis(20..250)).await;
             if dice.throw(0..3) == 0 {
-                ground.harm(&mut dice, &stage.tally).await;
+                harm(&mut dice).await;
             } else {
                 chaos::harm_a_process(&mut dice, &orders);
             }
@@ -104,8 +139,4 @@ async fn torture(seed: u64, messages: u64, mut ground: Ground) -> Sum {
     tokio::join!(producer, break_things);
     let drained = timeout(DRAIN, async { while fleet.join_next().await.transpose().unwrap().is_some() {} }).await;
     assert!(drained.is_ok(), "seed {seed}: the queue did not drain: {:?}", queue.counts());
-    let mut sum = stage.tally.sum(&keys);
-    let counts = queue.counts();
-    (sum.deliveries, sum.twice_at_once, sum.came_again) = (counts.received, counts.twice_at_once, counts.came_again);
-    sum
 }

@@ -77,7 +77,7 @@ impl Ground {
 pub(super) struct Pair {
     primary: Redis,
     replica: Redis,
-    front: Front,
+    pub(super) front: Front,
 }
 
 impl Pair {
@@ -89,6 +89,12 @@ impl Pair {
         let pair = Self { primary, replica, front };
         pair.follow().await;
         pair
+    }
+
+    /// Whoever is at work loses its record, and whatever is done is forgotten.
+    #[cfg(feature = "postgres")]
+    pub(super) async fn empty(&self) {
+        say(&self.primary, &["FLUSHALL"]).await;
     }
 
     /// The replica copies the primary, and has caught up.
@@ -108,7 +114,7 @@ impl Pair {
         info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
     }
 
-    async fn harm(&mut self, dice: &mut Dice, tally: &Tally) {
+    pub(super) async fn harm(&mut self, dice: &mut Dice, tally: &Tally) {
         let from = Instant::now();
         let kind = match dice.throw(0..6) {
             0 => {

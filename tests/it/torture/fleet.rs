@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::stage::Stage;
 use super::tally::{Success, lock};
-use crate::support::lambda::Function;
 
 /// What a process is told to suffer.
 #[derive(Clone, Copy, Debug)]
@@ -85,10 +84,3 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     // However often a run is cut off, no message is given up.
     ("IDEMPOTENCY_MAX_ATTEMPTS", "255"),
 ];
-
-pub(super) async fn start(redis: &str, cluster: bool, target: &str, sqs: &str) -> Function {
-    let cluster = if cluster { "true" } else { "false" };
-    let places =
-        [("REDIS_URL", redis), ("REDIS_CLUSTER", cluster), ("TARGET_URL", target), ("AWS_ENDPOINT_URL_SQS", sqs)];
-    Function::start(&[&places, SETTINGS].concat()).await
-}

@@ -1,4 +1,5 @@
-//! What the fleet runs on: a queue, a webhook that counts, SQS's API, and Redis.
+//! What the fleet runs on: a queue, SQS's API, Redis, and what the work is done to: a webhook that counts,
+//! or a database.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,25 +20,61 @@ pub(super) struct Stage {
     pub(super) tally: Arc<Tally>,
     redis: String,
     cluster: bool,
-    webhook: Server,
+    target: Target,
     sqs: Server,
     deadlines: Arc<Mutex<HashMap<usize, Instant>>>,
     all_sent: AtomicBool,
     over: Notify,
 }
 
+/// What the work is done to.
+enum Target {
+    Webhook(Server),
+    /// By the ledger, with these settings.
+    #[cfg(feature = "postgres")]
+    Database(Vec<(&'static str, String)>),
+}
+
 impl Stage {
-    pub(super) async fn build(redis: String, cluster: bool, queue: &Queue) -> Self {
+    pub(super) async fn with_webhook(redis: String, cluster: bool, queue: &Queue) -> Self {
         let (tally, deadlines) = (Arc::new(Tally::default()), Arc::default());
         let webhook = webhook(Arc::clone(&tally), Arc::clone(&deadlines)).await;
+        Self::build(redis, cluster, queue, Target::Webhook(webhook), tally, deadlines).await
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(super) async fn with_ledger(redis: String, queue: &Queue, settings: Vec<(&'static str, String)>) -> Self {
+        Self::build(redis, false, queue, Target::Database(settings), Arc::default(), Arc::default()).await
+    }
+
+    async fn build(
+        redis: String,
+        cluster: bool,
+        queue: &Queue,
+        target: Target,
+        tally: Arc<Tally>,
+        deadlines: Arc<Mutex<HashMap<usize, Instant>>>,
+    ) -> Self {
         let sqs = sqs(queue.clone()).await;
         let (all_sent, over) = (AtomicBool::new(false), Notify::new());
-        Self { tally, redis, cluster, webhook, sqs, deadlines, all_sent, over }
+        Self { tally, redis, cluster, target, sqs, deadlines, all_sent, over }
     }
 
     pub(super) async fn function(&self, number: usize) -> Function {
-        let target = format!("http://{}/{number}", self.webhook.address());
-        fleet::start(&self.redis, self.cluster, &target, &format!("http://{}", self.sqs.address())).await
+        let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
+        let places = [("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)];
+        let settings = [&places, fleet::SETTINGS].concat();
+        match &self.target {
+            Target::Webhook(webhook) => {
+                let target = format!("http://{}/{number}", webhook.address());
+                Function::start(&[settings, vec![("TARGET_URL", &*target)]].concat()).await
+            }
+            #[cfg(feature = "postgres")]
+            Target::Database(more) => {
+                let more = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                Function::start_ledger(&[settings, more].concat()).await
+            }
+        }
     }
 
     /// Lambda kills what this process does now at this moment.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use idempotent_sqs::testing::Queue;
 use tokio::time::Instant;
 
 /// One effect: the webhook answered 200.
@@ -22,7 +23,7 @@ pub(super) struct Effect {
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub(super) kind: &'static str,
-    /// The process that it befell; `None` for what befell Redis, and so all.
+    /// The process that it befell; `None` for what befell Redis or the database, and so all.
     pub(super) process: Option<usize>,
     pub(super) from: Instant,
     pub(super) to: Instant,
@@ -119,6 +120,12 @@ impl Fault {
 }
 
 impl Sum {
+    pub(super) fn count(&mut self, queue: &Queue) {
+        let counts = queue.counts();
+        (self.deliveries, self.twice_at_once, self.came_again) =
+            (counts.received, counts.twice_at_once, counts.came_again);
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.messages += other.messages;
         self.deliveries += other.deliveries;
