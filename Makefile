@@ -1,6 +1,6 @@
 # `make` alone lists what can be made. Tools go to .tools/ and builds to target/. Elsewhere there are
 # only cargo's own cache, and the three packages of the system that `make test` needs;
-# `make bench` needs one of them.
+# `make bench` needs two of them.
 
 PYTHON ?= python3 -B
 
@@ -32,7 +32,7 @@ check:
 
 torture:
 	$(PYTHON) scripts/tools.py test
-	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --test it -- torture:: --nocapture
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --all-features --test it -- torture:: --nocapture
 
 # `make e2e SCENARIOS="fifo redis"` plays those alone whose names have one of the words.
 e2e:
@@ -41,6 +41,7 @@ e2e:
 
 bench:
 	$(PYTHON) scripts/tools.py bench
+	cargo build --release --features postgres --bin ledger --example by_hand
 	cargo build --release --bin idempotent-sqs --examples
 	cargo bench --bench contention -- --write
 	cargo bench --bench invocations -- --write

@@ -2,7 +2,7 @@
 
     python3 scripts/tools.py run     cargo-lambda, and a Valkey server if there is no other
     python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, cfn-lint and the SAM CLI
-    python3 scripts/tools.py bench   redis-server, and what others do for the same work: benches/peers
+    python3 scripts/tools.py bench   redis-server, PostgreSQL, and what others do for the same work: benches/peers
     python3 scripts/tools.py e2e     as run, the SAM CLI, and ministack, which plays AWS
 
 Python tools go to .tools/venv, inside the project; nothing there is installed twice.
@@ -41,6 +41,7 @@ def main(purpose):
         install("test")
     elif purpose == "bench":
         install_system_tool("redis-server", apt="redis-server", brew="redis")
+        install_postgres()
         install_peers()
     elif purpose == "e2e":
         install("run", "--no-deps")

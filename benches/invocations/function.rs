@@ -33,11 +33,16 @@ impl Function {
         Ok(function.with("TARGET_URL", &webhook.url()))
     }
 
+    /// The function that books payments, in this database.
+    pub(crate) fn ledger(database: &str) -> Fallible<Self> {
+        Ok(Self::built("ledger", Path::new("ledger"))?.with("DATABASE_URL", database))
+    }
+
     fn built(name: &str, path: &Path) -> Fallible<Self> {
         // This program is in target/release/deps.
         let program = std::env::current_exe()?.parent().and_then(Path::parent).ok_or("no target folder")?.join(path);
         if !program.exists() {
-            return Err(format!("{name} is not built: cargo build --release --bins --examples").into());
+            return Err(format!("{name} is not built: cargo build --release --bins --examples, with --features postgres for ledger and by_hand").into());
         }
         let settings = [("IDEMPOTENCY_NAMESPACE", "orders"), ("VISIBILITY_BACKOFF", "false")];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -12,7 +12,9 @@ mod options;
 #[path = "../page.rs"]
 mod page;
 mod parts;
+mod payments;
 mod plot;
+mod postgres;
 #[path = "../precise.rs"]
 mod precise;
 mod process;

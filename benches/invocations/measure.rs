@@ -62,7 +62,8 @@ pub(crate) fn round(
     server.flush()?;
     let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", &*batch.to_string())];
     let mut process = Process::start(function, &settings)?;
-    let (events, _) = warm_up(&mut process, batch, body, options.seconds)?;
+    let mut source = Events::new(batch, body);
+    let (events, _) = warm_up(&mut process, batch, options.seconds, |count| source.take(count))?;
     server.flush()?;
     let new = pass(&mut process, server, &events, batch)?;
     let duplicates = pass(&mut process, server, &events, batch)?;
@@ -77,16 +78,31 @@ pub(crate) fn new_messages(
     body: usize,
     seconds: f64,
 ) -> Fallible<(Invocations, usize)> {
-    let (events, before) = warm_up(process, batch, body, seconds)?;
+    let mut events = Events::new(batch, body);
+    new_events(process, batch, seconds, |count| events.take(count))
+}
+
+/// The same, with events of any kind.
+pub(crate) fn new_events(
+    process: &mut Process,
+    batch: usize,
+    seconds: f64,
+    take: impl FnMut(usize) -> Vec<Arc<[u8]>>,
+) -> Fallible<(Invocations, usize)> {
+    let (events, before) = warm_up(process, batch, seconds, take)?;
     Ok((process.invoke(&events)?, (before + events.len()) * batch))
 }
 
 /// Warm a function up. Gives events for about so many seconds, and how many there were already.
-fn warm_up(process: &mut Process, batch: usize, body: usize, seconds: f64) -> Fallible<(Vec<Arc<[u8]>>, usize)> {
-    let mut events = Events::new(batch, body);
+fn warm_up(
+    process: &mut Process,
+    batch: usize,
+    seconds: f64,
+    mut take: impl FnMut(usize) -> Vec<Arc<[u8]>>,
+) -> Fallible<(Vec<Arc<[u8]>>, usize)> {
     let (mut spent, mut count, mut before) = (0.0, 1, 0);
     let one = loop {
-        let wall = process.invoke(&events.take(count))?.wall.as_secs_f64();
+        let wall = process.invoke(&take(count))?.wall.as_secs_f64();
         before += count;
         spent += wall;
         if spent >= seconds * WARM_UP {
@@ -94,10 +110,10 @@ fn warm_up(process: &mut Process, batch: usize, body: usize, seconds: f64) -> Fa
         }
         count *= 2;
     };
-    let bytes = events.take(1)[0].len();
+    let bytes = take(1)[0].len();
     let most = (MOST_RECORDS / batch).min(MOST_BYTES / bytes).max(LEAST_INVOCATIONS);
     let count = (LEAST_INVOCATIONS..most).find(|count| one * number(*count) > seconds).unwrap_or(most);
-    Ok((events.take(count), before))
+    Ok((take(count), before))
 }
 
 fn pass(process: &mut Process, server: &mut Server, events: &[Arc<[u8]>], batch: usize) -> Fallible<Pass> {

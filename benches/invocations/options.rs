@@ -18,7 +18,7 @@ Measures functions through a Lambda Runtime API on loopback, on a Redis of its o
   --rounds N                in each of which the functions take turns [5]
   --seconds S               that a function is measured for in a round, with new messages and again
                             with duplicates [0.5]
-  --only PART,...           of batches, starts, memory, trips, webhook, waiting, cluster, bodies [all]
+  --only PART,...           of batches, starts, memory, trips, webhook, waiting, cluster, bodies, inbox [all]
   --write                   write the figures into docs/bench.md, and the plot beside it
   --help
 

@@ -3,6 +3,7 @@
 mod batches;
 mod bodies;
 mod cluster;
+mod inbox;
 mod memory;
 mod starts;
 mod trips;
@@ -16,7 +17,7 @@ use crate::report::Report;
 
 pub(crate) type Part = fn(&Options, &[Function], &mut Report) -> Fallible<()>;
 
-pub(crate) const PARTS: [(&str, Part); 8] = [
+pub(crate) const PARTS: [(&str, Part); 9] = [
     ("batches", batches::run),
     ("starts", starts::run),
     ("memory", memory::run),
@@ -25,4 +26,5 @@ pub(crate) const PARTS: [(&str, Part); 8] = [
     ("waiting", waiting::run),
     ("cluster", cluster::run),
     ("bodies", bodies::run),
+    ("inbox", inbox::run),
 ];
