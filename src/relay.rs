@@ -1,8 +1,8 @@
 //! The relay: copies the rows of an [inbox](crate::works::Inbox) that the store does not know to the
 //! store, so that one which was restored empty is warm again before the first redelivery.
 //!
-//! - [`canary`]: the records by which a store shows that it has lost nothing
-//! - [`table`]: the rows, the watermark, and the statements on them
+//! - `canary`: the records by which a store shows that it has lost nothing
+//! - `table`: the rows, the watermark, and the statements on them
 //!
 //! A row is copied as its own work would be recorded: as a completion, which writes where there is no
 //! record and never over one. So the relay may run twice at once, and beside the function, and may be

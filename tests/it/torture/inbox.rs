@@ -153,18 +153,18 @@ impl Ground {
     /// What the database says of these events.
     async fn books(&self, events: &[String]) -> Books {
         let client = connect(self.postgres.port, &self.base.name).await;
-        let list = async |query: &str| -> Vec<String> {
+        let column = async |query: &str| -> Vec<String> {
             client.query(query, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
         };
-        let booked = list("SELECT event_id FROM ledger_audit WHERE outcome <> 'REFUSED'").await;
+        let booked = column("SELECT event_id FROM ledger_audit WHERE outcome <> 'REFUSED'").await;
         let lost = events.iter().filter(|event| !booked.contains(event)).cloned().collect();
-        let repeated = list(REPEATED).await;
+        let repeated = column(REPEATED).await;
         let mut wrong = Vec::new();
         for query in [WRONG_BALANCE, OUT_OF_TURN, REFUSED, NOT_IN_THE_INBOX] {
-            wrong.extend(list(query).await);
+            wrong.extend(column(query).await);
         }
-        let applied = list("SELECT event_id FROM ledger_audit WHERE outcome = 'APPLIED'").await.len();
-        let ignored = list("SELECT event_id FROM ledger_audit WHERE outcome = 'IGNORED'").await.len();
+        let applied = column("SELECT event_id FROM ledger_audit WHERE outcome = 'APPLIED'").await.len();
+        let ignored = column("SELECT event_id FROM ledger_audit WHERE outcome = 'IGNORED'").await.len();
         // Nothing is a cause here.
         let sum = Sum { lost, repeated: repeated.len(), without_cause: repeated, ..Sum::default() };
         Books { sum, wrong, applied, ignored }
