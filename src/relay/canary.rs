@@ -8,8 +8,9 @@ use futures_util::future::{join_all, try_join_all};
 use crate::record::{Fingerprint, Kept, Key, MessageTag, Owner};
 use crate::store::{Acquire, Attempt, Store, StoreError};
 
-/// Several records, so that of a cluster that loses a node one is likely to be gone.
-const RECORDS: u8 = 16;
+/// Many records, so that of a cluster that loses a node one is gone: of fifteen nodes, in 99 cases of 100. On one
+/// server they go in one run of a script.
+const RECORDS: u8 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Canary {

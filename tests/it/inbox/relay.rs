@@ -7,13 +7,15 @@ use idempotent_sqs::record::{Failure, Kept, MessageTag, Owner};
 use idempotent_sqs::relay::{End, Progress, Relay, RelayError, RelaySettings, Start};
 use idempotent_sqs::store::{Acquire, Attempt};
 use idempotent_sqs::stores::RedisStore;
+use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
+use tokio::task::spawn_blocking;
 
 use super::*;
 use crate::support::postgres::database;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, store};
 
 /// The records of a canary.
-const CANARY: u64 = 16;
+const CANARY: u64 = 64;
 
 fn relay_settings() -> RelaySettings {
     RelaySettings {
@@ -94,6 +96,23 @@ async fn a_redis_restored_empty_knows_every_work_before_its_redelivery() {
     let report = idempotency.run(&other, &inbox, &Message::default()).await.unwrap();
     assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
     assert_eq!(base.count(EFFECTS).await, 22);
+}
+
+#[tokio::test]
+async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
+    let base = base().await;
+    let cluster = spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default())).await.unwrap();
+    let store = store(&format!("redis://{}", cluster.servers[0].addr), true);
+    seed(&base, 500).await;
+    let relay = relay(&base, &store);
+    assert_eq!(run_relay(&relay).await.copied, 500);
+    let node = ::redis::Client::open(cluster.servers[1].connection_info()).unwrap();
+    let mut node = node.get_multiplexed_async_connection().await.unwrap();
+    let lost: u64 = ::redis::cmd("DBSIZE").query_async(&mut node).await.unwrap();
+    let () = ::redis::cmd("FLUSHALL").query_async(&mut node).await.unwrap();
+    let again = run_relay(&relay).await;
+    assert!(again.copied > 50 && again.copied < lost, "{again:?}, and {lost} records with those of the canary");
+    assert_eq!(again.offered(), 500);
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 
 use super::*;
 use crate::support::lambda::Function;
