@@ -1,6 +1,6 @@
 //! How the time of an invocation is spent.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -29,6 +29,17 @@ impl Deadline {
         let end = Instant::now() + remaining;
         let reserve = Self::RESERVE.min(remaining / 4);
         Self { work: end - reserve, settle: end - reserve / 3, answer: end - reserve / 8, end }
+    }
+
+    /// The deadline of an invocation that ends then. Lambda names the end by its host's clock; from here
+    /// on only durations count.
+    #[must_use]
+    pub fn at(end: SystemTime) -> Self {
+        // cargo-lambda's emulator sends the function's timeout in its place: minutes after 1970.
+        const EMULATED: Duration = Duration::from_hours(24);
+        let since_1970 = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let remaining = end.duration_since(SystemTime::now()).unwrap_or_default();
+        Self::within(if since_1970 < EMULATED { since_1970 } else { remaining })
     }
 
     /// Whether it is too late to start any work.

@@ -1,7 +1,7 @@
 //! One invocation: event → messages → batch → visibility → response.
 
 use std::sync::{Arc, Once};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::value::RawValue;
@@ -71,7 +71,7 @@ impl<S: Store, W: Work> Handler<S, W> {
     /// Where no message can be answered on its own: the event is not SQS's, a record has no
     /// messageId, or the store was out of reach before any work ran. All messages come again.
     pub async fn handle(&self, event: LambdaEvent<Box<RawValue>>) -> Result<SqsBatchResponse, Error> {
-        let deadline = deadline(event.context.deadline());
+        let deadline = Deadline::at(event.context.deadline());
         let span = traces::of_invocation(&event.context.request_id, event.context.xray_trace_id.as_deref());
         let answer = self.answer(event, deadline).instrument(span).await;
         // Whoever has answered may be frozen, and the spans with it.
@@ -115,15 +115,6 @@ impl<S: Store, W: Work> Handler<S, W> {
         metrics.print(request_id, messages.len(), &verdicts, sheet);
         verdicts
     }
-}
-
-/// Lambda names the end of the invocation by its host's clock; from here on only durations count.
-fn deadline(end: SystemTime) -> Deadline {
-    // cargo-lambda's emulator sends the function's timeout in its place: minutes after 1970.
-    const EMULATED: Duration = Duration::from_hours(24);
-    let since_1970 = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let remaining = end.duration_since(SystemTime::now()).unwrap_or_default();
-    Deadline::within(if since_1970 < EMULATED { since_1970 } else { remaining })
 }
 
 /// A message that comes for the second time or later should find an ended lease, unless its key has

@@ -5,7 +5,7 @@
 mod words;
 
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use idempotent_sqs::config::RelayConfig;
 use idempotent_sqs::deadline::Deadline;
@@ -61,8 +61,7 @@ async fn serve() -> Result<(), Error> {
 
 /// Whatever the event says, it is time for a run.
 async fn invocation(relay: &Relay<RedisStore>, event: LambdaEvent<IgnoredAny>) -> Result<Value, Error> {
-    let remaining = event.context.deadline().duration_since(SystemTime::now()).unwrap_or_default();
-    let until = Deadline::within(remaining).work;
+    let until = Deadline::at(event.context.deadline()).work;
     let (progress, end) =
         relay.run(Start::Watermark, Some(until), |_| ()).await.map_err(|error| words::error(&error))?;
     tracing::info!("{}; {}", words::end(end), words::progress(&progress));
