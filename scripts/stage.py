@@ -45,7 +45,10 @@ def start_emulator(redis_port, stand_ins_url, ends):
 
 def environment(redis_port, stand_ins_url):
     """The function's settings; none of the user's own reaches it."""
-    ours = ("AWS_", "REDIS_", "IDEMPOTENCY_", "LEASE_", "BATCH_", "TARGET_", "VISIBILITY_", "RUST_LOG")
+    ours = (
+        *("AWS_", "REDIS_", "IDEMPOTENCY_", "LEASE_", "BATCH_", "TARGET_", "VISIBILITY_"),
+        *("METRICS_", "PAYLOAD_", "RESULT_", "OTEL_", "RUST_LOG"),
+    )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {
         **kept,
