@@ -2,14 +2,14 @@
 
 #[cfg(feature = "postgres")]
 mod inbox;
+mod objects;
+mod reader;
+mod redis;
 #[cfg(feature = "postgres")]
 mod relay;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::{Batch, BatchSettings};
@@ -17,16 +17,14 @@ use crate::handler::Handler;
 use crate::idempotency::{Idempotency, Policy, Recovery};
 use crate::message::{Envelopes, FingerprintSource, KeySource};
 use crate::metrics::{Metrics, MetricsSettings};
-use crate::object::Objects;
-#[cfg(feature = "s3")]
-use crate::objects::{S3, S3Settings};
-use crate::offload::Offload;
-use crate::results::{LARGEST, Results};
+use crate::results::LARGEST;
 use crate::store::Store;
-use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
+use crate::stores::{RedisSettings, RedisStore};
 use crate::visibility::Visibility;
 use crate::work::Work;
 use crate::works::{Url, WebhookSettings};
+
+use reader::{Reader, TRUE_OR_FALSE};
 
 #[cfg(feature = "postgres")]
 pub use inbox::InboxConfig;
@@ -159,12 +157,6 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Reads settings one by one and collects their faults.
-struct Reader<L> {
-    lookup: L,
-    faults: Vec<String>,
-}
-
 impl<L: Fn(&str) -> Option<String>> Reader<L> {
     fn config(&mut self) -> Option<Config> {
         let policy = Policy::default();
@@ -219,105 +211,6 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         Some(settings)
     }
 
-    fn redis(&mut self) -> Option<RedisSettings> {
-        let url = self.required("REDIS_URL", REDIS_URL);
-        let namespace = self.namespace();
-        if namespace.is_none() {
-            self.fault(
-                "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",
-            );
-        }
-        let cluster = self.choice("REDIS_CLUSTER", TRUE_OR_FALSE, false);
-        // A connection within a region takes a few; a reply as well. Beyond it something is wrong.
-        let timeout = self.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
-        let credentials = self.credentials();
-        match url?.parse::<RedisUrl>() {
-            Ok(url) => {
-                if let Err(fault) = credentials.go_with(&url) {
-                    self.fault(&fault);
-                }
-                Some(RedisSettings { url, cluster, timeout, namespace: namespace?, credentials })
-            }
-            Err(fault) => {
-                self.fault(&format!("REDIS_URL is not usable ({fault}): set it to {REDIS_URL}"));
-                None
-            }
-        }
-    }
-
-    fn credentials(&mut self) -> RedisCredentials {
-        let iam = self.iam();
-        match (iam, self.parsed("REDIS_SECRET_ARN", SECRET_ARN)) {
-            (Some(_), Some(_)) => {
-                self.fault("REDIS_SECRET_ARN and REDIS_IAM_USER are two ways to sign in: take one of them out");
-                RedisCredentials::Url
-            }
-            (Some(iam), None) => RedisCredentials::Iam(iam),
-            (None, Some(arn)) => RedisCredentials::Secret(arn),
-            (None, None) => RedisCredentials::Url,
-        }
-    }
-
-    fn iam(&mut self) -> Option<IamSettings> {
-        let serverless = self.choice("REDIS_IAM_SERVERLESS", TRUE_OR_FALSE, false);
-        let longest = IamSettings::LONGEST_SESSION.as_secs();
-        let session = self.within("REDIS_IAM_SESSION_SECONDS", 1..=longest, IamSettings::SESSION.as_secs());
-        if self.get("REDIS_IAM_USER").or_else(|| self.get("REDIS_IAM_CACHE")).is_some() {
-            self.required("REDIS_IAM_USER", IAM_USER);
-            self.required("REDIS_IAM_CACHE", IAM_CACHE);
-        }
-        let user = self.parsed("REDIS_IAM_USER", IAM_USER);
-        let cache = self.parsed("REDIS_IAM_CACHE", IAM_CACHE);
-        Some(IamSettings { user: user?, cache: cache?, serverless, session: Duration::from_secs(session) })
-    }
-
-    fn offload(&mut self, default: Offload) -> Offload {
-        let max_bytes = self.within("PAYLOAD_MAX_BYTES", 1..=MAX_OBJECT, default.max_bytes);
-        let Some(names) = self.get("PAYLOAD_BUCKETS") else { return Offload { max_bytes, ..default } };
-        let buckets = names.split(',').filter_map(|name| self.bucket("PAYLOAD_BUCKETS", name)).collect();
-        Offload { objects: self.s3("PAYLOAD_BUCKETS"), buckets, max_bytes }
-    }
-
-    fn results(&mut self, redis: Option<&RedisSettings>) -> Option<Results> {
-        let name = self.get("RESULT_BUCKET")?;
-        let (bucket, objects) = (self.bucket("RESULT_BUCKET", &name), self.s3("RESULT_BUCKET"));
-        let prefix = self.get("RESULT_PREFIX").unwrap_or_default();
-        Some(Results { objects: objects?, bucket: bucket?, prefix: format!("{prefix}{}/", redis?.namespace) })
-    }
-
-    /// Roughly what S3 takes for a bucket's name:
-    /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>
-    fn bucket(&mut self, setting: &str, name: &str) -> Option<String> {
-        let name = name.trim();
-        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-        if (3..=63).contains(&name.len()) && name.chars().all(known) && !name.starts_with(['-', '.']) {
-            return Some(name.to_owned());
-        }
-        self.fault(&format!("{setting}: {name:?} is no name of an S3 bucket, such as payments-payloads"));
-        None
-    }
-
-    /// S3, for the setting of this name. Its own settings are those of the AWS SDK.
-    #[cfg(feature = "s3")]
-    fn s3(&mut self, _setting: &str) -> Option<Arc<dyn Objects>> {
-        let region = self.get("AWS_REGION").or_else(|| self.get("AWS_DEFAULT_REGION"));
-        if region.is_none() {
-            self.fault("AWS_REGION is missing: set it to the region of the S3 buckets");
-        }
-        let endpoint = self.get("AWS_ENDPOINT_URL_S3").or_else(|| self.get("AWS_ENDPOINT_URL"));
-        let endpoint = endpoint.map(|url| Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https")));
-        if endpoint == Some(None) {
-            self.fault("AWS_ENDPOINT_URL_S3 is not usable: set it to an http:// or https:// address");
-        }
-        Some(Arc::new(S3::new(S3Settings { region: region?, endpoint: endpoint.flatten() })))
-    }
-
-    #[cfg(not(feature = "s3"))]
-    fn s3(&mut self, setting: &str) -> Option<Arc<dyn Objects>> {
-        self.fault(&format!("{setting} is set, but this function was built without the cargo feature s3"));
-        None
-    }
-
     fn webhook(&mut self) -> Option<WebhookSettings> {
         let url = self.required("TARGET_URL", "the https:// address of the webhook");
         let timeout = self.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));
@@ -353,103 +246,14 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
             default
         })
     }
-
-    /// What is set to nothing counts as not set: templates set empty defaults.
-    fn get(&self, name: &str) -> Option<String> {
-        (self.lookup)(name).filter(|value| !value.trim().is_empty())
-    }
-
-    fn required(&mut self, name: &str, example: &str) -> Option<String> {
-        let value = self.get(name);
-        if value.is_none() {
-            self.fault(&format!("{name} is missing: set it to {example}"));
-        }
-        value
-    }
-
-    fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, name: &str, example: &str) -> Option<T> {
-        match self.get(name)?.trim().parse() {
-            Ok(value) => Some(value),
-            Err(fault) => {
-                self.fault(&format!("{name} is not usable ({fault}): set it to {example}"));
-                None
-            }
-        }
-    }
-
-    fn within<T>(&mut self, name: &str, range: RangeInclusive<T>, default: T) -> T
-    where
-        T: FromStr + PartialOrd + fmt::Display,
-    {
-        let Some(value) = self.get(name) else { return default };
-        match value.trim().parse() {
-            Ok(number) if range.contains(&number) => number,
-            Ok(_) | Err(_) => {
-                let (least, most) = range.into_inner();
-                self.fault(&format!("{name} is {value:?}: set it to a whole number from {least} to {most}"));
-                default
-            }
-        }
-    }
-
-    fn seconds(&mut self, name: &str, default: Duration) -> Duration {
-        Duration::from_secs(self.within(name, 1..=LONGEST_SECONDS, default.as_secs()))
-    }
-
-    fn milliseconds(&mut self, name: &str, least: u64, default: Duration) -> Duration {
-        let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
-        Duration::from_millis(self.within(name, least..=LONGEST_MS, default))
-    }
-
-    fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
-        let Some(value) = self.get(name) else { return default };
-        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value.trim()) {
-            return *choice;
-        }
-        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-        self.fault(&format!("{name} is {value:?}: set it to {}", words.join(" or ")));
-        default
-    }
-
-    fn fault(&mut self, fault: &str) {
-        if !self.faults.iter().any(|known| known == fault) {
-            self.faults.push(fault.to_owned());
-        }
-    }
-
-    fn finish<T>(self, settings: Option<T>) -> Result<T, ConfigError> {
-        match settings {
-            Some(settings) if self.faults.is_empty() => Ok(settings),
-            Some(_) | None => Err(ConfigError { faults: self.faults }),
-        }
-    }
 }
 
 /// The longest `MessageRetentionPeriod` that a queue can have:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>
 const LONGEST_IN_A_QUEUE: Duration = Duration::from_secs(1_209_600);
 
-const REDIS_URL: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
-
-const IAM_USER: &str = "the id of an ElastiCache user for IAM, which is its name too";
-
-const IAM_CACHE: &str = "the id of the replication group, or the name of the serverless cache, and not its address";
-
-const SECRET_ARN: &str = "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME";
-
-const TRUE_OR_FALSE: &[(&str, bool)] = &[("true", true), ("false", false)];
-
-/// A function runs for 15 minutes at most, so nothing in it can wait longer.
-const LONGEST_MS: u64 = 900_000;
-
 /// No batch of SQS is larger.
 const MOST_AT_ONCE: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
-
-/// Ten years: beyond any queue's and any auditor's memory, and far from what overflows in Redis.
-const LONGEST_SECONDS: u64 = 315_360_000;
-
-/// A function has 10 GiB of memory at most, for all that it works on.
-const MAX_OBJECT: usize = 1 << 30;
 
 /// A message's own largest size: a result beyond it belongs in a store for objects.
 const MAX_RESULT: usize = 1_048_576;
