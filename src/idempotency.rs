@@ -1,6 +1,10 @@
 //! The heart: acquire → work → complete | fail, for one delivery of one key. It knows nothing of
 //! SQS, and serves any consumer.
 
+mod delivery;
+mod policy;
+mod report;
+
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -8,10 +12,13 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::deadline::Deadline;
-use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, State};
-use crate::results::Results;
+use crate::record::{Failure, Kept, Owner};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use crate::work::{Work, WorkError, WorkErrorKind, Worked};
+
+pub use delivery::Delivery;
+pub use policy::{Policy, Recovery};
+pub use report::{Outcome, Report};
 
 /// Runs a [`Work`] so that it takes effect once for each key.
 ///
@@ -52,155 +59,6 @@ use crate::work::{Work, WorkError, WorkErrorKind, Worked};
 pub struct Idempotency<S> {
     store: S,
     policy: Policy,
-}
-
-/// How records are kept and attempts are judged.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Life of a record from its claim. It should outlive the message in every queue that it
-    /// may still come from.
-    pub retention: Duration,
-    /// Attempts after which a failure is permanent.
-    pub max_attempts: u8,
-    /// What is done where an earlier attempt may have taken effect.
-    pub recovery: Recovery,
-    /// Largest result kept in the record, bytes.
-    pub result_max_bytes: usize,
-    /// Where a larger one is kept; with `None` it is not.
-    pub results: Option<Results>,
-    /// How far the lease outlasts the deadline, for requests that are still on the wire.
-    pub lease_grace: Duration,
-}
-
-/// What is done where an earlier attempt may have taken effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    /// [`Work::recover`] runs.
-    Rerun,
-    /// Nothing runs: the message fails permanently, for somebody to look at.
-    Park,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            // As long as SQS can keep a message.
-            retention: Duration::from_hours(14 * 24),
-            max_attempts: 5,
-            recovery: Recovery::Rerun,
-            result_max_bytes: 4096,
-            results: None,
-            lease_grace: Duration::from_secs(1),
-        }
-    }
-}
-
-/// One delivery of a key: what the heart has to know of it.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    key: Key,
-    fingerprint: Fingerprint,
-    message: MessageTag,
-    deadline: Deadline,
-    result_is_read: bool,
-}
-
-impl Delivery {
-    /// A delivery of `key`, with no fingerprint, under no messageId, and within a minute.
-    #[must_use]
-    pub fn new(key: Key) -> Self {
-        let deadline = Deadline::within(Duration::from_mins(1));
-        Self { key, fingerprint: Fingerprint::NONE, message: MessageTag::of(""), deadline, result_is_read: true }
-    }
-
-    /// The payload's fingerprint.
-    #[must_use]
-    pub fn fingerprint(self, fingerprint: Fingerprint) -> Self {
-        Self { fingerprint, ..self }
-    }
-
-    /// What the broker calls this delivery. A permanent failure holds until the key comes under
-    /// another id.
-    #[must_use]
-    pub fn message_id(self, id: &str) -> Self {
-        Self { message: MessageTag::of(id), ..self }
-    }
-
-    /// Nobody will read the result of a duplicate: one that is in an object is left there.
-    #[must_use]
-    pub fn without_result(self) -> Self {
-        Self { result_is_read: false, ..self }
-    }
-
-    /// When it has to be over.
-    #[must_use]
-    pub fn deadline(self, deadline: Deadline) -> Self {
-        Self { deadline, ..self }
-    }
-}
-
-/// What became of a delivery.
-#[derive(Debug)]
-pub struct Report {
-    /// What happened.
-    pub outcome: Outcome,
-    /// Fence of the claim, where there is one.
-    pub fence: Option<Fence>,
-    /// Count of attempts, where it is known.
-    pub attempt: Option<u8>,
-    /// Whether this run was a recovery.
-    pub recovery: bool,
-}
-
-/// What happened to a delivery.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The work is done and recorded.
-    Done {
-        /// What the work returned.
-        result: Vec<u8>,
-    },
-    /// The work was done before.
-    Duplicate {
-        /// What it returned then; `None` where the result was not kept, cannot be had, or was not
-        /// asked for.
-        result: Option<Vec<u8>>,
-    },
-    /// Somebody else is at work.
-    Conflict {
-        /// How long their lease lasts.
-        lease_remains: Duration,
-    },
-    /// The key stands for another payload.
-    Mismatch,
-    /// An earlier attempt failed for good, or all attempts are used up. Nothing ran.
-    Failed,
-    /// The work failed, and that is recorded.
-    WorkFailed {
-        /// What the work said, or what befell it.
-        error: WorkError,
-        /// As it was recorded. Permanent also where this was the last attempt.
-        failure: Failure,
-    },
-    /// The record went to somebody else while the work ran.
-    Lost {
-        /// The state it is in now.
-        state: State,
-        /// Whether the work was done. Where it failed, what others completed may be another payload.
-        done: bool,
-    },
-    /// The work ran, and its record could not be written in time. The next delivery is a recovery,
-    /// unless the write arrives late.
-    Unsettled {
-        /// What the store said last.
-        error: StoreError,
-    },
-    /// The work is done by its [own record](Work::keeps_record), which the store's does not tell: it went
-    /// to somebody else, or could not be written.
-    Kept {
-        /// What the work returned.
-        result: Vec<u8>,
-    },
 }
 
 impl<S: Store> Idempotency<S> {
