@@ -1,10 +1,12 @@
 //! PostgreSQL: connections that are made when they are needed, and transactions that end in time.
 //!
 //! - `address`: the URL, and whether TLS is used
-//! - `dial`: a connection, with the password that holds at this moment
+//! - `credentials`: the password that holds at this moment
+//! - `dial`: a connection
 //! - `transaction`: what a work is given
 
 mod address;
+mod credentials;
 mod dial;
 mod transaction;
 
@@ -18,12 +20,13 @@ use deadpool::managed::{Object, Pool, PoolError};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
 
+use crate::identity::PATIENCE;
 use crate::work::WorkError;
 
 use dial::Dialler;
 
 pub use address::DatabaseUrl;
-pub use dial::{Credentials, CredentialsFuture, CredentialsSource};
+pub use credentials::{CredentialsSource, DatabaseSecret, LoginFuture, RdsIam};
 pub use tokio_postgres::{Row, types};
 pub(crate) use transaction::Frame;
 pub use transaction::{Parameters, Transaction};
@@ -40,7 +43,8 @@ const MARGIN: Duration = Duration::from_millis(50);
 pub struct DatabaseSettings {
     /// The server, the database in it, and how to get in.
     pub url: DatabaseUrl,
-    /// The longest wait for a connection, for the begin of a transaction, and for a lock.
+    /// The longest wait for a connection, for the begin of a transaction, and for a lock. Where somebody
+    /// else knows the password, it is waited for besides.
     pub timeout: Duration,
     /// Connections that are made at most. Each message that is worked on needs one.
     pub connections: NonZeroUsize,
@@ -64,6 +68,8 @@ impl fmt::Debug for DatabaseSettings {
 pub struct Database {
     connections: Pool<Dialler>,
     timeout: Duration,
+    /// The longest wait for a connection, with that for its password.
+    patience: Duration,
 }
 
 impl fmt::Debug for Database {
@@ -81,7 +87,10 @@ impl Database {
     #[must_use]
     pub fn new(settings: &DatabaseSettings) -> Self {
         let connections = Pool::builder(Dialler::new(settings)).max_size(settings.connections.get()).build();
-        Self { connections: connections.expect("a pool without timeouts can be built"), timeout: settings.timeout }
+        let connections = connections.expect("a pool without timeouts can be built");
+        let timeout = settings.timeout;
+        let patience = if settings.credentials.is_some() { timeout + PATIENCE } else { timeout };
+        Self { connections, timeout, patience }
     }
 
     /// Begin a transaction with its opening statement, in one round trip, and count the rows that it touched.
@@ -131,7 +140,7 @@ impl Database {
     }
 
     async fn connection(&self) -> Result<Object<Dialler>, DatabaseError> {
-        match timeout(self.timeout, self.connections.get()).await {
+        match timeout(self.patience, self.connections.get()).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(PoolError::Backend(error))) => Err(error),
             Ok(Err(

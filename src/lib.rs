@@ -34,6 +34,9 @@ mod json;
 pub mod message;
 pub mod record;
 
+// Who this process is to AWS, for whoever asks for a password.
+pub mod identity;
+
 // The contracts: what keeps objects, what keeps the records, and what does the work.
 pub mod object;
 pub mod store;

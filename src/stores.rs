@@ -11,4 +11,4 @@ pub use self::memory::MemoryStore;
 pub use self::redis::decode;
 #[cfg(feature = "records")]
 pub use self::redis::records;
-pub use self::redis::{ElastiCacheName, IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl, SecretArn};
+pub use self::redis::{ElastiCacheName, IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};

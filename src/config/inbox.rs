@@ -1,9 +1,11 @@
 //! The settings of a function whose effects are in PostgreSQL.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Config, ConfigError, LONGEST_IN_A_QUEUE, Reader, environment};
-use crate::database::{Database, DatabaseSettings};
+use super::reader::{Reader, SECRET_ARN, TRUE_OR_FALSE};
+use super::{Config, ConfigError, LONGEST_IN_A_QUEUE, environment};
+use crate::database::{CredentialsSource, Database, DatabaseSecret, DatabaseSettings, DatabaseUrl, RdsIam};
 use crate::handler::Handler;
 use crate::stores::{Dispensable, Outage, RedisStore};
 use crate::works::{Inbox, InboxSettings, TransactionalWork};
@@ -74,19 +76,56 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
             &[("refuse", Outage::Refuse), ("proceed", Outage::Proceed)],
             Outage::default(),
         );
-        let url = match url?.parse() {
-            Ok(url) => url,
+        let url = url.and_then(|url| match url.parse() {
+            Ok(url) => Some(url),
             Err(fault) => {
                 self.fault(&format!("DATABASE_URL is not usable ({fault}): set it to {DATABASE_URL}"));
-                return None;
+                None
             }
-        };
+        });
+        let credentials = self.database_credentials(url.as_ref());
         let Config { redis, batch, .. } = config?;
         Some(InboxConfig {
-            database: DatabaseSettings { url, timeout, connections: batch.concurrency, credentials: None },
+            database: DatabaseSettings { url: url?, timeout, connections: batch.concurrency, credentials },
             inbox: InboxSettings { namespace: redis.namespace.clone(), retention, ..InboxSettings::default() },
             without_redis,
         })
+    }
+
+    fn database_credentials(&mut self, url: Option<&DatabaseUrl>) -> Option<Arc<dyn CredentialsSource>> {
+        let iam = self.choice("DATABASE_IAM", TRUE_OR_FALSE, false);
+        let arn = self.parsed("DATABASE_SECRET_ARN", SECRET_ARN);
+        if iam && arn.is_some() {
+            self.fault("DATABASE_SECRET_ARN and DATABASE_IAM are two ways to sign in: take one of them out");
+        }
+        if let Some(url) = url {
+            if iam {
+                self.iam_goes_with(url);
+            }
+            if arn.is_some() && url.has_password() {
+                self.fault(
+                    "DATABASE_URL has a password, and so has the secret of DATABASE_SECRET_ARN: take it out of \
+                     DATABASE_URL",
+                );
+            }
+        }
+        match (iam, arn) {
+            (true, _) => Some(Arc::new(RdsIam::default())),
+            (false, Some(arn)) => Some(Arc::new(DatabaseSecret::new(arn))),
+            (false, None) => None,
+        }
+    }
+
+    fn iam_goes_with(&mut self, url: &DatabaseUrl) {
+        let faults = [
+            (url.has_password(), "has a password, and the token of DATABASE_IAM takes its place: take it out"),
+            (!url.uses_tls(), "is without TLS, over which RDS takes no IAM token: set its sslmode to verify-full"),
+            (url.user().is_none(), "has no user, for whom the token of DATABASE_IAM is: set one"),
+            (!url.has_one_host(), "has other than one host, for which the token of DATABASE_IAM is: leave one"),
+        ];
+        for (_, fault) in faults.into_iter().filter(|(holds, _)| *holds) {
+            self.fault(&format!("DATABASE_URL {fault}"));
+        }
     }
 }
 

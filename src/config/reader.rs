@@ -85,6 +85,8 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
     }
 }
 
+pub(super) const SECRET_ARN: &str = "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME";
+
 pub(super) const TRUE_OR_FALSE: &[(&str, bool)] = &[("true", true), ("false", false)];
 
 /// A function runs for 15 minutes at most, so nothing in it can wait longer.

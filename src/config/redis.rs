@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::reader::{Reader, TRUE_OR_FALSE};
+use super::reader::{Reader, SECRET_ARN, TRUE_OR_FALSE};
 use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisUrl};
 
 impl<L: Fn(&str) -> Option<String>> Reader<L> {
@@ -64,5 +64,3 @@ const REDIS_URL: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
 const IAM_USER: &str = "the id of an ElastiCache user for IAM, which is its name too";
 
 const IAM_CACHE: &str = "the id of the replication group, or the name of the serverless cache, and not its address";
-
-const SECRET_ARN: &str = "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME";

@@ -43,6 +43,18 @@ impl DatabaseUrl {
         self.config.get_user()
     }
 
+    /// Whether there is one host and no other.
+    #[must_use]
+    pub fn has_one_host(&self) -> bool {
+        self.config.get_hosts().len() == 1 && self.host().is_some()
+    }
+
+    /// Whether there is a password in it.
+    #[must_use]
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
     /// Whether connections are made by TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {

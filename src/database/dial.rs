@@ -1,10 +1,7 @@
-//! A connection: TLS where the URL asks for it, and the password that holds at this moment.
+//! A connection: TLS where the URL asks for it, and a second try where the password has changed.
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,41 +10,15 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, NoTls, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{DatabaseError, DatabaseSettings, DatabaseUrl};
+use crate::identity::Login;
 
-/// Who gets in.
-#[derive(Clone)]
-pub struct Credentials {
-    /// The user, where it is not the one of the URL.
-    pub user: Option<String>,
-    /// The password, or the token that stands for it.
-    pub password: String,
-}
-
-/// A password is never shown.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-/// Knows the password of the moment: one that is changed from time to time, or a token that soon ends. It
-/// is asked before each connection, and waited for as part of it.
-pub trait CredentialsSource: Send + Sync {
-    /// Who gets in to the server of this URL, now.
-    ///
-    /// # Errors
-    /// Where they are not to be had. No connection is made then.
-    fn credentials<'a>(&'a self, url: &'a DatabaseUrl) -> CredentialsFuture<'a>;
-}
-
-/// What a [`CredentialsSource`] comes to.
-pub type CredentialsFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
+use super::{CredentialsSource, DatabaseError, DatabaseSettings, DatabaseUrl};
 
 /// Makes connections for the pool.
 pub(super) struct Dialler {
@@ -105,26 +76,21 @@ impl Manager for Dialler {
     type Error = DatabaseError;
 
     async fn create(&self) -> Result<Connection, DatabaseError> {
-        let mut config = self.url.config.clone();
-        config.connect_timeout(self.timeout);
-        // What was sent and is not acknowledged for so long will not be: the peer went without a word.
-        config.tcp_user_timeout(self.timeout);
-        if config.get_application_name().is_none() {
-            config.application_name("idempotent-sqs");
-        }
-        if let Some(source) = &self.credentials {
-            let Credentials { user, password } = source.credentials(&self.url).await.map_err(unreachable)?;
-            config.password(password);
-            if let Some(user) = user {
-                config.user(user);
-            }
-        }
-        if self.url.uses_tls() {
-            let tls = self.tls()?;
-            connect(&config, tls).await
-        } else {
-            connect(&config, NoTls).await
-        }
+        let Some(source) = &self.credentials else {
+            return self.dial(None).await?.map_err(|error| unreachable(reason(&error)));
+        };
+        // Before the clock of a dial starts: AWS may take longer than PostgreSQL, and is bounded by itself.
+        let login = source.login(&self.url, None).await.map_err(unreachable)?;
+        let refused = match self.dial(Some(&login)).await? {
+            Err(error) if is_refusal(&error) => error,
+            outcome => return outcome.map_err(|error| unreachable(reason(&error))),
+        };
+        let other = source.login(&self.url, Some(&login)).await.map_err(unreachable)?;
+        let outcome = if other == login { Err(refused) } else { self.dial(Some(&other)).await? };
+        outcome.map_err(|error| {
+            let advice = if is_refusal(&error) { source.advice() } else { "" };
+            unreachable([&reason(&error), advice].concat())
+        })
     }
 
     async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<DatabaseError> {
@@ -136,6 +102,37 @@ impl Dialler {
     pub(super) fn new(settings: &DatabaseSettings) -> Self {
         let DatabaseSettings { url, timeout, connections: _, credentials } = settings.clone();
         Self { url, timeout, credentials, tls: OnceLock::new() }
+    }
+
+    /// A connection, or how the server came to refuse it.
+    async fn dial(&self, login: Option<&Login>) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
+        let config = self.config(login);
+        let dial = async {
+            Ok(if self.url.uses_tls() {
+                let tls = self.tls()?;
+                connect(&config, tls).await
+            } else {
+                connect(&config, NoTls).await
+            })
+        };
+        timeout(self.timeout, dial).await.unwrap_or_else(|_elapsed| Err(unreachable("no connection in time")))
+    }
+
+    fn config(&self, login: Option<&Login>) -> Config {
+        let mut config = self.url.config.clone();
+        config.connect_timeout(self.timeout);
+        // What was sent and is not acknowledged for so long will not be: the peer went without a word.
+        config.tcp_user_timeout(self.timeout);
+        if config.get_application_name().is_none() {
+            config.application_name("idempotent-sqs");
+        }
+        if let Some(Login { user, password }) = login {
+            config.password(password);
+            if let Some(user) = user {
+                config.user(user);
+            }
+        }
+        config
     }
 
     fn tls(&self) -> Result<MakeRustlsConnect, DatabaseError> {
@@ -166,18 +163,24 @@ impl Dialler {
     }
 }
 
-async fn connect<T>(config: &Config, tls: T) -> Result<Connection, DatabaseError>
+async fn connect<T>(config: &Config, tls: T) -> Result<Connection, tokio_postgres::Error>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let (client, connection) = config.connect(tls).await.map_err(|error| unreachable(reason(&error)))?;
+    let (client, connection) = config.connect(tls).await?;
     let version = connection.parameter("server_version").unwrap_or_default();
     let major = version.split(['.', ' ']).next().and_then(|number| number.parse().ok());
     let ends_transactions = major.is_some_and(|major: u32| major >= 17);
     // Whoever waits for a reply hears how it ended.
     let task = tokio::spawn(async move { drop(connection.await) });
     Ok(Connection { client, task, statements: Mutex::default(), ends_transactions })
+}
+
+/// Whether the server refuses who we say we are.
+fn is_refusal(error: &tokio_postgres::Error) -> bool {
+    let refusals = [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION];
+    error.code().is_some_and(|code| refusals.contains(code))
 }
 
 /// The driver's sentence with its cause; a server's refusal with its code.

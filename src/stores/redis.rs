@@ -3,7 +3,7 @@
 //! - [`calls`]: each verb's script, its arguments and its answers
 //! - [`checkup`]: a look at the server, for the log
 //! - [`coalesce`]: what is ready together travels together
-//! - [`credentials`]: who the store says it is, by [`iam`] or a [`secret`]
+//! - [`credentials`]: who the store says it is, by [`iam`] or a secret
 //! - [`link`]: the connection, and its repair
 //! - `records`: what an operator sees of the records and does to them
 //! - [`url`]: where the server is
@@ -16,7 +16,6 @@ mod iam;
 mod link;
 #[cfg(feature = "records")]
 pub mod records;
-mod secret;
 mod url;
 
 use std::time::Duration;
@@ -30,7 +29,6 @@ use link::Link;
 
 pub use credentials::RedisCredentials;
 pub use iam::{ElastiCacheName, IamSettings};
-pub use secret::SecretArn;
 pub use url::RedisUrl;
 
 /// Where the records are.

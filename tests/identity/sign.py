@@ -1,4 +1,4 @@
-"""Tokens for ElastiCache as AWS's own botocore signs them, which ours are compared with.
+"""Tokens for ElastiCache and RDS as AWS's own botocore signs them, which ours are compared with.
 
     python tests/identity/sign.py            says whether botocore still signs what tokens.json has
     python tests/identity/sign.py --write    writes tokens.json anew
@@ -26,6 +26,7 @@ from botocore.signers import RequestSigner  # noqa: E402
 TOKENS = Path(__file__).resolve().with_name("tokens.json")
 
 PLAIN = {
+    "service": "elasticache",
     "user": "payments",
     "cache": "idempotency",
     "serverless": False,
@@ -36,6 +37,10 @@ PLAIN = {
     "time": "2026-11-21T12:34:56Z",
 }
 
+HOST = "payments.cluster-c0ffee.eu-central-1.rds.amazonaws.com"
+DATABASE = {name: PLAIN[name] for name in ("region", "access_key", "secret_key", "session_token", "time")}
+DATABASE |= {"service": "rds-db", "user": "payer", "host": HOST, "port": 5432}
+
 CASES = [
     PLAIN,
     PLAIN | {"serverless": True},
@@ -45,12 +50,26 @@ CASES = [
     PLAIN | {"region": "cn-north-1", "access_key": "ASIAEXAMPLE", "secret_key": "a/+=b"},
     PLAIN | {"time": "2027-01-01T00:00:00Z"},
     PLAIN | {"time": "2024-02-29T23:59:59Z"},
+    DATABASE,
+    DATABASE | {"session_token": "IQoJb3JpZ2luX2VjEAAaDGV1LWNlbnRyYWwtMSJHMEUCIQD/+a+b/c=="},
+    DATABASE | {"session_token": "a+b/c=d&e f~g-h_i.j%k*l'(m)!$,;:@?#[]ä"},
+    DATABASE | {"user": "a+b/c=d&e f~g-h_i.j%k*l'(m)!$,;:@?#[]ä"},
+    DATABASE | {"port": 6543},
+    DATABASE | {"region": "cn-north-1", "access_key": "ASIAEXAMPLE", "secret_key": "a/+=b"},
+    DATABASE | {"time": "2027-01-01T00:00:00Z"},
+    DATABASE | {"time": "2024-02-29T23:59:59Z"},
 ]
 
 
 def token(case):
-    """As AWS's documentation has it done: a presigned request without its scheme."""
+    now = time_of(case)
     credentials = Credentials(case["access_key"], case["secret_key"], case["session_token"])
+    with mock.patch.object(botocore.auth, "get_current_datetime", lambda *_, **__: now):
+        return {"elasticache": of_a_cache, "rds-db": of_a_database}[case["service"]](case, credentials)
+
+
+def of_a_cache(case, credentials):
+    """As AWS's documentation has it done: a presigned request without its scheme."""
     signer = RequestSigner(
         ServiceId("elasticache"),
         case["region"],
@@ -67,12 +86,22 @@ def token(case):
         "headers": {},
         "context": {},
     }
-    now = time_of(case)
-    with mock.patch.object(botocore.auth, "get_current_datetime", lambda *_, **__: now):
-        signed = signer.generate_presigned_url(
-            request, operation_name="connect", expires_in=900, region_name=case["region"]
-        )
+    signed = signer.generate_presigned_url(
+        request, operation_name="connect", expires_in=900, region_name=case["region"]
+    )
     return signed.removeprefix("https://")
+
+
+def of_a_database(case, credentials):
+    """By the very call that botocore has for it."""
+    client = botocore.session.get_session().create_client(
+        "rds",
+        region_name=case["region"],
+        aws_access_key_id=credentials.access_key,
+        aws_secret_access_key=credentials.secret_key,
+        aws_session_token=credentials.token,
+    )
+    return client.generate_db_auth_token(case["host"], case["port"], case["user"])
 
 
 def time_of(case):

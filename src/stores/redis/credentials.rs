@@ -11,13 +11,10 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use redis::{BasicAuth, ConnectionInfo, ErrorKind, RedisError, RedisResult, StreamingCredentialsProvider};
 
-use super::iam::{Iam, IamSettings};
-use super::secret::{Secret, SecretArn};
-use super::url::RedisUrl;
+use crate::identity::{Login, Secret, SecretArn};
 
-/// Longest wait for AWS, with a first call's certificates: more than a region takes, and far less
-/// than an invocation.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+use super::iam::{Iam, IamSettings};
+use super::url::RedisUrl;
 
 /// Who has no name of its own: <https://redis.io/docs/latest/commands/auth/>.
 const DEFAULT_USER: &str = "default";
@@ -56,23 +53,14 @@ impl RedisCredentials {
     }
 }
 
-/// What one connect signs in with. It is never shown.
-#[derive(Clone)]
-pub(super) struct Login {
-    pub(super) user: Option<String>,
-    pub(super) password: String,
+/// The same server, with this login.
+pub(super) fn signed_in(server: ConnectionInfo, login: &Login) -> ConnectionInfo {
+    let settings = server.redis_settings().clone().set_username(user(login)).set_password(&login.password);
+    server.set_redis_settings(settings)
 }
 
-impl Login {
-    fn user(&self) -> &str {
-        self.user.as_deref().unwrap_or(DEFAULT_USER)
-    }
-
-    /// The same server, with this login.
-    pub(super) fn on(&self, server: ConnectionInfo) -> ConnectionInfo {
-        let settings = server.redis_settings().clone().set_username(self.user()).set_password(&self.password);
-        server.set_redis_settings(settings)
-    }
+fn user(login: &Login) -> &str {
+    login.user.as_deref().unwrap_or(DEFAULT_USER)
 }
 
 /// Gives each connect its login.
@@ -113,7 +101,7 @@ impl Logins {
                 false
             }
             Self::Secret(secret) => {
-                secret.forget().await;
+                secret.forget(|_| true).await;
                 true
             }
         }
@@ -148,7 +136,7 @@ impl StreamingCredentialsProvider for Logins {
         let login = async move {
             let login = logins.next().await?;
             login
-                .map(|login| BasicAuth::new(login.user().to_owned(), login.password))
+                .map(|login| BasicAuth::new(user(&login).to_owned(), login.password))
                 .ok_or_else(|| (ErrorKind::InvalidClientConfig, "the URL has the login").into())
         };
         // An end would be logged as a fault of every connection.

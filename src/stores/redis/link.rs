@@ -23,8 +23,9 @@ use tokio::time::timeout;
 use super::RedisSettings;
 use super::calls::{Terms, Waiting};
 use super::checkup;
-use super::credentials::{Login, Logins, is_refusal};
+use super::credentials::{Logins, is_refusal, signed_in};
 use super::url::RedisUrl;
+use crate::identity::Login;
 use crate::store::StoreError;
 
 /// Once on the connection at hand, once on a new one. A server that refuses a fresh connection
@@ -263,7 +264,7 @@ impl Target {
             Self::Server(client) => {
                 let server = client.get_connection_info().clone();
                 let client = Client::open(match login {
-                    Some(login) => login.on(server),
+                    Some(login) => signed_in(server, &login),
                     None => server,
                 })?;
                 // Both are bounded above, together with what they wait for.

@@ -2,7 +2,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use idempotent_sqs::database::{Credentials, CredentialsFuture, CredentialsSource, DatabaseUrl};
+use idempotent_sqs::database::{CredentialsSource, DatabaseUrl, LoginFuture};
+use idempotent_sqs::identity::Login;
 
 use super::*;
 use crate::support::front::Front;
@@ -202,10 +203,10 @@ impl Default for Rotated {
 }
 
 impl CredentialsSource for Rotated {
-    fn credentials<'a>(&'a self, url: &'a DatabaseUrl) -> CredentialsFuture<'a> {
+    fn login<'a>(&'a self, url: &'a DatabaseUrl, _: Option<&'a Login>) -> LoginFuture<'a> {
         assert_eq!(url.user(), Some("app"));
         self.asked.fetch_add(1, Ordering::SeqCst);
         let password = *self.password.lock().unwrap();
-        Box::pin(async move { Ok(Credentials { user: Some("payer".into()), password: password?.into() }) })
+        Box::pin(async move { Ok(Login { user: Some("payer".into()), password: password?.into() }) })
     }
 }

@@ -1,5 +1,6 @@
 //! The password that AWS Secrets Manager keeps.
 
+use std::fmt;
 use std::str::FromStr;
 
 use aws_config::{BehaviorVersion, Region};
@@ -7,9 +8,9 @@ use aws_sdk_secretsmanager::Client;
 use aws_sdk_secretsmanager::error::BoxError;
 use serde::Deserialize;
 use tokio::sync::{Mutex, OnceCell};
-use tokio::time::{error::Elapsed, timeout};
+use tokio::time::timeout;
 
-use super::credentials::{Login, PATIENCE};
+use super::{Login, PATIENCE};
 
 /// `arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME`. The secret is a password as it is, or a JSON
 /// object with `password` and, if it has one, `username`.
@@ -38,22 +39,26 @@ impl FromStr for SecretArn {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SecretError {
-    #[error("the secret of REDIS_SECRET_ARN did not come in time: can the function reach Secrets Manager?")]
-    TooLate(#[from] Elapsed),
-    #[error(
-        "the secret of REDIS_SECRET_ARN could not be read: may the role secretsmanager:GetSecretValue, and kms:Decrypt \
-         with the secret's key, and can the function reach Secrets Manager?"
-    )]
-    Unread(#[source] BoxError),
-    #[error(
-        "the secret of REDIS_SECRET_ARN has no password: set it to the password as text, or to JSON with \"password\""
-    )]
-    NoPassword,
+impl fmt::Display for SecretArn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
-pub(super) struct Secret {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretError {
+    #[error("the secret {0} did not come in time: can the function reach Secrets Manager?")]
+    TooLate(SecretArn),
+    #[error(
+        "the secret {0} could not be read: may the role secretsmanager:GetSecretValue, and kms:Decrypt with the \
+         secret's key, and can the function reach Secrets Manager?"
+    )]
+    Unread(SecretArn, #[source] BoxError),
+    #[error("the secret {0} has no password: set it to the password as text, or to JSON with \"password\"")]
+    NoPassword(SecretArn),
+}
+
+pub(crate) struct Secret {
     arn: SecretArn,
     /// Of the URL, for a secret that is a password only.
     user: Option<String>,
@@ -62,31 +67,32 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    pub(super) fn new(arn: SecretArn, user: Option<&str>) -> Self {
+    pub(crate) fn new(arn: SecretArn, user: Option<&str>) -> Self {
         Self { arn, user: user.map(str::to_owned), client: OnceCell::new(), kept: Mutex::default() }
     }
 
     /// What the secret said last, or says now if it was not asked yet.
-    pub(super) async fn login(&self) -> Result<Login, SecretError> {
+    pub(crate) async fn login(&self) -> Result<Login, SecretError> {
         let mut kept = self.kept.lock().await;
         if let Some(known) = &*kept {
             return Ok(known.clone());
         }
-        let text = timeout(PATIENCE, self.read()).await??;
-        let login = parse(&text, self.user.as_deref()).ok_or(SecretError::NoPassword)?;
+        let read = timeout(PATIENCE, self.read()).await;
+        let text = read.unwrap_or_else(|_elapsed| Err(SecretError::TooLate(self.arn.clone())))?;
+        let login = parse(&text, self.user.as_deref()).ok_or_else(|| SecretError::NoPassword(self.arn.clone()))?;
         Ok(kept.insert(login).clone())
     }
 
-    /// Ask anew next time.
-    pub(super) async fn forget(&self) {
-        *self.kept.lock().await = None;
+    /// Ask anew next time, where it said last what is `meant`.
+    pub(crate) async fn forget(&self, meant: impl FnOnce(&Login) -> bool) {
+        self.kept.lock().await.take_if(|known| meant(known));
     }
 
     async fn read(&self) -> Result<String, SecretError> {
         let secret = self.client().await.get_secret_value().secret_id(&self.arn.0).send().await;
-        let secret = secret.map_err(|error| SecretError::Unread(error.into()))?;
+        let secret = secret.map_err(|error| SecretError::Unread(self.arn.clone(), error.into()))?;
         // Bytes are no password that anybody could type or rotate.
-        secret.secret_string.ok_or(SecretError::NoPassword)
+        secret.secret_string.ok_or_else(|| SecretError::NoPassword(self.arn.clone()))
     }
 
     /// Made at the first use: loading certificates takes longer than starting the function.
@@ -100,8 +106,9 @@ impl Secret {
     }
 }
 
-/// As the rotation functions of AWS write it:
-/// <https://docs.aws.amazon.com/AmazonElastiCache/latest/dg/User-Secrets-Manager.html>
+/// As AWS writes it when it rotates a password of ElastiCache or RDS; what else it writes is not needed:
+/// <https://docs.aws.amazon.com/AmazonElastiCache/latest/dg/User-Secrets-Manager.html>,
+/// <https://docs.aws.amazon.com/secretsmanager/latest/userguide/reference_secret_json_structure.html>
 #[derive(Deserialize)]
 struct Fields {
     username: Option<String>,
@@ -133,6 +140,8 @@ mod tests {
         assert_eq!(read(r#"{"password":"open sesame"}"#), login("payments", "open sesame"));
         let rotated = r#"{"username":"clone","password":"pw","user_arn":"arn:aws:elasticache"}"#;
         assert_eq!(read(rotated), login("clone", "pw"));
+        let of_rds = r#"{"engine":"postgres","host":"db","port":5432,"username":"app","password":"pw"}"#;
+        assert_eq!(read(of_rds), login("app", "pw"));
         for without in ["", "{}", r#"{"password":""}"#, r#"{"password":1}"#, r#"{"username":"a","pass":"b"}"#] {
             assert_eq!(read(without), None, "{without}");
         }
