@@ -21,9 +21,9 @@ pub trait CredentialsSource: Send + Sync {
     /// Where nothing is to be had. No connection is made then.
     fn login<'a>(&'a self, url: &'a DatabaseUrl, refused: Option<&'a Login>) -> LoginFuture<'a>;
 
-    /// What to look at where the server refuses it: the end of a sentence, with the mark that it begins by.
+    /// What to look at where the server refuses it.
     fn advice(&self) -> &'static str {
-        ""
+        "PostgreSQL refuses the user and password"
     }
 }
 
@@ -57,8 +57,8 @@ impl CredentialsSource for RdsIam {
     }
 
     fn advice(&self) -> &'static str {
-        ": RDS refuses the IAM token: does the server have IAM authentication, is the host its own name and no alias, \
-         has the user the role rds_iam, and may the function's role rds-db:connect as this user?"
+        "RDS refuses the IAM token: has the server IAM authentication, is the host its own name and no alias, has the \
+         user the role rds_iam, and may the function's role rds-db:connect as this user?"
     }
 }
 
@@ -93,7 +93,7 @@ impl CredentialsSource for DatabaseSecret {
     }
 
     fn advice(&self) -> &'static str {
-        ": PostgreSQL refuses the user and password of the secret, which was read anew"
+        "PostgreSQL refuses the user and password of DATABASE_SECRET_ARN, which were read anew"
     }
 }
 
@@ -104,7 +104,7 @@ impl fmt::Debug for DatabaseSecret {
 }
 
 fn request(host: &str, port: u16, user: &str) -> String {
-    // As `RFC 3986` has it, and with it the signature. A form would make a plus of a space.
+    // As RFC 3986 has it, and with it the signature. A form would make a plus of a space.
     let user: String = user
         .bytes()
         .map(|byte| match byte {

@@ -88,8 +88,8 @@ impl Manager for Dialler {
         let other = source.login(&self.url, Some(&login)).await.map_err(unreachable)?;
         let outcome = if other == login { Err(refused) } else { self.dial(Some(&other)).await? };
         outcome.map_err(|error| {
-            let advice = if is_refusal(&error) { source.advice() } else { "" };
-            unreachable([&reason(&error), advice].concat())
+            let reason = reason(&error);
+            unreachable(if is_refusal(&error) { format!("{} ({reason})", source.advice()) } else { reason })
         })
     }
 

@@ -3,6 +3,8 @@ mod binary;
 /// What an event has to be.
 #[path = "../../src/bin/ledger/event.rs"]
 mod event;
+/// Who the function and the relay say they are to PostgreSQL.
+mod identity;
 /// The work of the function.
 #[path = "../../src/bin/ledger/ledger.rs"]
 #[allow(clippy::module_inception, reason = "as it is named in the function")]
@@ -29,11 +31,15 @@ use std::time::Duration;
 /// A database with the inbox, the ledger, and these accounts, which hold nothing so far.
 async fn books(accounts: &[&str]) -> Base {
     let base = Base::with_inbox().await;
+    open_accounts(&base, accounts).await;
+    base
+}
+
+async fn open_accounts(base: &Base, accounts: &[&str]) {
     base.client.batch_execute(include_str!("../../sql/ledger.sql")).await.unwrap();
     for account in accounts {
         base.client.execute("INSERT INTO ledger_account VALUES ($1)", &[account]).await.unwrap();
     }
-    base
 }
 
 fn inbox(base: &Base) -> Inbox<Ledger> {

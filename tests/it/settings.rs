@@ -457,6 +457,8 @@ mod with_an_inbox {
         let faults = read(&[&[
             ("DATABASE_URL", "mysql://payer:SECRET-PASSWORD@db.internal"),
             ("DATABASE_TIMEOUT_MS", "0"),
+            ("DATABASE_IAM", "perhaps"),
+            ("DATABASE_SECRET_ARN", "password"),
             ("INBOX_RETENTION_SECONDS", "soon"),
             ("INBOX_WITHOUT_REDIS", "maybe"),
         ]])
@@ -467,6 +469,8 @@ mod with_an_inbox {
             "IDEMPOTENCY_NAMESPACE",
             "DATABASE_URL",
             "DATABASE_TIMEOUT_MS",
+            "DATABASE_IAM is \"perhaps\": set it to true or false",
+            "DATABASE_SECRET_ARN is not usable",
             "INBOX_RETENTION_SECONDS",
             "INBOX_WITHOUT_REDIS is \"maybe\": set it to refuse or proceed",
         ] {
@@ -475,6 +479,35 @@ mod with_an_inbox {
         assert!(!faults.contains(PASSWORD));
         let prefers = read(&[REQUIRED, &[("DATABASE_URL", "postgres://db.internal?sslmode=prefer")]]);
         assert!(prefers.unwrap_err().to_string().contains("sslmode"));
+    }
+
+    #[test]
+    fn the_database_is_signed_in_to_in_one_way() {
+        const IAM: (&str, &str) = ("DATABASE_IAM", "true");
+        const SECRET: (&str, &str) =
+            ("DATABASE_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:payer");
+        let url = |url| ("DATABASE_URL", url);
+        let plain = url("postgres://payer@db.internal/payments");
+        let signs_in = |settings: Settings| read(&[REQUIRED, settings]).unwrap().1.database.credentials.is_some();
+        assert!(!signs_in(&[]));
+        assert!(!signs_in(&[plain, ("DATABASE_IAM", "false")]));
+        assert!(signs_in(&[plain, IAM]));
+        assert!(signs_in(&[plain, SECRET]));
+        assert!(signs_in(&[url("postgres://db.internal"), SECRET]), "the secret may name the user");
+        for (settings, faults) in [
+            (&[plain, IAM, SECRET][..], &["DATABASE_SECRET_ARN and DATABASE_IAM are two ways to sign in"][..]),
+            (&[SECRET], &["DATABASE_URL has a password, and so has the secret"]),
+            (&[IAM], &["DATABASE_URL has a password, and the token"]),
+            (
+                &[IAM, url("postgres://:SECRET-PASSWORD@a,b/?sslmode=disable")],
+                &["has a password", "without TLS", "has no user", "other than one host"],
+            ),
+            (&[IAM, url("postgres://payer@127.0.0.1/payments")], &["without TLS"]),
+        ] {
+            let error = read(&[REQUIRED, settings]).unwrap_err().to_string();
+            assert!(faults.iter().all(|fault| error.contains(fault)) && !error.contains(PASSWORD), "{error}");
+            assert!(error.contains(&format!("{} fault(s)", faults.len())), "{error}");
+        }
     }
 
     #[test]

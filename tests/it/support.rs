@@ -5,10 +5,13 @@ pub(crate) mod http;
 pub(crate) mod lambda;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(feature = "postgres")]
+pub(crate) mod rds;
 pub(crate) mod redis;
 pub(crate) mod s3;
 pub(crate) mod secrets;
 pub(crate) mod sigv4;
+pub(crate) mod tls;
 pub(crate) mod work;
 
 use std::future::Future;

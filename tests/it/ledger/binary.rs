@@ -8,7 +8,7 @@ fn record(id: &str, body: &str) -> Record {
 }
 
 /// What the ledger cannot do without. It leaves visibilities alone, as there is no SQS here.
-fn settings<'a>(redis: &'a str, database: &'a str) -> Vec<(&'a str, &'a str)> {
+pub(super) fn settings<'a>(redis: &'a str, database: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![
         ("REDIS_URL", redis),
         ("DATABASE_URL", database),

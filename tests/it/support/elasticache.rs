@@ -3,7 +3,7 @@
 //! any other by one that it does not.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use tempfile::TempDir;
@@ -12,14 +12,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::redis::{Redis, free_port};
 use super::sigv4::Presigned;
 use super::soon;
+use super::tls::Tls;
 
 /// The only user of a cache.
 pub(crate) const USER: &str = "payments";
@@ -80,10 +77,8 @@ impl ElastiCache {
     }
 
     async fn of(nodes: usize, serverless: bool, options: &[&str]) -> Self {
-        let tls = tokio::task::spawn_blocking(|| TLS.get_or_init(Tls::generate)).await.unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let certificate = directory.path().join("ca.crt");
-        std::fs::write(&certificate, &tls.authority).unwrap();
+        let (tls, directory) = (Tls::of_all_tests().await, tempfile::tempdir().unwrap());
+        let certificate = tls.authority_in(&directory);
         let mut cache = Self { nodes: Vec::new(), certificate, _directory: directory };
         for _ in 0..nodes {
             cache.nodes.push(Node::start(tls.acceptor.clone(), serverless, options).await);
@@ -244,26 +239,5 @@ async fn read_number(from: &mut (impl AsyncRead + Unpin), mark: u8) -> Option<us
             b'\n' => return Some(number),
             digit => number = 10 * number + usize::from(digit - b'0'),
         }
-    }
-}
-
-/// One key and one certificate for all tests of a run: they take seconds to make.
-static TLS: OnceLock<Tls> = OnceLock::new();
-
-struct Tls {
-    acceptor: TlsAcceptor,
-    authority: Vec<u8>,
-}
-
-impl Tls {
-    fn generate() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
-        let chain = CertificateDer::pem_file_iter(&files.redis_crt).unwrap().map(Result::unwrap).collect();
-        let key = PrivateKeyDer::from_pem_file(&files.redis_key).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).unwrap()));
-        Self { acceptor, authority: std::fs::read(&files.ca_crt).unwrap() }
     }
 }
