@@ -40,7 +40,7 @@ impl DatabaseUrl {
     /// The user.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
-        self.config.get_user()
+        self.config.get_user().filter(|user| !user.is_empty())
     }
 
     /// Whether there is one host and no other.
