@@ -187,7 +187,29 @@ async fn the_password_of_the_moment_is_asked_for_at_each_connection() {
     let asked = source.asked.load(Ordering::SeqCst);
     done(&deliver(&flushed(), &inbox, "pay_2").await);
     assert_eq!(source.asked.load(Ordering::SeqCst), asked, "a connection that stands needs no password");
-    assert!(!format!("{settings:?} {:?}", Database::new(&settings)).contains("secret"));
+    let login = source.login(&settings.url, None).await.unwrap();
+    assert!(!format!("{settings:?} {:?} {login:?}", Database::new(&settings)).contains("secret"));
+}
+
+/// Takes its time, as a secret may that is read over a cold connection.
+struct Slow(Duration);
+
+impl CredentialsSource for Slow {
+    fn login<'a>(&'a self, _: &'a DatabaseUrl, _: Option<&'a Login>) -> LoginFuture<'a> {
+        Box::pin(async move {
+            tokio::time::sleep(self.0).await;
+            Ok(Login { user: None, password: String::new() })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_password_may_take_longer_than_the_database() {
+    let base = base().await;
+    let mut settings = database_settings(&base.url());
+    settings.timeout = SECOND;
+    settings.credentials = Some(Arc::new(Slow(3 * SECOND / 2)));
+    done(&run(&flushed(), &inbox(Pay::default(), Database::new(&settings))).await);
 }
 
 /// Knows what it is told to know.
