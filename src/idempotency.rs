@@ -5,7 +5,10 @@ mod delivery;
 mod policy;
 mod report;
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -149,8 +152,11 @@ impl<S: Store> Idempotency<S> {
                 failure,
             });
         }
-        let run = async { work.attempt(claim, input).await };
-        match timeout_at(deadline.work, AssertUnwindSafe(run).catch_unwind()).await {
+        let mut run = pin!(AssertUnwindSafe(async { work.attempt(claim, input).await }).catch_unwind());
+        // A process that was frozen goes on where it was. It must not take another step of the work before
+        // it comes to look at the time.
+        let in_time = poll_fn(|cx| if deadline.is_too_late() { Poll::Pending } else { run.as_mut().poll(cx) });
+        match timeout_at(deadline.work, in_time).await {
             Ok(Ok(Ok(worked))) => Ok(worked),
             Ok(Ok(Err(error))) => {
                 let failure = Failure {

@@ -1,15 +1,17 @@
 /// A work that keeps a record of its own, which decides over the store's.
 mod own_record;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use idempotent_sqs::deadline::Deadline;
 use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy, Recovery, Report};
 use idempotent_sqs::message::Message;
 use idempotent_sqs::record::{Failure, Fingerprint, Key, State};
-use idempotent_sqs::store::Store;
+use idempotent_sqs::store::{Claim, Store};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
+use idempotent_sqs::work::{Work, WorkError};
 use tokio::time::{Instant, advance};
 
 use crate::support::work::{Do, Told};
@@ -49,6 +51,30 @@ async fn a_first_delivery_runs_and_its_duplicates_get_its_result() {
     assert!(matches!(&again.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"), "{again:?}");
     assert_eq!(again.fence, first.fence);
     assert_eq!(told.runs().len(), 1);
+}
+
+/// A work whose process is frozen before its effect, for longer than it has time.
+struct Frozen {
+    took_effect: AtomicBool,
+}
+
+impl Work for Frozen {
+    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        std::thread::sleep(Duration::from_millis(60));
+        // What it waited for has come meanwhile.
+        tokio::task::yield_now().await;
+        self.took_effect.store(true, Ordering::SeqCst);
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_work_that_was_frozen_beyond_its_deadline_takes_no_effect_when_it_goes_on() {
+    let (idempotency, work) = (in_memory(), Frozen { took_effect: AtomicBool::new(false) });
+    let delivery = delivery().deadline(Deadline::within(Duration::from_millis(40)));
+    let report = idempotency.run(&delivery, &work, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Unsettled { .. } | Outcome::WorkFailed { .. }), "{report:?}");
+    assert!(!work.took_effect.load(Ordering::SeqCst));
 }
 
 #[tokio::test]

@@ -107,14 +107,18 @@ impl Tally {
     }
 }
 
+/// How late a busy machine may be with what a fault holds up.
+const LATE: Duration = Duration::from_millis(500);
+
 impl Fault {
     /// Whether it may have kept the effect's run from writing its record.
     fn cuts_off(&self, effect: &Effect) -> bool {
         match self.process {
-            Some(process) => process == effect.process && self.to >= effect.at && self.from <= effect.deadline,
+            // What a stopped process had sent, or was about to, may arrive when it goes on.
+            Some(process) => process == effect.process && self.to + LATE >= effect.at && self.from <= effect.deadline,
             // A completion is asked for until shortly before the deadline: only an outage that
             // lasts until then keeps it from being written.
-            None => self.from <= effect.deadline && self.to + Duration::from_millis(500) >= effect.deadline,
+            None => self.from <= effect.deadline && self.to + LATE >= effect.deadline,
         }
     }
 }
