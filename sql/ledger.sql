@@ -3,7 +3,7 @@
 --     psql "$DATABASE_URL" --single-transaction --set ON_ERROR_STOP=1 --file sql/inbox.sql --file sql/ledger.sql
 --
 -- It may be run again, also beside functions at work. The function's user needs the rights to SELECT and
--- UPDATE on ledger_account, and to INSERT on ledger_audit. Accounts are opened by whoever has the right to:
+-- UPDATE on ledger_account, and to SELECT and INSERT on ledger_audit. Accounts are opened by whoever has the right to:
 --
 --     INSERT INTO ledger_account (account_id, lowest_balance) VALUES ('DE-4711', -50000);
 

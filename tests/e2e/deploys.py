@@ -83,7 +83,7 @@ def built(scene):
     (folder / "Function").mkdir()
     shutil.copy(scene.binary, folder / "Function" / "bootstrap")
     template = source()
-    template["Resources"]["Function"]["Properties"]["CodeUri"] = "Function"
+    template["Globals"]["Function"]["CodeUri"] = "Function"
     template["Conditions"] = readable(template["Conditions"])
     (folder / "template.json").write_text(json.dumps(template))
     # Once a week sam asks on the network whether it is still the newest; so it has just asked.

@@ -13,6 +13,9 @@ use crate::support::redis::Redis;
 
 const NAMESPACE: &str = "payments";
 
+/// Of the ledger, where the stack has one.
+const LEDGERS: &str = "payments-ledger";
+
 /// What a server does not know yet cannot be granted on it: CLIENT SETINFO came with Redis 7.2. Before
 /// that the client's is answered with an error, which it takes for nothing.
 const NEWER: &str = "client|setinfo";
@@ -24,8 +27,10 @@ fn access_string(user: &str) -> Vec<String> {
     let resource = template.split(&format!("\n  {user}:\n")).nth(1).expect("template.yaml has the user");
     let string = resource.split("AccessString: !Sub\n").nth(1).unwrap();
     let string = string.split_once(">-\n").unwrap().1.split_once("- Prefix:").unwrap().0;
-    let words: Vec<_> = string.split_whitespace().map(|word| word.replace("${Prefix}", NAMESPACE)).collect();
-    assert_eq!(words[..2], ["on".to_owned(), format!("~{NAMESPACE}:*")], "{user}");
+    let string = string.replace("${Ledgers}", &format!(" ~{LEDGERS}:*")).replace("${Prefix}", NAMESPACE);
+    let words: Vec<_> = string.split_whitespace().map(str::to_owned).collect();
+    let namespace = if user == "LedgerUser" { LEDGERS } else { NAMESPACE };
+    assert_eq!(words[..2], ["on".to_owned(), format!("~{namespace}:*")], "{user}");
     words
 }
 
@@ -119,6 +124,24 @@ async fn the_function_works_under_its_access_string_on_one_server() {
     store.complete(&claim, Kept::Nowhere).await.unwrap();
     assert_eq!(refusals(&mut admin).await, []);
     may_look_and_follow(&mut admin).await;
+}
+
+#[tokio::test]
+async fn the_ledger_reaches_its_own_keys_only() {
+    let redis = Redis::start().await;
+    let mut admin = redis.connection().await;
+    grant(&mut admin, "LedgerUser").await;
+    let client = redis::Client::open(url(redis.port(), "LedgerUser")).unwrap();
+    let mut ledger = client.get_multiplexed_async_connection().await.unwrap();
+    let () = command(&["SET", "payments-ledger:e-1", "value"]).query_async(&mut ledger).await.unwrap();
+    for words in FORBIDDEN.iter().chain(FORBIDDEN_TO_THE_FUNCTION) {
+        refused(&mut ledger, words).await;
+    }
+    refused(&mut ledger, &["GET", "payments:pay_1"]).await;
+    grant(&mut admin, "CacheUser").await;
+    let client = redis::Client::open(url(redis.port(), "CacheUser")).unwrap();
+    let mut function = client.get_multiplexed_async_connection().await.unwrap();
+    refused(&mut function, &["GET", "payments-ledger:e-1"]).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from template import ROOT, combinations, deployed, parameter, source
+from template import LEDGERS, ROOT, combinations, deployed, parameter, source
 
 # What the AWS SDK reads, and not this package.
 OF_AWS = {"AWS_ENDPOINT_URL_SQS"}
@@ -11,8 +11,11 @@ OF_AWS = {"AWS_ENDPOINT_URL_SQS"}
 # Follows from what ElastiCache does, so nobody has to choose it.
 NOT_CHOSEN = {"REDIS_IAM_SESSION_SECONDS"}
 
-# A database is none that this stack makes.
-OF_A_DATABASE = ("DATABASE_", "INBOX_")
+# Not the program's default, or it has none.
+OF_THE_STACK = ("REDIS_URL", "REDIS_CLUSTER", "REDIS_IAM", "IDEMPOTENCY_NAMESPACE", "TARGET_URL", "METRICS_NAMESPACE")
+OF_THE_STACK += ("DATABASE_URL",)
+
+FUNCTIONS = "Function", "LedgerFunction", "RelayFunction"
 
 
 def settings():
@@ -20,6 +23,12 @@ def settings():
     table = (ROOT / "README.md").read_text().split("## Settings")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`[A-Z_`, ]+`) \|.*\| ([^|]*) \|$", table, re.MULTILINE)
     return {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+def every_variable(**parameters):
+    """Those of all functions of a stack with a ledger."""
+    stack = deployed(**LEDGERS["a ledger"] | parameters)
+    return {name: value for function in reversed(FUNCTIONS) for name, value in stack.variables(function).items()}
 
 
 class Function(unittest.TestCase):
@@ -39,48 +48,46 @@ class Function(unittest.TestCase):
         metadata = source()["Resources"]["Function"]["Metadata"]
         self.assertEqual(metadata["BuildMethod"], "rust-cargolambda")
         binary = metadata["BuildProperties"]["Binary"]
-        self.assertEqual(source()["Resources"]["Function"]["Properties"]["CodeUri"], ".")
+        self.assertEqual(source()["Globals"]["Function"]["CodeUri"], ".")
         self.assertIn(f'[[bin]]\nname = "{binary}"', (ROOT / "Cargo.toml").read_text())
 
-    def test_every_setting_of_the_readme_is_one_of_its_variables(self):
-        self.assertGreater(len(settings()), 14)
-        wired = {name for name in settings() if not name.startswith(OF_A_DATABASE)} - NOT_CHOSEN
-        self.assertEqual(wired - deployed().variables().keys(), set())
+    def test_every_setting_of_the_readme_is_a_variable(self):
+        self.assertGreater(len(settings()), 25)
+        self.assertEqual(settings().keys() - every_variable().keys(), NOT_CHOSEN)
 
     def test_every_variable_is_one_that_the_program_or_the_sdk_reads(self):
         program = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
-        for variable in deployed().variables().keys() - OF_AWS:
+        for variable in every_variable().keys() - OF_AWS:
             with self.subTest(variable):
                 self.assertTrue(f'"{variable}"' in program, "nothing in src names it")
 
     def test_a_default_is_that_of_the_readme(self):
-        variables = deployed().variables()
+        variables = every_variable()
         seen = 0
         for name, default in settings().items():
             # A word or number, perhaps with an explanation behind it.
             stated = re.match(r"`?([\w:.,-]+)`?", default)
-            if name.startswith(("REDIS_URL", "REDIS_CLUSTER", "REDIS_IAM", "IDEMPOTENCY_NAMESPACE", "TARGET_URL")):
-                continue
-            if stated and str(variables.get(name, "")):
+            if stated and not name.startswith(OF_THE_STACK) and str(variables.get(name, "")):
                 with self.subTest(name):
                     self.assertEqual(str(variables[name]), stated[1])
                 seen += 1
-        self.assertGreater(seen, 10)
+        self.assertGreater(seen, 15)
 
     def test_each_parameter_reaches_the_variable_of_its_name(self):
         def spelled(name):
             return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
-        strings = {"TargetUrl": "http://x", "RedisUrl": "redis://x", "RedisSecretArn": "arn:aws:secretsmanager:x"}
+        strings = {"TargetUrl": "http://x", "RedisUrl": "redis://x", "DatabaseUrl": "postgres://x"}
+        strings |= {name: "arn:aws:secretsmanager:x" for name in ("RedisSecretArn", "DatabaseSecretArn")}
         own = {"RedisUrl": "redis://redis.example.com"}
         seen = set()
         for name, spec in source()["Parameters"].items():
-            if spelled(name) in deployed().variables():
+            if spelled(name) in every_variable():
                 number = str(spec.get("MinValue", 17)) if spec["Type"] == "Number" else None
                 given = number or spec.get("AllowedValues", [strings.get(name, "x")])[-1]
-                self.assertEqual(str(deployed(**own | {name: given}).variables()[spelled(name)]), given, name)
+                self.assertEqual(str(every_variable(**own | {name: given})[spelled(name)]), given, name)
                 seen.add(name)
-        self.assertGreater(len(seen), 14)
+        self.assertGreater(len(seen), 20)
 
     def test_it_finds_its_records_where_they_are(self):
         expected = {
@@ -112,8 +119,10 @@ class Function(unittest.TestCase):
     def test_the_webhook_has_to_be_named(self):
         self.assertNotIn("Default", parameter("TargetUrl"))
 
-    def test_the_password_in_the_redis_url_is_not_shown(self):
+    def test_a_password_in_a_url_is_not_shown(self):
         self.assertIs(parameter("RedisUrl").get("NoEcho"), True)
+        self.assertIs(parameter("DatabaseUrl").get("NoEcho"), True)
         for name, parameters in combinations():
             outputs = str(deployed(**parameters).outputs)
             self.assertNotIn("secret@", outputs, name)
+            self.assertNotIn("postgres://", outputs, name)

@@ -2,11 +2,17 @@
 
 import unittest
 
-from template import QUEUES, arn_of, deployed, parameter
+from template import LEDGERS, QUEUES, arn_of, deployed, parameter
 
 
 def mapping(**parameters):
     (found,) = deployed(**parameters).of_type("AWS::Lambda::EventSourceMapping").values()
+    return found
+
+
+def of_the_ledger(**parameters):
+    mappings = deployed(**LEDGERS["a ledger"], **parameters).of_type("AWS::Lambda::EventSourceMapping")
+    (found,) = [each for each in mappings.values() if each["FunctionName"] == {"Ref": "LedgerFunction"}]
     return found
 
 
@@ -46,3 +52,9 @@ class Mapping(unittest.TestCase):
     def test_concurrency_is_bounded_at_the_mapping_and_not_at_the_function(self):
         self.assertEqual(mapping(MaximumConcurrency=3)["ScalingConfig"], {"MaximumConcurrency": 3})
         self.assertNotIn("ReservedConcurrentExecutions", deployed().properties("Function"))
+
+    def test_the_ledgers_differs_in_its_queue_and_function_only(self):
+        own = {"EventSourceArn": arn_of("LedgerQueue"), "FunctionName": {"Ref": "LedgerFunction"}}
+        for parameters in {}, {"QueueType": "fifo"}, {"BatchSize": 100, "BatchingWindow": 5, "MaximumConcurrency": 3}:
+            self.assertEqual(of_the_ledger(**parameters), mapping(**parameters) | own)
+        self.assertEqual(of_the_ledger(**QUEUES["its own queue"]), mapping(**QUEUES["its own queue"]) | own)

@@ -2,11 +2,15 @@
 
 import unittest
 
-from template import arn_of, deployed, parameter, source
+from template import LEDGERS, arn_of, deployed, parameter, source
 
 SIX_TIMES = 6
 DAY = 24 * 60 * 60
-KINDS = {"standard": deployed(), "FIFO": deployed(QueueType="fifo")}
+LEDGER = LEDGERS["a ledger"]
+KINDS = {"standard": deployed(**LEDGER), "FIFO": deployed(**LEDGER, QueueType="fifo")}
+
+# Each queue, with its dead-letter queue and its function.
+QUEUES = {"Queue": ("DeadLetterQueue", "Function"), "LedgerQueue": ("LedgerDeadLetterQueue", "LedgerFunction")}
 
 
 def timeouts_and_windows():
@@ -16,34 +20,37 @@ def timeouts_and_windows():
 
 
 def each_kind():
-    """The kind, its stack, and the stack's two queues."""
+    """The kind, its stack, a queue of that and its dead-letter queue."""
     for kind, stack in KINDS.items():
-        yield kind, stack, stack.properties("Queue"), stack.properties("DeadLetterQueue")
+        for queue, (dead_letters, _) in QUEUES.items():
+            yield kind, stack, stack.properties(queue), stack.properties(dead_letters)
 
 
 class Queues(unittest.TestCase):
     def test_messages_stay_hidden_for_six_times_the_functions_timeout_and_the_batching_window(self):
         for timeout, window in timeouts_and_windows():
             with self.subTest(timeout=timeout, window=window):
-                stack = deployed(FunctionTimeout=timeout, BatchingWindow=window)
-                self.assertEqual(stack.properties("Function")["Timeout"], timeout)
-                hidden = stack.properties("Queue")["VisibilityTimeout"]
-                self.assertGreaterEqual(hidden, SIX_TIMES * timeout + window)
-                self.assertLessEqual(hidden, DAY / 2, "SQS knows none that is longer")
+                stack = deployed(**LEDGER, FunctionTimeout=timeout, BatchingWindow=window)
+                for queue, (_, function) in QUEUES.items():
+                    self.assertEqual(stack.properties(function)["Timeout"], timeout)
+                    hidden = stack.properties(queue)["VisibilityTimeout"]
+                    self.assertGreaterEqual(hidden, SIX_TIMES * timeout + window)
+                    self.assertLessEqual(hidden, DAY / 2, "SQS knows none that is longer")
 
     def test_the_longest_lease_ends_before_its_message_comes_again(self):
         grace = parameter("LeaseGraceMs")["MaxValue"]
         for timeout, window in timeouts_and_windows():
             with self.subTest(timeout=timeout, window=window):
-                stack = deployed(FunctionTimeout=timeout, BatchingWindow=window, LeaseGraceMs=grace)
-                self.assertEqual(stack.variables()["LEASE_GRACE_MS"], grace)
-                self.assertLess(timeout + grace / 1000 + window, stack.properties("Queue")["VisibilityTimeout"])
+                stack = deployed(**LEDGER, FunctionTimeout=timeout, BatchingWindow=window, LeaseGraceMs=grace)
+                for queue, (_, function) in QUEUES.items():
+                    self.assertEqual(stack.variables(function)["LEASE_GRACE_MS"], grace)
+                    self.assertLess(timeout + grace / 1000 + window, stack.properties(queue)["VisibilityTimeout"])
 
     def test_messages_that_keep_failing_go_to_the_dead_letter_queue(self):
-        for kind, _, queue, _ in each_kind():
-            self.assertEqual(queue["RedrivePolicy"]["deadLetterTargetArn"], arn_of("DeadLetterQueue"), kind)
-        count = deployed(MaxReceiveCount=7).properties("Queue")["RedrivePolicy"]["maxReceiveCount"]
-        self.assertEqual(count, 7)
+        stack = deployed(**LEDGER, MaxReceiveCount=7)
+        for queue, (dead_letters, _) in QUEUES.items():
+            policy = {"deadLetterTargetArn": arn_of(dead_letters), "maxReceiveCount": 7}
+            self.assertEqual(stack.properties(queue)["RedrivePolicy"], policy)
 
     def test_no_message_is_given_up_before_its_fifth_delivery(self):
         self.assertGreaterEqual(parameter("MaxReceiveCount")["MinValue"], 5)
@@ -62,13 +69,14 @@ class Queues(unittest.TestCase):
             self.assertEqual(dead_letters["MessageRetentionPeriod"], 14 * DAY)
             self.assertLessEqual(queue["MessageRetentionPeriod"], longest)
         self.assertLessEqual(longest, 10 * DAY)
-        given = deployed(QueueRetentionSeconds=7200).properties("Queue")["MessageRetentionPeriod"]
-        self.assertEqual(given, 7200)
+        for queue in QUEUES:
+            given = deployed(**LEDGER, QueueRetentionSeconds=7200).properties(queue)["MessageRetentionPeriod"]
+            self.assertEqual(given, 7200)
 
     def test_every_queue_is_encrypted(self):
         for _, stack, *_ in each_kind():
             queues = stack.of_type("AWS::SQS::Queue")
-            self.assertEqual(len(queues), 2)
+            self.assertEqual(len(queues), 4)
             for queue in queues.values():
                 self.assertIs(queue.get("SqsManagedSseEnabled"), True, queue)
 
@@ -95,12 +103,13 @@ class Queues(unittest.TestCase):
                     self.assertNotIn(".", queue["QueueName"])
 
     def test_sqs_makes_no_deduplication_id_of_the_content(self):
-        self.assertIs(KINDS["FIFO"].properties("Queue")["ContentBasedDeduplication"], False)
-        for name in "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit":
-            self.assertNotIn(name, KINDS["standard"].properties("Queue"))
+        for queue in QUEUES:
+            self.assertIs(KINDS["FIFO"].properties(queue)["ContentBasedDeduplication"], False)
+            for name in "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit":
+                self.assertNotIn(name, KINDS["standard"].properties(queue))
 
     def test_what_nobody_has_taken_care_of_outlives_the_stack(self):
-        for name in "Queue", "DeadLetterQueue":
+        for name in "Queue", "DeadLetterQueue", "LedgerQueue", "LedgerDeadLetterQueue":
             self.assertEqual(source()["Resources"][name]["DeletionPolicy"], "RetainExceptOnCreate")
             self.assertEqual(source()["Resources"][name]["UpdateReplacePolicy"], "Retain")
 

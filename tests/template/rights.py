@@ -10,8 +10,7 @@ ACCOUNT = "eu-central-1:123456789012"
 
 
 def role(**parameters):
-    (found,) = deployed(**parameters).of_type("AWS::IAM::Role").values()
-    return found
+    return deployed(**parameters).properties("FunctionRole")
 
 
 def statements(**parameters):
@@ -87,10 +86,15 @@ class Rights(unittest.TestCase):
             "secretsmanager:GetSecretValue",
             "s3:GetObject",
             "s3:PutObject",
+            "rds-db:connect",
         }
         for name, parameters in combinations():
             with self.subTest(name):
-                actions = {a for s in statements(**parameters, **BUCKETS) for a in as_list(s["Action"])}
+                stack = deployed(**parameters, **BUCKETS)
+                roles, shared = stack.of_type("AWS::IAM::Role"), stack.of_type("AWS::IAM::ManagedPolicy")
+                inline = [policy for each in roles.values() for policy in each.get("Policies", [])]
+                documents = [policy["PolicyDocument"] for policy in [*inline, *shared.values()]]
+                actions = {a for d in documents for s in d["Statement"] for a in as_list(s["Action"])}
                 self.assertEqual({a for a in actions if not a.startswith("ec2:")} - known, set())
                 self.assertNotIn("ManagedPolicyArns", role(**parameters))
 

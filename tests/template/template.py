@@ -71,9 +71,19 @@ NETWORKS = {
 }
 
 
+LEDGERS = {
+    "no ledger": {},
+    "a ledger": {
+        "DatabaseUrl": "postgres://ledger@db.example.com:5432/ledger",
+        "DatabaseSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ledger-Ab12Cd",
+    },
+}
+
+
 def combinations():
     """Every way of what is there and what the stack makes: its name, and its parameters."""
-    for parts in itertools.product(QUEUES.items(), TYPES.items(), RECORDS.items(), NETWORKS.items()):
+    parts_of_a_stack = QUEUES, TYPES, RECORDS, NETWORKS, LEDGERS
+    for parts in itertools.product(*(part.items() for part in parts_of_a_stack)):
         names, settings = zip(*parts)
         yield ", ".join(names), functools.reduce(dict.__or__, settings, {})
 
@@ -88,7 +98,7 @@ def transformed():
     """The template as CloudFormation gets it: with what SAM makes of its short forms."""
     template = yaml_parse(TEMPLATE.read_text())
     # SAM wants the built program here; nothing is built, and nothing is read from there.
-    template["Resources"]["Function"]["Properties"]["CodeUri"] = "s3://built/function.zip"
+    template["Globals"]["Function"]["CodeUri"] = "s3://built/function.zip"
     return Translator({}, Parser()).translate(template, {})
 
 
@@ -145,8 +155,8 @@ class Deployed:
     def properties(self, logical_id):
         return self.resources[logical_id]["Properties"]
 
-    def variables(self):
-        return self.properties("Function")["Environment"]["Variables"]
+    def variables(self, function="Function"):
+        return self.properties(function)["Environment"]["Variables"]
 
     def refused_by(self):
         """The sentences of the rules that these parameters break."""

@@ -10,7 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
-from template import NETWORKS, QUEUES, RECORDS, ROOT, TEMPLATE, TYPES, deployed, parameter, transformed
+from template import LEDGERS, NETWORKS, QUEUES, RECORDS, ROOT, TEMPLATE, TYPES, deployed, parameter, transformed
 
 
 def run(tool, *arguments, **environment):
@@ -27,11 +27,13 @@ def samples():
         itertools.cycle(TYPES.values()),
         itertools.cycle([*parameter("FunctionTimeout")["AllowedValues"], 30]),
         itertools.cycle([{}, {"ResultBucket": "results"}, {"SqsEndpoint": "false"}, {"NatGateway": "false"}]),
+        # So that the first of each kind of records has none, and the second, in a VPC of one's own, has one.
+        itertools.cycle(LEDGERS.values()),
     )
-    for (records, network), (queue, kind, timeout, more) in zip(
+    for (records, network), (queue, kind, timeout, more, ledger) in zip(
         itertools.product(RECORDS.values(), NETWORKS.values()), others
     ):
-        yield records | network | queue | kind | more | {"FunctionTimeout": timeout}
+        yield records | network | queue | kind | more | ledger | {"FunctionTimeout": timeout}
 
 
 class Tools(unittest.TestCase):
