@@ -7,6 +7,7 @@ import subprocess
 import textwrap
 import time
 
+from samtranslator.plugins.globals.globals import Globals
 from samtranslator.yaml_helper import yaml_parse
 
 import show
@@ -84,6 +85,7 @@ def built(scene):
     shutil.copy(scene.binary, folder / "Function" / "bootstrap")
     template = source()
     template["Globals"]["Function"]["CodeUri"] = "Function"
+    spell_out_globals(template)
     template["Conditions"] = readable(template["Conditions"])
     (folder / "template.json").write_text(json.dumps(template))
     # Once a week sam asks on the network whether it is still the newest; so it has just asked.
@@ -93,6 +95,15 @@ def built(scene):
 
 def source():
     return yaml_parse((tools.ROOT / "template.yaml").read_text())
+
+
+def spell_out_globals(template):
+    """What the functions have in common at each of them, as SAM does it. ministack does not."""
+    common = Globals(template)
+    for logical_id, resource in template["Resources"].items():
+        if resource["Type"] == "AWS::Serverless::Function":
+            resource["Properties"] = common.merge(resource["Type"], resource["Properties"], logical_id)
+    del template["Globals"]
 
 
 def readable(condition):
