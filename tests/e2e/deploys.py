@@ -122,7 +122,8 @@ def tell(resources):
     left_out = {resource["Type"] for name, resource in source()["Resources"].items() if name not in made}
     show.line(wrapped(f"sam deploy made {', '.join(sorted(made))}"))
     if left_out:
-        show.line(wrapped(f"not made, as Redis and the network are one's own and there is no ledger: some of {', '.join(sorted(left_out))}"))
+        why = "as Redis and the network are one's own, and there is no ledger"
+        show.line(wrapped(f"not made, {why}: some of {', '.join(sorted(left_out))}"))
     show.line("given as ministack reads them, which docs/e2e.md tells: conditions on lists, MaximumConcurrency")
 
 
