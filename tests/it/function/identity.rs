@@ -124,6 +124,29 @@ async fn a_token_lets_the_function_into_its_cache_and_a_connection_is_kept() {
     }
 }
 
+#[cfg(feature = "records")]
+#[tokio::test]
+async fn a_token_lets_the_operators_tool_in_too() {
+    let cache = ElastiCache::start(false).await;
+    let url = cache.url();
+    let settings = [
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_IAM_USER", USER),
+        ("REDIS_IAM_CACHE", CACHE),
+        ("SSL_CERT_FILE", cache.certificate()),
+        ("IDEMPOTENCY_NAMESPACE", "payments"),
+        ("AWS_REGION", "eu-central-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ];
+    let mut tool = tokio::process::Command::new(env!("CARGO_BIN_EXE_records"));
+    let said = tool.args(["inspect", "pay_1"]).env_clear().envs(settings).output().await.unwrap();
+    assert_all_good(&cache.nodes[0].tokens());
+    // It has looked, and there is no such record.
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(!format!("{said:?}").contains("X-Amz-Signature"));
+}
+
 #[tokio::test]
 async fn each_connection_has_a_token_that_was_signed_for_it_also_after_a_freeze() {
     let cache = ElastiCache::start(false).await;
