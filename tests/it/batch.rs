@@ -327,6 +327,19 @@ async fn no_more_than_the_concurrency_run_at_once_and_claims_are_taken_only_for_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_starts_while_the_one_before_it_is_recorded() {
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(1))));
+    store.always(Verb::Settle, Some(Fault::Slow(Duration::from_secs(1))));
+    let settings = BatchSettings { concurrency: NonZeroUsize::MIN, ..settings() };
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    let started = Instant::now();
+    let verdicts = run(&batch, &many(4)).await;
+    assert_eq!(dispositions(&verdicts), [Disposition::Done; 4]);
+    // Four works one after another, and the last record.
+    assert_eq!((started.elapsed(), told.most_at_once()), (Duration::from_secs(5), 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_could_not_start_in_time_is_reported_without_a_claim() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(20))));
     let settings = BatchSettings { concurrency: NonZeroUsize::new(2).unwrap(), ..settings() };
