@@ -11,7 +11,7 @@ use idempotent_sqs::config::Config;
 use idempotent_sqs::deadline::Deadline;
 use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy};
 use idempotent_sqs::message::Message;
-use idempotent_sqs::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner};
+use idempotent_sqs::record::{Failure, Fence, Fingerprint, Kept, Key};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Store};
 use idempotent_sqs::stores::{RedisSettings, RedisStore};
 use redis::AsyncCommands;
@@ -21,7 +21,7 @@ use tokio::process::Command;
 use crate::support::lambda::PASSWORD;
 use crate::support::redis::Redis;
 use crate::support::work::{Do, Told};
-use crate::support::{PATIENCE, soon};
+use crate::support::{PATIENCE, attempt, soon};
 
 const CLEAN: Failure = Failure { uncertain: false, permanent: false };
 
@@ -111,20 +111,8 @@ impl Said {
     }
 }
 
-fn attempt(key: &str, lease: Duration) -> Attempt {
-    Attempt {
-        key: Key::new(key).unwrap(),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::of(b"payload"),
-        message: MessageTag::of("message"),
-        lease,
-        retention: Duration::from_secs(600),
-        max_attempts: 5,
-    }
-}
-
 async fn claim(store: &RedisStore, key: &str, lease: Duration) -> Claim {
-    match soon(store.acquire(attempt(key, lease))).await.unwrap() {
+    match soon(store.acquire(Attempt { lease, ..attempt(key) })).await.unwrap() {
         Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => claim,
         other => panic!("not acquired: {other:?}"),
     }
@@ -230,7 +218,7 @@ async fn a_failed_record_shows_how_it_failed() {
 async fn a_record_without_an_end_and_one_without_a_fingerprint_say_so() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
-    let without = Attempt { fingerprint: Fingerprint::NONE, ..attempt("pay_1", LONG) };
+    let without = Attempt { fingerprint: Fingerprint::NONE, lease: LONG, ..attempt("pay_1") };
     tool.store().acquire(without).await.unwrap();
     let () = redis.connection().await.persist("payments:pay_1").await.unwrap();
     let record = tool.inspect("pay_1").await;

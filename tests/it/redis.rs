@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use idempotent_sqs::record::{Failure, Fingerprint, Kept, Key, MessageTag, Owner};
+use idempotent_sqs::record::{Failure, Kept};
 use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::AsyncCommands;
@@ -10,19 +10,7 @@ use tokio::task::yield_now;
 
 use crate::support::front::Front;
 use crate::support::redis::{Redis, free_port};
-use crate::support::{soon, until};
-
-fn attempt(key: &str) -> Attempt {
-    Attempt {
-        key: Key::new(key).unwrap(),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::of(b"payload"),
-        message: MessageTag::of("message"),
-        lease: Duration::from_secs(60),
-        retention: Duration::from_secs(600),
-        max_attempts: 5,
-    }
-}
+use crate::support::{attempt, soon, until};
 
 fn on(url: &str) -> RedisStore {
     let settings = RedisSettings {

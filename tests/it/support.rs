@@ -17,8 +17,24 @@ pub(crate) mod work;
 use std::future::Future;
 use std::time::Duration;
 
+use idempotent_sqs::record::{Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::store::Attempt;
+
 /// Longest wait for anything that should happen at once. Machines under test may be slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An attempt at this key, whose lease outlives any test.
+pub(crate) fn attempt(key: &str) -> Attempt {
+    Attempt {
+        key: Key::new(key).unwrap(),
+        owner: Owner::random(),
+        fingerprint: Fingerprint::of(b"payload"),
+        message: MessageTag::of("message"),
+        lease: Duration::from_secs(60),
+        retention: Duration::from_secs(600),
+        max_attempts: 5,
+    }
+}
 
 /// The outcome of `event`, which has to come.
 pub(crate) async fn soon<T>(event: impl Future<Output = T>) -> T {

@@ -1,14 +1,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use idempotent_sqs::record::{Failure, Fingerprint, Kept, Key, MessageTag, Owner};
-use idempotent_sqs::store::{Acquire, Attempt, Claim, Settled, Store};
+use idempotent_sqs::record::{Failure, Kept};
+use idempotent_sqs::store::{Acquire, Claim, Settled, Store};
 use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::{Cmd, ErrorKind, ServerErrorKind};
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
+use crate::support::attempt;
 use crate::support::redis::Redis;
 
 const NAMESPACE: &str = "payments";
@@ -73,18 +74,6 @@ fn store(port: u16, cluster: bool) -> RedisStore {
         credentials: RedisCredentials::Url,
     })
     .unwrap()
-}
-
-fn attempt(key: &str) -> Attempt {
-    Attempt {
-        key: Key::new(key).unwrap(),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::of(b"payload"),
-        message: MessageTag::of("message"),
-        lease: Duration::from_secs(60),
-        retention: Duration::from_secs(600),
-        max_attempts: 5,
-    }
 }
 
 async fn acquired(store: &RedisStore, key: &str) -> Claim {
