@@ -5,7 +5,6 @@
 //! signature, an id) has no part in the fingerprint.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
@@ -136,12 +135,7 @@ fn event_of_s3(records: &[Json<'_>]) -> Option<String> {
         sequence.spell(&mut spelling);
         spell(record, &["/eventName", "/s3/bucket/name", "/s3/object/key", "/s3/object/versionId"], &mut spelling);
     }
-    let mut id = String::from("s3-");
-    for byte in Fingerprint::of(&spelling).as_bytes() {
-        // Writing to a String cannot fail.
-        let _ = write!(id, "{byte:02x}");
-    }
-    Some(id)
+    Some(format!("s3-{}", Fingerprint::of(&spelling)))
 }
 
 impl Form {

@@ -33,15 +33,22 @@ impl Key {
     /// to PostgreSQL.
     #[must_use]
     pub fn stored(&self) -> Cow<'_, str> {
-        if self.0.len() <= LONGEST_KEY && !self.0.contains('\0') {
-            return Cow::Borrowed(&self.0);
-        }
+        if self.is_short() && !self.0.contains('\0') { Cow::Borrowed(&self.0) } else { Cow::Owned(self.hashed()) }
+    }
+
+    /// Whether it is short enough to be kept as it is.
+    pub(crate) fn is_short(&self) -> bool {
+        self.0.len() <= LONGEST_KEY
+    }
+
+    /// `sha256:` and its SHA-256.
+    pub(crate) fn hashed(&self) -> String {
         let mut hashed = String::from("sha256:");
         for byte in digest(&SHA256, self.0.as_bytes()).as_ref() {
             // Writing to a String cannot fail.
             let _ = write!(hashed, "{byte:02x}");
         }
-        Cow::Owned(hashed)
+        hashed
     }
 }
 

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout_at};
 
 use crate::object::{ObjectError, Objects, Place};
@@ -17,10 +16,6 @@ pub const LARGEST: usize = 6 << 20;
 
 /// Longest wait for one object. The work is done, or was before, and somebody waits to hear so.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A key longer than this, in bytes, is written as its SHA-256. With all else an object's name may
-/// have 1,024.
-const LONGEST_KEY: usize = 200;
 
 /// Where large results are kept.
 ///
@@ -76,15 +71,13 @@ async fn in_time<T>(until: Instant, call: impl Future<Output = Result<T, ObjectE
     timeout_at(until, call).await.unwrap_or_else(|elapsed| Err(ObjectError::unavailable(elapsed)))
 }
 
-/// The key as one step of an object's name, where it can be one, and else its hash.
+/// The key as one step of an object's name, where it can be one, and else its hash. With all else a name
+/// may have 1,024 bytes.
 fn segment(key: &Key) -> String {
-    let key = key.as_str();
+    let text = key.as_str();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-    if key.len() <= LONGEST_KEY && key.bytes().all(plain) && key.bytes().any(|byte| byte != b'.') {
-        return key.to_owned();
-    }
-    let hash = digest(&SHA256, key.as_bytes());
-    hash.as_ref().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    let is_a_step = key.is_short() && text.bytes().all(plain) && text.bytes().any(|byte| byte != b'.');
+    if is_a_step { text.to_owned() } else { key.hashed() }
 }
 
 #[cfg(test)]

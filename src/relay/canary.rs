@@ -1,6 +1,5 @@
 //! Records of no work, by which a store shows that it has lost nothing since they were written.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
@@ -20,12 +19,7 @@ pub(super) struct Canary {
 impl Canary {
     /// One that no store knows.
     pub(super) fn new() -> Self {
-        let mut name = String::new();
-        for byte in [*Owner::random().as_bytes(), *Owner::random().as_bytes()].as_flattened() {
-            // Writing to a String cannot fail.
-            let _ = write!(name, "{byte:02x}");
-        }
-        Self { name }
+        Self { name: format!("{}{}", Owner::random(), Owner::random()) }
     }
 
     pub(super) fn named(name: String) -> Self {
