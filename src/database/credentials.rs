@@ -5,6 +5,8 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::identity::{Login, Secret, SecretArn, Service, Signer};
 
 use super::DatabaseUrl;
@@ -103,15 +105,11 @@ impl fmt::Debug for DatabaseSecret {
     }
 }
 
+/// As RFC 3986 has it, and with it the signature. A form would make a plus of a space.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 fn request(host: &str, port: u16, user: &str) -> String {
-    // As RFC 3986 has it, and with it the signature. A form would make a plus of a space.
-    let user: String = user
-        .bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-            other => format!("%{other:02X}"),
-        })
-        .collect();
+    let user = utf8_percent_encode(user, ESCAPED);
     format!("{host}:{port}/?Action=connect&DBUser={user}")
 }
 

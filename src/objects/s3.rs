@@ -3,7 +3,7 @@
 //! AWS's own signer and the webhook's HTTP client do it. S3's whole SDK would bring a hundred calls
 //! more, for a longer build and a larger function.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
@@ -15,6 +15,7 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4::SigningParams;
 use futures_util::future::BoxFuture;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
@@ -168,25 +169,15 @@ impl S3 {
             None if bucket.contains('.') => (format!("https://s3.{region}.{domain}"), format!("/{bucket}/")),
             None => (format!("https://{bucket}.s3.{region}.{domain}"), "/".to_owned()),
         };
-        let written = format!("{host}{path}{}", escaped(name));
+        let written = format!("{host}{path}{}", utf8_percent_encode(name, ESCAPED));
         let url = Url::parse(&written).map_err(ObjectError::unavailable)?;
         // A name with the steps `.` or `..` would lead elsewhere, perhaps into another bucket.
         if url.as_str() == written { Ok(url) } else { Err(ObjectError::Gone) }
     }
 }
 
-/// An object's name as a path has it: all but what is never escaped, and the slash.
-fn escaped(name: &str) -> String {
-    let mut path = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => path.push(byte.into()),
-            // Writing to a String cannot fail.
-            _ => drop(write!(path, "%{byte:02X}")),
-        }
-    }
-    path
-}
+/// What is escaped of an object's name in a path: all but what never is (RFC 3986), and the slash.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// The word for why not, such as `AccessDenied`. The rest of the answer may name the object.
 async fn word(mut answer: Response) -> Option<String> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 pub use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, redirect};
@@ -135,18 +136,8 @@ fn content_type(body: &str) -> &'static str {
 /// The key as a header can carry it: what is not visible ASCII is percent-encoded, and so is `%`,
 /// so that two keys never look the same.
 fn header_value(key: &str) -> String {
-    let mut value = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        match byte {
-            b'!'..=b'~' if byte != b'%' => value.push(byte.into()),
-            _ => value.extend(['%', hex(byte >> 4), hex(byte & 0xf)]),
-        }
-    }
-    value
-}
-
-fn hex(nibble: u8) -> char {
-    char::from(b"0123456789ABCDEF"[usize::from(nibble)])
+    const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+    utf8_percent_encode(key, ESCAPED).to_string()
 }
 
 #[cfg(test)]
