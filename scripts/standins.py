@@ -8,16 +8,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 LONGEST_HOLD = 20
 
 
-class StandIns:
-    """One server on a free loopback port. Requests with `X-Amz-Target` are for SQS, others for the webhook."""
+class Webhook:
+    """A webhook on a free loopback port, which writes down its calls, and holds those that it is told to."""
 
-    def __init__(self):
-        # The keys that the webhook was called with, in order; the visibility asked for, by receipt handle.
+    def __init__(self, handler):
+        # In the order in which they came.
         self.calls = []
-        self.visibility = {}
         self._holds = {}
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_for(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -26,6 +25,8 @@ class StandIns:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def stop(self):
+        for hold in self._holds.values():
+            hold.released.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -35,13 +36,25 @@ class StandIns:
             self._holds[key] = Hold()
             return self._holds[key]
 
-    def webhook(self, key):
+    def called(self, call, key):
         with self._lock:
-            self.calls.append(key)
+            self.calls.append(call)
             hold = self._holds.get(key)
         if hold:
             hold.reached.set()
             hold.released.wait(LONGEST_HOLD)
+
+
+class StandIns(Webhook):
+    """Requests with `X-Amz-Target` are for SQS, others for the webhook. A call is known by its key."""
+
+    def __init__(self):
+        # What was asked for, by receipt handle.
+        self.visibility = {}
+        super().__init__(handler_for(self))
+
+    def webhook(self, key):
+        self.called(key, key)
         return {"receipt": f"receipt for {key}"}
 
     def sqs(self, request):

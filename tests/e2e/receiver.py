@@ -1,10 +1,9 @@
 """The webhook, which counts: every call, and every effect."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple, Optional
 
-from standins import Hold, LONGEST_HOLD
+from standins import Webhook
 
 
 class Call(NamedTuple):
@@ -27,51 +26,25 @@ DONE = Answer(200)
 CUT = Answer(0)
 
 
-class Receiver:
-    """A webhook on a free loopback port."""
+class Receiver(Webhook):
+    """A webhook that answers as it is told to."""
 
     def __init__(self):
-        # In the order in which they came, and happened.
-        self.calls = []
+        # In the order in which they happened.
         self.effects = []
         self._answers = {}
-        self._holds = {}
-        self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_for(self))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self._server.server_port}/"
-
-    def stop(self):
-        for hold in self._holds.values():
-            hold.released.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(handler_for(self))
 
     def answer(self, key, *answers):
         """How the next calls for `key` are answered. Those after them take effect."""
         with self._lock:
             self._answers[key] = list(answers)
 
-    def hold(self, key):
-        """Calls for `key` are not answered until the hold is released."""
-        with self._lock:
-            self._holds[key] = Hold()
-            return self._holds[key]
-
     def calls_for(self, key):
         return [call for call in self.calls if call.key == key]
 
     def take(self, call):
-        with self._lock:
-            self.calls.append(call)
-            hold = self._holds.get(call.key)
-        if hold:
-            hold.reached.set()
-            hold.released.wait(LONGEST_HOLD)
+        self.called(call, call.key)
         with self._lock:
             planned = self._answers.get(call.key)
             answer = planned.pop(0) if planned else DONE
