@@ -16,26 +16,32 @@ local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
 
+-- Of a value that is not the claim as it was taken: the answer, and the value as it has to be.
+local function otherwise(record, failed)
+  if not is_record(record) then return 'FOREIGN', record end
+  local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
+  if state == 'F' and owns then return 'FAILED', record end
+  if state ~= 'P' or not owns then return lost[state], record end
+  -- A late acquire of the same owner met a lost record, and has another fence. A fence never falls.
+  local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))
+  return 'FAILED', failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13)
+end
+
 local function fail(key, failed)
-  local record = redis.pcall('GET', key)
+  -- One command writes and reads, as nearly every claim is as it was taken. Where it is not, the value is put
+  -- right before anybody else can see it, as a script runs alone.
+  local record = redis.pcall('SET', key, failed, 'GET', 'KEEPTTL')
   if not record then
     -- It was evicted or lost in a failover, and nobody else holds it. This heals it.
     redis.call('SET', key, failed, 'PX', retention)
     return 'FAILED'
   end
+  -- A refused command has written nothing.
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
-  -- The claim as it was taken, or else whatever has become of it.
-  if record:sub(1, 2) ~= 'P\1' or record:sub(5, 20) ~= failed:sub(5, 20) then
-    if not is_record(record) then return 'FOREIGN' end
-    local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
-    if state == 'F' and owns then return 'FAILED' end
-    if state ~= 'P' or not owns then return lost[state] end
-    -- A late acquire of the same owner met a lost record, and has another fence. A fence never falls.
-    local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))
-    failed = failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13)
-  end
-  redis.call('SET', key, failed, 'KEEPTTL')
-  return 'FAILED'
+  if record:sub(1, 2) == 'P\1' and record:sub(5, 20) == failed:sub(5, 20) then return 'FAILED' end
+  local answer, value = otherwise(record, failed)
+  redis.call('SET', key, value, 'KEEPTTL')
+  return answer
 end
 
 local answers = {}
