@@ -18,7 +18,7 @@ use crate::idempotency::{Delivery, Idempotency};
 use crate::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use crate::object::Place;
 use crate::offload::{Offload, OffloadError};
-use crate::record::{Fingerprint, Key};
+use crate::record::{Fingerprint, Key, Owners};
 use crate::store::{Claim, Store, StoreError};
 use crate::traces;
 use crate::work::{Work, WorkError};
@@ -107,6 +107,7 @@ impl<S: Store, W: Work> Batch<S, W> {
             shared: shared(&keys),
             keys,
             next,
+            owners: Owners::random(),
             twins: Mutex::default(),
             slots: Semaphore::new(self.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
             verdicts: Mutex::new(vec![Verdict::not_started("nobody came to it"); messages.len()]),
@@ -180,6 +181,7 @@ struct Course<'a, S, W> {
     /// Of messages with the same key and payload the first runs, and the others wait for its verdict.
     twins: Mutex<HashMap<(Key, Fingerprint), Twins>>,
     next: Vec<Option<usize>>,
+    owners: Owners,
     /// Room for the messages that are worked on at once.
     slots: Semaphore,
     /// On each message.
@@ -294,7 +296,8 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             .fingerprint(fingerprint)
             .message_id(&message.id)
             .deadline(self.deadline)
-            .without_result();
+            .without_result()
+            .owner(self.owners.next());
         match self.batch.idempotency.run(&delivery, &work, message).await {
             Ok(report) => {
                 let verdict = Verdict::of(report).on(key);

@@ -1,10 +1,13 @@
 //! One invocation: event → messages → batch → visibility → response.
 
+use std::pin::Pin;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use serde_json::value::RawValue;
+use tokio::task::yield_now;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
 
 use crate::batch::Batch;
@@ -12,7 +15,7 @@ use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict, with_causes};
 use crate::message::Message;
 use crate::metrics::{Metrics, Sheet};
-use crate::sqs::{self, SqsBatchResponse};
+use crate::sqs::{self, Received, SqsBatchResponse};
 use crate::store::{Store, StoreError};
 use crate::traces;
 use crate::visibility::Visibility;
@@ -57,9 +60,12 @@ impl<S: Store, W: Work> Handler<S, W> {
         W: 'static,
     {
         let handler = Arc::new(self);
-        let answer = move |event| {
+        let answer = move |event: LambdaEvent<Received>| {
             let handler = Arc::clone(&handler);
-            async move { handler.handle(event).await }
+            async move {
+                let _timer = a_timer(Deadline::at(event.context.deadline()).work).await;
+                handler.handle(event).await
+            }
         };
         // On the heap once, rather than moved whole by every caller.
         Box::pin(lambda_runtime::run_concurrent(service_fn(answer))).await
@@ -70,7 +76,7 @@ impl<S: Store, W: Work> Handler<S, W> {
     /// # Errors
     /// Where no message can be answered on its own: the event is not SQS's, a record has no
     /// messageId, or the store was out of reach before any work ran. All messages come again.
-    pub async fn handle(&self, event: LambdaEvent<Box<RawValue>>) -> Result<SqsBatchResponse, Error> {
+    pub async fn handle(&self, event: LambdaEvent<Received>) -> Result<SqsBatchResponse, Error> {
         let deadline = Deadline::at(event.context.deadline());
         let span = traces::of_invocation(&event.context.request_id, event.context.xray_trace_id.as_deref());
         let answer = self.answer(event, deadline).instrument(span).await;
@@ -79,8 +85,8 @@ impl<S: Store, W: Work> Handler<S, W> {
         answer
     }
 
-    async fn answer(&self, event: LambdaEvent<Box<RawValue>>, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
-        let messages = sqs::messages(&event.payload)?;
+    async fn answer(&self, event: LambdaEvent<Received>, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
+        let messages = event.payload.0?;
         let verdicts = self.run(&messages, deadline, &event.context.request_id).await;
         let verdicts = verdicts.map_err(|error| with_causes(&error))?;
         let judged = || messages.iter().zip(&verdicts);
@@ -115,6 +121,15 @@ impl<S: Store, W: Work> Handler<S, W> {
         metrics.print(request_id, messages.len(), &verdicts, sheet);
         verdicts
     }
+}
+
+/// A timer that the runtime knows of. While it knows of none, each new one wakes it by a system call, and a
+/// batch has many.
+async fn a_timer(until: Instant) -> Pin<Box<Sleep>> {
+    let mut timer = Box::pin(sleep_until(until));
+    let _to_come = poll_immediate(timer.as_mut()).await;
+    yield_now().await;
+    timer
 }
 
 /// A message that comes for the second time or later should find an ended lease, unless its key has

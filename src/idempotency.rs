@@ -113,7 +113,7 @@ impl<S: Store> Idempotency<S> {
         let deadline = &delivery.deadline;
         let attempt = Attempt {
             key: delivery.key.clone(),
-            owner: Owner::random(),
+            owner: delivery.owner.unwrap_or_else(Owner::random),
             fingerprint: delivery.fingerprint,
             message: delivery.message,
             lease: deadline.end.saturating_duration_since(Instant::now()) + self.policy.lease_grace,

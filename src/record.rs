@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -91,6 +92,21 @@ impl Owner {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 8] {
         &self.0
+    }
+}
+
+/// The tokens of a batch's attempts. They count up from a random one, as each look at the random source is
+/// a system call, and tokens of two batches meet no more often than any two random ones do.
+#[derive(Debug)]
+pub(crate) struct Owners(AtomicU64);
+
+impl Owners {
+    pub(crate) fn random() -> Self {
+        Self(AtomicU64::new(u64::from_be_bytes(Owner::random().0)))
+    }
+
+    pub(crate) fn next(&self) -> Owner {
+        Owner(self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes())
     }
 }
 
@@ -251,4 +267,18 @@ pub struct Failure {
     pub uncertain: bool,
     /// Trying again is of no use, until another message brings the key.
     pub permanent: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_attempts_have_the_same_token() {
+        let (one, other) = (Owners::random(), Owners::random());
+        let tokens: HashSet<_> = (0..100).flat_map(|_| [one.next(), other.next()]).map(|owner| owner.0).collect();
+        assert_eq!(tokens.len(), 200);
+    }
 }

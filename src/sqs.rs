@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 pub use aws_lambda_events::sqs::SqsBatchResponse;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::disposition::Disposition;
@@ -22,6 +22,17 @@ pub enum EventError {
         /// Its place in the event, from 0.
         at: usize,
     },
+}
+
+/// The messages of an event, as an invocation receives them, or why it has none.
+#[derive(Debug)]
+pub struct Received(pub Result<Vec<Message>, EventError>);
+
+impl<'de> Deserialize<'de> for Received {
+    /// From where the event lies: to copy it first would cost a part of what it costs to read it.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(from).map(|event| Self(messages(event)))
+    }
 }
 
 /// The messages of an event, each readable or not on its own account.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::deadline::Deadline;
-use crate::record::{Fingerprint, Key, MessageTag};
+use crate::record::{Fingerprint, Key, MessageTag, Owner};
 
 /// One delivery of a key: what the heart has to know of it.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct Delivery {
     pub(super) message: MessageTag,
     pub(super) deadline: Deadline,
     pub(super) result_is_read: bool,
+    /// `None` for a new one at each run.
+    pub(super) owner: Option<Owner>,
 }
 
 impl Delivery {
@@ -20,7 +22,8 @@ impl Delivery {
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));
-        Self { key, fingerprint: Fingerprint::NONE, message: MessageTag::of(""), deadline, result_is_read: true }
+        let (fingerprint, message) = (Fingerprint::NONE, MessageTag::of(""));
+        Self { key, fingerprint, message, deadline, result_is_read: true, owner: None }
     }
 
     /// The payload's fingerprint.
@@ -40,6 +43,12 @@ impl Delivery {
     #[must_use]
     pub fn without_result(self) -> Self {
         Self { result_is_read: false, ..self }
+    }
+
+    /// The token of the attempt. It makes the delivery good for one run, as another would be taken for the same.
+    #[must_use]
+    pub(crate) fn owner(self, owner: Owner) -> Self {
+        Self { owner: Some(owner), ..self }
     }
 
     /// When it has to be over.

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lambda_runtime::{Context, LambdaEvent};
-use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
 use super::mapping::{Ended, Invocation, Mapping};
 use crate::handler::Handler;
+use crate::sqs::Received;
 use crate::store::Store;
 use crate::work::Work;
 
@@ -53,7 +53,7 @@ impl Invocation {
     /// ## Cancel safety
     /// As [`run`](Self::run).
     pub async fn run_until<S: Store, W: Work>(self, handler: &Handler<S, W>, death: impl Future<Output = ()>) -> Ended {
-        let Ok(event) = RawValue::from_string(self.event()) else {
+        let Ok(event) = serde_json::from_str::<Received>(&self.event()) else {
             return self.end(Answer::Failed);
         };
         // Lambda's runtime makes an error of a panic that nobody caught.

@@ -9,7 +9,7 @@ use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, 
 use idempotent_sqs::object::Objects;
 use idempotent_sqs::objects::MemoryObjects;
 use idempotent_sqs::offload::Offload;
-use idempotent_sqs::sqs;
+use idempotent_sqs::sqs::{self, Received};
 use idempotent_sqs::stores::MemoryStore;
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::value::RawValue;
@@ -43,7 +43,8 @@ async fn invoke(function: &Handler<&MemoryStore, &Told>, event: Box<RawValue>) -
     let mut context = Context::default();
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(30);
     context.deadline = u64::try_from(end.as_millis()).unwrap();
-    let response = function.handle(LambdaEvent::new(event, context)).await;
+    let received = Received(sqs::messages(&event));
+    let response = function.handle(LambdaEvent::new(received, context)).await;
     response.map(|response| serde_json::to_string(&response).unwrap()).map_err(|error| error.to_string())
 }
 
