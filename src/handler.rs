@@ -63,8 +63,9 @@ impl<S: Store, W: Work> Handler<S, W> {
         let answer = move |event: LambdaEvent<Received>| {
             let handler = Arc::clone(&handler);
             async move {
-                let _timer = a_timer(Deadline::at(event.context.deadline()).work).await;
-                handler.handle(event).await
+                let deadline = Deadline::at(event.context.deadline());
+                let _timer = a_timer(deadline.work).await;
+                handler.handle_by(event, deadline).await
             }
         };
         // On the heap once, rather than moved whole by every caller.
@@ -78,6 +79,10 @@ impl<S: Store, W: Work> Handler<S, W> {
     /// messageId, or the store was out of reach before any work ran. All messages come again.
     pub async fn handle(&self, event: LambdaEvent<Received>) -> Result<SqsBatchResponse, Error> {
         let deadline = Deadline::at(event.context.deadline());
+        self.handle_by(event, deadline).await
+    }
+
+    async fn handle_by(&self, event: LambdaEvent<Received>, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
         let span = traces::of_invocation(&event.context.request_id, event.context.xray_trace_id.as_deref());
         let answer = self.answer(event, deadline).instrument(span).await;
         // Whoever has answered may be frozen, and the spans with it.
@@ -123,8 +128,8 @@ impl<S: Store, W: Work> Handler<S, W> {
     }
 }
 
-/// A timer that the runtime knows of. While it knows of none, each new one wakes it by a system call, and a
-/// batch has many.
+/// A timer that the runtime knows of. While it knows of none that is as early, each new one wakes it by a system
+/// call, and a batch has many.
 async fn a_timer(until: Instant) -> Pin<Box<Sleep>> {
     let mut timer = Box::pin(sleep_until(until));
     let _to_come = poll_immediate(timer.as_mut()).await;

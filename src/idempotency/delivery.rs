@@ -1,9 +1,13 @@
 //! What the heart has to know of a delivery.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::deadline::Deadline;
 use crate::record::{Fingerprint, Key, MessageTag, Owner};
+
+/// The tag of no messageId. Every delivery begins with it, so it is hashed once.
+static NO_MESSAGE: LazyLock<MessageTag> = LazyLock::new(|| MessageTag::of(""));
 
 /// One delivery of a key: what the heart has to know of it.
 #[derive(Clone, Debug)]
@@ -22,7 +26,7 @@ impl Delivery {
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));
-        let (fingerprint, message) = (Fingerprint::NONE, MessageTag::of(""));
+        let (fingerprint, message) = (Fingerprint::NONE, *NO_MESSAGE);
         Self { key, fingerprint, message, deadline, result_is_read: true, owner: None }
     }
 
