@@ -4,12 +4,13 @@
 //! chance is no envelope. What is different in every delivery of the same payload (a time, a
 //! signature, an id) has no part in the fingerprint.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::json::Json;
+use crate::json::{Json, Kind, Value};
 use crate::object::Place;
 use crate::record::Fingerprint;
 
@@ -73,38 +74,39 @@ pub(crate) fn open(body: &str) -> Option<Opened> {
 
 fn open_one(text: &str) -> Option<Opened> {
     MARKS.iter().find_map(|mark| mark.find(text.as_bytes()))?;
-    let json: Json<'_> = serde_json::from_str(text).ok()?;
-    sns(&json).or_else(|| event_bridge(&json)).or_else(|| s3(&json))
+    let json = Json::read(text)?;
+    let value = json.value();
+    sns(value).or_else(|| event_bridge(value)).or_else(|| s3(value))
 }
 
 /// <https://docs.aws.amazon.com/sns/latest/dg/sns-sqs-as-subscriber.html>
-fn sns(json: &Json<'_>) -> Option<Opened> {
+fn sns(json: Value<'_>) -> Option<Opened> {
     let text = |key| json.get(key)?.text().filter(|text| !text.is_empty());
     let mut topic = text("TopicArn")?.split(':');
     let is_sns = text("Type") == Some("Notification")
         && (topic.next(), topic.nth(1)) == (Some("arn"), Some("sns"))
         && text("Timestamp").is_some();
-    let attributes = json.get("MessageAttributes").map(Json::entries).unwrap_or_default();
+    let attributes = json.get("MessageAttributes").into_iter().flat_map(Value::entries);
     let (id, message) = (text("MessageId")?, json.get("Message")?.text()?);
     is_sns.then(|| Opened {
         text: Some(message.to_owned()),
         id: Some(id.to_owned()),
-        attributes: attributes.iter().map(|(name, value)| (name.to_string(), attribute(value))).collect(),
+        attributes: attributes.map(|(name, value)| (name.to_owned(), attribute(value))).collect(),
         form: Form::Plain,
     })
 }
 
-fn attribute(attribute: &Json<'_>) -> Option<String> {
+fn attribute(attribute: Value<'_>) -> Option<String> {
     let is_bytes = attribute.get("Type")?.text() == Some("Binary");
     attribute.get("Value")?.text().filter(|_| !is_bytes).map(str::to_owned)
 }
 
 /// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>
-fn event_bridge(json: &Json<'_>) -> Option<Opened> {
+fn event_bridge(json: Value<'_>) -> Option<Opened> {
     let text = |key| json.get(key)?.text().filter(|text| !text.is_empty());
     let is_event = text("version") == Some("0")
         && ["detail-type", "source", "account", "time", "region"].iter().all(|key| text(key).is_some())
-        && matches!((json.get("resources")?, json.get("detail")?), (Json::List(_), Json::Object(_)));
+        && matches!((json.get("resources")?.kind(), json.get("detail")?.kind()), (Kind::List, Kind::Object));
     let id = text("id")?;
     is_event.then(|| Opened { id: Some(id.to_owned()), form: Form::EventBridge, ..Opened::default() })
 }
@@ -112,53 +114,56 @@ fn event_bridge(json: &Json<'_>) -> Option<Opened> {
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
 ///
 /// The test that S3 sends when notifications are set up is none of these: it is about no object.
-fn s3(json: &Json<'_>) -> Option<Opened> {
-    let records = json.get("Records")?.items();
-    let is_s3 = |record: &Json<'_>| {
-        record.get("eventSource").and_then(Json::text) == Some("aws:s3")
+fn s3(json: Value<'_>) -> Option<Opened> {
+    let records = json.get("Records")?;
+    let is_s3 = |record: Value<'_>| {
+        record.get("eventSource").and_then(Value::text) == Some("aws:s3")
             && ["/eventName", "/s3/bucket/name", "/s3/object/key"]
                 .iter()
-                .all(|at| record.pointer(at).and_then(Json::text).is_some())
+                .all(|at| record.pointer(at).and_then(Value::text).is_some())
     };
-    let known = !records.is_empty() && records.iter().all(is_s3);
+    let known = records.items().next().is_some() && records.items().all(is_s3);
     known.then(|| Opened { id: event_of_s3(records), form: Form::S3, ..Opened::default() })
 }
 
 /// S3 names no notification, but what it was about: of two with the same sequencer one is a
 /// duplicate. Only what changes the object has one; else the request that the event came of tells it
 /// from others. Hashed, as an object's name may be long, and is nothing for a log.
-fn event_of_s3(records: &[Json<'_>]) -> Option<String> {
+fn event_of_s3(records: Value<'_>) -> Option<String> {
     let mut spelling = Vec::new();
-    for record in records {
+    for record in records.items() {
         let sequence = ["/s3/object/sequencer", "/responseElements/x-amz-request-id"];
         let sequence = sequence.iter().find_map(|at| record.pointer(at).filter(|value| value.text().is_some()))?;
-        sequence.spell(&mut spelling);
+        spelling.extend_from_slice(sequence.spelling());
         spell(record, &["/eventName", "/s3/bucket/name", "/s3/object/key", "/s3/object/versionId"], &mut spelling);
     }
     Some(format!("s3-{}", Fingerprint::of(&spelling)))
 }
 
 impl Form {
-    /// Append the one spelling of what is the same whenever this payload is sent.
-    pub(crate) fn spell(self, payload: &Json<'_>, spelling: &mut Vec<u8>) {
+    /// The one spelling of what is the same whenever this payload is sent.
+    pub(crate) fn spelling(self, payload: Value<'_>) -> Cow<'_, [u8]> {
+        let mut spelling = Vec::new();
         match self {
-            Self::Plain => payload.spell(spelling),
-            Self::EventBridge => spell(payload, &["/detail-type", "/source", "/resources", "/detail"], spelling),
+            Self::Plain => return payload.spelling().into(),
+            Self::EventBridge => spell(payload, &["/detail-type", "/source", "/resources", "/detail"], &mut spelling),
             Self::S3 => {
                 let object = ["/s3/object/key", "/s3/object/versionId", "/s3/object/eTag", "/s3/object/size"];
-                for record in payload.get("Records").map(Json::items).unwrap_or_default() {
-                    spell(record, &["/eventName", "/s3/bucket/name"], spelling);
-                    spell(record, &object, spelling);
+                for record in payload.get("Records").into_iter().flat_map(Value::items) {
+                    spell(record, &["/eventName", "/s3/bucket/name"], &mut spelling);
+                    spell(record, &object, &mut spelling);
                 }
             }
         }
+        spelling.into()
     }
 }
 
 /// Where the payload is that this text points to; `None` where it is no pointer.
 pub(crate) fn pointer(text: &str) -> Option<Place> {
-    let json: Json<'_> = serde_json::from_str(text).ok()?;
-    let [name, place] = json.items() else { return None };
+    let json = Json::read(text)?;
+    let mut items = json.value().items();
+    let (Some(name), Some(place), None) = (items.next(), items.next(), items.next()) else { return None };
     let text = |key| place.get(key)?.text().filter(|text| !text.is_empty()).map(str::to_owned);
     let place = Place { bucket: text("s3BucketName")?, name: text("s3Key")? };
     POINTERS.contains(&name.text()?).then_some(place)
@@ -173,8 +178,8 @@ pub(crate) fn with_payload(body: &str, payload: String) -> String {
 }
 
 /// Append the one spelling of each of these values, and of those that are not there.
-pub(crate) fn spell(json: &Json<'_>, pointers: &[impl AsRef<str>], spelling: &mut Vec<u8>) {
+pub(crate) fn spell(json: Value<'_>, pointers: &[impl AsRef<str>], spelling: &mut Vec<u8>) {
     for pointer in pointers {
-        json.pointer(pointer.as_ref()).unwrap_or(&Json::Null).spell(spelling);
+        spelling.extend_from_slice(json.pointer(pointer.as_ref()).unwrap_or(Value::NULL).spelling());
     }
 }

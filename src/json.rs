@@ -1,196 +1,151 @@
-//! A body as JSON, borrowed from its text, and in one spelling for all that it may have.
+//! A body as JSON, in one spelling for all that it may have, and the values in it.
 
-use std::borrow::Cow;
-use std::fmt;
+mod speller;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::Number;
+use std::iter;
 
-/// Up to here every whole number has an f64 of its own.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+use speller::Speller;
 
-/// A JSON value. It copies no text but that which is written with escapes.
-#[derive(Debug, Default)]
-pub(crate) enum Json<'a> {
-    #[default]
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(Cow<'a, str>),
-    List(Vec<Json<'a>>),
-    /// In the order of the keys, each once: of a key that is there twice the last counts.
-    Object(Vec<(Cow<'a, str>, Json<'a>)>),
+/// A JSON value in its one spelling. The order of keys, white space, escapes and the spelling of a number
+/// do not count.
+///
+/// It is made while the text is read, and nothing else is: `n`, `t`, `f`; a number as `#`, its digits, `;`; a
+/// text as `"`, its length, its bytes; a list as `[`, its items, `]`; an object as `{`, its keys and
+/// values, `}`, the keys in order and each once. So no two values have the same spelling.
+#[derive(Debug)]
+pub(crate) struct Json(Vec<u8>);
+
+impl Json {
+    /// The value that this text is; `None` where it is not JSON.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        Speller::spell(text).ok().map(Self)
+    }
+
+    pub(crate) fn value(&self) -> Value<'_> {
+        Value(&self.0)
+    }
 }
 
-impl<'a> Json<'a> {
+impl Default for Json {
+    fn default() -> Self {
+        Self(Value::NULL.0.to_vec())
+    }
+}
+
+/// A value within a [`Json`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value<'a>(&'a [u8]);
+
+/// What a value is.
+pub(crate) enum Kind<'a> {
+    Null,
+    Bool,
+    Number(&'a str),
+    Text(&'a str),
+    List,
+    Object,
+}
+
+impl<'a> Value<'a> {
+    pub(crate) const NULL: Self = Self(b"n");
+
+    /// The one spelling of this value.
+    pub(crate) fn spelling(self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(crate) fn kind(self) -> Kind<'a> {
+        match self.0 {
+            [b'#', digits @ .., b';'] => Kind::Number(text(digits)),
+            [b'"', counted @ ..] => Kind::Text(text(split_counted(counted).0)),
+            [b'[', ..] => Kind::List,
+            [b'{', ..] => Kind::Object,
+            [b't' | b'f', ..] => Kind::Bool,
+            _null => Kind::Null,
+        }
+    }
+
     /// What is at this place (RFC 6901).
-    pub(crate) fn pointer(&self, pointer: &str) -> Option<&Self> {
-        pointer.split('/').skip(1).try_fold(self, |json, step| {
+    pub(crate) fn pointer(self, pointer: &str) -> Option<Self> {
+        pointer.split('/').skip(1).try_fold(self, |value, step| {
             let step = step.replace("~1", "/").replace("~0", "~");
-            match json {
-                Self::Object(_) => json.get(&step),
-                Self::List(items) if step == "0" || !step.starts_with(['0', '+']) => {
-                    items.get(step.parse::<usize>().ok()?)
-                }
-                Self::List(_) | Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) => None,
+            match value.kind() {
+                Kind::Object => value.get(&step),
+                Kind::List if step == "0" || !step.starts_with(['0', '+']) => value.items().nth(step.parse().ok()?),
+                Kind::List | Kind::Null | Kind::Bool | Kind::Number(_) | Kind::Text(_) => None,
             }
         })
     }
 
     /// What an object has under this key.
-    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
-        let entries = self.entries();
-        let at = entries.binary_search_by(|(known, _)| known.as_ref().cmp(key)).ok()?;
-        Some(&entries[at].1)
+    pub(crate) fn get(self, key: &str) -> Option<Self> {
+        self.entries().find_map(|(known, value)| (known == key).then_some(value))
     }
 
     /// What is in an object; nothing, where it is none.
-    pub(crate) fn entries(&self) -> &[(Cow<'a, str>, Self)] {
-        match self {
-            Self::Object(entries) => entries,
-            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) | Self::List(_) => &[],
-        }
+    pub(crate) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let mut within = self.0.strip_prefix(b"{").unwrap_or_default();
+        iter::from_fn(move || Some((next(&mut within)?.text()?, next(&mut within)?)))
     }
 
     /// What is in a list; nothing, where it is none.
-    pub(crate) fn items(&self) -> &[Self] {
-        match self {
-            Self::List(items) => items,
-            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) | Self::Object(_) => &[],
-        }
+    pub(crate) fn items(self) -> impl Iterator<Item = Self> {
+        let mut within = self.0.strip_prefix(b"[").unwrap_or_default();
+        iter::from_fn(move || next(&mut within))
     }
 
     /// The text that it is, if it is one.
-    pub(crate) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Null | Self::Bool(_) | Self::Number(_) | Self::List(_) | Self::Object(_) => None,
+    pub(crate) fn text(self) -> Option<&'a str> {
+        match self.kind() {
+            Kind::Text(text) => Some(text),
+            Kind::Null | Kind::Bool | Kind::Number(_) | Kind::List | Kind::Object => None,
         }
     }
+}
 
-    /// Append the one spelling of this value. The order of keys, white space, escapes and the
-    /// spelling of a number do not count. Each part says its kind and its length, so that no two
-    /// values have the same spelling.
-    pub(crate) fn spell(&self, spelling: &mut Vec<u8>) {
-        match self {
-            Self::Null => spelling.push(b'n'),
-            Self::Bool(true) => spelling.push(b't'),
-            Self::Bool(false) => spelling.push(b'f'),
-            Self::Number(number) => spell_text(b'#', &number.to_string(), spelling),
-            Self::Text(text) => spell_text(b'"', text, spelling),
-            Self::List(items) => {
-                spell_count(b'[', items.len(), spelling);
-                for item in items {
-                    item.spell(spelling);
-                }
+/// The next value here; `None` at the end of what it is in.
+fn next<'a>(within: &mut &'a [u8]) -> Option<Value<'a>> {
+    let (start, mut depth) = (*within, 0_usize);
+    loop {
+        let (kind, rest) = within.split_first()?;
+        *within = match kind {
+            b'[' | b'{' => {
+                depth += 1;
+                rest
             }
-            Self::Object(entries) => {
-                spell_count(b'{', entries.len(), spelling);
-                for (key, value) in entries {
-                    spell_text(b'"', key, spelling);
-                    value.spell(spelling);
-                }
+            b']' | b'}' => {
+                depth = depth.checked_sub(1)?;
+                rest
             }
+            b'"' => split_counted(rest).1,
+            b'#' => rest.iter().position(|byte| *byte == b';').map_or(rest, |at| &rest[at + 1..]),
+            _null_true_or_false => rest,
+        };
+        if depth == 0 {
+            return Some(Value(&start[..start.len() - within.len()]));
         }
     }
 }
 
-fn spell_text(kind: u8, text: &str, spelling: &mut Vec<u8>) {
-    spell_count(kind, text.len(), spelling);
-    spelling.extend_from_slice(text.as_bytes());
+fn text(bytes: &[u8]) -> &str {
+    // It was made of text.
+    str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The count goes by seven bits at a time (LEB128): most are one byte, and each is one to be hashed.
-fn spell_count(kind: u8, mut count: usize, spelling: &mut Vec<u8>) {
-    spelling.push(kind);
-    while count > 0x7f {
-        spelling.push(0x80 | count.to_le_bytes()[0]);
-        count >>= 7;
-    }
-    spelling.push(count.to_le_bytes()[0]);
+/// As many bytes as are counted first, and the rest.
+fn split_counted(counted: &[u8]) -> (&[u8], &[u8]) {
+    let digits = counted.iter().position(|digit| *digit <= 0x7f).map_or(0, |last| last + 1);
+    let (digits, rest) = counted.split_at(digits);
+    let count = digits.iter().rev().fold(0, |count, digit| count << 7 | usize::from(digit & 0x7f));
+    rest.split_at_checked(count).unwrap_or_default()
 }
-
-impl<'de: 'a, 'a> Deserialize<'de> for Json<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Any)
-    }
-}
-
-struct Any;
-
-impl<'de> Visitor<'de> for Any {
-    type Value = Json<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Json<'de>, E> {
-        Ok(Json::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Json<'de>, E> {
-        Ok(Json::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Json<'de>, E> {
-        Ok(Json::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Json<'de>, E> {
-        Ok(Json::Number(value.into()))
-    }
-
-    /// A whole number is an integer, as RFC 8785 has it: 1.0 and 1e0 are 1.
-    fn visit_f64<E>(self, value: f64) -> Result<Json<'de>, E> {
-        if value.fract() == 0.0 && value.abs() <= EXACT {
-            #[expect(clippy::cast_possible_truncation, reason = "whole and within ±2^53")]
-            return Ok(Json::Number((value as i64).into()));
-        }
-        Ok(Number::from_f64(value).map_or(Json::Null, Json::Number))
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Json<'de>, E> {
-        Ok(Json::Text(text.into()))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Json<'de>, E> {
-        Ok(Json::Text(text.to_owned().into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json<'de>, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Json::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Json<'de>, A::Error> {
-        let mut object: Vec<(Cow<'de, str>, Json<'de>)> = Vec::new();
-        while let Some(Key(key)) = entries.next_key()? {
-            object.push((key, entries.next_value()?));
-        }
-        // The sort keeps what is equal in its order; so the last of it comes first, and is kept.
-        object.reverse();
-        object.sort_by(|(a, _), (b, _)| a.cmp(b));
-        object.dedup_by(|(a, _), (b, _)| a == b);
-        Ok(Json::Object(object))
-    }
-}
-
-/// A key, borrowed where it can be: serde's `Cow` never is.
-#[derive(serde::Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn spelling(text: &str) -> Vec<u8> {
-        let mut spelling = Vec::new();
-        serde_json::from_str::<Json<'_>>(text).unwrap().spell(&mut spelling);
-        spelling
+        Json::read(text).unwrap().value().spelling().to_vec()
     }
 
     #[test]
@@ -198,10 +153,12 @@ mod tests {
         let spellings = [
             r#"{"a":1,"b":[true,null,"x/y"],"c":{"d":-2.5}}"#,
             "{ \"c\" : {\"d\":-25e-1}, \"b\":[true , null,\"\\u0078\\/y\"], \"a\" : 1.0 }",
+            r#"{"a":7,"a":1,"b":[true,null,"x/y"],"c":{"d":1,"d":-2.5}}"#,
             r#"{"a":7,"b":0,"c":{"d":-2.50},"b":[true,null,"x\u002fy"],"a":1e0}"#,
         ];
-        assert_eq!(spelling(spellings[1]), spelling(spellings[0]));
-        assert_eq!(spelling(spellings[2]), spelling(spellings[0]));
+        for one in spellings {
+            assert_eq!(spelling(one), spelling(spellings[0]), "{one}");
+        }
     }
 
     #[test]
@@ -217,6 +174,7 @@ mod tests {
             "9007199254740993",
             "9007199254740992.0",
             "1e300",
+            "1e301",
             "\"\"",
             "\"1\"",
             "\"null\"",
@@ -233,6 +191,13 @@ mod tests {
             "[\"a\",1]",
             "{\"a\":{}}",
             "{\"\":{\"a\":1}}",
+            "[[1],2]",
+            "[[1,2]]",
+            "[{},1]",
+            "{\"a\":[],\"b\":1}",
+            "{\"a\":[\"b\",1]}",
+            "\"]\"",
+            "\"\\u0001n\"",
         ];
         for (at, value) in values.iter().enumerate() {
             for other in &values[..at] {
@@ -242,9 +207,39 @@ mod tests {
     }
 
     #[test]
+    fn objects_within_objects_are_put_in_order_each_for_itself() {
+        let spellings = [
+            r#"{"b":{"z":[{"d":1,"c":2}],"y":3},"a":{"x":{"f":4,"e":5}},"bb":6}"#,
+            r#"{"a":{"x":{"e":5,"f":4}},"b":{"y":3,"z":[{"c":2,"d":1}]},"bb":6}"#,
+            r#"{"bb":{"q":0,"p":0},"b":1,"a":{"x":{"f":4,"e":7,"e":5}},"bb":6,"b":{"z":[{"d":1,"c":2}],"y":3}}"#,
+        ];
+        for one in spellings {
+            assert_eq!(spelling(one), spelling(spellings[0]), "{one}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_found_however_long_its_neighbours_are() {
+        for length in [0, 1, 127, 128, 16_383, 16_384, 100_000] {
+            let (long, digits) = ("x".repeat(length), "1".repeat(18));
+            let json = Json::read(&format!(r#"{{"k{long}":"{long}","n":{digits},"o":[["{long}"],"found"]}}"#)).unwrap();
+            assert_eq!(json.value().pointer("/o/1").and_then(Value::text), Some("found"));
+            assert_eq!(json.value().get(&format!("k{long}")).and_then(Value::text), Some(&*long));
+            assert!(matches!(json.value().get("n").map(Value::kind), Some(Kind::Number(found)) if found == digits));
+        }
+    }
+
+    #[test]
+    fn what_is_not_one_whole_value_is_not_json() {
+        for text in ["", " ", "{", "[1,]", "1 2", "{\"a\":1}x", "nul", "\"\\ud800\"", "1e999"] {
+            assert!(Json::read(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_pointer_finds_what_serde_json_finds() {
-        let text = r#"{"a":{"b":[10,{"c":"x"}],"~/":1,"":2},"0":[3],"é":4}"#;
-        let json: Json<'_> = serde_json::from_str(text).unwrap();
+        let text = r#"{"a":{"b":[10,{"c":"x"}],"~/":1,"~1":5,"":2},"0":[3],"é":4}"#;
+        let json = Json::read(text).unwrap();
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         for pointer in [
             "",
@@ -260,20 +255,14 @@ mod tests {
             "/a/b/-",
             "/a/b/x",
             "/a/~0~1",
+            "/a/~01",
             "/0/0",
             "/é",
             "/a/b/1/c/0",
             "/none",
         ] {
-            let mut expected = Vec::new();
-            let mut found = Vec::new();
-            if let Some(value) = value.pointer(pointer) {
-                let text = value.to_string();
-                serde_json::from_str::<Json<'_>>(&text).unwrap().spell(&mut expected);
-            }
-            if let Some(json) = json.pointer(pointer) {
-                json.spell(&mut found);
-            }
+            let expected = value.pointer(pointer).map(|value| spelling(&value.to_string()));
+            let found = json.value().pointer(pointer).map(|value| value.spelling().to_vec());
             assert_eq!(found, expected, "{pointer}");
         }
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::envelope::{self, Form, Opened};
-use crate::json::Json;
+use crate::json::{Json, Kind, Value};
 use crate::object::Place;
 use crate::record::{Fingerprint, Key};
 
@@ -171,7 +171,7 @@ impl KeySource {
     /// # Errors
     /// [`KeyError`], where none has, or the first that does has something else there.
     pub fn find(sources: &[Self], payload: &Payload<'_>) -> Result<Key, KeyError> {
-        let json = LazyCell::new(|| serde_json::from_str::<Json<'_>>(payload.text()).unwrap_or_default());
+        let json = LazyCell::new(|| Json::read(payload.text()).unwrap_or_default());
         for source in sources {
             let found = match source {
                 Self::Attribute(name) => match payload.attribute(name) {
@@ -184,7 +184,7 @@ impl KeySource {
                     id.map_or(Found::Nothing, |id| Found::Text(id.into()))
                 }
                 Self::MessageId => Found::Text(payload.id().into()),
-                Self::Body(pointer) => json.pointer(pointer).map_or(Found::Nothing, Found::in_json),
+                Self::Body(pointer) => json.value().pointer(pointer).map_or(Found::Nothing, Found::in_json),
             };
             let unusable = || KeyError::Unusable(source.to_string());
             match found {
@@ -206,12 +206,11 @@ enum Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn in_json(value: &'a Json<'_>) -> Self {
-        match value {
-            Json::Null => Self::Nothing,
-            Json::Text(text) => Self::Text(text.as_ref().into()),
-            Json::Number(number) => Self::Text(number.to_string().into()),
-            Json::Bool(_) | Json::List(_) | Json::Object(_) => Self::Other,
+    fn in_json(value: Value<'a>) -> Self {
+        match value.kind() {
+            Kind::Null => Self::Nothing,
+            Kind::Text(text) | Kind::Number(text) => Self::Text(text.into()),
+            Kind::Bool | Kind::List | Kind::Object => Self::Other,
         }
     }
 }
@@ -263,15 +262,17 @@ impl FingerprintSource {
         if *self == Self::None {
             return Fingerprint::NONE;
         }
-        let Ok(json) = serde_json::from_str::<Json<'_>>(text) else {
+        let Some(json) = Json::read(text) else {
             return Fingerprint::of(text.as_bytes());
         };
-        let mut spelling = Vec::with_capacity(text.len());
         match self {
-            Self::Pointers(pointers) => envelope::spell(&json, pointers, &mut spelling),
-            Self::Body | Self::None => payload.form().spell(&json, &mut spelling),
+            Self::Pointers(pointers) => {
+                let mut spelling = Vec::new();
+                envelope::spell(json.value(), pointers, &mut spelling);
+                Fingerprint::of(&spelling)
+            }
+            Self::Body | Self::None => Fingerprint::of(&payload.form().spelling(json.value())),
         }
-        Fingerprint::of(&spelling)
     }
 }
 
