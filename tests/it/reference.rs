@@ -14,10 +14,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use redis::Value;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Value};
 
-use crate::support::PATIENCE;
 use crate::support::redis::Redis;
 
 const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
@@ -378,10 +377,7 @@ impl Scripts {
             assert_eq!(script.matches(by_its_own_clock).count(), 1, "a script looks at the clock in one place");
             script.replace(by_its_own_clock, by_the_arguments)
         });
-        // A batch takes a slow machine longer than the client waits for a reply by default.
-        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
-        let client = redis::Client::open(redis.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
+        let mut connection = redis.connection().await;
         let mut load = async |script: &str| -> String {
             redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await.unwrap()
         };

@@ -10,7 +10,7 @@ use redis::{Cmd, ErrorKind, ServerErrorKind};
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
 use crate::support::attempt;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, connect};
 
 const NAMESPACE: &str = "payments";
 
@@ -120,16 +120,14 @@ async fn the_ledger_reaches_its_own_keys_only() {
     let redis = Redis::start().await;
     let mut admin = redis.connection().await;
     grant(&mut admin, "LedgerUser").await;
-    let client = redis::Client::open(url(redis.port(), "LedgerUser")).unwrap();
-    let mut ledger = client.get_multiplexed_async_connection().await.unwrap();
+    let mut ledger = connect(url(redis.port(), "LedgerUser")).await;
     let () = command(&["SET", "payments-ledger:e-1", "value"]).query_async(&mut ledger).await.unwrap();
     for words in FORBIDDEN.iter().chain(FORBIDDEN_TO_THE_FUNCTION) {
         refused(&mut ledger, words).await;
     }
     refused(&mut ledger, &["GET", "payments:pay_1"]).await;
     grant(&mut admin, "CacheUser").await;
-    let client = redis::Client::open(url(redis.port(), "CacheUser")).unwrap();
-    let mut function = client.get_multiplexed_async_connection().await.unwrap();
+    let mut function = connect(url(redis.port(), "CacheUser")).await;
     refused(&mut function, &["GET", "payments-ledger:e-1"]).await;
 }
 
@@ -139,8 +137,7 @@ async fn the_function_works_under_its_access_string_on_a_cluster() {
     let cluster = cluster.await.unwrap();
     let mut admins = Vec::new();
     for server in &cluster.servers {
-        let client = redis::Client::open(format!("redis://{}", server.addr)).unwrap();
-        let mut admin = client.get_multiplexed_async_connection().await.unwrap();
+        let mut admin = connect(format!("redis://{}", server.addr)).await;
         grant(&mut admin, "CacheUser").await;
         admins.push(admin);
     }
@@ -243,8 +240,7 @@ async fn anything_else_is_refused_to_the_function_and_to_operators() {
     let mut admin = redis.connection().await;
     for (user, more) in [("CacheUser", FORBIDDEN_TO_THE_FUNCTION), ("OperatorUser", FORBIDDEN_TO_OPERATORS)] {
         grant(&mut admin, user).await;
-        let client = redis::Client::open(url(redis.port(), user)).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = connect(url(redis.port(), user)).await;
         for words in FORBIDDEN.iter().chain(more) {
             refused(&mut connection, words).await;
         }
@@ -258,8 +254,7 @@ async fn operators_look_and_forget_under_their_access_string() {
     grant(&mut admin, "CacheUser").await;
     grant(&mut admin, "OperatorUser").await;
     works(&store(redis.port(), false)).await;
-    let client = redis::Client::open(url(redis.port(), "OperatorUser")).unwrap();
-    let mut operator = client.get_multiplexed_async_connection().await.unwrap();
+    let mut operator = connect(url(redis.port(), "OperatorUser")).await;
     let (_, keys): (String, Vec<String>) =
         command(&["SCAN", "0", "MATCH", "payments:*", "COUNT", "10000"]).query_async(&mut operator).await.unwrap();
     assert_eq!(keys.len(), 103);

@@ -11,7 +11,7 @@ use crate::support::elasticache::{CACHE, ElastiCache, Token, USER};
 use crate::support::event::event;
 use crate::support::http::{Answer, Request, Server, Sqs, Webhook};
 use crate::support::lambda::{Function, PASSWORD};
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, connect};
 use crate::support::secrets::{ARN, Secrets};
 use crate::support::until;
 
@@ -275,8 +275,7 @@ async fn no_token_is_given_to_a_cache_whose_certificate_is_not_trusted() {
 
 /// A connection of the test's own, as this user.
 async fn signed_in(address: &str, login: &str) -> MultiplexedConnection {
-    let client = redis::Client::open(format!("redis://{login}@{address}")).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    connect(format!("redis://{login}@{address}")).await
 }
 
 async fn tell(connection: &mut MultiplexedConnection, command: &[&str]) {

@@ -7,7 +7,7 @@ use super::{NO_FAILURES, Stage, function, pay};
 use crate::support::event::event;
 use crate::support::http::{Answer, Sqs, Webhook};
 use crate::support::lambda::PASSWORD;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, connect};
 
 #[tokio::test]
 async fn without_redis_the_invocation_fails_and_with_redis_the_next_one_works() {
@@ -137,7 +137,7 @@ async fn a_cluster_works_by_setting_alone_and_without_it_the_error_says_so() {
     let cluster = tokio::task::spawn_blocking(cluster).await.unwrap();
     let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
     let url = format!("redis://default:{PASSWORD}@{}", cluster.servers[0].addr);
-    let mut node = redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut node = connect(url.as_str()).await;
     let mut elsewhere = None;
     for n in 0..10 {
         let here: redis::RedisResult<Option<String>> = node.get(format!("payments:pay_{n}")).await;

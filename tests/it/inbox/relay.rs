@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::*;
 use crate::support::postgres::database;
-use crate::support::redis::{Redis, store};
+use crate::support::redis::{Redis, connect, store};
 
 /// The records of a canary.
 const CANARY: u64 = 64;
@@ -106,8 +106,7 @@ async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
     seed(&base, 500).await;
     let relay = relay(&base, &store);
     assert_eq!(run_relay(&relay).await.copied, 500);
-    let node = ::redis::Client::open(cluster.servers[1].connection_info()).unwrap();
-    let mut node = node.get_multiplexed_async_connection().await.unwrap();
+    let mut node = connect(cluster.servers[1].connection_info()).await;
     let lost: u64 = ::redis::cmd("DBSIZE").query_async(&mut node).await.unwrap();
     let () = ::redis::cmd("FLUSHALL").query_async(&mut node).await.unwrap();
     let again = run_relay(&relay).await;

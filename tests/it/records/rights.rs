@@ -1,7 +1,7 @@
-use redis::{AsyncCommands, Client, ConnectionInfo, IntoConnectionInfo};
+use redis::{AsyncCommands, ConnectionInfo, IntoConnectionInfo};
 
 use super::{LONG, PASSWORD, Tool, claim, claim_that_died};
-use crate::support::redis::{Redis, free_port};
+use crate::support::redis::{Redis, connect, free_port};
 
 /// The rights in the docs, of this heading, without what Redis knows from 7.2 on only: a client goes on
 /// where it may not say its name.
@@ -14,7 +14,7 @@ pub(super) fn rights(user: &str) -> Vec<String> {
 
 /// Make a user there that has just these rights.
 pub(super) async fn allow(server: ConnectionInfo, user: &str, rights: &[String]) {
-    let mut connection = Client::open(server).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(server).await;
     let () = redis::cmd("ACL").arg("SETUSER").arg(user).arg(rights).query_async(&mut connection).await.unwrap();
 }
 

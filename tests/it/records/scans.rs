@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::rights::{allow, rights};
 use super::{CLEAN, LONG, PASSWORD, Tool, claim, claim_that_died, soon};
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, connect};
 use crate::support::until;
 
 const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
@@ -132,8 +132,7 @@ async fn a_cluster_is_looked_through_on_all_its_masters_and_says_when_slots_move
 }
 
 async fn id(cluster: &RedisCluster) -> String {
-    let client = redis::Client::open(cluster.servers[0].connection_info()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(cluster.servers[0].connection_info()).await;
     redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap()
 }
 

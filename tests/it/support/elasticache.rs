@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::redis::{Redis, free_port};
+use super::redis::{Redis, connect, free_port};
 use super::sigv4::Presigned;
 use super::soon;
 use super::tls::Tls;
@@ -143,7 +143,7 @@ impl Node {
     /// The server's answer to the test's own command.
     async fn tell(&self, command: &[&str]) -> String {
         let url = format!("redis://{ADMIN}:{BACK_DOOR}@127.0.0.1:{}", self.server.port());
-        let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let mut connection = connect(url).await;
         redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
     }
 

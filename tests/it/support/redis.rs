@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo};
 use tempfile::TempDir;
 
-use super::until;
+use super::{PATIENCE, until};
 
 /// One server.
 pub(crate) struct Redis {
@@ -81,8 +82,7 @@ impl Redis {
 
     /// A connection of the test's own.
     pub(crate) async fn connection(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(self.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        connect(self.url()).await
     }
 
     /// End every connection but the test's own.
@@ -118,12 +118,26 @@ impl Drop for Redis {
     }
 }
 
+/// A connection of the test's own. It waits longer than the client does by default: a busy machine is no
+/// fault of the server.
+pub(crate) async fn connect(to: impl IntoConnectionInfo) -> MultiplexedConnection {
+    let patient =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(to).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+}
+
 /// A store on the server or cluster at `url`, under a namespace of its own.
 pub(crate) fn store(url: &str, cluster: bool) -> RedisStore {
+    store_that_waits(url, cluster, Duration::from_millis(500))
+}
+
+/// The same, with this timeout.
+pub(crate) fn store_that_waits(url: &str, cluster: bool, timeout: Duration) -> RedisStore {
     RedisStore::new(&RedisSettings {
         url: url.parse().unwrap(),
         cluster,
-        timeout: Duration::from_millis(500),
+        timeout,
         namespace: format!("test-{:08x}", getrandom::u32().unwrap()),
         credentials: RedisCredentials::Url,
     })

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::fleet::Order;
 use super::tally::Tally;
 use crate::support::front::Front;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, connect};
 use crate::support::until;
 
 /// Chance that can be repeated: a xorshift.
@@ -211,8 +211,7 @@ impl Cluster {
     async fn ask_all(&self, command: &[&str]) -> Vec<String> {
         let mut answers = Vec::new();
         for server in &self.0.servers {
-            let client = redis::Client::open(server.connection_info()).unwrap();
-            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            let mut connection = connect(server.connection_info()).await;
             answers.push(redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap());
         }
         answers

@@ -31,7 +31,8 @@ async fn whatever_breaks_every_payment_is_booked_once_and_the_balances_are_exact
     assert!(sum.sum.without_cause.is_empty(), "booked again: {:#?}", sum.sum.without_cause);
     assert!(sum.wrong.is_empty(), "not as the audit says: {:#?}", sum.wrong);
     assert!(sum.applied > sum.ignored, "{} applied, {} ignored", sum.applied, sum.ignored);
-    assert!(sum.sum.faults.values().flatten().count() > 10 * usize::try_from(seeds).unwrap(), "too little was broken");
+    // As in the other torture.
+    assert!(sum.sum.faults.values().flatten().count() > 5 * usize::try_from(seeds).unwrap(), "too little was broken");
 }
 
 async fn torture(seed: u64, messages: u64) -> Books {
