@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::chaos::{Dice, Pair};
 use super::stage::Stage;
 use super::tally::{Sum, Tally};
-use super::{Length, perform, queue};
+use super::{FAULTS_A_SEED, Length, perform, queue};
 use crate::support::PATIENCE;
 use crate::support::front::Front;
 use crate::support::postgres::{Base, Postgres, connect, migration};
@@ -31,8 +31,10 @@ async fn whatever_breaks_every_payment_is_booked_once_and_the_balances_are_exact
     assert!(sum.sum.without_cause.is_empty(), "booked again: {:#?}", sum.sum.without_cause);
     assert!(sum.wrong.is_empty(), "not as the audit says: {:#?}", sum.wrong);
     assert!(sum.applied > sum.ignored, "{} applied, {} ignored", sum.applied, sum.ignored);
-    // As in the other torture.
-    assert!(sum.sum.faults.values().flatten().count() > 5 * usize::try_from(seeds).unwrap(), "too little was broken");
+    assert!(
+        sum.sum.faults.values().flatten().count() > FAULTS_A_SEED * usize::try_from(seeds).unwrap(),
+        "too little was broken"
+    );
 }
 
 async fn torture(seed: u64, messages: u64) -> Books {
