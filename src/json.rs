@@ -6,12 +6,16 @@ use std::iter;
 
 use speller::Speller;
 
+/// Bytes of the kind of a value and of its length.
+const HEAD: usize = 5;
+
 /// A JSON value in its one spelling. The order of keys, white space, escapes and the spelling of a number
 /// do not count.
 ///
-/// It is made while the text is read, and nothing else is: `n`, `t`, `f`; a number as `#`, its digits, `;`; a
-/// text as `"`, its length, its bytes; a list as `[`, its items, `]`; an object as `{`, its keys and
-/// values, `}`, the keys in order and each once. So no two values have the same spelling.
+/// It is made while the text is read, and nothing else is. A value is its kind, `n`, `t`, `f`, `#`, `"`, `[`
+/// or `{`; from `#` on then its length in bytes, four of them; then a number's digits, a text's bytes, a
+/// list's items, an object's keys and values, the keys in order and each once. So no two values have the
+/// same spelling, and what is not looked for is stepped over, however much is in it.
 #[derive(Debug)]
 pub(crate) struct Json(Vec<u8>);
 
@@ -55,12 +59,12 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn kind(self) -> Kind<'a> {
-        match self.0 {
-            [b'#', digits @ .., b';'] => Kind::Number(text(digits)),
-            [b'"', counted @ ..] => Kind::Text(text(split_counted(counted).0)),
-            [b'[', ..] => Kind::List,
-            [b'{', ..] => Kind::Object,
-            [b't' | b'f', ..] => Kind::Bool,
+        match self.0.first() {
+            Some(b't' | b'f') => Kind::Bool,
+            Some(b'#') => Kind::Number(text(self.within())),
+            Some(b'"') => Kind::Text(text(self.within())),
+            Some(b'[') => Kind::List,
+            Some(b'{') => Kind::Object,
             _null => Kind::Null,
         }
     }
@@ -84,13 +88,13 @@ impl<'a> Value<'a> {
 
     /// What is in an object; nothing, where it is none.
     pub(crate) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
-        let mut within = self.0.strip_prefix(b"{").unwrap_or_default();
+        let mut within = if self.0.starts_with(b"{") { self.within() } else { &[] };
         iter::from_fn(move || Some((next(&mut within)?.text()?, next(&mut within)?)))
     }
 
     /// What is in a list; nothing, where it is none.
     pub(crate) fn items(self) -> impl Iterator<Item = Self> {
-        let mut within = self.0.strip_prefix(b"[").unwrap_or_default();
+        let mut within = if self.0.starts_with(b"[") { self.within() } else { &[] };
         iter::from_fn(move || next(&mut within))
     }
 
@@ -101,43 +105,28 @@ impl<'a> Value<'a> {
             Kind::Null | Kind::Bool | Kind::Number(_) | Kind::List | Kind::Object => None,
         }
     }
+
+    /// What follows its kind and its length.
+    fn within(self) -> &'a [u8] {
+        self.0.get(HEAD..).unwrap_or_default()
+    }
 }
 
 /// The next value here; `None` at the end of what it is in.
 fn next<'a>(within: &mut &'a [u8]) -> Option<Value<'a>> {
-    let (start, mut depth) = (*within, 0_usize);
-    loop {
-        let (kind, rest) = within.split_first()?;
-        *within = match kind {
-            b'[' | b'{' => {
-                depth += 1;
-                rest
-            }
-            b']' | b'}' => {
-                depth = depth.checked_sub(1)?;
-                rest
-            }
-            b'"' => split_counted(rest).1,
-            b'#' => rest.iter().position(|byte| *byte == b';').map_or(rest, |at| &rest[at + 1..]),
-            _null_true_or_false => rest,
-        };
-        if depth == 0 {
-            return Some(Value(&start[..start.len() - within.len()]));
-        }
-    }
+    let length = match within {
+        [b'n' | b't' | b'f', ..] => 1,
+        [_kind, a, b, c, d, ..] => HEAD + u32::from_le_bytes([*a, *b, *c, *d]) as usize,
+        _end => return None,
+    };
+    let (value, rest) = within.split_at_checked(length)?;
+    *within = rest;
+    Some(Value(value))
 }
 
 fn text(bytes: &[u8]) -> &str {
     // It was made of text.
     str::from_utf8(bytes).unwrap_or_default()
-}
-
-/// As many bytes as are counted first, and the rest.
-fn split_counted(counted: &[u8]) -> (&[u8], &[u8]) {
-    let digits = counted.iter().position(|digit| *digit <= 0x7f).map_or(0, |last| last + 1);
-    let (digits, rest) = counted.split_at(digits);
-    let count = digits.iter().rev().fold(0, |count, digit| count << 7 | usize::from(digit & 0x7f));
-    rest.split_at_checked(count).unwrap_or_default()
 }
 
 #[cfg(test)]

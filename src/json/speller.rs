@@ -7,6 +7,8 @@ use std::ops::Range;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
+use super::HEAD;
+
 /// Up to here every whole number has an f64 of its own.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -36,21 +38,25 @@ impl Speller {
         Ok(speller.spelling)
     }
 
-    /// The count goes by seven bits at a time (LEB128): most are one byte, and each is one to be hashed.
-    fn text(&mut self, text: &str) {
-        self.spelling.push(b'"');
-        let mut count = text.len();
-        while count > 0x7f {
-            self.spelling.push(0x80 | count.to_le_bytes()[0]);
-            count >>= 7;
-        }
-        self.spelling.push(count.to_le_bytes()[0]);
-        self.spelling.extend_from_slice(text.as_bytes());
+    /// Begin a value that has a length. Gives where it starts.
+    fn begin(&mut self, kind: u8) -> usize {
+        let at = self.spelling.len();
+        self.spelling.extend_from_slice(&[kind, 0, 0, 0, 0]);
+        at
     }
 
-    fn number(&mut self, number: &Number) {
+    /// Now that all of it is spelled, the length of the value that starts here is known.
+    fn end<E: Error>(&mut self, at: usize) -> Result<(), E> {
+        let length = u32::try_from(self.spelling.len() - at - HEAD).map_err(E::custom)?;
+        self.spelling[at + 1..at + HEAD].copy_from_slice(&length.to_le_bytes());
+        Ok(())
+    }
+
+    fn number<E: Error>(&mut self, number: &Number) -> Result<(), E> {
+        let at = self.begin(b'#');
         // Writing to a Vec cannot fail.
-        let _ = write!(self.spelling, "#{number};");
+        let _ = write!(self.spelling, "{number}");
+        self.end(at)
     }
 
     /// Put what an object has in order: the entries from `first` on, which are spelled from `start` on.
@@ -98,14 +104,12 @@ impl<'de> Visitor<'de> for &mut Speller {
         Ok(())
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.number(&value.into());
-        Ok(())
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        self.number(&value.into())
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.number(&value.into());
-        Ok(())
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        self.number(&value.into())
     }
 
     /// A whole number is an integer, as RFC 8785 has it: 1.0 and 1e0 are 1.
@@ -114,25 +118,23 @@ impl<'de> Visitor<'de> for &mut Speller {
             #[expect(clippy::cast_possible_truncation, reason = "whole and within ±2^53")]
             return self.visit_i64(value as i64);
         }
-        self.number(&Number::from_f64(value).ok_or_else(|| E::custom("no JSON number is infinite"))?);
-        Ok(())
+        self.number(&Number::from_f64(value).ok_or_else(|| E::custom("no JSON number is infinite"))?)
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.text(text);
-        Ok(())
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        let at = self.begin(b'"');
+        self.spelling.extend_from_slice(text.as_bytes());
+        self.end(at)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        self.spelling.push(b'[');
+        let at = self.begin(b'[');
         while items.next_element_seed(&mut *self)?.is_some() {}
-        self.spelling.push(b']');
-        Ok(())
+        self.end(at)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        self.spelling.push(b'{');
-        let (first, start) = (self.entries.len(), self.spelling.len());
+        let (at, first) = (self.begin(b'{'), self.entries.len());
         loop {
             let at = self.spelling.len();
             if entries.next_key_seed(&mut *self)?.is_none() {
@@ -142,9 +144,8 @@ impl<'de> Visitor<'de> for &mut Speller {
             entries.next_value_seed(&mut *self)?;
             self.entries.push(Entry { key, ends: self.spelling.len() });
         }
-        self.order(first, start);
+        self.order(first, at + HEAD);
         self.entries.truncate(first);
-        self.spelling.push(b'}');
-        Ok(())
+        self.end(at)
     }
 }
