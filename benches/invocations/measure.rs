@@ -1,6 +1,7 @@
-//! One round of one function: new messages, then the same again as duplicates.
+//! Functions side by side: they take turns, so short that whatever else the machine does is the same to all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Fallible;
 use crate::events::Events;
@@ -8,7 +9,7 @@ use crate::figures::{median, ms, number};
 use crate::function::Function;
 use crate::options::Options;
 use crate::process::{Invocations, Process};
-use crate::server::Server;
+use crate::server::{Load, Server};
 
 /// A function runs for so many times the measured time before it is measured: its connection, its
 /// scripts and, where there is one, its compiler are then warm.
@@ -17,57 +18,173 @@ const WARM_UP: f64 = 2.0;
 /// Fewer invocations make no median.
 const LEAST_INVOCATIONS: usize = 5;
 
+/// Of one function: a machine is slow for longer than that, and a hundred invocations of ten messages fit into it.
+const TURN: Duration = Duration::from_millis(50);
+
 /// Records in one measurement: with more the events themselves would fill the memory.
 const MOST_RECORDS: usize = 200_000;
 
 /// Bytes of all events in one measurement, for the same reason.
 const MOST_BYTES: usize = 500_000_000;
 
+/// What one function did in a round.
 pub(crate) struct Round {
-    pub(crate) new: Pass,
-    pub(crate) duplicates: Pass,
+    /// Its turns with new messages.
+    pub(crate) new: Vec<Turn>,
+    /// Its turns with the same again.
+    pub(crate) duplicates: Vec<Turn>,
     /// KiB.
     pub(crate) peak_memory: Option<f64>,
 }
 
-/// Invocations of one kind.
-pub(crate) struct Pass {
+/// What one function did in a turn, or in several.
+#[derive(Clone, Default)]
+pub(crate) struct Turn {
     /// Milliseconds of each invocation.
     pub(crate) times: Vec<f64>,
-    pub(crate) records_per_s: f64,
-    /// Microseconds of processor time for a record.
-    pub(crate) cpu: Option<f64>,
-    /// Microseconds of Redis in commands for a record.
-    pub(crate) redis: f64,
-    /// Microseconds of Redis on the processor for a record.
-    pub(crate) redis_cpu: f64,
-    /// Commands to Redis for a batch.
-    pub(crate) commands: f64,
+    /// From the first event to the last answer.
+    wall: Duration,
+    records: f64,
+    /// Processor time; `None` where there is no /proc.
+    cpu: Option<Duration>,
+    load: Load,
 }
 
-impl Pass {
+impl Turn {
+    /// Several as one.
+    pub(crate) fn all(turns: &[Self]) -> Self {
+        Self {
+            times: turns.iter().flat_map(|turn| &turn.times).copied().collect(),
+            wall: turns.iter().map(|turn| turn.wall).sum(),
+            records: turns.iter().map(|turn| turn.records).sum(),
+            cpu: turns.iter().map(|turn| turn.cpu).sum(),
+            load: turns.iter().map(|turn| turn.load).sum(),
+        }
+    }
+
     pub(crate) fn p50(&self) -> f64 {
         median(self.times.iter().copied())
     }
+
+    pub(crate) fn records_per_s(&self) -> f64 {
+        self.records / self.wall.as_secs_f64()
+    }
+
+    /// Microseconds of processor time for a record.
+    pub(crate) fn cpu(&self) -> f64 {
+        self.cpu.map_or(f64::NAN, |cpu| cpu.as_secs_f64() * 1e6 / self.records)
+    }
+
+    /// Microseconds of Redis in commands for a record.
+    pub(crate) fn redis(&self) -> f64 {
+        self.load.command_us / self.records
+    }
+
+    /// Microseconds of Redis on the processor for a record.
+    pub(crate) fn redis_cpu(&self) -> f64 {
+        self.load.cpu_us / self.records
+    }
+
+    /// Commands to Redis for a batch.
+    pub(crate) fn commands(&self) -> f64 {
+        self.load.commands / number(self.times.len())
+    }
 }
 
-/// Start the function, warm it up, and measure it for about so long as the options say.
+/// What a figure of one function is to that of another: the median of the ratios in each turn.
+pub(crate) fn ratio<'a>(
+    one: impl IntoIterator<Item = &'a Turn>,
+    other: impl IntoIterator<Item = &'a Turn>,
+    figure: impl Fn(&Turn) -> f64,
+) -> f64 {
+    median(one.into_iter().zip(other).map(|(one, other)| figure(one) / figure(other)))
+}
+
+/// Start these functions, warm them up, and let them take turns for about so long as the options say, with new
+/// messages and then with the same again. Gives the round of each.
 pub(crate) fn round(
-    function: &Function,
+    functions: &[&Function],
     server: &mut Server,
     batch: usize,
     body: usize,
     options: &Options,
-) -> Fallible<Round> {
+) -> Fallible<Vec<Round>> {
     server.flush()?;
     let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", &*batch.to_string())];
-    let mut process = Process::start(function, &settings)?;
-    let mut source = Events::new(batch, body);
-    let (events, _) = warm_up(&mut process, batch, options.seconds, |count| source.take(count))?;
+    let mut events = Events::new(batch, body);
+    let player = |function: &&Function| {
+        let process = Process::start(function, &settings)?;
+        Player::warm(process, batch, options.seconds, |count| events.take(count))
+    };
+    let mut players = functions.iter().map(player).collect::<Fallible<Vec<_>>>()?;
     server.flush()?;
-    let new = pass(&mut process, server, &events, batch)?;
-    let duplicates = pass(&mut process, server, &events, batch)?;
-    Ok(Round { new, duplicates, peak_memory: process.peak_memory() })
+    let new = take_turns(&mut players, server, options.seconds)?;
+    let (found, expected) = (server.records()?, players.iter().map(Player::messages).sum());
+    if found < expected {
+        return Err(format!("{expected} messages left {found} records in Redis").into());
+    }
+    let duplicates = take_turns(&mut players, server, options.seconds)?;
+    let rounds = players.iter().zip(new).zip(duplicates);
+    let round = |((player, new), duplicates): ((&Player, _), _)| Round {
+        new,
+        duplicates,
+        peak_memory: player.process.peak_memory(),
+    };
+    Ok(rounds.map(round).collect())
+}
+
+/// A function that is warm, and the events for its turns.
+pub(crate) struct Player {
+    process: Process,
+    batch: usize,
+    events: Vec<Arc<[u8]>>,
+    /// Events that it was given in its warm-up.
+    before: usize,
+}
+
+impl Player {
+    /// Warm a function up that takes turns for about so many seconds.
+    pub(crate) fn warm(
+        mut process: Process,
+        batch: usize,
+        seconds: f64,
+        take: impl FnMut(usize) -> Vec<Arc<[u8]>>,
+    ) -> Fallible<Self> {
+        let (events, before) = warm_up(&mut process, batch, seconds, take)?;
+        Ok(Self { process, batch, events, before })
+    }
+
+    /// Messages in its turns.
+    fn messages(&self) -> usize {
+        self.events.len() * self.batch
+    }
+
+    /// Messages in its turns and in its warm-up.
+    pub(crate) fn messages_in_all(&self) -> usize {
+        self.messages() + self.before * self.batch
+    }
+
+    fn take_turn(&mut self, turn: usize, turns: usize, server: &mut Server) -> Fallible<Turn> {
+        let Self { process, events, .. } = self;
+        let events = &events[events.len() * turn / turns..events.len() * (turn + 1) / turns];
+        let (Invocations { times, wall, cpu }, load) = server.load_of(|| process.invoke(events))?;
+        let records = number(events.len() * self.batch);
+        Ok(Turn { times: times.into_iter().map(ms).collect(), wall, records, cpu, load })
+    }
+}
+
+/// Let them take turns with their events. Gives the turns of each.
+pub(crate) fn take_turns(players: &mut [Player], server: &mut Server, seconds: f64) -> Fallible<Vec<Vec<Turn>>> {
+    // In each turn there is an event for each.
+    let fewest = players.iter().map(|player| player.events.len()).min().unwrap_or(0);
+    let turns = (1..fewest).find(|turns| TURN.as_secs_f64() * number(*turns) >= seconds).unwrap_or(fewest);
+    let mut taken: Vec<Vec<Turn>> = players.iter().map(|_| Vec::new()).collect();
+    for turn in 0..turns {
+        for (player, taken) in players.iter_mut().zip(&mut taken) {
+            taken.push(player.take_turn(turn, turns, server)?);
+        }
+    }
+    Ok(taken)
 }
 
 /// Warm a function up, and measure it for about so many seconds: the invocations, and how many
@@ -79,17 +196,7 @@ pub(crate) fn new_messages(
     seconds: f64,
 ) -> Fallible<(Invocations, usize)> {
     let mut events = Events::new(batch, body);
-    new_events(process, batch, seconds, |count| events.take(count))
-}
-
-/// The same, with events of any kind.
-pub(crate) fn new_events(
-    process: &mut Process,
-    batch: usize,
-    seconds: f64,
-    take: impl FnMut(usize) -> Vec<Arc<[u8]>>,
-) -> Fallible<(Invocations, usize)> {
-    let (events, before) = warm_up(process, batch, seconds, take)?;
+    let (events, before) = warm_up(process, batch, seconds, |count| events.take(count))?;
     Ok((process.invoke(&events)?, (before + events.len()) * batch))
 }
 
@@ -114,21 +221,4 @@ fn warm_up(
     let most = (MOST_RECORDS / batch).min(MOST_BYTES / bytes).max(LEAST_INVOCATIONS);
     let count = (LEAST_INVOCATIONS..most).find(|count| one * number(*count) > seconds).unwrap_or(most);
     Ok((take(count), before))
-}
-
-fn pass(process: &mut Process, server: &mut Server, events: &[Arc<[u8]>], batch: usize) -> Fallible<Pass> {
-    let (done, load) = server.load_of(|| process.invoke(events))?;
-    let (found, expected) = (server.records()?, events.len() * batch);
-    if found < expected {
-        return Err(format!("{expected} messages left {found} records in Redis").into());
-    }
-    let (invocations, records) = (number(events.len()), number(expected));
-    Ok(Pass {
-        times: done.times.iter().copied().map(ms).collect(),
-        records_per_s: records / done.wall.as_secs_f64(),
-        cpu: done.cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / records),
-        redis: load.command_us / records,
-        redis_cpu: load.cpu_us / records,
-        commands: load.commands / invocations,
-    })
 }

@@ -4,14 +4,28 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 /// Far more than a batch has messages, so that none waits for another's account.
-pub(crate) const ACCOUNTS: u64 = 1_000;
+const ACCOUNTS: u64 = 1_000;
 
-#[derive(Default)]
+/// What one function is given: functions that take turns have no account in common, as the later event of
+/// one would make the earlier of another obsolete.
 pub(crate) struct Payments {
+    function: usize,
     sequence: u64,
 }
 
 impl Payments {
+    pub(crate) fn of(function: usize) -> Self {
+        Self { function, sequence: 0 }
+    }
+
+    /// A statement that opens the accounts.
+    pub(crate) fn accounts(&self) -> String {
+        let function = self.function;
+        format!(
+            "INSERT INTO ledger_account (account_id) SELECT 'a-{function}-' || n FROM generate_series(0, {ACCOUNTS} - 1) n"
+        )
+    }
+
     pub(crate) fn take(&mut self, count: usize, batch: usize) -> Vec<Arc<[u8]>> {
         (0..count).map(|_| self.event(batch)).collect()
     }
@@ -21,11 +35,11 @@ impl Payments {
         for at in 0..batch {
             self.sequence += 1;
             let (comma, n) = (if at > 0 { "," } else { "" }, self.sequence);
-            let account = n % ACCOUNTS;
+            let (function, account) = (self.function, n % ACCOUNTS);
             // Writing to a String cannot fail.
             let _ = write!(
                 event,
-                r#"{comma}{{"messageId":"m-{n}","receiptHandle":"m-{n}","body":"{{\"eventId\":\"e-{n}\",\"accountId\":\"a-{account}\",\"amount\":1250,\"sequenceId\":{n},\"type\":\"CREDIT\"}}","attributes":{{"ApproximateReceiveCount":"1"}},"messageAttributes":{{}},"eventSource":"aws:sqs","eventSourceARN":"arn:aws:sqs:eu-central-1:123456789012:payments","awsRegion":"eu-central-1"}}"#
+                r#"{comma}{{"messageId":"m-{function}-{n}","receiptHandle":"m-{function}-{n}","body":"{{\"eventId\":\"e-{function}-{n}\",\"accountId\":\"a-{function}-{account}\",\"amount\":1250,\"sequenceId\":{n},\"type\":\"CREDIT\"}}","attributes":{{"ApproximateReceiveCount":"1"}},"messageAttributes":{{}},"eventSource":"aws:sqs","eventSourceARN":"arn:aws:sqs:eu-central-1:123456789012:payments","awsRegion":"eu-central-1"}}"#
             );
         }
         event.push_str("]}");

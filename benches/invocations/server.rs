@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::iter::Sum;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -40,6 +41,16 @@ pub(crate) struct Load {
     pub(crate) commands: f64,
     /// Microseconds on the processor, reading, answering and all else.
     pub(crate) cpu_us: f64,
+}
+
+impl Sum for Load {
+    fn sum<I: Iterator<Item = Self>>(loads: I) -> Self {
+        loads.fold(Self::default(), |one, other| Self {
+            command_us: one.command_us + other.command_us,
+            commands: one.commands + other.commands,
+            cpu_us: one.cpu_us + other.cpu_us,
+        })
+    }
 }
 
 impl Server {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::Fallible;
 use crate::figures::{median, percentile, short};
 use crate::function::Function;
-use crate::measure::{Pass, Round, round};
+use crate::measure::{Round, Turn, ratio, round};
 use crate::options::Options;
 use crate::plot::{self, Line};
 use crate::report::Report;
@@ -18,7 +18,7 @@ struct Rounds {
     by_function: BTreeMap<(String, usize), Vec<Round>>,
 }
 
-type Kind = fn(&Round) -> &Pass;
+type Kind = fn(&Round) -> &[Turn];
 
 const KINDS: [(&str, Kind); 2] = [("new messages", |round| &round.new), ("all duplicates", |round| &round.duplicates)];
 
@@ -38,10 +38,10 @@ fn measure(options: &Options, functions: &[Function], server: &mut Server) -> Fa
     let names = functions.iter().map(|function| function.name.clone()).collect();
     let mut rounds = Rounds { functions: names, by_function: BTreeMap::new() };
     for &batch in &options.sizes {
+        let functions: Vec<_> = functions.iter().filter(|function| function.largest_batch >= batch).collect();
         for at in 0..options.rounds {
-            for function in functions.iter().filter(|function| function.largest_batch >= batch) {
-                eprintln!("batches of {batch}, round {} of {}: {}", at + 1, options.rounds, function.name);
-                let done = round(function, server, batch, options.body, options)?;
+            eprintln!("batches of {batch}, round {} of {}", at + 1, options.rounds);
+            for (function, done) in functions.iter().zip(round(&functions, server, batch, options.body, options)?) {
                 rounds.by_function.entry((function.name.clone(), batch)).or_default().push(done);
             }
         }
@@ -58,10 +58,10 @@ impl Rounds {
         median(self.of(function, batch).iter().map(figure))
     }
 
-    /// How one function compares to another: the median of each round's own ratio.
-    fn ratio(&self, function: &str, other: &str, batch: usize, figure: impl Fn(&Round) -> f64) -> f64 {
-        let pairs = self.of(function, batch).iter().zip(self.of(other, batch));
-        median(pairs.map(|(round, other)| figure(round) / figure(other)))
+    /// How one function compares to another.
+    fn ratio(&self, function: &str, other: &str, batch: usize, pass: Kind, figure: impl Fn(&Turn) -> f64) -> f64 {
+        let turns = |function| self.of(function, batch).iter().flat_map(pass);
+        ratio(turns(function), turns(other), figure)
     }
 
     fn table(&self, sizes: &[usize], pass: Kind) -> Table {
@@ -80,20 +80,21 @@ impl Rounds {
         ]);
         for &batch in sizes {
             for function in self.functions.iter().filter(|function| !self.of(function, batch).is_empty()) {
-                let figure =
-                    |figure: fn(&Pass) -> f64| short(self.median(function, batch, |round| figure(pass(round))));
-                let times = self.of(function, batch).iter().flat_map(|round| pass(round).times.iter().copied());
+                let figure = |figure: fn(&Turn) -> f64| {
+                    short(self.median(function, batch, |round| figure(&Turn::all(pass(round)))))
+                };
+                let times = self.of(function, batch).iter().flat_map(pass).flat_map(|turn| turn.times.iter().copied());
                 table.row([
                     batch.to_string(),
                     function.clone(),
-                    figure(Pass::p50),
+                    figure(Turn::p50),
                     short(percentile(99, times)),
-                    short(self.ratio(function, "floor", batch, |round| pass(round).p50())),
-                    figure(|pass| pass.records_per_s),
-                    figure(|pass| pass.cpu.unwrap_or(f64::NAN)),
-                    figure(|pass| pass.redis),
-                    figure(|pass| pass.redis_cpu),
-                    figure(|pass| pass.commands),
+                    short(self.ratio(function, "floor", batch, pass, Turn::p50)),
+                    figure(Turn::records_per_s),
+                    figure(Turn::cpu),
+                    figure(Turn::redis),
+                    figure(Turn::redis_cpu),
+                    figure(Turn::commands),
                     short(self.median(function, batch, |round| round.peak_memory.map_or(f64::NAN, |kib| kib / 1024.0))),
                 ]);
             }
@@ -104,7 +105,7 @@ impl Rounds {
     fn bars(&self, sizes: &[usize], report: &mut Report) {
         for (kind, pass) in KINDS {
             for &batch in sizes {
-                let measured = self.ratio("noop", "floor", batch, |round| pass(round).p50());
+                let measured = self.ratio("noop", "floor", batch, pass, Turn::p50);
                 report.at_most(&format!("`noop` against the floor, time per batch of {batch}, {kind}"), measured, 1.5);
             }
         }
@@ -114,11 +115,11 @@ impl Rounds {
             ("powertools-typescript", 10, 6.0),
             ("powertools-typescript", 1_000, 6.0),
         ] {
-            let measured = self.ratio("noop", peer, batch, |round| round.new.records_per_s);
+            let measured = self.ratio("noop", peer, batch, |round| &round.new, Turn::records_per_s);
             report.at_least(&format!("`noop` against {peer}, records per second, batch of {batch}"), measured, bar);
         }
         for &batch in sizes {
-            let measured = self.ratio("noop", "floor", batch, |round| round.new.redis);
+            let measured = self.ratio("noop", "floor", batch, |round| &round.new, Turn::redis);
             report.at_most(
                 &format!("`noop` against the floor, Redis time per record, batch of {batch}"),
                 measured,
@@ -130,7 +131,8 @@ impl Rounds {
     fn plot(&self, options: &Options) -> String {
         let lines = self.functions.iter().map(|function| {
             let measured = options.sizes.iter().filter(|size| !self.of(function, **size).is_empty());
-            let point = |size: &usize| (*size, self.median(function, *size, |round| round.new.records_per_s));
+            let point =
+                |size: &usize| (*size, self.median(function, *size, |round| Turn::all(&round.new).records_per_s()));
             Line { name: function.clone(), points: measured.map(point).collect() }
         });
         plot::draw(lines.collect(), options.body)

@@ -3,7 +3,7 @@
 use crate::Fallible;
 use crate::figures::{median, short};
 use crate::function::Function;
-use crate::measure::{Round, round};
+use crate::measure::{Round, Turn, ratio, round};
 use crate::options::Options;
 use crate::report::Report;
 use crate::server::Server;
@@ -23,29 +23,32 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
         let mut rounds: Vec<Vec<Round>> = functions.iter().map(|_| Vec::new()).collect();
         for at in 0..options.rounds {
             eprintln!("bodies of {body} bytes, round {} of {}", at + 1, options.rounds);
-            for (function, rounds) in functions.iter().zip(&mut rounds) {
-                rounds.push(round(function, &mut server, BATCH, body, options)?);
+            for (rounds, done) in rounds.iter_mut().zip(round(&functions, &mut server, BATCH, body, options)?) {
+                rounds.push(done);
             }
         }
         let floor = functions.iter().position(|function| function.name == "floor");
         for (function, of_function) in functions.iter().zip(&rounds) {
-            let pairs = floor.into_iter().flat_map(|floor| of_function.iter().zip(&rounds[floor]));
-            let ratio = median(pairs.map(|(round, floor)| round.new.p50() / floor.new.p50()));
+            let to_floor = floor.map_or(f64::NAN, |floor| ratio(new(of_function), new(&rounds[floor]), Turn::p50));
             if function.name == "noop" {
                 let what = format!("`noop` against the floor, time per batch of {BATCH}, bodies of {body} bytes");
-                report.at_most(&what, ratio, 1.5);
+                report.at_most(&what, to_floor, 1.5);
             }
             let figure = |figure: fn(&Round) -> f64| short(median(of_function.iter().map(figure)));
             table.row([
                 body.to_string(),
                 function.name.clone(),
-                figure(|round| round.new.p50()),
-                short(ratio),
-                figure(|round| round.new.cpu.unwrap_or(f64::NAN)),
-                figure(|round| round.duplicates.p50()),
+                figure(|round| Turn::all(&round.new).p50()),
+                short(to_floor),
+                figure(|round| Turn::all(&round.new).cpu()),
+                figure(|round| Turn::all(&round.duplicates).p50()),
             ]);
         }
     }
     report.table("Bodies, new messages, batch of 10", table);
     Ok(())
+}
+
+fn new(rounds: &[Round]) -> impl Iterator<Item = &Turn> {
+    rounds.iter().flat_map(|round| &round.new)
 }

@@ -2,9 +2,10 @@
 //! work.
 
 use crate::Fallible;
-use crate::figures::{median, ms, short};
+use crate::events::Events;
+use crate::figures::{median, short};
 use crate::function::Function;
-use crate::measure::new_messages;
+use crate::measure::{Player, Turn, ratio, take_turns};
 use crate::options::Options;
 use crate::process::Process;
 use crate::report::Report;
@@ -25,26 +26,30 @@ pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Repor
         Function::example("floor")?.with("WORK_MS", "1"),
         Function::example("floor")?,
     ];
-    let mut times: [Vec<f64>; 3] = Default::default();
+    let mut turns: [Vec<Turn>; 3] = Default::default();
     for at in 0..options.rounds {
         eprintln!("waiting, round {} of {}", at + 1, options.rounds);
-        for (function, times) in functions.iter().zip(&mut times) {
-            server.flush()?;
-            let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", AT_ONCE)];
-            let mut process = Process::start(function, &settings)?;
-            let (invocations, _) = new_messages(&mut process, BATCH, options.body, options.seconds)?;
-            times.push(median(invocations.times.iter().copied().map(ms)));
+        server.flush()?;
+        let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", AT_ONCE)];
+        let mut events = Events::new(BATCH, options.body);
+        let player = |function: &Function| {
+            let process = Process::start(function, &settings)?;
+            Player::warm(process, BATCH, options.seconds, |count| events.take(count))
+        };
+        let mut players = functions.iter().map(player).collect::<Fallible<Vec<_>>>()?;
+        for (turns, of_round) in turns.iter_mut().zip(take_turns(&mut players, &mut server, options.seconds)?) {
+            turns.extend(of_round);
         }
     }
-    let [ours, control, floor] = times;
-    let ratio = |ideal: &dyn Fn(usize) -> f64| median(ours.iter().enumerate().map(|(at, ours)| ours / ideal(at)));
-    let to_ideal = ratio(&|at| IDEAL_MS + floor[at]);
-    let to_control = ratio(&|at| control[at]);
-    let all = |times: &[f64]| median(times.iter().copied());
+    let [ours, control, floor] = turns;
+    let pairs = ours.iter().zip(&floor);
+    let to_ideal = median(pairs.map(|(ours, floor)| ours.p50() / (IDEAL_MS + floor.p50())));
+    let to_control = ratio(&ours, &control, Turn::p50);
+    let p50 = |turns: &[Turn]| Turn::all(turns).p50();
     let mut table = Table::new(&["function", "p50 ms"]);
-    table.row(["ours, with the work".to_owned(), short(all(&ours))]);
-    table.row(["the floor, with the work".to_owned(), short(all(&control))]);
-    table.row(["10 ms, and the floor without work".to_owned(), short(IDEAL_MS + all(&floor))]);
+    table.row(["ours, with the work".to_owned(), short(p50(&ours))]);
+    table.row(["the floor, with the work".to_owned(), short(p50(&control))]);
+    table.row(["10 ms, and the floor without work".to_owned(), short(IDEAL_MS + p50(&floor))]);
     report.table("1,000 messages of 1 ms work, 100 at once", table);
     report.at_most("1,000 messages of 1 ms work, 100 at once, against 10 ms and the floor", to_ideal, 1.15);
     report.at_most("the same, against the floor with the same work", to_control, 1.15);
