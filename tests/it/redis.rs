@@ -122,6 +122,20 @@ async fn records_that_are_ready_together_share_runs_of_at_most_64() {
 }
 
 #[tokio::test]
+async fn of_what_is_ready_together_a_claim_is_taken_before_others_are_settled() {
+    let redis = Redis::start().await;
+    let store = redis.store();
+    // The server knows both scripts already, so neither has to be sent twice.
+    let other = acquired(&store, attempt("other")).await;
+    store.complete(&other, Kept::Nowhere).await.unwrap();
+    let claim = acquired(&store, attempt("key")).await;
+    let (settled, meanwhile) =
+        tokio::join!(store.complete(&claim, Kept::Inline(b"done")), store.acquire(attempt("key")));
+    assert!(matches!(settled, Ok(Settled::Recorded)), "{settled:?}");
+    assert!(matches!(meanwhile, Ok(Acquire::Conflict { .. })), "{meanwhile:?}");
+}
+
+#[tokio::test]
 async fn what_is_not_a_record_is_an_error_of_its_own_and_is_left_alone() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);

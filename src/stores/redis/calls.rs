@@ -64,6 +64,14 @@ enum Verb {
 const A_LITTLE_MS: u64 = 100;
 
 impl Terms {
+    /// Whether claims are taken, and not settled.
+    pub(super) fn acquires(&self) -> bool {
+        match self.verb {
+            Verb::Acquire { .. } => true,
+            Verb::Complete | Verb::Fail => false,
+        }
+    }
+
     /// Whether one run can serve both.
     pub(super) fn go_with(&self, other: &Self) -> bool {
         let near = self.lease_ms.abs_diff(other.lease_ms) <= A_LITTLE_MS;

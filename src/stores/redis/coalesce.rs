@@ -70,6 +70,8 @@ impl Coalescer {
                 None => runs.push(Run { terms, waiting: vec![one] }),
             }
         }
+        // A work waits for the claim to be taken, and none for what is settled.
+        runs.sort_by_key(|run| !run.terms.acquires());
         join_all(runs.into_iter().map(|run| run.go(&self))).await;
     }
 
