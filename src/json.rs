@@ -6,16 +6,17 @@ use std::iter;
 
 use speller::Speller;
 
-/// Bytes of the kind of a value and of its length.
-const HEAD: usize = 5;
+/// Bytes of the length of a list or an object. Those of a number or a text are as few as can be (LEB128), as it
+/// is known before it is spelled.
+const LENGTH: usize = 4;
 
 /// A JSON value in its one spelling. The order of keys, white space, escapes and the spelling of a number
 /// do not count.
 ///
-/// It is made while the text is read, and nothing else is. A value is its kind, `n`, `t`, `f`, `#`, `"`, `[`
-/// or `{`; from `#` on then its length in bytes, four of them; then a number's digits, a text's bytes, a
-/// list's items, an object's keys and values, the keys in order and each once. So no two values have the
-/// same spelling, and what is not looked for is stepped over, however much is in it.
+/// It is made while the text is read, and nothing else is: `n`, `t`, `f`; a number as `#`, a text as `"`, then
+/// its length and its bytes; a list as `[`, an object as `{`, then its length and its items, or its keys and
+/// values, the keys in order and each once. So no two values have the same spelling, and what is not looked
+/// for is stepped over, however much is in it.
 #[derive(Debug)]
 pub(crate) struct Json(Vec<u8>);
 
@@ -59,12 +60,12 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn kind(self) -> Kind<'a> {
-        match self.0.first() {
-            Some(b't' | b'f') => Kind::Bool,
-            Some(b'#') => Kind::Number(text(self.within())),
-            Some(b'"') => Kind::Text(text(self.within())),
-            Some(b'[') => Kind::List,
-            Some(b'{') => Kind::Object,
+        match split(self.0) {
+            Some((b't' | b'f', ..)) => Kind::Bool,
+            Some((b'#', digits, _)) => Kind::Number(text(digits)),
+            Some((b'"', letters, _)) => Kind::Text(text(letters)),
+            Some((b'[', ..)) => Kind::List,
+            Some((b'{', ..)) => Kind::Object,
             _null => Kind::Null,
         }
     }
@@ -88,13 +89,13 @@ impl<'a> Value<'a> {
 
     /// What is in an object; nothing, where it is none.
     pub(crate) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
-        let mut within = if self.0.starts_with(b"{") { self.within() } else { &[] };
+        let mut within = self.within(b'{');
         iter::from_fn(move || Some((next(&mut within)?.text()?, next(&mut within)?)))
     }
 
     /// What is in a list; nothing, where it is none.
     pub(crate) fn items(self) -> impl Iterator<Item = Self> {
-        let mut within = if self.0.starts_with(b"[") { self.within() } else { &[] };
+        let mut within = self.within(b'[');
         iter::from_fn(move || next(&mut within))
     }
 
@@ -106,22 +107,40 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What follows its kind and its length.
-    fn within(self) -> &'a [u8] {
-        self.0.get(HEAD..).unwrap_or_default()
+    /// What is in it, if it is of this kind.
+    fn within(self, kind: u8) -> &'a [u8] {
+        split(self.0).filter(|(found, ..)| *found == kind).map_or(&[], |(_, within, _)| within)
     }
 }
 
 /// The next value here; `None` at the end of what it is in.
 fn next<'a>(within: &mut &'a [u8]) -> Option<Value<'a>> {
-    let length = match within {
-        [b'n' | b't' | b'f', ..] => 1,
-        [_kind, a, b, c, d, ..] => HEAD + u32::from_le_bytes([*a, *b, *c, *d]) as usize,
-        _end => return None,
-    };
-    let (value, rest) = within.split_at_checked(length)?;
+    let (_, _, rest) = split(within)?;
+    let value = &within[..within.len() - rest.len()];
     *within = rest;
     Some(Value(value))
+}
+
+/// The kind of the first value here, what is within it, and what comes after it.
+fn split(values: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (kind, rest) = values.split_first()?;
+    let (length, rest) = match kind {
+        b'#' | b'"' => split_count(rest),
+        b'[' | b'{' => {
+            let (length, rest) = rest.split_first_chunk::<LENGTH>()?;
+            (u32::from_le_bytes(*length) as usize, rest)
+        }
+        _null_true_or_false => (0, rest),
+    };
+    let (within, rest) = rest.split_at_checked(length)?;
+    Some((*kind, within, rest))
+}
+
+/// The count that these bytes begin with, and the rest.
+fn split_count(counted: &[u8]) -> (usize, &[u8]) {
+    let digits = counted.iter().position(|digit| *digit <= 0x7f).map_or(0, |last| last + 1);
+    let (digits, rest) = counted.split_at(digits);
+    (digits.iter().rev().fold(0, |count, digit| count << 7 | usize::from(digit & 0x7f)), rest)
 }
 
 fn text(bytes: &[u8]) -> &str {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use super::HEAD;
+use super::LENGTH;
 
 /// Up to here every whole number has an f64 of its own.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -38,25 +38,39 @@ impl Speller {
         Ok(speller.spelling)
     }
 
-    /// Begin a value that has a length. Gives where it starts.
-    fn begin(&mut self, kind: u8) -> usize {
-        let at = self.spelling.len();
-        self.spelling.extend_from_slice(&[kind, 0, 0, 0, 0]);
-        at
+    /// Seven bits of the count to a byte: most are one, and each is one to be hashed.
+    fn text(&mut self, text: &str) {
+        self.spelling.push(b'"');
+        let mut count = text.len();
+        while count > 0x7f {
+            self.spelling.push(0x80 | count.to_le_bytes()[0]);
+            count >>= 7;
+        }
+        self.spelling.push(count.to_le_bytes()[0]);
+        self.spelling.extend_from_slice(text.as_bytes());
     }
 
-    /// Now that all of it is spelled, the length of the value that starts here is known.
-    fn end<E: Error>(&mut self, at: usize) -> Result<(), E> {
-        let length = u32::try_from(self.spelling.len() - at - HEAD).map_err(E::custom)?;
-        self.spelling[at + 1..at + HEAD].copy_from_slice(&length.to_le_bytes());
-        Ok(())
-    }
-
-    fn number<E: Error>(&mut self, number: &Number) -> Result<(), E> {
-        let at = self.begin(b'#');
+    fn number(&mut self, number: &Number) {
+        self.spelling.extend_from_slice(b"#\0");
+        let start = self.spelling.len();
         // Writing to a Vec cannot fail.
         let _ = write!(self.spelling, "{number}");
-        self.end(at)
+        // No number is as long as 128 digits, so the count is one byte.
+        self.spelling[start - 1] = (self.spelling.len() - start).to_le_bytes()[0];
+    }
+
+    /// Begin a list or an object. Gives where its items start.
+    fn begin(&mut self, kind: u8) -> usize {
+        self.spelling.push(kind);
+        self.spelling.extend_from_slice(&[0; LENGTH]);
+        self.spelling.len()
+    }
+
+    /// Now that all items from `start` on are spelled, their length is known.
+    fn end<E: Error>(&mut self, start: usize) -> Result<(), E> {
+        let length = u32::try_from(self.spelling.len() - start).map_err(E::custom)?;
+        self.spelling[start - LENGTH..start].copy_from_slice(&length.to_le_bytes());
+        Ok(())
     }
 
     /// Put what an object has in order: the entries from `first` on, which are spelled from `start` on.
@@ -104,12 +118,14 @@ impl<'de> Visitor<'de> for &mut Speller {
         Ok(())
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.number(&value.into())
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.number(&value.into());
+        Ok(())
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        self.number(&value.into())
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.number(&value.into());
+        Ok(())
     }
 
     /// A whole number is an integer, as RFC 8785 has it: 1.0 and 1e0 are 1.
@@ -118,23 +134,23 @@ impl<'de> Visitor<'de> for &mut Speller {
             #[expect(clippy::cast_possible_truncation, reason = "whole and within ±2^53")]
             return self.visit_i64(value as i64);
         }
-        self.number(&Number::from_f64(value).ok_or_else(|| E::custom("no JSON number is infinite"))?)
+        self.number(&Number::from_f64(value).ok_or_else(|| E::custom("no JSON number is infinite"))?);
+        Ok(())
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        let at = self.begin(b'"');
-        self.spelling.extend_from_slice(text.as_bytes());
-        self.end(at)
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.text(text);
+        Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let at = self.begin(b'[');
+        let start = self.begin(b'[');
         while items.next_element_seed(&mut *self)?.is_some() {}
-        self.end(at)
+        self.end(start)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let (at, first) = (self.begin(b'{'), self.entries.len());
+        let (start, first) = (self.begin(b'{'), self.entries.len());
         loop {
             let at = self.spelling.len();
             if entries.next_key_seed(&mut *self)?.is_none() {
@@ -144,8 +160,8 @@ impl<'de> Visitor<'de> for &mut Speller {
             entries.next_value_seed(&mut *self)?;
             self.entries.push(Entry { key, ends: self.spelling.len() });
         }
-        self.order(first, at + HEAD);
+        self.order(first, start);
         self.entries.truncate(first);
-        self.end(at)
+        self.end(start)
     }
 }
