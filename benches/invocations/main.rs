@@ -24,6 +24,7 @@ mod runtime_api;
 mod server;
 #[path = "../table.rs"]
 mod table;
+mod turn;
 mod webhook;
 
 use std::fs;

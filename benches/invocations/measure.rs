@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::Fallible;
 use crate::events::Events;
-use crate::figures::{median, ms, number};
+use crate::figures::{ms, number};
 use crate::function::Function;
 use crate::options::Options;
 use crate::process::{Invocations, Process};
-use crate::server::{Load, Server};
+use crate::server::Server;
+use crate::turn::Turn;
 
 /// A function runs for so many times the measured time before it is measured: its connection, its
 /// scripts and, where there is one, its compiler are then warm.
@@ -35,69 +36,6 @@ pub(crate) struct Round {
     pub(crate) duplicates: Vec<Turn>,
     /// KiB.
     pub(crate) peak_memory: Option<f64>,
-}
-
-/// What one function did in a turn, or in several.
-#[derive(Clone, Default)]
-pub(crate) struct Turn {
-    /// Milliseconds of each invocation.
-    pub(crate) times: Vec<f64>,
-    /// From the first event to the last answer.
-    wall: Duration,
-    records: f64,
-    /// Processor time; `None` where there is no /proc.
-    cpu: Option<Duration>,
-    load: Load,
-}
-
-impl Turn {
-    /// Several as one.
-    pub(crate) fn all(turns: &[Self]) -> Self {
-        Self {
-            times: turns.iter().flat_map(|turn| &turn.times).copied().collect(),
-            wall: turns.iter().map(|turn| turn.wall).sum(),
-            records: turns.iter().map(|turn| turn.records).sum(),
-            cpu: turns.iter().map(|turn| turn.cpu).sum(),
-            load: turns.iter().map(|turn| turn.load).sum(),
-        }
-    }
-
-    pub(crate) fn p50(&self) -> f64 {
-        median(self.times.iter().copied())
-    }
-
-    pub(crate) fn records_per_s(&self) -> f64 {
-        self.records / self.wall.as_secs_f64()
-    }
-
-    /// Microseconds of processor time for a record.
-    pub(crate) fn cpu(&self) -> f64 {
-        self.cpu.map_or(f64::NAN, |cpu| cpu.as_secs_f64() * 1e6 / self.records)
-    }
-
-    /// Microseconds of Redis in commands for a record.
-    pub(crate) fn redis(&self) -> f64 {
-        self.load.command_us / self.records
-    }
-
-    /// Microseconds of Redis on the processor for a record.
-    pub(crate) fn redis_cpu(&self) -> f64 {
-        self.load.cpu_us / self.records
-    }
-
-    /// Commands to Redis for a batch.
-    pub(crate) fn commands(&self) -> f64 {
-        self.load.commands / number(self.times.len())
-    }
-}
-
-/// What a figure of one function is to that of another: the median of the ratios in each turn.
-pub(crate) fn ratio<'a>(
-    one: impl IntoIterator<Item = &'a Turn>,
-    other: impl IntoIterator<Item = &'a Turn>,
-    figure: impl Fn(&Turn) -> f64,
-) -> f64 {
-    median(one.into_iter().zip(other).map(|(one, other)| figure(one) / figure(other)))
 }
 
 /// Start these functions, warm them up, and let them take turns for about so long as the options say, with new

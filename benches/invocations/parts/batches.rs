@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use crate::Fallible;
 use crate::figures::{median, percentile, short};
 use crate::function::Function;
-use crate::measure::{Round, Turn, ratio, round};
+use crate::measure::{Round, round};
 use crate::options::Options;
 use crate::plot::{self, Line};
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
+use crate::turn::{Turn, ratio};
 
 /// Rounds by function and size of the batch.
 struct Rounds {

@@ -3,11 +3,12 @@
 use crate::Fallible;
 use crate::figures::{median, short};
 use crate::function::Function;
-use crate::measure::{Round, Turn, ratio, round};
+use crate::measure::{Round, round};
 use crate::options::Options;
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
+use crate::turn::{Turn, ratio};
 
 /// From a short order to most of what fits ten times into an event of six megabytes.
 const BODIES: [usize; 3] = [200, 10 * 1024, 100 * 1024];

@@ -3,7 +3,7 @@
 use crate::Fallible;
 use crate::figures::{percentile, short};
 use crate::function::Function;
-use crate::measure::{Player, Turn, ratio, take_turns};
+use crate::measure::{Player, take_turns};
 use crate::options::Options;
 use crate::payments::Payments;
 use crate::postgres::Postgres;
@@ -11,6 +11,7 @@ use crate::process::Process;
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
+use crate::turn::{Turn, ratio};
 
 const BATCH: usize = 10;
 

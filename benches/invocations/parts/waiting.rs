@@ -5,12 +5,13 @@ use crate::Fallible;
 use crate::events::Events;
 use crate::figures::{median, short};
 use crate::function::Function;
-use crate::measure::{Player, Turn, ratio, take_turns};
+use crate::measure::{Player, take_turns};
 use crate::options::Options;
 use crate::process::Process;
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
+use crate::turn::{Turn, ratio};
 
 const BATCH: usize = 1_000;
 
