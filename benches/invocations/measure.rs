@@ -57,9 +57,11 @@ pub(crate) fn round(
     let mut players = functions.iter().map(player).collect::<Fallible<Vec<_>>>()?;
     server.flush()?;
     let new = take_turns(&mut players, server, options.seconds)?;
-    let (found, expected) = (server.records()?, players.iter().map(Player::messages).sum());
-    if found < expected {
-        return Err(format!("{expected} messages left {found} records in Redis").into());
+    for ((function, player), turns) in functions.iter().zip(&players).zip(&new) {
+        let (left, expected) = (turns.iter().map(|turn| turn.left).sum::<usize>(), player.messages());
+        if left < expected {
+            return Err(format!("{}: {expected} messages left {left} records in Redis", function.name).into());
+        }
     }
     let duplicates = take_turns(&mut players, server, options.seconds)?;
     let rounds = players.iter().zip(new).zip(duplicates);
@@ -105,9 +107,11 @@ impl Player {
     fn take_turn(&mut self, turn: usize, turns: usize, server: &mut Server) -> Fallible<Turn> {
         let Self { process, events, .. } = self;
         let events = &events[events.len() * turn / turns..events.len() * (turn + 1) / turns];
+        let before = server.records()?;
         let (Invocations { times, wall, cpu }, load) = server.load_of(|| process.invoke(events))?;
+        let left = server.records()?.saturating_sub(before);
         let records = number(events.len() * self.batch);
-        Ok(Turn { times: times.into_iter().map(ms).collect(), wall, records, cpu, load })
+        Ok(Turn { times: times.into_iter().map(ms).collect(), wall, records, cpu, load, left })
     }
 }
 

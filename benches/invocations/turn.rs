@@ -11,10 +11,13 @@ pub(crate) struct Turn {
     pub(crate) times: Vec<f64>,
     /// From the first event to the last answer.
     pub(crate) wall: Duration,
+    /// Messages.
     pub(crate) records: f64,
     /// Processor time; `None` where there is no /proc.
     pub(crate) cpu: Option<Duration>,
     pub(crate) load: Load,
+    /// By so many records Redis had more at the end.
+    pub(crate) left: usize,
 }
 
 impl Turn {
@@ -26,6 +29,7 @@ impl Turn {
             records: turns.iter().map(|turn| turn.records).sum(),
             cpu: turns.iter().map(|turn| turn.cpu).sum(),
             load: turns.iter().map(|turn| turn.load).sum(),
+            left: turns.iter().map(|turn| turn.left).sum(),
         }
     }
 
