@@ -50,10 +50,8 @@ pub(crate) fn round(
     server.flush()?;
     let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", &*batch.to_string())];
     let mut events = Events::new(batch, body);
-    let player = |function: &&Function| {
-        let process = Process::start(function, &settings)?;
-        Player::warm(process, batch, options.seconds, |count| events.take(count))
-    };
+    let player =
+        |function: &&Function| Player::start(function, &settings, batch, options.seconds, |count| events.take(count));
     let mut players = functions.iter().map(player).collect::<Fallible<Vec<_>>>()?;
     server.flush()?;
     let new = take_turns(&mut players, server, options.seconds)?;
@@ -83,13 +81,15 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// Warm a function up that takes turns for about so many seconds.
-    pub(crate) fn warm(
-        mut process: Process,
+    /// Start a function that takes turns for about so many seconds, and warm it up.
+    pub(crate) fn start(
+        function: &Function,
+        settings: &[(&str, &str)],
         batch: usize,
         seconds: f64,
         take: impl FnMut(usize) -> Vec<Arc<[u8]>>,
     ) -> Fallible<Self> {
+        let mut process = Process::start(function, settings)?;
         let (events, before) = warm_up(&mut process, batch, seconds, take)?;
         Ok(Self { process, batch, events, before })
     }

@@ -7,7 +7,6 @@ use crate::measure::{Player, take_turns};
 use crate::options::Options;
 use crate::payments::Payments;
 use crate::postgres::Postgres;
-use crate::process::Process;
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
@@ -36,8 +35,7 @@ pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Repor
         redis.flush()?;
         postgres.ask("TRUNCATE idempotency_inbox, ledger_audit; CHECKPOINT")?;
         let player = |(function, payments): (&Function, &mut Payments)| {
-            let process = Process::start(function, &settings)?;
-            Player::warm(process, BATCH, options.seconds, |count| payments.take(count, BATCH))
+            Player::start(function, &settings, BATCH, options.seconds, |count| payments.take(count, BATCH))
         };
         let mut players = functions.iter().zip(&mut payments).map(player).collect::<Fallible<Vec<_>>>()?;
         for (turns, of_round) in turns.iter_mut().zip(take_turns(&mut players, &mut redis, options.seconds)?) {

@@ -7,7 +7,6 @@ use crate::figures::{median, short};
 use crate::function::Function;
 use crate::measure::{Player, take_turns};
 use crate::options::Options;
-use crate::process::Process;
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
@@ -33,10 +32,7 @@ pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Repor
         server.flush()?;
         let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", AT_ONCE)];
         let mut events = Events::new(BATCH, options.body);
-        let player = |function: &Function| {
-            let process = Process::start(function, &settings)?;
-            Player::warm(process, BATCH, options.seconds, |count| events.take(count))
-        };
+        let player = |function| Player::start(function, &settings, BATCH, options.seconds, |count| events.take(count));
         let mut players = functions.iter().map(player).collect::<Fallible<Vec<_>>>()?;
         for (turns, of_round) in turns.iter_mut().zip(take_turns(&mut players, &mut server, options.seconds)?) {
             turns.extend(of_round);
