@@ -70,7 +70,7 @@ impl Coalescer {
                 None => runs.push(Run { terms, waiting: vec![one] }),
             }
         }
-        // A work waits for the claim to be taken, and none for what is settled.
+        // A work waits for its claim. For what is settled wait only the next of a group, and the response.
         runs.sort_by_key(|run| !run.terms.acquires());
         join_all(runs.into_iter().map(|run| run.go(&self))).await;
     }
