@@ -1,11 +1,16 @@
 //! One invocation: event → messages → batch → visibility → response.
 
+mod ahead;
+
 use std::pin::Pin;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use ahead::{Ahead, ReadAhead};
 use futures_util::future::poll_immediate;
-use lambda_runtime::{Error, LambdaEvent, service_fn};
+use lambda_runtime::layers::TracingLayer;
+use lambda_runtime::tower::layer::layer_fn;
+use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
@@ -60,16 +65,17 @@ impl<S: Store, W: Work> Handler<S, W> {
         W: 'static,
     {
         let handler = Arc::new(self);
-        let answer = move |event: LambdaEvent<Received>| {
+        let answer = move |LambdaEvent { payload: ReadAhead(event), context }: LambdaEvent<ReadAhead>| {
             let handler = Arc::clone(&handler);
             async move {
-                let deadline = Deadline::at(event.context.deadline());
+                let deadline = Deadline::at(context.deadline());
                 let _timer = a_timer(deadline.work).await;
-                handler.handle_by(event, deadline).await
+                handler.handle_by(LambdaEvent::new(event, context), deadline).await
             }
         };
+        let runtime = Runtime::new(service_fn(answer)).layer(layer_fn(Ahead)).layer(TracingLayer::new());
         // On the heap once, rather than moved whole by every caller.
-        Box::pin(lambda_runtime::run_concurrent(service_fn(answer))).await
+        Box::pin(runtime.run_concurrent()).await
     }
 
     /// One invocation.

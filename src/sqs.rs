@@ -28,10 +28,17 @@ pub enum EventError {
 #[derive(Debug)]
 pub struct Received(pub Result<Vec<Message>, EventError>);
 
+impl Received {
+    /// From the bytes of an event.
+    #[must_use]
+    pub fn read(event: &[u8]) -> Self {
+        Self(str::from_utf8(event).map_err(|_| EventError::NotSqs).and_then(messages))
+    }
+}
+
 impl<'de> Deserialize<'de> for Received {
-    /// From where the event lies: to copy it first would cost a part of what it costs to read it.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(from).map(|event| Self(messages(event)))
+        <&RawValue>::deserialize(from).map(|event| Self(messages(event.get())))
     }
 }
 
@@ -39,8 +46,8 @@ impl<'de> Deserialize<'de> for Received {
 ///
 /// # Errors
 /// [`EventError`], where a partial batch response could not be given.
-pub fn messages(event: &RawValue) -> Result<Vec<Message>, EventError> {
-    let messages: Vec<Message> = match serde_json::from_str::<Event<Record>>(event.get()) {
+pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
+    let messages: Vec<Message> = match serde_json::from_str::<Event<Record>>(event) {
         Ok(event) => event.records.into_iter().map(Record::message).collect(),
         Err(_) => one_by_one(event)?,
     };
@@ -51,8 +58,8 @@ pub fn messages(event: &RawValue) -> Result<Vec<Message>, EventError> {
 }
 
 /// Some record is not as SQS writes them. Its neighbours shall not suffer from that.
-fn one_by_one(event: &RawValue) -> Result<Vec<Message>, EventError> {
-    let event: Event<&RawValue> = serde_json::from_str(event.get()).map_err(|_quotes_the_event| EventError::NotSqs)?;
+fn one_by_one(event: &str) -> Result<Vec<Message>, EventError> {
+    let event: Event<&RawValue> = serde_json::from_str(event).map_err(|_quotes_the_event| EventError::NotSqs)?;
     let message =
         |record: &RawValue| serde_json::from_str(record.get()).map_or_else(|_| Named::message(record), Record::message);
     Ok(event.records.into_iter().map(message).collect())

@@ -12,17 +12,11 @@ use idempotent_sqs::offload::Offload;
 use idempotent_sqs::sqs::{self, Received};
 use idempotent_sqs::stores::MemoryStore;
 use lambda_runtime::{Context, LambdaEvent};
-use serde_json::value::RawValue;
 
 use crate::support::work::{Do, Told};
 
-fn event(json: &str) -> Box<RawValue> {
-    RawValue::from_string(json.to_owned()).unwrap()
-}
-
-fn sample(name: &str) -> Box<RawValue> {
-    let path = format!("{}/events/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    event(&std::fs::read_to_string(path).unwrap())
+fn sample(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/events/{name}.json", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
 /// A function in this process, on records in memory, as `events/README.md` says to run the samples.
@@ -39,11 +33,11 @@ fn function<'a>(store: &'a MemoryStore, told: &'a Told) -> Handler<&'a MemorySto
 }
 
 /// The response's bytes, or the error of the invocation.
-async fn invoke(function: &Handler<&MemoryStore, &Told>, event: Box<RawValue>) -> Result<String, String> {
+async fn invoke(function: &Handler<&MemoryStore, &Told>, event: &str) -> Result<String, String> {
     let mut context = Context::default();
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(30);
     context.deadline = u64::try_from(end.as_millis()).unwrap();
-    let received = Received(sqs::messages(&event));
+    let received = Received::read(event.as_bytes());
     let response = function.handle(LambdaEvent::new(received, context)).await;
     response.map(|response| serde_json::to_string(&response).unwrap()).map_err(|error| error.to_string())
 }
@@ -79,7 +73,7 @@ async fn a_first_delivery_runs_its_redelivery_and_its_redrive_are_duplicates() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let function = function(&store, &told);
     for name in ["first-delivery", "redelivery", "redrive"] {
-        assert_eq!(invoke(&function, sample(name)).await.unwrap(), failures(&[]), "{name}");
+        assert_eq!(invoke(&function, &sample(name)).await.unwrap(), failures(&[]), "{name}");
         assert_eq!(told.runs().len(), 3, "{name}");
     }
     let (first, redriven) =
@@ -91,17 +85,17 @@ async fn a_first_delivery_runs_its_redelivery_and_its_redrive_are_duplicates() {
 async fn of_a_mixed_batch_only_what_is_in_conflict_or_wrong_comes_again() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let function = function(&store, &told);
-    invoke(&function, sample("first-delivery")).await.unwrap();
+    invoke(&function, &sample("first-delivery")).await.unwrap();
     let messages = sqs::messages(&sample("mixed")).unwrap();
 
     let hangs = Told::to(Do::Hang);
     let other = crate::events::function(&store, &hangs);
-    let conflict: serde_json::Value = serde_json::from_str(sample("mixed").get()).unwrap();
+    let conflict: serde_json::Value = serde_json::from_str(&sample("mixed")).unwrap();
     let conflict = serde_json::json!({ "Records": [conflict["Records"][2]] }).to_string();
-    assert!(tokio::time::timeout(Duration::from_secs(1), invoke(&other, event(&conflict))).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_secs(1), invoke(&other, &conflict)).await.is_err());
 
     let ids = ids(&messages);
-    assert_eq!(invoke(&function, sample("mixed")).await.unwrap(), failures(&[ids[2], ids[3], ids[4]]));
+    assert_eq!(invoke(&function, &sample("mixed")).await.unwrap(), failures(&[ids[2], ids[3], ids[4]]));
     assert_eq!(told.ran()[3..], [ids[0], ids[5]], "new, and one of the twins");
 }
 
@@ -111,7 +105,7 @@ async fn a_fifo_batch_runs_in_order_within_its_groups() {
     let messages = sqs::messages(&sample("fifo")).unwrap();
     assert!(messages.iter().all(Message::is_fifo));
     assert!(messages.iter().all(|message| message.deduplication_id.is_some()));
-    assert_eq!(invoke(&function(&store, &told), sample("fifo")).await.unwrap(), failures(&[]));
+    assert_eq!(invoke(&function(&store, &told), &sample("fifo")).await.unwrap(), failures(&[]));
     let ran = told.ran();
     for group in messages.iter().map(|message| &message.group_id) {
         let sent: Vec<_> =
@@ -134,7 +128,7 @@ async fn a_fifo_batch_names_the_failed_and_the_rest_of_its_group() {
         messages.iter().filter(|message| message.group_id == group).map(|message| message.id.as_str()).collect();
     let mut named: Vec<_> = held.clone();
     named.sort_by_key(|id| messages.iter().position(|message| message.id == **id));
-    assert_eq!(invoke(&function(&store, &told), sample("fifo")).await.unwrap(), failures(&named));
+    assert_eq!(invoke(&function(&store, &told), &sample("fifo")).await.unwrap(), failures(&named));
     assert_eq!(told.runs().len(), 1 + messages.len() - held.len());
 }
 
@@ -144,7 +138,7 @@ async fn a_payment_that_comes_again_by_sns_or_eventbridge_runs_once() {
         let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
         let function = function(&store, &told);
         for _ in 0..2 {
-            assert_eq!(invoke(&function, sample(name)).await.unwrap(), failures(&[]));
+            assert_eq!(invoke(&function, &sample(name)).await.unwrap(), failures(&[]));
         }
         assert_eq!(told.runs().len(), 1, "{name}");
     }
@@ -154,7 +148,7 @@ async fn a_payment_that_comes_again_by_sns_or_eventbridge_runs_once() {
 async fn a_notification_of_s3_runs_once_and_its_test_is_a_message_of_its_own() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, BatchSettings::default());
-    assert_eq!(invoke(&Handler::new(batch, None), sample("s3-notification")).await.unwrap(), failures(&[]));
+    assert_eq!(invoke(&Handler::new(batch, None), &sample("s3-notification")).await.unwrap(), failures(&[]));
     let messages = sqs::messages(&sample("s3-notification")).unwrap();
     assert_eq!(told.ran(), ids(&messages)[..2]);
 }
@@ -164,7 +158,7 @@ async fn a_payload_in_s3_is_worked_on_where_the_settings_name_its_bucket_and_els
     let messages = sqs::messages(&sample("extended-client")).unwrap();
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let reported = failures(&ids(&messages));
-    assert_eq!(invoke(&function(&store, &told), sample("extended-client")).await.unwrap(), reported);
+    assert_eq!(invoke(&function(&store, &told), &sample("extended-client")).await.unwrap(), reported);
     assert_eq!(told.runs().len(), 0);
 
     let objects = MemoryObjects::default();
@@ -174,7 +168,7 @@ async fn a_payload_in_s3_is_worked_on_where_the_settings_name_its_bucket_and_els
         Offload { objects: Some(Arc::new(objects)), buckets: vec![place.bucket.clone()], ..Offload::default() };
     let settings = BatchSettings { offload, ..BatchSettings::default() };
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
-    assert_eq!(invoke(&Handler::new(batch, None), sample("extended-client")).await.unwrap(), failures(&[]));
+    assert_eq!(invoke(&Handler::new(batch, None), &sample("extended-client")).await.unwrap(), failures(&[]));
     assert_eq!(told.runs()[0].key, "pay_Tn6YhJ3kQw9ZcR5d");
 }
 
@@ -200,9 +194,9 @@ fn the_response_is_these_bytes() {
 async fn an_event_without_records_is_answered_and_one_that_is_not_sqs_s_fails_the_invocation() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let function = function(&store, &told);
-    assert_eq!(invoke(&function, event(r#"{"Records":[]}"#)).await.unwrap(), failures(&[]));
+    assert_eq!(invoke(&function, r#"{"Records":[]}"#).await.unwrap(), failures(&[]));
     for not_sqs in ["{}", "null", "[]", r#"{"Records":null}"#, r#"{"records":[]}"#, r#"{"key1":"value1"}"#] {
-        let error = invoke(&function, event(not_sqs)).await.unwrap_err();
+        let error = invoke(&function, not_sqs).await.unwrap_err();
         assert!(error.contains("not an SQS event"), "{not_sqs}: {error}");
     }
 }
@@ -221,7 +215,7 @@ async fn a_record_that_cannot_be_named_fails_the_invocation_before_anything_runs
         "null",
     ] {
         let records = format!("{{\"Records\":[{good},{nameless}]}}");
-        let error = invoke(&function(&store, &told), event(&records)).await.unwrap_err();
+        let error = invoke(&function(&store, &told), &records).await.unwrap_err();
         assert!(error.contains("record 1 has no messageId"), "{nameless}: {error}");
     }
     assert_eq!(told.runs().len(), 0);
@@ -246,11 +240,7 @@ async fn a_record_of_a_strange_shape_harms_only_itself() {
     for fields in strange {
         let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
         let records = format!("{{\"Records\":[{{\"messageId\":\"strange\",{fields}}},{good}]}}");
-        assert_eq!(
-            invoke(&function(&store, &told), event(&records)).await.unwrap(),
-            failures(&["strange"]),
-            "{fields}"
-        );
+        assert_eq!(invoke(&function(&store, &told), &records).await.unwrap(), failures(&["strange"]), "{fields}");
         assert_eq!(told.ran(), ["good"], "{fields}");
     }
 }
@@ -261,7 +251,7 @@ fn a_record_that_cannot_be_read_keeps_what_sends_it_to_the_dead_letter_queue() {
     let records = format!(
         r#"{{"Records":[{{"messageId":"m","body":7,"receiptHandle":"r","eventSourceARN":"{arn}"}},{{"messageId":"n"}}]}}"#
     );
-    let messages = sqs::messages(&event(&records)).unwrap();
+    let messages = sqs::messages(&records).unwrap();
     assert_eq!(ids(&messages), ["m", "n"]);
     assert_eq!((messages[0].receipt_handle.as_deref(), messages[0].queue_arn.as_deref()), (Some("r"), Some(arn)));
     assert_eq!(messages[0].body, None);
@@ -274,7 +264,7 @@ async fn a_record_with_the_least_of_fields_is_worked_on() {
     {
         let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
         let records = format!(r#"{{"Records":[{{"messageId":"m","body":"{{\"paymentId\":\"1\"}}"{fields}}}]}}"#);
-        assert_eq!(invoke(&function(&store, &told), event(&records)).await.unwrap(), failures(&[]), "{fields}");
+        assert_eq!(invoke(&function(&store, &told), &records).await.unwrap(), failures(&[]), "{fields}");
         assert_eq!(told.runs().len(), 1);
     }
 }
@@ -284,7 +274,7 @@ async fn a_body_of_a_mebibyte_is_worked_on() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let body = serde_json::json!({ "paymentId": "1", "note": "n".repeat(1_048_576) }).to_string();
     let records = serde_json::json!({ "Records": [{ "messageId": "m", "body": body }] }).to_string();
-    assert_eq!(invoke(&function(&store, &told), event(&records)).await.unwrap(), failures(&[]));
+    assert_eq!(invoke(&function(&store, &told), &records).await.unwrap(), failures(&[]));
     assert_eq!(told.runs().len(), 1);
 }
 

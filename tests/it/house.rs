@@ -75,7 +75,10 @@ fn each_foreign_crate_is_named_where_it_belongs_only() {
         ("aws_sdk_secretsmanager::", &["identity/secret.rs"]),
         ("aws_lambda_events::", &["sqs.rs"]),
         ("aws_sdk_sqs::", &["visibility.rs"]),
-        ("lambda_runtime::", &["handler.rs", "main.rs", "bin/ledger/main.rs", "bin/relay/main.rs", "testing/drive.rs"]),
+        (
+            "lambda_runtime::",
+            &["handler.rs", "handler/", "main.rs", "bin/ledger/main.rs", "bin/relay/main.rs", "testing/drive.rs"],
+        ),
         ("opentelemetry", &["traces/"]),
         ("tracing_subscriber::", &["traces/"]),
         ("metrique_", &["metrics.rs", "metrics/"]),
