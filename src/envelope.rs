@@ -24,7 +24,7 @@ static MARKS: LazyLock<[Finder<'_>; 3]> =
     LazyLock::new(|| ["\"TopicArn\"", "\"detail-type\"", "\"aws:s3\""].map(Finder::new));
 
 /// A body out of its envelopes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Opened {
     /// What SNS carried, from the innermost notification; `None` where the payload is the body.
     pub(crate) text: Option<String>,
@@ -35,6 +35,8 @@ pub(crate) struct Opened {
     pub(crate) attributes: HashMap<String, Option<String>>,
     /// What the payload is.
     pub(crate) form: Form,
+    /// The payload itself, where it was read to know what it is.
+    pub(crate) json: Option<Json>,
 }
 
 /// Attributes of which the extended clients set one, the older of them the second:
@@ -59,24 +61,24 @@ pub(crate) enum Form {
 
 /// The body out of its envelopes; `None` where it is in none.
 pub(crate) fn open(body: &str) -> Option<Opened> {
-    let mut opened = None;
-    for _ in 0..DEEPEST {
-        let inner = opened.as_ref().and_then(|opened: &Opened| opened.text.as_deref());
-        let Some(next) = open_one(inner.unwrap_or(body)) else { break };
-        let before = opened.unwrap_or_default();
-        let mut attributes = before.attributes;
+    let mut opened = open_one(body)?;
+    for _ in 1..DEEPEST {
+        // Only SNS carries a text. What EventBridge and S3 tell is the payload.
+        let carried = opened.text.as_deref().filter(|_| opened.form == Form::Plain);
+        let Some(next) = carried.and_then(open_one) else { break };
+        let mut attributes = opened.attributes;
         attributes.extend(next.attributes);
-        opened =
-            Some(Opened { text: next.text.or(before.text), id: next.id.or(before.id), attributes, form: next.form });
+        opened = Opened { text: next.text.or(opened.text), id: next.id.or(opened.id), attributes, ..next };
     }
-    opened
+    Some(opened)
 }
 
 fn open_one(text: &str) -> Option<Opened> {
     MARKS.iter().find_map(|mark| mark.find(text.as_bytes()))?;
     let json = Json::read(text)?;
     let value = json.value();
-    sns(value).or_else(|| event_bridge(value)).or_else(|| s3(value))
+    let opened = sns(value).or_else(|| event_bridge(value)).or_else(|| s3(value))?;
+    Some(Opened { json: opened.text.is_none().then_some(json), ..opened })
 }
 
 /// <https://docs.aws.amazon.com/sns/latest/dg/sns-sqs-as-subscriber.html>
@@ -92,7 +94,7 @@ fn sns(json: Value<'_>) -> Option<Opened> {
         text: Some(message.to_owned()),
         id: Some(id.to_owned()),
         attributes: attributes.map(|(name, value)| (name.to_owned(), attribute(value))).collect(),
-        form: Form::Plain,
+        ..Opened::default()
     })
 }
 

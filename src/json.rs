@@ -17,7 +17,7 @@ const LENGTH: usize = 4;
 /// its length and its bytes; a list as `[`, an object as `{`, then its length and its items, or its keys and
 /// values, the keys in order and each once. So no two values have the same spelling, and what is not looked
 /// for is stepped over, however much is in it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Json(Vec<u8>);
 
 impl Json {
@@ -28,12 +28,6 @@ impl Json {
 
     pub(crate) fn value(&self) -> Value<'_> {
         Value(&self.0)
-    }
-}
-
-impl Default for Json {
-    fn default() -> Self {
-        Self(Value::NULL.0.to_vec())
     }
 }
 

@@ -1,10 +1,10 @@
 //! One delivery, and where its key and its fingerprint are found.
 
 use std::borrow::Cow;
-use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use crate::envelope::{self, Form, Opened};
 use crate::json::{Json, Kind, Value};
@@ -86,17 +86,22 @@ pub struct Payload<'a> {
     opened: Option<Box<Opened>>,
     /// Likewise.
     pointer: Option<Box<Place>>,
+    /// As JSON, once it was read for its envelope or its key; `None` where it is none.
+    json: OnceLock<Option<Json>>,
 }
 
 impl<'a> Payload<'a> {
     /// The payload of this message.
     #[must_use]
     pub fn of(message: &'a Message, envelopes: Envelopes) -> Self {
-        let plain = Self { message, opened: None, pointer: None };
+        let plain = Self { message, opened: None, pointer: None, json: OnceLock::new() };
         match envelopes {
             Envelopes::None => plain,
             Envelopes::Auto => {
-                let opened = Self { opened: envelope::open(message.body()).map(Box::new), ..plain };
+                let mut opened = envelope::open(message.body());
+                let json = opened.as_mut().and_then(|opened| opened.json.take());
+                let json = json.map_or_else(OnceLock::new, |json| Some(json).into());
+                let opened = Self { opened: opened.map(Box::new), json, ..plain };
                 let points = |name: &&str| opened.attribute(name).is_some();
                 let points = opened.text().starts_with('[') && envelope::POINTS.iter().any(points);
                 let pointer = if points { envelope::pointer(opened.text()).map(Box::new) } else { None };
@@ -115,6 +120,19 @@ impl<'a> Payload<'a> {
     #[must_use]
     pub fn pointer(&self) -> Option<&Place> {
         self.pointer.as_deref()
+    }
+
+    /// As JSON, which is kept: the fingerprint of what a key was looked for in is taken next.
+    fn kept_json(&self) -> Option<&Json> {
+        self.json.get_or_init(|| Json::read(self.text())).as_ref()
+    }
+
+    /// As JSON. It is not kept by this: those of a whole batch are many, and few are looked at twice.
+    fn json(&self) -> Option<Cow<'_, Json>> {
+        match self.json.get() {
+            Some(kept) => kept.as_ref().map(Cow::Borrowed),
+            None => Json::read(self.text()).map(Cow::Owned),
+        }
     }
 
     fn form(&self) -> Form {
@@ -171,7 +189,6 @@ impl KeySource {
     /// # Errors
     /// [`KeyError`], where none has, or the first that does has something else there.
     pub fn find(sources: &[Self], payload: &Payload<'_>) -> Result<Key, KeyError> {
-        let json = LazyCell::new(|| Json::read(payload.text()).unwrap_or_default());
         for source in sources {
             let found = match source {
                 Self::Attribute(name) => match payload.attribute(name) {
@@ -184,7 +201,10 @@ impl KeySource {
                     id.map_or(Found::Nothing, |id| Found::Text(id.into()))
                 }
                 Self::MessageId => Found::Text(payload.id().into()),
-                Self::Body(pointer) => json.value().pointer(pointer).map_or(Found::Nothing, Found::in_json),
+                Self::Body(pointer) => {
+                    let json = payload.kept_json();
+                    json.and_then(|json| json.value().pointer(pointer)).map_or(Found::Nothing, Found::in_json)
+                }
             };
             let unusable = || KeyError::Unusable(source.to_string());
             match found {
@@ -258,12 +278,11 @@ impl FingerprintSource {
     /// the spelling of a number do not count. What is not JSON is compared by its bytes.
     #[must_use]
     pub fn take(&self, payload: &Payload<'_>) -> Fingerprint {
-        let text = payload.text();
         if *self == Self::None {
             return Fingerprint::NONE;
         }
-        let Some(json) = Json::read(text) else {
-            return Fingerprint::of(text.as_bytes());
+        let Some(json) = payload.json() else {
+            return Fingerprint::of(payload.text().as_bytes());
         };
         match self {
             Self::Pointers(pointers) => {

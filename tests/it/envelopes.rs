@@ -6,7 +6,7 @@ use std::time::Duration;
 use idempotent_sqs::batch::{Batch, BatchSettings};
 use idempotent_sqs::deadline::Deadline;
 use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
 use idempotent_sqs::record::Fingerprint;
 use idempotent_sqs::store::Claim;
 use idempotent_sqs::stores::MemoryStore;
@@ -281,6 +281,23 @@ fn only_so_many_envelopes_are_opened() {
     assert_eq!((id(nested(4)), fingerprint(nested(4))), ("sns-1".into(), fingerprint(PAYMENT)));
     assert_eq!(id(nested(5)), "sns-2", "the fifth, from outside, stays closed");
     assert_ne!(fingerprint(nested(5)), fingerprint(PAYMENT));
+}
+
+#[test]
+fn a_fingerprint_is_the_same_before_and_after_a_key_was_looked_for() {
+    let event = event_bridge(json!({ "paymentId": "pay_1" }), 1);
+    let bodies = [PAYMENT.to_owned(), "not JSON".into(), event.to_string(), s3("a", "b", 1).to_string()];
+    let carried = bodies.clone().map(|body| sns(&body, 1).to_string());
+    for body in bodies.into_iter().chain(carried) {
+        let message = message("sqs", &body);
+        for source in ["body", "body:/amount,/detail"].map(|source| source.parse::<FingerprintSource>().unwrap()) {
+            let payload = Payload::of(&message, Envelopes::Auto);
+            let before = source.take(&payload);
+            let key = KeySource::find(&[KeySource::Body("/none".into())], &payload);
+            assert_eq!(key, Err(KeyError::Absent), "{body}");
+            assert_eq!(source.take(&payload), before, "{body}");
+        }
+    }
 }
 
 #[test]
