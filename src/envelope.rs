@@ -161,10 +161,9 @@ impl Form {
     }
 }
 
-/// Where the payload is that this text points to; `None` where it is no pointer.
-pub(crate) fn pointer(text: &str) -> Option<Place> {
-    let json = Json::read(text)?;
-    let mut items = json.value().items();
+/// Where the payload is that this value points to; `None` where it is no pointer.
+pub(crate) fn pointer(json: Value<'_>) -> Option<Place> {
+    let mut items = json.items();
     let (Some(name), Some(place), None) = (items.next(), items.next(), items.next()) else { return None };
     let text = |key| place.get(key)?.text().filter(|text| !text.is_empty()).map(str::to_owned);
     let place = Place { bucket: text("s3BucketName")?, name: text("s3Key")? };

@@ -86,7 +86,7 @@ pub struct Payload<'a> {
     opened: Option<Box<Opened>>,
     /// Likewise.
     pointer: Option<Box<Place>>,
-    /// As JSON, once it was read for its envelope or its key; `None` where it is none.
+    /// As JSON, once it was read for its envelope, its key or where it points; `None` where it is none.
     json: OnceLock<Option<Json>>,
 }
 
@@ -104,7 +104,8 @@ impl<'a> Payload<'a> {
                 let opened = Self { opened: opened.map(Box::new), json, ..plain };
                 let points = |name: &&str| opened.attribute(name).is_some();
                 let points = opened.text().starts_with('[') && envelope::POINTS.iter().any(points);
-                let pointer = if points { envelope::pointer(opened.text()).map(Box::new) } else { None };
+                let json = if points { opened.kept_json() } else { None };
+                let pointer = json.and_then(|json| envelope::pointer(json.value())).map(Box::new);
                 Self { pointer, ..opened }
             }
         }
@@ -122,7 +123,7 @@ impl<'a> Payload<'a> {
         self.pointer.as_deref()
     }
 
-    /// As JSON, which is kept: the fingerprint of what a key was looked for in is taken next.
+    /// As JSON, which is kept: what a key was looked for in is next asked for its fingerprint.
     fn kept_json(&self) -> Option<&Json> {
         self.json.get_or_init(|| Json::read(self.text())).as_ref()
     }
