@@ -33,11 +33,11 @@ fn function<'a>(store: &'a MemoryStore, told: &'a Told) -> Handler<&'a MemorySto
 }
 
 /// The response's bytes, or the error of the invocation.
-async fn invoke(function: &Handler<&MemoryStore, &Told>, event: &str) -> Result<String, String> {
+async fn invoke(function: &Handler<&MemoryStore, &Told>, event: impl AsRef<[u8]>) -> Result<String, String> {
     let mut context = Context::default();
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(30);
     context.deadline = u64::try_from(end.as_millis()).unwrap();
-    let received = Received::read(event.as_bytes());
+    let received = Received::read(event.as_ref());
     let response = function.handle(LambdaEvent::new(received, context)).await;
     response.map(|response| serde_json::to_string(&response).unwrap()).map_err(|error| error.to_string())
 }
@@ -198,6 +198,10 @@ async fn an_event_without_records_is_answered_and_one_that_is_not_sqs_s_fails_th
     for not_sqs in ["{}", "null", "[]", r#"{"Records":null}"#, r#"{"records":[]}"#, r#"{"key1":"value1"}"#] {
         let error = invoke(&function, not_sqs).await.unwrap_err();
         assert!(error.contains("not an SQS event"), "{not_sqs}: {error}");
+    }
+    for not_json in [&b""[..], b"{\"Records\":[", b"{\"Records\":[]}]", b"{\"Records\":[],\"text\":\"\xff\"}"] {
+        let error = invoke(&function, not_json).await.unwrap_err();
+        assert!(error.contains("not an SQS event"), "{}: {error}", not_json.escape_ascii());
     }
 }
 
