@@ -56,7 +56,7 @@ pub(crate) fn round(
     server.flush()?;
     let new = take_turns(&mut players, server, options.seconds)?;
     for ((function, player), turns) in functions.iter().zip(&players).zip(&new) {
-        let (left, expected) = (turns.iter().map(|turn| turn.left).sum::<usize>(), player.messages());
+        let (left, expected) = (Turn::all(turns).left, player.messages());
         if left < expected {
             return Err(format!("{}: {expected} messages left {left} records in Redis", function.name).into());
         }
