@@ -4,14 +4,15 @@
 -- ARGV[1]       retention, ms: life of a record from its claim
 -- ARGV[2]       attempts that may be made before the answer is FAILED
 -- ARGV[3]       lease, ms: how long the caller may hold a record
--- ARGV[3 + i]   the attempt on KEYS[i]: owner c8, fingerprint c16 (zeros: not compared), message c8
+-- ARGV[4]       the longest lease that any caller asks for, ms
+-- ARGV[4 + i]   the attempt on KEYS[i]: owner c8, fingerprint c16 (zeros: not compared), message c8
 --
 -- Output: one string for each key
 --   ACQUIRED head         the caller owns the record, of which this is the start, and runs the work
 --   ACQUIRED_STALE head   likewise, but an earlier attempt may have taken effect
---   DUPLICATE record      done before; the record as it is
---   CONFLICT ms           somebody else holds the lease for so much longer
---   MISMATCH              the key stands for another payload
+--   DUPLICATE record      done before; the whole record
+--   CONFLICT ms           another owner holds the lease for so much longer, whatever the payload
+--   MISMATCH              another payload was completed under the key, or may have taken effect
 --   FAILED                permanent, or attempts used up, until another message brings the key
 --   FOREIGN               the value under the key is not a record; it is left alone
 --
@@ -20,9 +21,12 @@
 -- Marks: 1 uncertain (in P: this run is a recovery), 2 permanent, 4 result not kept; 8, with 4, it is an
 -- object, whose place stands here instead.
 
-local retention, max_attempts, lease, time = ARGV[1], tonumber(ARGV[2]), ARGV[3], redis.call('TIME')
+local retention, max_attempts, lease, longest = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local expiry, lease_end = string.format('%d', now_us / 1000 + retention), struct.pack('>I8', now_us / 1000 + lease)
+-- A record that expired before its lease would let a second owner in.
+local expiry = string.format('%d', now_us / 1000 + math.max(retention, lease))
+local lease_end = struct.pack('>I8', now_us / 1000 + lease)
 local no_fingerprint = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
 
@@ -32,7 +36,7 @@ local first_head = head(0, 1, now_us)
 local first_acquired = acquired(first_head)
 
 local function acquire(key, asked, seen)
-  -- What is done stays done. Anything else may have changed in this run: its key may be here twice.
+  -- A completed record stays as it is. Any other may have changed in this run: its key may be here twice.
   if seen and seen:sub(1, 2) == 'C\1' and seen:sub(21, 36) == asked:sub(9, 24) then return 'DUPLICATE ' .. seen end
   if redis.call('SET', key, first_head .. asked .. lease_end, 'NX', 'PXAT', expiry) then return first_acquired end
   local record = redis.pcall('GET', key)
@@ -41,22 +45,31 @@ local function acquire(key, asked, seen)
   local state, marks, attempts, uncertain = record:sub(1, 1), record:byte(3), record:byte(4), record:byte(3) % 2
   local print, fingerprint = record:sub(21, 36), asked:sub(9, 24)
   local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
-  if not same_payload and not (state == 'F' and uncertain == 0) then return 'MISMATCH' end
-  if state == 'C' then return 'DUPLICATE ' .. record end
+  if state == 'C' then return same_payload and 'DUPLICATE ' .. record or 'MISMATCH' end
   local fence, holder, _, previous, ends = struct.unpack('>I8c8c16c8I8', record, 5)
   if state == 'P' then
-    -- The same owner asks again: its first reply was lost. It hears what it would have heard.
+    -- The same owner asks again: its first reply was lost. It gets the same answer.
     if holder == asked:sub(1, 8) then return acquired(record) end
-    if ends * 1000 > now_us then return string.format('CONFLICT %d', math.ceil(ends - now_us / 1000)) end
+    local remains = ends - now_us / 1000
+    if remains > longest then
+      -- It was taken under a clock that ran ahead. From here on it counts as any other lease.
+      remains = longest
+      redis.call('SET', key, record:sub(1, 44) .. struct.pack('>I8', now_us / 1000 + longest), 'KEEPTTL')
+    end
+    if remains > 0 then return string.format('CONFLICT %d', math.ceil(remains)) end
     uncertain = 1
-  -- An owner that has settled is done for good, however late its acquire arrives.
-  elseif holder == asked:sub(1, 8) then return 'FAILED' end
+  end
+  if not same_payload and uncertain == 1 then return 'MISMATCH' end
+  -- An owner that has settled does not come back, however late its acquire arrives.
+  if state == 'F' and holder == asked:sub(1, 8) then return 'FAILED' end
   if (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25) then return 'FAILED' end
+  -- A caller without a fingerprint does not erase the one that is stored.
+  if fingerprint == no_fingerprint then asked = asked:sub(1, 8) .. print .. asked:sub(25) end
   local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us))
   redis.call('SET', key, claim .. asked .. lease_end, 'PXAT', expiry)
   return acquired(claim)
 end
 
 local answers, seen = {}, redis.call('MGET', unpack(KEYS))
-for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[3 + i], seen[i]) end
+for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[4 + i], seen[i]) end
 return answers

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- complete: record that the work of each claim is done, with its result.
 --
 -- KEYS[1..n]    the records, each judged alone
@@ -8,10 +9,14 @@
 --   COMPLETED          recorded, now or by an earlier call of the same owner
 --   LOST PROCESSING    another owner is at work
 --   LOST COMPLETED     another owner has completed
---   LOST FAILED        the attempt was settled as failed, by this owner or another
+--   LOST FAILED        another owner has failed with another payload
 --   FOREIGN            the value under the key is not a record; it is left alone
+--
+-- A completed record is smaller than the claim but for its result, so it is written also on a server that is
+-- out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
+local no_fingerprint = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
@@ -20,25 +25,30 @@ local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\
 local function otherwise(record, completed)
   if not is_record(record) then return 'FOREIGN', record end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == completed:sub(13, 20)
+  local print, fingerprint = record:sub(21, 36), completed:sub(21, 36)
+  local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
   if state == 'C' and owns then return 'COMPLETED', record end
-  if state ~= 'P' or not owns then return lost[state], record end
-  -- A late acquire of the same owner met a lost record, and has another fence. A fence never falls.
+  -- What is done is done: a failure of the same payload gives way to it.
+  if state == 'C' or state == 'P' and not owns or not same_payload then return lost[state], record end
+  -- A fence never falls, and a claim without a fingerprint does not erase the one that is stored.
   local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', completed, 5)))
-  return 'COMPLETED', completed:sub(1, 4) .. struct.pack('>I8', fence) .. completed:sub(13)
+  if fingerprint == no_fingerprint then fingerprint = print end
+  local head = completed:sub(1, 4) .. struct.pack('>I8', fence)
+  return 'COMPLETED', head .. completed:sub(13, 20) .. fingerprint .. completed:sub(37)
 end
 
 local function complete(key, completed)
   -- One command writes and reads, as nearly every claim is as it was taken. Where it is not, the value is put
-  -- right before anybody else can see it, as a script runs alone.
+  -- right within the same run of the script, so no other client sees it.
   local record = redis.pcall('SET', key, completed, 'GET', 'KEEPTTL')
   if not record then
-    -- It was evicted or lost in a failover, and nobody else holds it. This heals it.
+    -- It was evicted or lost in a failover, and no other owner holds it.
     redis.call('SET', key, completed, 'PX', retention)
     return 'COMPLETED'
   end
   -- A refused command has written nothing.
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
-  if record:sub(1, 2) == 'P\1' and record:sub(5, 20) == completed:sub(5, 20) then return 'COMPLETED' end
+  if record:sub(1, 2) == 'P\1' and record:sub(5, 36) == completed:sub(5, 36) then return 'COMPLETED' end
   local answer, value = otherwise(record, completed)
   redis.call('SET', key, value, 'KEEPTTL')
   return answer

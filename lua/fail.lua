@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- fail: record that the attempt of each claim failed, and how.
 --
 -- KEYS[1..n]    the records, each judged alone
@@ -10,35 +11,49 @@
 --   LOST COMPLETED     the work is completed, by this owner or another
 --   LOST FAILED        another owner has failed
 --   FOREIGN            the value under the key is not a record; it is left alone
+--
+-- An uncertain failure that comes after another owner's failure of the same payload marks that record, so that
+-- the next attempt is told. A failed record is no larger than the claim, so it is written also on a server that
+-- is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
-local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
+local no_fingerprint = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local lost = { P = 'LOST PROCESSING', F = 'LOST FAILED' }
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
+
+local function is_uncertain(r) return r:byte(3) % 2 == 1 end
 
 -- Of a value that is not the claim as it was taken: the answer, and the value as it has to be.
 local function otherwise(record, failed)
   if not is_record(record) then return 'FOREIGN', record end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
+  local print, fingerprint = record:sub(21, 36), failed:sub(21, 36)
+  local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
+  if state == 'C' then return 'LOST COMPLETED', record end
   if state == 'F' and owns then return 'FAILED', record end
-  if state ~= 'P' or not owns then return lost[state], record end
-  -- A late acquire of the same owner met a lost record, and has another fence. A fence never falls.
+  if state == 'F' and same_payload and is_uncertain(failed) and not is_uncertain(record) then
+    record = record:sub(1, 2) .. string.char(record:byte(3) + 1) .. record:sub(4)
+  end
+  if not owns then return lost[state], record end
+  -- A fence never falls, and a claim without a fingerprint does not erase the one that is stored.
   local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))
-  return 'FAILED', failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13)
+  if fingerprint == no_fingerprint then fingerprint = print end
+  return 'FAILED', failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13, 20) .. fingerprint .. failed:sub(37)
 end
 
 local function fail(key, failed)
   -- One command writes and reads, as nearly every claim is as it was taken. Where it is not, the value is put
-  -- right before anybody else can see it, as a script runs alone.
+  -- right within the same run of the script, so no other client sees it.
   local record = redis.pcall('SET', key, failed, 'GET', 'KEEPTTL')
   if not record then
-    -- It was evicted or lost in a failover, and nobody else holds it. This heals it.
+    -- It was evicted or lost in a failover, and no other owner holds it.
     redis.call('SET', key, failed, 'PX', retention)
     return 'FAILED'
   end
   -- A refused command has written nothing.
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
-  if record:sub(1, 2) == 'P\1' and record:sub(5, 20) == failed:sub(5, 20) then return 'FAILED' end
+  if record:sub(1, 2) == 'P\1' and record:sub(5, 36) == failed:sub(5, 36) then return 'FAILED' end
   local answer, value = otherwise(record, failed)
   redis.call('SET', key, value, 'KEEPTTL')
   return answer

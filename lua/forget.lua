@@ -8,7 +8,7 @@
 --   FORGOTTEN      removed
 --   ABSENT         there is no record, or no longer
 --   CHANGED head   the record has another fence; of it this is the start
---   HELD ms        its owner is at work, and holds the lease for so much longer
+--   HELD ms        an owner is at work, and holds the lease for so much longer
 --   FOREIGN        the value under the key is not a record; it is left alone
 --
 -- It is the only script to remove anything, and does so only under the very fence: a fence grows with each

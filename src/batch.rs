@@ -132,9 +132,9 @@ impl<S: Store, W: Work> Batch<S, W> {
     /// The message's key, or the verdict on a message without one.
     fn key(&self, message: &Message, payload: &Payload<'_>) -> Result<Key, Verdict> {
         if message.body.is_none() {
-            return Err(Verdict::unreadable());
+            return Err(Verdict::unreadable(message));
         }
-        KeySource::find(&self.settings.keys, payload).map_err(|error| Verdict::no_key(error.to_string()))
+        KeySource::find(&self.settings.keys, payload).map_err(|error| Verdict::no_key(error.to_string(), message))
     }
 }
 
@@ -256,9 +256,9 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             Err(gone @ OffloadError::Gone) => match KeySource::find(KeySource::before_payload(&settings.keys), pointer)
             {
                 Ok(key) => self.run_once(&Gone, message, &key, Fingerprint::NONE).await,
-                Err(_) => Verdict::no_payload(&gone),
+                Err(_) => Verdict::no_payload(&gone, message),
             },
-            Err(error) => Verdict::no_payload(&error),
+            Err(error) => Verdict::no_payload(&error, message),
         }
     }
 
@@ -300,7 +300,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             .owner(self.owners.next());
         match self.batch.idempotency.run(&delivery, &work, message).await {
             Ok(report) => {
-                let verdict = Verdict::of(report).on(key);
+                let verdict = Verdict::of(report, message).on(key);
                 self.ran.fetch_or(verdict.ran, Ordering::Relaxed);
                 verdict
             }

@@ -5,13 +5,17 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::idempotency::{Outcome, Report};
+use crate::message::Message;
 use crate::offload::OffloadError;
 use crate::record::{Fence, Key, State};
 use crate::store::StoreError;
 use crate::work::{WorkError, WorkErrorKind};
 
-/// First step of the back-off: a receiver that asked for patience gets some.
+/// First step of the back-off.
 const BACKOFF_FIRST: Duration = Duration::from_secs(2);
+
+/// Shortest wait, also where a receiver asked for none: a message that comes again at once spins.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Longest step of the back-off: the longest that a function can run, and so about the time scale
 /// on which people notice and mend.
@@ -33,8 +37,7 @@ pub enum Disposition {
     Done,
     /// It comes again.
     Redeliver {
-        /// After this long; `None` leaves it to the queue's visibility timeout. A zero sends it on
-        /// at once, for the redrive policy to count, up to the dead-letter queue.
+        /// After this long; `None` leaves it to the queue's visibility timeout.
         after: Option<Duration>,
     },
 }
@@ -60,13 +63,13 @@ pub struct Verdict {
     pub failed_for_good: bool,
 }
 
-const GONE_ON: Disposition = Disposition::Redeliver { after: Some(Duration::ZERO) };
 const LEFT_ALONE: Disposition = Disposition::Redeliver { after: None };
 
 impl Verdict {
-    /// On what the heart reported.
-    pub(crate) fn of(report: Report) -> Self {
+    /// On what the core reported of this message.
+    pub(crate) fn of(report: Report, message: &Message) -> Self {
         let Report { outcome, fence, attempt, recovery } = report;
+        let hopeless = || hopeless(message);
         let acquired = if recovery { "ACQUIRED_STALE" } else { "ACQUIRED" };
         let failed_for_good = matches!(&outcome, Outcome::WorkFailed { failure, .. } if failure.permanent);
         let (outcome, ran, disposition, reason) = match outcome {
@@ -74,30 +77,35 @@ impl Verdict {
             Outcome::Duplicate { result: _ } => ("DUPLICATE", false, Disposition::Done, "it was done before".into()),
             Outcome::Conflict { lease_remains } => {
                 let after = lease_remains + CONFLICT_JITTER.mul_f64(random());
-                let reason = format!("somebody else is at work, for up to {} ms more", lease_remains.as_millis());
+                let reason = format!("another owner is at work, for up to {} ms more", lease_remains.as_millis());
                 ("CONFLICT", false, redeliver(after), reason.into())
             }
-            Outcome::Mismatch => ("MISMATCH", false, GONE_ON, "the key stands for another payload".into()),
+            Outcome::Mismatch => ("MISMATCH", false, hopeless(), "the key stands for another payload".into()),
             Outcome::Failed => {
-                ("FAILED", false, GONE_ON, "it failed for good, or its attempts are used up; nothing ran".into())
+                ("FAILED", false, hopeless(), "it failed for good, or its attempts are used up; nothing ran".into())
+            }
+            Outcome::NotStarted => (acquired, false, LEFT_ALONE, "no time was left to start it".into()),
+            Outcome::Unavailable { error } => {
+                let reason = format!("unavailable: {}", with_causes(&error));
+                (acquired, true, redeliver(back_off(&error, message)), reason.into())
             }
             Outcome::WorkFailed { error, failure } if failure.permanent => {
-                (acquired, true, GONE_ON, format!("failed for good: {}", with_causes(&error)).into())
+                (acquired, true, hopeless(), format!("failed for good: {}", with_causes(&error)).into())
             }
             Outcome::WorkFailed { error, failure } => {
                 let kind = if failure.uncertain { "uncertain" } else { "failed" };
                 (
                     acquired,
                     true,
-                    redeliver(patience(&error, attempt)),
+                    redeliver(back_off(&error, message)),
                     format!("{kind}: {}", with_causes(&error)).into(),
                 )
             }
             Outcome::Lost { state: State::Completed, done: true } => {
-                ("LOST", true, Disposition::Done, "somebody else took it over, and has completed it".into())
+                ("LOST", true, Disposition::Done, "another owner took it over and has completed it".into())
             }
             Outcome::Lost { state: State::Processing | State::Completed | State::Failed, done: _ } => {
-                ("LOST", true, LEFT_ALONE, "somebody else took it over".into())
+                ("LOST", true, LEFT_ALONE, "another owner took it over".into())
             }
             Outcome::Kept { result: _ } => {
                 (acquired, true, Disposition::Done, "done by its own record; the store's does not say so yet".into())
@@ -113,20 +121,20 @@ impl Verdict {
     }
 
     /// The delivery could not be read.
-    pub(crate) fn unreadable() -> Self {
-        Self::without_claim("UNREADABLE", GONE_ON, "it has no readable body".into())
+    pub(crate) fn unreadable(message: &Message) -> Self {
+        Self::without_claim("UNREADABLE", hopeless(message), "it has no readable body".into())
     }
 
     /// There is no payload where it points to. What may pass comes again by the queue's visibility
     /// timeout, within which rights can be mended too.
-    pub(crate) fn no_payload(error: &OffloadError) -> Self {
-        let disposition = if error.may_pass() { LEFT_ALONE } else { GONE_ON };
+    pub(crate) fn no_payload(error: &OffloadError, message: &Message) -> Self {
+        let disposition = if error.may_pass() { LEFT_ALONE } else { hopeless(message) };
         Self::without_claim("UNREADABLE", disposition, with_causes(error).into())
     }
 
     /// There is no key in it.
-    pub(crate) fn no_key(reason: String) -> Self {
-        Self::without_claim("NO_KEY", GONE_ON, reason.into())
+    pub(crate) fn no_key(reason: String, message: &Message) -> Self {
+        Self::without_claim("NO_KEY", hopeless(message), reason.into())
     }
 
     /// It was not looked at.
@@ -181,16 +189,31 @@ fn redeliver(after: Duration) -> Disposition {
     Disposition::Redeliver { after: Some(after.min(LONGEST_WAIT)) }
 }
 
-/// What the work asked for, or an exponential back-off of which half is jitter, so that what failed
-/// together does not come back together:
-/// <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
-fn patience(error: &WorkError, attempt: Option<u8>) -> Duration {
-    if let WorkErrorKind::Retryable { after: Some(after) } = error.kind() {
-        return after;
+/// What no further attempt can help. It waits longer each time, until the redrive policy moves it to the dead-letter
+/// queue.
+fn hopeless(message: &Message) -> Disposition {
+    redeliver(step(message))
+}
+
+/// How long a failed message waits. What the work asked for counts, but what is unavailable is not asked sooner than
+/// by the exponential back-off, as these attempts are not counted and only receives bound them.
+fn back_off(error: &WorkError, message: &Message) -> Duration {
+    match error.kind() {
+        WorkErrorKind::Retryable { after: Some(after) } => after.max(SHORTEST_WAIT),
+        WorkErrorKind::Unavailable { after: Some(after) } => after.max(step(message)),
+        WorkErrorKind::Retryable { after: None }
+        | WorkErrorKind::Unavailable { after: None }
+        | WorkErrorKind::Uncertain
+        | WorkErrorKind::Permanent => step(message),
     }
-    let doublings = u32::from(attempt.unwrap_or(1).saturating_sub(1));
+}
+
+/// An exponential back-off by the receive count, of which half is jitter, so that messages which failed together do
+/// not come back together: <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
+fn step(message: &Message) -> Duration {
+    let doublings = message.receive_count.unwrap_or(1).saturating_sub(1);
     let step = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(BACKOFF_LONGEST);
-    step.mul_f64(0.5 + random() / 2.0)
+    step.mul_f64(0.5 + random() / 2.0).max(SHORTEST_WAIT)
 }
 
 /// From 0 to 1, evenly. Without random bytes there is no jitter, and nothing worse.

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::deadline::Deadline;
-use crate::record::{Failure, Kept, Owner};
+use crate::record::{Failure, Fence, Kept, Owner};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use crate::work::{Work, WorkError, WorkErrorKind, Worked};
 
@@ -75,7 +75,10 @@ impl<S: Store> Idempotency<S> {
         Idempotency { store: store(&self.store), policy: self.policy.clone() }
     }
 
-    /// Run `work` on `input`, unless it was done before, somebody else is at it, or it is hopeless.
+    /// Run `work` on `input`, unless it was done before, another owner is at work, or it failed for good.
+    ///
+    /// An acquire that may have been executed although its reply was lost is given back, for as long as there is
+    /// time to settle, so that it neither counts as an attempt nor leaves a doubt.
     ///
     /// # Errors
     /// [`StoreError`], where the store gave no answer to the acquire: no work ran.
@@ -88,15 +91,13 @@ impl<S: Store> Idempotency<S> {
         W: Work<T>,
     {
         let nothing_ran = |outcome, fence, attempt| Report { outcome, fence, attempt, recovery: false };
-        match self.acquire(delivery).await? {
+        let attempt = self.attempt(delivery);
+        let deadline = &delivery.deadline;
+        match self.acquire(&attempt, deadline).await? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
-                let claim = claim.until(delivery.deadline.work);
+                let claim = claim.until(deadline.work);
                 let (fence, attempt, recovery) = (Some(claim.fence()), Some(claim.attempt()), claim.is_recovery());
-                let patience = Patience { until: delivery.deadline.settle, once: work.keeps_record() };
-                let outcome = match self.work(&claim, work, input, &delivery.deadline).await {
-                    Ok(worked) => self.settle(claim, worked, patience).await?,
-                    Err(failed) => self.fail(&claim, failed, patience).await,
-                };
+                let outcome = self.work_and_settle(claim, work, input, deadline).await?;
                 Ok(Report { outcome, fence, attempt, recovery })
             }
             Acquire::Duplicate { fence, attempts, result } => {
@@ -105,24 +106,87 @@ impl<S: Store> Idempotency<S> {
             }
             Acquire::Conflict { lease_remains } => Ok(nothing_ran(Outcome::Conflict { lease_remains }, None, None)),
             Acquire::Mismatch => Ok(nothing_ran(Outcome::Mismatch, None, None)),
+            Acquire::Failed if work.keeps_record() => {
+                let outcome = self.by_its_own_record(attempt, work, deadline).await;
+                Ok(nothing_ran(outcome, None, None))
+            }
             Acquire::Failed => Ok(nothing_ran(Outcome::Failed, None, None)),
         }
     }
 
-    async fn acquire(&self, delivery: &Delivery) -> Result<Acquire, StoreError> {
-        let deadline = &delivery.deadline;
-        let attempt = Attempt {
+    fn attempt(&self, delivery: &Delivery) -> Attempt {
+        let remaining = delivery.deadline.end.saturating_duration_since(Instant::now());
+        let grace = self.policy.lease_grace;
+        Attempt {
             key: delivery.key.clone(),
             owner: delivery.owner.unwrap_or_else(Owner::random),
             fingerprint: delivery.fingerprint,
             message: delivery.message,
-            lease: deadline.end.saturating_duration_since(Instant::now()) + self.policy.lease_grace,
+            lease: remaining.saturating_add(grace),
+            longest_lease: remaining.max(LONGEST_INVOCATION).saturating_add(grace),
             retention: self.policy.retention,
             max_attempts: self.policy.max_attempts,
-        };
-        match timeout_at(deadline.work, self.store.acquire(attempt)).await {
-            Ok(answer) => answer,
-            Err(elapsed) => Err(StoreError::unavailable(elapsed)),
+        }
+    }
+
+    async fn acquire(&self, attempt: &Attempt, deadline: &Deadline) -> Result<Acquire, StoreError> {
+        let answer = timeout_at(deadline.work, self.store.acquire(attempt.clone())).await;
+        let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
+        if answer.as_ref().is_err_and(StoreError::may_have_run) {
+            let _given_back = self.release(attempt, deadline).await;
+        }
+        answer
+    }
+
+    /// Give the claim back. Where the store cannot be told in time, the lease ends by itself, and the next
+    /// attempt is a recovery.
+    async fn release(&self, attempt: &Attempt, deadline: &Deadline) -> Result<Settled, StoreError> {
+        let patience = Patience { until: deadline.settle, once: false };
+        insist(patience, || self.store.release(attempt)).await
+    }
+
+    /// The store would fail the message for good. A work that keeps its own record may know that it is done, as
+    /// where the reply to the commit of its last attempt was lost.
+    async fn by_its_own_record<T, W>(&self, attempt: Attempt, work: &W, deadline: &Deadline) -> Outcome
+    where
+        T: ?Sized + Sync,
+        W: Work<T>,
+    {
+        let recorded = timeout_at(deadline.work, work.recorded(&attempt, deadline.work)).await;
+        match recorded.unwrap_or_else(|elapsed| Err(WorkError::unavailable(elapsed))) {
+            Ok(Some(result)) => {
+                let claim = Claim::of_done(attempt, Fence(0), self.policy.max_attempts);
+                let _healed = self.complete(&claim, &result, Patience { until: deadline.settle, once: true }).await;
+                Outcome::Duplicate { result: Some(result) }
+            }
+            Ok(None) => Outcome::Failed,
+            Err(error) => Outcome::Unavailable { error },
+        }
+    }
+
+    async fn work_and_settle<T, W>(
+        &self,
+        claim: Claim,
+        work: &W,
+        input: &T,
+        deadline: &Deadline,
+    ) -> Result<Outcome, StoreError>
+    where
+        T: ?Sized + Sync,
+        W: Work<T>,
+    {
+        if deadline.is_too_late() {
+            let _given_back = self.release(claim.asked(), deadline).await;
+            return Ok(Outcome::NotStarted);
+        }
+        let patience = Patience { until: deadline.settle, once: work.keeps_record() };
+        match self.work(&claim, work, input, deadline).await {
+            Ok(worked) => self.settle(claim, worked, deadline, patience).await,
+            Err(Failed { error, failure: _ }) if matches!(error.kind(), WorkErrorKind::Unavailable { .. }) => {
+                let _given_back = self.release(claim.asked(), deadline).await;
+                Ok(Outcome::Unavailable { error })
+            }
+            Err(failed) => Ok(self.fail(&claim, failed, patience).await),
         }
     }
 
@@ -141,10 +205,6 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        if deadline.is_too_late() {
-            let error = WorkError::retryable("no time was left to start the work");
-            return Err(Failed { error, failure: Failure::default() });
-        }
         if claim.is_recovery() && self.policy.recovery == Recovery::Park && !work.keeps_record() {
             let failure = Failure { uncertain: true, permanent: true };
             return Err(Failed {
@@ -158,30 +218,32 @@ impl<S: Store> Idempotency<S> {
         let in_time = poll_fn(|cx| if deadline.is_too_late() { Poll::Pending } else { run.as_mut().poll(cx) });
         match timeout_at(deadline.work, in_time).await {
             Ok(Ok(Ok(worked))) => Ok(worked),
-            Ok(Ok(Err(error))) => {
-                let failure = Failure {
-                    uncertain: error.kind() == WorkErrorKind::Uncertain,
-                    permanent: error.kind() == WorkErrorKind::Permanent || self.was_last(claim),
-                };
-                Err(Failed { error, failure })
-            }
+            Ok(Ok(Err(error))) => Err(self.failed(claim, work.keeps_record(), error)),
             // The panic's own message may quote the payload; it goes only where the panic hook sends it.
-            Ok(Err(_panic)) => Err(self.cut_off(claim, "the work panicked")),
-            Err(_elapsed) => Err(self.cut_off(claim, "the work was cancelled at the deadline")),
+            Ok(Err(_panic)) => Err(self.failed(claim, work.keeps_record(), WorkError::uncertain("the work panicked"))),
+            Err(_elapsed) => {
+                let error = WorkError::uncertain("the work was cancelled at the deadline");
+                Err(self.failed(claim, work.keeps_record(), error))
+            }
         }
     }
 
-    fn cut_off(&self, claim: &Claim, reason: &'static str) -> Failed {
-        let failure = Failure { uncertain: true, permanent: self.was_last(claim) };
-        Failed { error: WorkError::uncertain(reason), failure }
+    fn failed(&self, claim: &Claim, keeps_record: bool, error: WorkError) -> Failed {
+        let uncertain = error.kind() == WorkErrorKind::Uncertain;
+        let was_last = claim.attempt() >= self.policy.max_attempts;
+        // The work's own record may say that an uncertain attempt is done, so that is looked at first.
+        let permanent = error.kind() == WorkErrorKind::Permanent || was_last && !(uncertain && keeps_record);
+        Failed { error, failure: Failure { uncertain, permanent } }
     }
 
-    fn was_last(&self, claim: &Claim) -> bool {
-        claim.attempt() >= self.policy.max_attempts
-    }
-
-    /// An error where what every work needs is out of reach: that is no matter of this delivery.
-    async fn settle(&self, claim: Claim, worked: Worked, patience: Patience) -> Result<Outcome, StoreError> {
+    /// An error where what every work needs is out of reach: that does not concern this delivery alone.
+    async fn settle(
+        &self,
+        claim: Claim,
+        worked: Worked,
+        deadline: &Deadline,
+        patience: Patience,
+    ) -> Result<Outcome, StoreError> {
         match worked {
             Worked::Done(result) => Ok(match self.complete(&claim, &result, patience).await {
                 Ok(Settled::Recorded) => Outcome::Done { result },
@@ -195,7 +257,7 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Duplicate { result: Some(result) })
             }
             Worked::Busy { after } => {
-                self.release(claim, patience).await;
+                let _given_back = self.release(claim.asked(), deadline).await;
                 Ok(Outcome::Conflict { lease_remains: after })
             }
             Worked::Mismatch => {
@@ -205,8 +267,8 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Mismatch)
             }
             Worked::Unreachable(reason) => {
-                self.release(claim, patience).await;
-                Err(StoreError::unavailable(reason))
+                let _given_back = self.release(claim.asked(), deadline).await;
+                Err(StoreError::unreachable(reason))
             }
         }
     }
@@ -227,14 +289,6 @@ impl<S: Store> Idempotency<S> {
         results.keep(claim, result, claim.ends()).await
     }
 
-    /// Give the claim back as if there had been no attempt. A doubt that it came with stays. Where the
-    /// store cannot be told, the lease ends by itself.
-    async fn release(&self, claim: Claim, patience: Patience) {
-        let failure = Failure { uncertain: claim.is_recovery(), permanent: false };
-        let claim = claim.uncounted();
-        let _released = insist(patience, || self.store.fail(&claim, failure)).await;
-    }
-
     async fn fail(&self, claim: &Claim, failed: Failed, patience: Patience) -> Outcome {
         let Failed { error, failure } = failed;
         // What an earlier attempt may have done is not undone by the failure of this one.
@@ -246,6 +300,10 @@ impl<S: Store> Idempotency<S> {
         }
     }
 }
+
+/// The longest that an invocation of Lambda can take:
+/// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>
+const LONGEST_INVOCATION: Duration = Duration::from_secs(900);
 
 struct Failed {
     error: WorkError,

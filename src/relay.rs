@@ -218,7 +218,7 @@ impl<S: Store> Relay<S> {
                 Ok(Settled::Lost(State::Completed)) => progress.known += 1,
                 Ok(Settled::Lost(State::Processing | State::Failed)) => progress.left_alone += 1,
                 Err(StoreError::Foreign(_)) => progress.foreign += 1,
-                Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
+                Err(error @ (StoreError::Unreachable(_) | StoreError::Unavailable(_))) => return Err(error.into()),
             }
             progress.left = progress.left.map(|left| left.saturating_sub(1));
         }
@@ -233,6 +233,7 @@ impl<S: Store> Relay<S> {
             fingerprint: row.fingerprint,
             message: MessageTag::of(""),
             lease: Duration::ZERO,
+            longest_lease: Duration::ZERO,
             retention: row.remains,
             max_attempts: u8::MAX,
         };

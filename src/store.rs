@@ -1,5 +1,5 @@
-//! The contract between the heart and whatever keeps the records. Three verbs, one for each
-//! transition; their answers are values, and only a store that cannot answer is an error.
+//! The contract between the core and a store of idempotency records. One verb for each transition; the answers
+//! are values, and only a store that cannot answer is an error.
 //!
 //! The implementations are in [`stores`](crate::stores).
 
@@ -14,8 +14,34 @@ use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, S
 
 /// Keeps idempotency records, each judged and changed atomically, by the store's own clock.
 ///
-/// Every verb may be repeated with the same arguments, and may be executed late or twice by a
-/// client that retries: the answer is the same, and nothing is done twice.
+/// Every verb may be repeated with the same arguments, and may be executed late or twice by a client that
+/// retries: the answer is the same, and nothing is done twice.
+///
+/// ```text
+/// absent      acquire                           PROCESSING, attempt 1
+///             complete, fail                    COMPLETED, FAILED: the record was lost
+///             release                           FAILED without an attempt: a late acquire takes nothing
+/// PROCESSING  acquire, same owner               the same answer
+///             acquire, live lease               (same) CONFLICT, whatever the payload
+///             acquire, lease ended              PROCESSING, a recovery; MISMATCH for another payload
+///             complete, fail, by the owner      COMPLETED, FAILED
+///             release, by the owner             FAILED, attempt not counted, doubt as before the acquire
+/// COMPLETED   acquire                           (same) DUPLICATE; MISMATCH for another payload
+/// FAILED      acquire                           PROCESSING, a recovery where uncertain
+///             acquire, the owner that failed    (same) FAILED
+///             acquire, permanent or attempts    (same) FAILED for the message that met it, PROCESSING for another
+///                      used up
+///             acquire, uncertain                (same) MISMATCH for another payload
+///             complete, same payload            COMPLETED: what is done is done
+///             fail, another owner, uncertain    (same) marked as uncertain, where the payload is the same
+/// ```
+///
+/// - Whatever else complete, fail and release meet is [`Settled::Lost`], and is left alone.
+/// - Each acquire that takes a record over counts one attempt, and release takes it back. Attempts begin at 1
+///   again where another message brings a key whose attempts are used up.
+/// - A fence only grows, also over the loss of its record.
+/// - [`Fingerprint::NONE`] agrees with every payload, and never replaces a stored fingerprint.
+/// - A record lives for its retention, and never less than its lease.
 ///
 /// ## Cancel safety
 /// A dropped future leaves the outcome unknown: the store may or may not have done what was asked.
@@ -24,7 +50,7 @@ pub trait Store: Send + Sync {
     /// Try to own the record of `attempt`'s key.
     ///
     /// # Errors
-    /// [`StoreError`], with the outcome unknown where the store is unavailable.
+    /// [`StoreError`]; [`StoreError::may_have_run`] says whether the record may be taken all the same.
     fn acquire(&self, attempt: Attempt) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
 
     /// Record that the claim's work is done, and where its result is.
@@ -33,11 +59,20 @@ pub trait Store: Send + Sync {
     /// [`StoreError`], with the outcome unknown where the store is unavailable.
     fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 
-    /// Record that the claim's attempt failed.
+    /// Record that the claim's attempt failed. Where that claim is a recovery, the caller says so by
+    /// `failure.uncertain`, unless it knows that nothing took effect.
     ///
     /// # Errors
     /// [`StoreError`], with the outcome unknown where the store is unavailable.
     fn fail(&self, claim: &Claim, failure: Failure) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+
+    /// Give the record back as if this attempt had not been made: nothing ran, so it is not counted and leaves
+    /// no doubt, and the doubt of earlier attempts stays. The caller need not know whether its acquire was
+    /// executed. The attempt's owner cannot acquire again.
+    ///
+    /// # Errors
+    /// [`StoreError`], with the outcome unknown where the store is unavailable.
+    fn release(&self, attempt: &Attempt) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 }
 
 /// A store that is lent keeps records as itself: several consumers may share one.
@@ -52,6 +87,10 @@ impl<S: Store> Store for &S {
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
         (**self).fail(claim, failure).await
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+        (**self).release(attempt).await
     }
 }
 
@@ -69,7 +108,10 @@ pub struct Attempt {
     /// How long the owner may hold the record, from the moment the store executes the acquire.
     /// Whole milliseconds.
     pub lease: Duration,
-    /// Life of the record, from this claim on. Whole milliseconds.
+    /// The longest lease that any owner asks for. What lasts longer was taken under a clock that ran ahead, and
+    /// is shortened to this. Whole milliseconds.
+    pub longest_lease: Duration,
+    /// Life of the record, from this claim on, and no less than the lease. Whole milliseconds.
     pub retention: Duration,
     /// Attempts after which the answer is [`Acquire::Failed`], until another message brings the key.
     pub max_attempts: u8,
@@ -117,9 +159,8 @@ impl Claim {
         self.ends
     }
 
-    /// The claim of a work that is done, as another record than the store's tells of it. It owns nothing
-    /// any more: it can only be completed, where the store has no record of the key.
-    #[cfg(feature = "postgres")]
+    /// The claim of a work that is done, as another record than the store's says. It owns nothing any more: it
+    /// can only be completed, where the store has no record of the key or a failed one.
     pub(crate) fn of_done(attempt: Attempt, fence: Fence, number: u8) -> Self {
         Self { attempt, fence, number, recovery: false, ends: Instant::now() }
     }
@@ -127,11 +168,6 @@ impl Claim {
     /// The same claim, whose work is cut off at `deadline`.
     pub(crate) fn until(self, deadline: Instant) -> Self {
         Self { ends: self.ends.min(deadline), ..self }
-    }
-
-    /// The same claim, to be settled as an attempt that was none.
-    pub(crate) fn uncounted(self) -> Self {
-        Self { number: self.number.saturating_sub(1), ..self }
     }
 
     /// What was asked for when this claim was acquired.
@@ -173,13 +209,17 @@ impl Acquire {
     /// this one; `recovery` says that an earlier one may have taken effect.
     #[must_use]
     pub fn claimed(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
-        let ends = Instant::now() + attempt.lease;
+        let now = Instant::now();
+        let ends = now.checked_add(attempt.lease).unwrap_or(now + FAR);
         let claim = Claim { attempt, fence, number, recovery, ends };
         if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
     }
 }
 
-/// Outcome of complete and fail.
+/// As good as no end at all: a lease of more years than a clock can count.
+const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Outcome of complete, fail and release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// Recorded, now or by an earlier call with the same claim.
@@ -191,8 +231,11 @@ pub enum Settled {
 /// Why a store gave no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store is out of reach, refuses, or answers in a way nobody understands. Whether it did
-    /// what was asked is unknown.
+    /// The store could not be asked: there is no connection to it. Nothing was done.
+    #[error("the idempotency store is out of reach")]
+    Unreachable(#[source] Arc<dyn Error + Send + Sync>),
+    /// The store was asked and gave no answer, or one that is not understood. Whether it did what was asked is
+    /// unknown.
     #[error("the idempotency store is unavailable")]
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),
     /// The value under the key is not an idempotency record; it was left alone.
@@ -201,14 +244,25 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The store is unavailable, for this reason.
+    /// The store could not be asked, for this reason.
+    pub fn unreachable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unreachable(Arc::from(source.into()))
+    }
+
+    /// The store gave no answer, for this reason.
     pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Unavailable(Arc::from(source.into()))
     }
 
-    /// Whether asking again, later, may help without anybody's doing.
+    /// Whether to ask again later may help.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Unavailable(_))
+    }
+
+    /// Whether the store may have done what was asked.
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 }

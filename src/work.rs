@@ -4,14 +4,15 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use futures_util::future::Either;
+use tokio::time::Instant;
 
 use crate::message::Message;
-use crate::store::Claim;
+use crate::store::{Attempt, Claim};
 
 /// The business logic. `T` is what it works on: a [`Message`] behind SQS, anything elsewhere.
 ///
@@ -58,6 +59,24 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
         result.map_ok(Worked::Done)
     }
 
+    /// What the work's own record says of this attempt's key and fingerprint: the result where the work is
+    /// done, `None` where it is not. It is asked before the store's record alone would fail the message for
+    /// good. By default there is no such record.
+    ///
+    /// # Errors
+    /// A [`WorkError`], where the record could not be read; the message comes again.
+    ///
+    /// ## Cancel safety
+    /// Nothing is changed.
+    fn recorded(
+        &self,
+        attempt: &Attempt,
+        until: Instant,
+    ) -> impl Future<Output = Result<Option<Vec<u8>>, WorkError>> + Send {
+        let _ = (attempt, until);
+        ready(Ok(None))
+    }
+
     /// Whether the work keeps a record of its own, which takes effect together with its effect. That
     /// record decides over the store's: a recovery runs whatever the policy, and what is done counts
     /// as done also where the store could not be told.
@@ -98,6 +117,10 @@ impl<T: ?Sized + Sync, W: Work<T>> Work<T> for &W {
         (**self).attempt(claim, input).await
     }
 
+    async fn recorded(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        (**self).recorded(attempt, until).await
+    }
+
     fn keeps_record(&self) -> bool {
         (**self).keeps_record()
     }
@@ -130,6 +153,12 @@ pub enum WorkErrorKind {
         /// What the work asked for. SQS counts in whole seconds.
         after: Option<Duration>,
     },
+    /// What the work needs is out of reach or overloaded, and nothing happened. That is not the message's
+    /// fault, so the attempt is not counted. Try again after this long or after the usual back-off.
+    Unavailable {
+        /// What the work asked for, at least a second. SQS counts in whole seconds.
+        after: Option<Duration>,
+    },
     /// Something may have happened; the next attempt is a recovery.
     Uncertain,
     /// Trying again is of no use; the message goes to the dead-letter queue.
@@ -145,6 +174,17 @@ impl WorkError {
     /// Nothing happened; try again, but not before `after`.
     pub fn retryable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
         Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: reason.into() }
+    }
+
+    /// What the work needs is out of reach or overloaded, and nothing happened: a receiver that is down, a
+    /// database that restarts, a lock that is held. The attempt is not counted.
+    pub fn unavailable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Unavailable { after: None }, reason: reason.into() }
+    }
+
+    /// As [`unavailable`](Self::unavailable), and try again no sooner than `after`.
+    pub fn unavailable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
+        Self { kind: WorkErrorKind::Unavailable { after: Some(after) }, reason: reason.into() }
     }
 
     /// Something may have happened; the next attempt is a recovery.

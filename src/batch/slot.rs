@@ -4,9 +4,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use crate::message::Message;
-use crate::store::Claim;
+use crate::store::{Attempt, Claim};
 use crate::work::{Work, WorkError, Worked};
 
 /// A work that has its slot, and leaves it at its end.
@@ -39,6 +40,10 @@ impl<W: Work> Work for InSlot<'_, W> {
         let worked = self.work.attempt(claim, message).await;
         drop(self.slot.lock().unwrap_or_else(PoisonError::into_inner).take());
         worked
+    }
+
+    async fn recorded(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        self.work.recorded(attempt, until).await
     }
 
     fn keeps_record(&self) -> bool {

@@ -36,7 +36,8 @@ impl Default for Policy {
         Self {
             // As long as SQS can keep a message.
             retention: Duration::from_hours(14 * 24),
-            max_attempts: 5,
+            // An attempt that died before it could be given back counts, so there is room for some of those.
+            max_attempts: 10,
             recovery: Recovery::Rerun,
             result_max_bytes: 4096,
             results: None,

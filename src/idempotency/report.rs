@@ -33,15 +33,22 @@ pub enum Outcome {
         /// asked for.
         result: Option<Vec<u8>>,
     },
-    /// Somebody else is at work.
+    /// Another owner is at work.
     Conflict {
-        /// How long their lease lasts.
+        /// How long its lease lasts.
         lease_remains: Duration,
     },
-    /// The key stands for another payload.
+    /// The key stands for another payload, which was completed or may have taken effect. Nothing ran.
     Mismatch,
     /// An earlier attempt failed for good, or all attempts are used up. Nothing ran.
     Failed,
+    /// No time was left to start the work. Nothing ran, and the attempt is not counted.
+    NotStarted,
+    /// What the work needs is out of reach or overloaded. Nothing happened, and the attempt is not counted.
+    Unavailable {
+        /// What the work said.
+        error: WorkError,
+    },
     /// The work failed, and that is recorded.
     WorkFailed {
         /// What the work said, or what befell it.

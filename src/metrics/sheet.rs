@@ -88,6 +88,11 @@ impl<S: Store> Store for Measured<'_, S> {
         let _measure = self.sheet.store.measure();
         self.inner.fail(claim, failure).await.inspect(|_settled| self.sheet.settled())
     }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+        let _measure = self.sheet.store.measure();
+        self.inner.release(attempt).await
+    }
 }
 
 impl<T: ?Sized + Sync, W: Work<T>> Work<T> for Measured<'_, W> {
@@ -102,6 +107,10 @@ impl<T: ?Sized + Sync, W: Work<T>> Work<T> for Measured<'_, W> {
     async fn attempt(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError> {
         let _measure = self.sheet.work.measure();
         self.inner.attempt(claim, input).await
+    }
+
+    async fn recorded(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        self.inner.recorded(attempt, until).await
     }
 
     fn keeps_record(&self) -> bool {

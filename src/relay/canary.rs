@@ -62,6 +62,7 @@ impl Canary {
                 fingerprint: Fingerprint::NONE,
                 message: MessageTag::of(""),
                 lease: Duration::ZERO,
+                longest_lease: Duration::ZERO,
                 retention,
                 max_attempts: u8::MAX,
             })

@@ -48,4 +48,8 @@ impl<S: Store> Store for Dispensable<S> {
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
         self.store.fail(claim, failure).await
     }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+        self.store.release(attempt).await
+    }
 }

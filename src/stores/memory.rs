@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -42,26 +43,37 @@ impl MemoryStore {
         records
     }
 
-    /// Replace the record of the claim with `state`, where it is the claim's own or gone.
+    /// Replace the record of the claim by `state`, where the record is the claim's own, gives way to it or is
+    /// absent.
     fn settle(&self, claim: &Claim, state: State, failure: Failure, result: Kept<Vec<u8>>) -> Settled {
         let asked = claim.asked();
         let mut records = self.records(&asked.key);
         let now = Instant::now();
-        let (mut fence, mut expires) = (claim.fence(), now + asked.retention);
-        if let Some(record) = records.get(&asked.key) {
-            if record.owner == asked.owner && record.state == state {
-                return Settled::Recorded;
-            }
-            if record.owner != asked.owner || record.state != State::Processing {
-                return Settled::Lost(record.state);
+        let (mut fence, mut expires) = (claim.fence(), after(now, asked.retention));
+        let mut fingerprint = asked.fingerprint;
+        if let Some(record) = records.get_mut(&asked.key) {
+            let owns = record.owner == asked.owner;
+            let same_payload = record.fingerprint.agrees_with(&fingerprint);
+            match (record.state, state) {
+                (before, after) if before == after && owns => return Settled::Recorded,
+                (State::Processing, _) if owns => {}
+                (State::Failed, State::Completed) if same_payload => {}
+                (State::Failed, State::Failed) if same_payload => {
+                    record.failure.uncertain |= failure.uncertain;
+                    return Settled::Lost(State::Failed);
+                }
+                (before, _) => return Settled::Lost(before),
             }
             (fence, expires) = (fence.max(record.fence), record.expires);
+            if fingerprint == Fingerprint::NONE {
+                fingerprint = record.fingerprint;
+            }
         }
         let record = Record {
             state,
             owner: asked.owner,
             fence,
-            fingerprint: asked.fingerprint,
+            fingerprint,
             message: asked.message,
             attempts: claim.attempt(),
             failure,
@@ -75,18 +87,22 @@ impl MemoryStore {
     }
 }
 
+/// A time that is too far away to be told is as good as ten years.
+fn after(now: Instant, time: Duration) -> Instant {
+    now.checked_add(time).unwrap_or(now + Duration::from_secs(10 * 365 * 24 * 3600))
+}
+
 impl Store for MemoryStore {
     async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
         let mut records = self.records(&attempt.key);
         let now = Instant::now();
         let (mut attempts, mut fence, mut recovery) = (0, 0, false);
-        if let Some(record) = records.get(&attempt.key) {
+        let mut fingerprint = attempt.fingerprint;
+        if let Some(record) = records.get_mut(&attempt.key) {
             let spent = record.failure.permanent || record.attempts >= attempt.max_attempts;
-            let nothing_happened = record.state == State::Failed && !record.failure.uncertain;
-            if !record.fingerprint.agrees_with(&attempt.fingerprint) && !nothing_happened {
-                return Ok(Acquire::Mismatch);
-            }
+            let same_payload = record.fingerprint.agrees_with(&attempt.fingerprint);
             match record.state {
+                State::Completed if !same_payload => return Ok(Acquire::Mismatch),
                 State::Completed => {
                     let (fence, attempts, result) = (record.fence, record.attempts, record.result.clone());
                     return Ok(Acquire::Duplicate { fence, attempts, result });
@@ -95,29 +111,36 @@ impl Store for MemoryStore {
                     return Ok(Acquire::claimed(attempt, record.fence, record.attempts, record.recovery));
                 }
                 State::Processing if record.lease_end > now => {
+                    record.lease_end = record.lease_end.min(after(now, attempt.longest_lease.max(attempt.lease)));
                     return Ok(Acquire::Conflict { lease_remains: record.lease_end - now });
-                }
-                State::Failed if record.owner == attempt.owner => return Ok(Acquire::Failed),
-                State::Processing | State::Failed if spent && record.message == attempt.message => {
-                    return Ok(Acquire::Failed);
                 }
                 State::Processing => recovery = true,
                 State::Failed => recovery = record.failure.uncertain,
             }
+            if recovery && !same_payload {
+                return Ok(Acquire::Mismatch);
+            }
+            let settled_by_this_owner = record.state == State::Failed && record.owner == attempt.owner;
+            if settled_by_this_owner || spent && record.message == attempt.message {
+                return Ok(Acquire::Failed);
+            }
             attempts = if record.attempts < attempt.max_attempts { record.attempts } else { 0 };
             fence = record.fence.0;
+            if fingerprint == Fingerprint::NONE {
+                fingerprint = record.fingerprint;
+            }
         }
         let record = Record {
             state: State::Processing,
             owner: attempt.owner,
             fence: Fence::by_the_clock().max(Fence(fence + 1)),
-            fingerprint: attempt.fingerprint,
+            fingerprint,
             message: attempt.message,
             attempts: attempts + 1,
             failure: Failure::default(),
             recovery,
-            lease_end: now + attempt.lease,
-            expires: now + attempt.retention,
+            lease_end: after(now, attempt.lease),
+            expires: after(now, attempt.retention.max(attempt.lease)),
             result: Kept::Nowhere,
         };
         let (fence, attempts) = (record.fence, record.attempts);
@@ -131,5 +154,38 @@ impl Store for MemoryStore {
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
         Ok(self.settle(claim, State::Failed, failure, Kept::Nowhere))
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+        let mut records = self.records(&attempt.key);
+        let now = Instant::now();
+        let Some(record) = records.get_mut(&attempt.key) else {
+            let record = Record {
+                state: State::Failed,
+                owner: attempt.owner,
+                fence: Fence(0),
+                fingerprint: attempt.fingerprint,
+                message: attempt.message,
+                attempts: 0,
+                failure: Failure::default(),
+                recovery: false,
+                lease_end: now,
+                expires: after(now, attempt.longest_lease.max(attempt.lease)),
+                result: Kept::Nowhere,
+            };
+            records.insert(attempt.key.clone(), record);
+            return Ok(Settled::Recorded);
+        };
+        match record.state {
+            State::Failed | State::Processing if record.owner != attempt.owner => Ok(Settled::Lost(record.state)),
+            State::Completed => Ok(Settled::Lost(State::Completed)),
+            State::Failed => Ok(Settled::Recorded),
+            State::Processing => {
+                record.state = State::Failed;
+                record.failure = Failure { uncertain: record.recovery, permanent: false };
+                record.attempts = record.attempts.saturating_sub(1);
+                Ok(Settled::Recorded)
+            }
+        }
     }
 }

@@ -94,6 +94,7 @@ pub fn decode(answer: &[u8]) {
         fingerprint: Fingerprint::NONE,
         message: MessageTag::of(""),
         lease: Duration::ZERO,
+        longest_lease: Duration::ZERO,
         retention: Duration::ZERO,
         max_attempts: 1,
     };
@@ -115,5 +116,9 @@ impl Store for RedisStore {
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
         calls::settled(&self.ask(claim.key(), |key| calls::fail(key, claim, failure)).await?)
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+        calls::settled(&self.ask(&attempt.key, |key| calls::release(key, attempt)).await?)
     }
 }

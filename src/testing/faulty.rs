@@ -33,7 +33,7 @@ pub enum Fault {
 pub enum Verb {
     /// To acquire.
     Acquire,
-    /// To complete or to fail.
+    /// To complete, to fail or to release.
     Settle,
 }
 
@@ -216,6 +216,14 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
             async move { inner.fail(&claim, failure).await }
         };
         self.call(Verb::Settle, claim.key(), fail).await
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+        let release = || {
+            let (inner, attempt) = (Arc::clone(&self.inner), attempt.clone());
+            async move { inner.release(&attempt).await }
+        };
+        self.call(Verb::Settle, &attempt.key, release).await
     }
 }
 

@@ -109,6 +109,7 @@ fn attempt(lease: Duration) -> Attempt {
         fingerprint: Fingerprint::of(b"12.50 EUR"),
         message: MessageTag::of("first"),
         lease,
+        longest_lease: Duration::from_secs(901),
         retention: LONG,
         max_attempts: 5,
     }

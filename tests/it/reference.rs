@@ -552,6 +552,7 @@ async fn difference_in_memory(sequence: &Sequence) -> Option<String> {
         fingerprint: if ask.fingerprint == 0 { Fingerprint::NONE } else { Fingerprint::of(&[ask.fingerprint]) },
         message: MessageTag::of(&ask.message.to_string()),
         lease: Duration::from_millis(ask.lease_ms),
+        longest_lease: Duration::from_secs(901),
         retention: Duration::from_millis(RETENTION_MS),
         max_attempts: sequence.max_attempts,
     };

@@ -31,6 +31,7 @@ pub(crate) fn attempt(key: &str) -> Attempt {
         fingerprint: Fingerprint::of(b"payload"),
         message: MessageTag::of("message"),
         lease: Duration::from_secs(60),
+        longest_lease: Duration::from_secs(901),
         retention: Duration::from_secs(600),
         max_attempts: 5,
     }

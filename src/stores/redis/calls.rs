@@ -13,6 +13,7 @@ use crate::store::{Acquire, Attempt, Claim, Settled, StoreError};
 const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
 const COMPLETE: &str = include_str!("../../../lua/complete.lua");
 const FAIL: &str = include_str!("../../../lua/fail.lua");
+const RELEASE: &str = include_str!("../../../lua/release.lua");
 
 /// What any script answers of a value that is not a record.
 pub(super) const FOREIGN: &[u8] = b"FOREIGN";
@@ -46,7 +47,7 @@ pub(super) struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Terms {
     verb: Verb,
-    /// Whole milliseconds, as every duration here.
+    /// Life of a record, whole milliseconds, as every duration here.
     retention_ms: u64,
     /// 0 where nothing is acquired.
     lease_ms: u64,
@@ -54,9 +55,17 @@ pub(super) struct Terms {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
-    Acquire { max_attempts: u8 },
+    Acquire { max_attempts: u8, longest_lease_ms: u64 },
     Complete,
     Fail,
+    Release,
+}
+
+/// Whether a server knows the first line of a script, `#!lua flags=…`: Redis 7.0 and newer, and Valkey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Flags,
+    NoFlags,
 }
 
 /// How much longer than it was asked for a lease may be. Those of a batch are what is left of one
@@ -68,7 +77,7 @@ impl Terms {
     pub(super) fn acquires(&self) -> bool {
         match self.verb {
             Verb::Acquire { .. } => true,
-            Verb::Complete | Verb::Fail => false,
+            Verb::Complete | Verb::Fail | Verb::Release => false,
         }
     }
 
@@ -84,40 +93,68 @@ impl Terms {
     }
 
     /// The script, as EVAL takes it.
-    pub(super) fn script(&self) -> &'static str {
-        match self.verb {
+    pub(super) fn script(&self, dialect: Dialect) -> &'static str {
+        let script = match self.verb {
             Verb::Acquire { .. } => ACQUIRE,
             Verb::Complete => COMPLETE,
             Verb::Fail => FAIL,
+            Verb::Release => RELEASE,
+        };
+        match dialect {
+            Dialect::Flags => script,
+            Dialect::NoFlags => without_flags(script),
         }
     }
 
     /// The script's hash, as EVALSHA takes it.
-    pub(super) fn hash(&self) -> &'static str {
-        static HASHES: LazyLock<[Script; 3]> = LazyLock::new(|| [ACQUIRE, COMPLETE, FAIL].map(Script::new));
-        match self.verb {
-            Verb::Acquire { .. } => HASHES[0].get_hash(),
-            Verb::Complete => HASHES[1].get_hash(),
-            Verb::Fail => HASHES[2].get_hash(),
-        }
+    pub(super) fn hash(&self, dialect: Dialect) -> &'static str {
+        static HASHES: LazyLock<[[Script; 2]; 4]> = LazyLock::new(|| {
+            [ACQUIRE, COMPLETE, FAIL, RELEASE].map(|script| [script, without_flags(script)].map(Script::new))
+        });
+        let of_the_verb = match self.verb {
+            Verb::Acquire { .. } => &HASHES[0],
+            Verb::Complete => &HASHES[1],
+            Verb::Fail => &HASHES[2],
+            Verb::Release => &HASHES[3],
+        };
+        of_the_verb[dialect as usize].get_hash()
     }
 
     /// The arguments before those of the records.
     pub(super) fn arguments(&self) -> impl Iterator<Item = u64> {
         let of_the_verb = match self.verb {
-            Verb::Acquire { max_attempts } => Some([max_attempts.into(), self.lease_ms]),
-            Verb::Complete | Verb::Fail => None,
+            Verb::Acquire { max_attempts, longest_lease_ms } => {
+                Some([max_attempts.into(), self.lease_ms, longest_lease_ms])
+            }
+            Verb::Complete | Verb::Fail | Verb::Release => None,
         };
         iter::once(self.retention_ms).chain(of_the_verb.into_iter().flatten())
     }
 }
 
+/// The script without its first line, where that sets flags.
+fn without_flags(script: &'static str) -> &'static str {
+    script.split_once('\n').filter(|(first, _)| first.starts_with("#!")).map_or(script, |(_, rest)| rest)
+}
+
 pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
-    let Attempt { owner, fingerprint, message, lease, retention, max_attempts, key: _ } = attempt;
-    let argument = [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat();
-    let verb = Verb::Acquire { max_attempts: *max_attempts };
-    let terms = Terms { verb, retention_ms: whole_ms(*retention), lease_ms: whole_ms(*lease) };
-    Call { terms, key, argument }
+    let verb = Verb::Acquire {
+        max_attempts: attempt.max_attempts,
+        longest_lease_ms: whole_ms(attempt.longest_lease.max(attempt.lease)),
+    };
+    let terms = Terms { verb, retention_ms: whole_ms(attempt.retention), lease_ms: whole_ms(attempt.lease) };
+    Call { terms, key, argument: bytes(attempt) }
+}
+
+/// A record that this writes has only to outlive an acquire that is still on its way.
+pub(super) fn release(key: String, attempt: &Attempt) -> Call {
+    let terms = Terms { verb: Verb::Release, retention_ms: whole_ms(attempt.longest_lease).max(1), lease_ms: 0 };
+    Call { terms, key, argument: bytes(attempt) }
+}
+
+fn bytes(attempt: &Attempt) -> Vec<u8> {
+    let Attempt { owner, fingerprint, message, .. } = attempt;
+    [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat()
 }
 
 pub(super) fn complete(key: String, claim: &Claim, result: Kept<&[u8]>) -> Call {
@@ -200,7 +237,7 @@ pub(super) fn whole(word: &[u8]) -> Option<u64> {
 
 pub(super) fn settled(answer: &[u8]) -> Result<Settled, StoreError> {
     match answer {
-        b"COMPLETED" | b"FAILED" => Ok(Settled::Recorded),
+        b"COMPLETED" | b"FAILED" | b"RELEASED" => Ok(Settled::Recorded),
         b"LOST PROCESSING" => Ok(Settled::Lost(State::Processing)),
         b"LOST COMPLETED" => Ok(Settled::Lost(State::Completed)),
         b"LOST FAILED" => Ok(Settled::Lost(State::Failed)),
@@ -210,7 +247,7 @@ pub(super) fn settled(answer: &[u8]) -> Result<Settled, StoreError> {
 
 fn not_understood(answer: &[u8]) -> StoreError {
     let start = &answer[..answer.len().min(40)];
-    StoreError::unavailable(format!("an answer nobody understands: {}", start.escape_ascii()))
+    StoreError::unavailable(format!("unexpected reply: {}", start.escape_ascii()))
 }
 
 fn whole_ms(duration: Duration) -> u64 {

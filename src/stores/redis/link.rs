@@ -8,7 +8,7 @@
 mod ask;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::RedisSettings;
-use super::calls::{Terms, Waiting};
+use super::calls::{Dialect, Terms, Waiting};
 use super::checkup;
 use super::credentials::{Logins, is_refusal, signed_in};
 use super::url::RedisUrl;
@@ -51,6 +51,8 @@ pub(super) struct Link {
     checked: Once,
     /// How many findings that look had.
     findings: Arc<OnceLock<u64>>,
+    /// Whether the server has refused a script for its first line, as Redis 6.2 does.
+    no_flags: AtomicBool,
 }
 
 enum Target {
@@ -85,7 +87,8 @@ impl Link {
         let not_yet = RedisError::from((ErrorKind::Io, "not connected yet"));
         let wire = Mutex::new(Dialled { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_yet) });
         let (dials, checked, findings) = (AtomicU64::new(0), Once::new(), Arc::default());
-        Ok(Self { target, logins, timeout: settings.timeout, dials, wire, checked, findings })
+        let no_flags = AtomicBool::new(false);
+        Ok(Self { target, logins, timeout: settings.timeout, dials, wire, checked, findings, no_flags })
     }
 
     /// How many findings the look at the server had, once it was had.
@@ -102,43 +105,72 @@ impl Link {
         }
     }
 
-    /// One run of a script for these calls, which agree on its terms: an answer for each that is left.
-    /// Those that nobody waits for any more are taken out.
+    /// One run of a script for these calls, which agree on its terms: an answer for each that is left. Calls
+    /// whose callers have given up are taken out before anything is sent.
     pub(super) async fn run(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, StoreError> {
-        let mut last = None;
+        // Whether a try before this one may have been executed.
+        let mut may_have_run = false;
+        let mut last = RedisError::from((ErrorKind::Io, "nothing was tried"));
         for _ in 0..TRIES {
             match self.try_run(terms, calls).await {
                 Ok(answers) if answers.len() == calls.len() => return Ok(answers),
-                Ok(_) => return Err(StoreError::unavailable("the number of answers is not that of the records")),
-                Err(error) if repeats_on_any_connection(&error) => return Err(StoreError::unavailable(error)),
-                Err(error) => last = Some(self.explained(error)),
+                Ok(_) => return Err(StoreError::unavailable("the number of replies is not that of the records")),
+                Err(Failed { error, sent }) => {
+                    may_have_run |= sent && !is_refused_whole(&error);
+                    let is_final = repeats_on_any_connection(&error);
+                    last = error;
+                    if is_final {
+                        break;
+                    }
+                }
             }
         }
-        Err(last.unwrap_or_else(|| StoreError::unavailable("nothing was tried")))
+        let reason = self.explained(last);
+        Err(if may_have_run { StoreError::unavailable(reason) } else { StoreError::unreachable(reason) })
     }
 
-    async fn try_run(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> RedisResult<Vec<Vec<u8>>> {
-        let (dial, mut wire) = self.wire().await?;
-        // The connection may have taken longer than an invocation had: a claim would hold its record with
-        // nobody at work, and what was given up would be settled after all.
-        calls.retain(|waiting| !waiting.answer.is_closed());
-        if calls.is_empty() {
-            return Ok(Vec::new());
-        }
-        let outcome = match wire.ask(&command("EVALSHA", terms.hash(), terms, calls), self.timeout).await {
-            // A restart, a failover, SCRIPT FLUSH and a slot's new node all lose the script. EVAL
-            // brings it to the very node that lacks it.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                wire.ask(&command("EVAL", terms.script(), terms, calls), self.timeout).await
-            }
-            outcome => outcome,
-        };
+    async fn try_run(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, Failed> {
+        let (dial, mut wire) = self.wire().await.map_err(|error| Failed { error, sent: false })?;
+        let outcome = self.evaluate(&mut wire, terms, calls).await;
         if let Err(error) = &outcome
             && !repeats_on_any_connection(error)
         {
             self.drop_wire(dial, error).await;
         }
-        outcome
+        outcome.map_err(|error| Failed { error, sent: true })
+    }
+
+    async fn evaluate(&self, wire: &mut Wire, terms: &Terms, calls: &mut Vec<Waiting>) -> RedisResult<Vec<Vec<u8>>> {
+        let mut whole = false;
+        loop {
+            // The wait for a connection, or for the reply before this one, may have taken longer than an
+            // invocation had: a claim would hold its record while no work runs, and what was given up would be
+            // settled after all.
+            calls.retain(|waiting| !waiting.answer.is_closed());
+            if calls.is_empty() {
+                return Ok(Vec::new());
+            }
+            let dialect = if self.no_flags.load(Ordering::Relaxed) { Dialect::NoFlags } else { Dialect::Flags };
+            let command = if whole {
+                command("EVAL", terms.script(dialect), terms, calls)
+            } else {
+                command("EVALSHA", terms.hash(dialect), terms, calls)
+            };
+            match wire.ask(&command, self.timeout).await {
+                // A restart, a failover, SCRIPT FLUSH and a slot's new node all lose the script. EVAL
+                // brings it to the very node that lacks it.
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) && !whole => whole = true,
+                Err(error) if whole && dialect == Dialect::Flags && is_not_compiled(&error) => {
+                    if !self.no_flags.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            "the server does not know script flags, as Redis 7.0 and Valkey do: when it is out of \
+                             memory, finished work cannot be recorded"
+                        );
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// The connection at hand, or a new one.
@@ -205,17 +237,25 @@ impl Link {
         }
     }
 
-    pub(super) fn explained(&self, error: RedisError) -> StoreError {
+    /// The error, with advice where there is some.
+    pub(super) fn explained(&self, error: RedisError) -> Box<dyn std::error::Error + Send + Sync> {
         if is_refusal(&error) {
-            return StoreError::unavailable(format!("{} ({error})", self.logins.advice()));
+            return format!("{} ({error})", self.logins.advice()).into();
         }
         match (&self.target, error.kind()) {
             (Target::Server(_), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot)) => {
-                StoreError::unavailable(format!("the server is part of a cluster; set REDIS_CLUSTER=true ({error})"))
+                format!("the server is part of a cluster; set REDIS_CLUSTER=true ({error})").into()
             }
-            (Target::Server(_) | Target::Cluster(_), _) => StoreError::unavailable(error),
+            (Target::Server(_) | Target::Cluster(_), _) => error.into(),
         }
     }
+}
+
+/// A try that failed.
+struct Failed {
+    error: RedisError,
+    /// Whether the command may have reached the server.
+    sent: bool,
 }
 
 impl Wire {
@@ -297,6 +337,17 @@ fn command(name: &str, script: &str, terms: &Terms, calls: &[Waiting]) -> Cmd {
 /// becomes of a READONLY inside a script.
 fn repeats_on_any_connection(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || is_wrong_type(error)
+}
+
+/// Whether the server refused the script before it wrote anything. It names the reason by a code of its own then;
+/// a plain ERR may come from the middle of a script, and another error from the network.
+fn is_refused_whole(error: &RedisError) -> bool {
+    error.code().is_some_and(|code| code != "ERR")
+}
+
+/// Whether the server could not compile the script: before Redis 7 its first line is no Lua.
+fn is_not_compiled(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains("compiling script"))
 }
 
 /// Whether the value under the key is no string, and so no record.

@@ -160,7 +160,7 @@ impl Records {
         command.arg(FORGET).arg(1).arg(self.redis_key(key)).arg(even_in_work).arg(&seen.0.to_be_bytes());
         let answers: Vec<Vec<u8>> = self.ask(&command).await?;
         forgotten(answers.first().map_or(&[], Vec::as_slice))
-            .ok_or_else(|| self.explained(RedisError::from((ErrorKind::Client, "an answer nobody understands"))))
+            .ok_or_else(|| self.explained(RedisError::from((ErrorKind::Client, "unexpected reply"))))
     }
 
     /// The memory that the record of this key takes, in bytes, as Redis estimates it. `None` where it
@@ -198,7 +198,7 @@ impl Records {
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
             RecordsError::NotPermitted(error.into())
         } else {
-            RecordsError::Unavailable(self.link.explained(error))
+            RecordsError::Unavailable(StoreError::unavailable(self.link.explained(error)))
         }
     }
 }

@@ -275,6 +275,7 @@ async fn claim(payload: &str) -> Claim {
         fingerprint: Fingerprint::of(payload.as_bytes()),
         message: MessageTag::of("message-1"),
         lease: TIME,
+        longest_lease: Duration::from_secs(901),
         retention: TIME,
         max_attempts: 5,
     };

@@ -60,6 +60,7 @@ fn attempt(key: &str) -> Attempt {
         fingerprint: Fingerprint::NONE,
         message: MessageTag::of("another"),
         lease: TIME,
+        longest_lease: Duration::from_secs(901),
         retention: TIME,
         max_attempts: 5,
     }

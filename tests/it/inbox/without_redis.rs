@@ -72,6 +72,10 @@ impl Store for Forward {
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
         self.0.fail(claim, failure).await
     }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+        self.0.release(attempt).await
+    }
 }
 
 #[tokio::test]

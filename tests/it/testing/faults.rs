@@ -15,6 +15,7 @@ fn attempt(key: &str) -> Attempt {
         fingerprint: Fingerprint::NONE,
         message: MessageTag::of("message"),
         lease: 30 * SECOND,
+        longest_lease: Duration::from_secs(901),
         retention: 3600 * SECOND,
         max_attempts: 5,
     }
