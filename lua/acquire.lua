@@ -26,8 +26,7 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 -- A record that expired before its lease would let a second owner in.
 local expiry = string.format('%d', now_us / 1000 + math.max(retention, lease))
-local lease_end = struct.pack('>I8', now_us / 1000 + lease)
-local no_fingerprint = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local lease_end, no_fingerprint = struct.pack('>I8', now_us / 1000 + lease), ('\0'):rep(16)
 local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
 
 local function head(recovery, attempt, fence) return struct.pack('>c1BBBI8', 'P', 1, recovery, attempt, fence) end
@@ -50,19 +49,17 @@ local function acquire(key, asked, seen)
   if state == 'P' then
     -- The same owner asks again: its first reply was lost. It gets the same answer.
     if holder == asked:sub(1, 8) then return acquired(record) end
-    local remains = ends - now_us / 1000
-    if remains > longest then
-      -- It was taken under a clock that ran ahead. From here on it counts as any other lease.
-      remains = longest
-      redis.call('SET', key, record:sub(1, 44) .. struct.pack('>I8', now_us / 1000 + longest), 'KEEPTTL')
-    end
+    -- A lease that is longer than any was taken under a clock that ran ahead. It is shortened once.
+    local remains = math.min(ends - now_us / 1000, longest)
+    local shortened = record:sub(1, 44) .. struct.pack('>I8', now_us / 1000 + longest)
+    if remains == longest then redis.call('SET', key, shortened, 'KEEPTTL') end
     if remains > 0 then return string.format('CONFLICT %d', math.ceil(remains)) end
     uncertain = 1
   end
   if not same_payload and uncertain == 1 then return 'MISMATCH' end
+  local used_up = (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25)
   -- An owner that has settled does not come back, however late its acquire arrives.
-  if state == 'F' and holder == asked:sub(1, 8) then return 'FAILED' end
-  if (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25) then return 'FAILED' end
+  if used_up or holder == asked:sub(1, 8) then return 'FAILED' end
   -- A caller without a fingerprint does not erase the one that is stored.
   if fingerprint == no_fingerprint then asked = asked:sub(1, 8) .. print .. asked:sub(25) end
   local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us))

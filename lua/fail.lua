@@ -17,7 +17,7 @@
 -- is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
-local no_fingerprint = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local no_fingerprint = ('\0'):rep(16)
 local lost = { P = 'LOST PROCESSING', F = 'LOST FAILED' }
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end

@@ -18,7 +18,7 @@
 
 local life = ARGV[1]
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
-local no_lease = '\0\0\0\0\0\0\0\0'
+local no_lease = ('\0'):rep(8)
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
 

@@ -42,6 +42,9 @@ pub mod object;
 pub mod store;
 pub mod work;
 
+// The state machine of a record, as pure functions.
+pub mod protocol;
+
 // The database that a work may have its effect in.
 #[cfg(feature = "postgres")]
 pub mod database;

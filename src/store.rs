@@ -68,7 +68,7 @@ pub trait Store: Send + Sync {
 
     /// Give the record back as if this attempt had not been made: nothing ran, so it is not counted and leaves
     /// no doubt, and the doubt of earlier attempts stays. The caller need not know whether its acquire was
-    /// executed. The attempt's owner cannot acquire again.
+    /// executed. Where that is [`Settled::Recorded`], a late acquire of this owner takes nothing.
     ///
     /// # Errors
     /// [`StoreError`], with the outcome unknown where the store is unavailable.

@@ -16,7 +16,11 @@ use crate::support::work::{Do, Told};
 const TIME: Duration = Duration::from_secs(30);
 
 /// What a message that is sent on to the dead-letter queue, or comes again at once, is given.
-const AT_ONCE: Disposition = Disposition::Redeliver { after: Some(Duration::ZERO) };
+/// The first step of the back-off, of which half is jitter.
+fn is_first_step(disposition: Disposition) -> bool {
+    let (least, most) = (Duration::from_secs(1), Duration::from_secs(2));
+    matches!(disposition, Disposition::Redeliver { after: Some(after) } if (least..=most).contains(&after))
+}
 
 /// What is left to the queue's visibility timeout.
 const LEFT_ALONE: Disposition = Disposition::Redeliver { after: None };
@@ -106,12 +110,10 @@ async fn a_failing_message_comes_again_after_a_growing_and_jittered_time() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Refuse));
     let policy = Policy { max_attempts: 20, ..Policy::default() };
     let batch = Batch::new(Idempotency::new(&store, policy), &told, settings());
-    let messages = many(16);
-    let mut waits = Vec::new();
-    for _ in 0..12 {
-        waits.push(run(&batch, &messages).await.iter().map(wait).collect::<Vec<_>>());
-    }
-    for (doublings, waits) in waits.iter().enumerate() {
+    for doublings in 0..12_u32 {
+        let received = |message| Message { receive_count: Some(doublings + 1), ..message };
+        let messages: Vec<_> = many(16).into_iter().map(received).collect();
+        let waits: Vec<_> = run(&batch, &messages).await.iter().map(wait).collect();
         let step = Duration::from_secs((2_u64 << doublings).min(900));
         assert!(waits.iter().all(|wait| (step / 2..=step).contains(wait)), "{doublings}: {waits:?}");
         assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
@@ -119,8 +121,21 @@ async fn a_failing_message_comes_again_after_a_growing_and_jittered_time() {
 }
 
 #[tokio::test]
+async fn what_is_unavailable_is_asked_no_sooner_than_the_back_off_that_grows_with_the_receives() {
+    let (store, down) = (MemoryStore::default(), Told::to(Do::BeUnavailable));
+    let batch = batch(&store, &down);
+    for doublings in 0..30_u32 {
+        let message = Message { receive_count: Some(doublings + 1), ..message("m", "pay_1") };
+        let verdicts = run(&batch, &[message]).await;
+        let step = Duration::from_secs(2_u64.saturating_mul(2_u64.pow(doublings)).min(900));
+        assert!((step / 2..=step).contains(&wait(&verdicts[0])), "{doublings}: {verdicts:?}");
+        assert!(!verdicts[0].failed_for_good);
+    }
+}
+
+#[tokio::test]
 async fn a_wait_that_the_work_asks_for_is_kept_within_what_sqs_takes() {
-    for (asked, given) in [(7, 7), (3600, 3600), (86_400, 12 * 3600 - 900)] {
+    for (asked, given) in [(0, 1), (7, 7), (3600, 3600), (86_400, 12 * 3600 - 900)] {
         let (store, told) = (MemoryStore::default(), Told::to(Do::RefuseFor(Duration::from_secs(asked))));
         let verdicts = run(&batch(&store, &told), &many(1)).await;
         assert_eq!(wait(&verdicts[0]), Duration::from_secs(given));
@@ -142,31 +157,32 @@ async fn what_is_uncertain_comes_again_and_runs_as_a_recovery() {
 }
 
 #[tokio::test]
-async fn what_fails_for_good_is_sent_on_at_once_and_never_runs_again() {
+async fn what_fails_for_good_comes_again_until_it_is_dead_lettered_and_never_runs_again() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::FailForGood));
     let batch = batch(&store, &told);
     for outcome in ["ACQUIRED", "FAILED", "FAILED"] {
         let verdicts = run(&batch, &many(1)).await;
-        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec![outcome], vec![AT_ONCE]));
+        assert_eq!(outcomes(&verdicts), [outcome]);
+        assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
     }
     assert_eq!(told.runs().len(), 1);
 }
 
 #[tokio::test]
-async fn attempts_used_up_send_a_message_on_until_it_is_redriven() {
+async fn attempts_used_up_fail_a_message_for_good_until_it_is_redriven() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Refuse));
     let batch = batch(&store, &told);
-    for _ in 0..4 {
-        assert_ne!(run(&batch, &many(1)).await[0].disposition, AT_ONCE);
+    for _ in 1..10 {
+        assert!(!run(&batch, &many(1)).await[0].failed_for_good);
     }
-    assert_eq!(dispositions(&run(&batch, &many(1)).await), [AT_ONCE]);
+    assert!(run(&batch, &many(1)).await[0].failed_for_good);
     assert_eq!(outcomes(&run(&batch, &many(1)).await), ["FAILED"]);
-    assert_eq!(told.runs().len(), 5);
+    assert_eq!(told.runs().len(), 10);
     assert_eq!(outcomes(&run(&batch, &[message("redriven", "pay_0")]).await), ["ACQUIRED"]);
 }
 
 #[tokio::test]
-async fn a_message_without_a_key_is_sent_on_and_harms_nobody() {
+async fn a_message_without_a_key_comes_again_alone_until_it_is_dead_lettered() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let with = |body: &str| Message { body: Some(body.into()), ..message("m", "") };
     for body in [
@@ -182,28 +198,30 @@ async fn a_message_without_a_key_is_sent_on_and_harms_nobody() {
     ] {
         let verdicts = run(&batch(&store, &told), &[message("good", "pay_1"), with(body)]).await;
         assert_eq!(verdicts[1].outcome, "NO_KEY", "{body}");
-        assert_eq!(dispositions(&verdicts)[1], AT_ONCE);
+        assert!(is_first_step(verdicts[1].disposition), "{verdicts:?}");
         assert_eq!(verdicts[0].disposition, Disposition::Done);
     }
 }
 
 #[tokio::test]
-async fn a_message_that_could_not_be_read_is_sent_on() {
+async fn a_message_that_could_not_be_read_comes_again_alone() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let unreadable = Message { body: None, ..message("m", "pay_1") };
     let verdicts = run(&batch(&store, &told), &[unreadable, message("good", "pay_2")]).await;
     assert_eq!(outcomes(&verdicts), ["UNREADABLE", "ACQUIRED"]);
-    assert_eq!(dispositions(&verdicts), [AT_ONCE, Disposition::Done]);
+    assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
+    assert_eq!(verdicts[1].disposition, Disposition::Done);
 }
 
 #[tokio::test]
-async fn another_payload_under_a_key_is_sent_on_and_does_not_run() {
+async fn another_payload_under_a_key_does_not_run() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let batch = batch(&store, &told);
     run(&batch, &many(1)).await;
     let other = Message { body: Some("{\"key\":\"pay_0\",\"amount\":1}".into()), ..message("other", "") };
     let verdicts = run(&batch, &[other]).await;
-    assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec!["MISMATCH"], vec![AT_ONCE]));
+    assert_eq!(outcomes(&verdicts), ["MISMATCH"]);
+    assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
     assert_eq!(told.runs().len(), 1);
 }
 
@@ -237,11 +255,11 @@ async fn twins_in_different_groups_run_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unequal_twin_is_a_mismatch_and_not_a_twin() {
+async fn another_payload_under_the_key_of_its_batch_is_a_conflict_and_no_duplicate() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
     let other = Message { body: Some("{\"key\":\"pay_1\",\"amount\":1}".into()), ..message("other", "") };
     let verdicts = run(&batch(&store, &told), &[message("first", "pay_1"), other]).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "MISMATCH"]);
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "CONFLICT"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,8 +427,12 @@ async fn an_effect_whose_record_cannot_be_written_is_not_acknowledged() {
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_lost_its_record_acknowledges_only_what_is_completed() {
-    for (other, disposition) in [(Do::Return(b""), Disposition::Done), (Do::Refuse, LEFT_ALONE), (Do::Hang, LEFT_ALONE)]
-    {
+    for (other, outcome, disposition) in [
+        (Do::Return(b""), "LOST", Disposition::Done),
+        // What is done is recorded as done, though the other owner failed.
+        (Do::Refuse, "ACQUIRED", Disposition::Done),
+        (Do::Hang, "LOST", LEFT_ALONE),
+    ] {
         let (store, slow) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(20))));
         let (slow_batch, other) = (batch(&store, &slow), Told::to(other));
         let other_batch = batch(&store, &other);
@@ -423,7 +445,7 @@ async fn an_owner_that_lost_its_record_acknowledges_only_what_is_completed() {
         };
         let (verdicts, ()) = tokio::join!(slow_batch.run(&messages, stale), takes_over);
         let verdicts = verdicts.unwrap();
-        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec!["LOST"], vec![disposition]));
+        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec![outcome], vec![disposition]));
     }
 }
 

@@ -21,7 +21,7 @@ const PARKED: Failure = Failure { uncertain: true, permanent: true };
 /// A lease that no test outlives.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A lease that ends while a test waits for it.
+/// A lease that ends while a test waits for it, and a retention that does.
 const SHORT: Duration = Duration::from_millis(20);
 
 macro_rules! conformance {
@@ -73,11 +73,23 @@ conformance! {
     an_owner_that_has_failed_cannot_acquire_again_however_late
     attempts_used_up_are_a_failure_until_another_message_comes
     attempts_count_runs_that_died_without_settling
-    another_payload_is_a_mismatch_whatever_the_lease
+    another_payload_is_a_conflict_during_a_lease_and_a_mismatch_after_it
     another_payload_is_a_mismatch_of_a_completed_record
     another_payload_may_go_where_nothing_took_effect
     another_payload_is_a_mismatch_where_something_may_have_taken_effect
     no_fingerprint_agrees_with_any
+    no_fingerprint_erases_the_stored_one
+    a_late_completion_replaces_a_failure_of_the_same_payload
+    a_late_completion_leaves_a_failure_of_another_payload_alone
+    a_late_uncertain_failure_marks_a_later_failure_of_the_same_payload
+    a_released_attempt_is_not_counted_and_leaves_no_doubt
+    a_release_keeps_the_doubt_of_earlier_attempts
+    a_release_of_a_takeover_leaves_a_recovery
+    any_number_of_releases_use_up_no_attempts
+    releasing_twice_is_releasing_once
+    a_release_without_an_acquire_keeps_a_late_acquire_out
+    a_release_of_what_another_owner_holds_or_has_settled_is_lost_and_changes_nothing
+    an_owner_that_has_released_cannot_acquire_again
     a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing
     a_late_failure_of_a_taken_over_claim_is_lost_and_changes_nothing
     a_late_failure_of_a_completed_claim_is_lost_and_changes_nothing
@@ -85,6 +97,8 @@ conformance! {
     failing_a_record_that_was_lost_heals_it
     a_claim_outlives_its_lease_while_nobody_takes_it_over
     a_record_ends_with_its_retention
+    a_record_lives_no_shorter_than_its_lease
+    a_lease_that_is_longer_than_any_is_shortened
     keys_of_every_kind_are_records_of_their_own
     of_many_at_once_one_acquires
     many_keys_at_once_are_each_judged_alone
@@ -323,10 +337,10 @@ async fn attempts_count_runs_that_died_without_settling(store: &impl Store) {
     assert_eq!(redriven.attempt(), 1);
 }
 
-async fn another_payload_is_a_mismatch_whatever_the_lease(store: &impl Store) {
-    let claim = acquired(store, attempt(SHORT)).await;
-    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
-    sleep(SHORT).await;
+async fn another_payload_is_a_conflict_during_a_lease_and_a_mismatch_after_it(store: &impl Store) {
+    let claim = acquired(store, attempt(SHORT * 10)).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Conflict { .. });
+    sleep(SHORT * 10).await;
     assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
     assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
 }
@@ -343,7 +357,7 @@ async fn another_payload_may_go_where_nothing_took_effect(store: &impl Store) {
     assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
     let corrected = acquired(store, with_another_payload(LONG)).await;
     assert_eq!(corrected.attempt(), 2);
-    assert_answer!(store, attempt(LONG), Acquire::Mismatch);
+    assert_answer!(store, attempt(LONG), Acquire::Conflict { .. });
     assert_settled(store.fail(&corrected, PERMANENT), Settled::Recorded).await;
     acquired(store, by_another_message(LONG)).await;
 }
@@ -367,6 +381,147 @@ async fn no_fingerprint_agrees_with_any(store: &impl Store) {
     assert_answer!(store, Attempt { key: key("pay_2"), ..attempt(LONG) }, Acquire::Duplicate { .. });
 }
 
+async fn no_fingerprint_erases_the_stored_one(store: &impl Store) {
+    let none = |lease| Attempt { fingerprint: Fingerprint::NONE, ..attempt(lease) };
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
+    let second = acquired(store, none(LONG)).await;
+    assert_settled(store.fail(&second, UNCERTAIN), Settled::Recorded).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    let third = taken_over(store, none(LONG)).await;
+    assert_settled(store.complete(&third, Kept::Nowhere), Settled::Recorded).await;
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
+}
+
+/// The claim of an owner whose lease ended, and that of the owner which took over.
+async fn overtaken(store: &impl Store) -> (Claim, Claim) {
+    let late = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let claim = taken_over(store, attempt(LONG)).await;
+    (late, claim)
+}
+
+async fn a_late_completion_replaces_a_failure_of_the_same_payload(store: &impl Store) {
+    for failure in [CLEAN, UNCERTAIN, PERMANENT, PARKED] {
+        let key = || key(&format!("{failure:?}"));
+        let late = acquired(store, Attempt { key: key(), ..attempt(SHORT) }).await;
+        sleep(SHORT).await;
+        let claim = taken_over(store, Attempt { key: key(), ..attempt(LONG) }).await;
+        assert_settled(store.fail(&claim, failure), Settled::Recorded).await;
+        assert_settled(store.complete(&late, Kept::Inline(b"done")), Settled::Recorded).await;
+        match store.acquire(Attempt { key: key(), ..attempt(LONG) }).await.unwrap() {
+            Acquire::Duplicate { fence, result, .. } => {
+                assert_eq!(result.as_deref(), Kept::Inline(b"done".as_slice()));
+                assert!(fence >= claim.fence(), "a fence never falls");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn a_late_completion_leaves_a_failure_of_another_payload_alone(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
+    let corrected = acquired(store, with_another_payload(LONG)).await;
+    assert_settled(store.fail(&corrected, CLEAN), Settled::Recorded).await;
+    assert_settled(store.complete(&first, Kept::Nowhere), Settled::Lost(State::Failed)).await;
+    assert_eq!(acquired(store, with_another_payload(LONG)).await.attempt(), 3);
+}
+
+async fn a_late_uncertain_failure_marks_a_later_failure_of_the_same_payload(store: &impl Store) {
+    let (late, claim) = overtaken(store).await;
+    assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    assert_settled(store.fail(&late, CLEAN), Settled::Lost(State::Failed)).await;
+    let third = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&third, CLEAN), Settled::Recorded).await;
+    assert_settled(store.fail(&late, UNCERTAIN), Settled::Lost(State::Failed)).await;
+    assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 4);
+}
+
+async fn a_released_attempt_is_not_counted_and_leaves_no_doubt(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
+    let released = attempt(LONG);
+    let claim = acquired(store, released.clone()).await;
+    assert_eq!(claim.attempt(), 2);
+    assert_settled(store.release(&released), Settled::Recorded).await;
+    let next = acquired(store, attempt(LONG)).await;
+    assert_eq!(next.attempt(), 2);
+    assert!(next.fence() > claim.fence());
+}
+
+async fn a_release_keeps_the_doubt_of_earlier_attempts(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, UNCERTAIN), Settled::Recorded).await;
+    for _ in 0..2 {
+        let released = attempt(LONG);
+        taken_over(store, released.clone()).await;
+        assert_settled(store.release(&released), Settled::Recorded).await;
+    }
+    assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
+    assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 2);
+}
+
+async fn a_release_of_a_takeover_leaves_a_recovery(store: &impl Store) {
+    acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let released = attempt(LONG);
+    taken_over(store, released.clone()).await;
+    assert_settled(store.release(&released), Settled::Recorded).await;
+    assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 2);
+}
+
+async fn any_number_of_releases_use_up_no_attempts(store: &impl Store) {
+    for _ in 0..5 {
+        let released = Attempt { max_attempts: 2, ..attempt(LONG) };
+        assert_eq!(acquired(store, released.clone()).await.attempt(), 1);
+        assert_settled(store.release(&released), Settled::Recorded).await;
+    }
+}
+
+async fn releasing_twice_is_releasing_once(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
+    let released = attempt(LONG);
+    acquired(store, released.clone()).await;
+    for _ in 0..3 {
+        assert_settled(store.release(&released), Settled::Recorded).await;
+    }
+    assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 2);
+}
+
+async fn a_release_without_an_acquire_keeps_a_late_acquire_out(store: &impl Store) {
+    let given_up = attempt(LONG);
+    assert_settled(store.release(&given_up), Settled::Recorded).await;
+    assert_answer!(store, given_up, Acquire::Failed);
+    let next = acquired(store, attempt(LONG)).await;
+    assert_eq!(next.attempt(), 1);
+}
+
+async fn a_release_of_what_another_owner_holds_or_has_settled_is_lost_and_changes_nothing(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    assert_settled(store.release(&attempt(LONG)), Settled::Lost(State::Processing)).await;
+    assert_answer!(store, attempt(LONG), Acquire::Conflict { .. });
+    assert_settled(store.fail(&claim, UNCERTAIN), Settled::Recorded).await;
+    assert_settled(store.release(&attempt(LONG)), Settled::Lost(State::Failed)).await;
+    let claim = taken_over(store, attempt(LONG)).await;
+    assert_eq!(claim.attempt(), 2);
+    assert_settled(store.complete(&claim, Kept::Inline(b"done")), Settled::Recorded).await;
+    for attempt in [attempt(LONG), claim.asked().clone()] {
+        assert_settled(store.release(&attempt), Settled::Lost(State::Completed)).await;
+    }
+    assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
+}
+
+async fn an_owner_that_has_released_cannot_acquire_again(store: &impl Store) {
+    let released = attempt(LONG);
+    acquired(store, released.clone()).await;
+    assert_settled(store.release(&released), Settled::Recorded).await;
+    assert_answer!(store, released, Acquire::Failed);
+    assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 1);
+}
+
 async fn a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing(store: &impl Store) {
     let late = acquired(store, attempt(SHORT)).await;
     sleep(SHORT).await;
@@ -374,7 +529,6 @@ async fn a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing(sto
     assert_settled(store.complete(&late, Kept::Inline(b"late")), Settled::Lost(State::Processing)).await;
     assert_answer!(store, by_another_message(LONG), Acquire::Conflict { .. });
     assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
-    assert_settled(store.complete(&late, Kept::Inline(b"late")), Settled::Lost(State::Failed)).await;
     assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 3);
 }
 
@@ -418,7 +572,7 @@ async fn failing_a_record_that_was_lost_heals_it(store: &impl Store) {
 
 /// A claim whose record has ended before it is settled, as eviction or a failover would do.
 async fn lost(store: &impl Store) -> Claim {
-    let claim = acquired(store, Attempt { retention: SHORT, ..attempt(LONG) }).await;
+    let claim = acquired(store, Attempt { retention: SHORT, ..attempt(SHORT) }).await;
     sleep(SHORT * 2).await;
     // What settles it keeps it for longer again.
     let asked = claim.asked().clone();
@@ -435,13 +589,35 @@ async fn a_claim_outlives_its_lease_while_nobody_takes_it_over(store: &impl Stor
 }
 
 async fn a_record_ends_with_its_retention(store: &impl Store) {
-    let brief = || Attempt { retention: SHORT, ..attempt(LONG) };
+    let brief = || Attempt { retention: SHORT, ..attempt(SHORT) };
     let first = acquired(store, brief()).await;
     assert_settled(store.complete(&first, Kept::Nowhere), Settled::Recorded).await;
     sleep(SHORT * 2).await;
     let second = acquired(store, brief()).await;
     assert_eq!(second.attempt(), 1);
     assert!(second.fence() > first.fence(), "a fence grows over the loss of its record");
+}
+
+async fn a_record_lives_no_shorter_than_its_lease(store: &impl Store) {
+    let claim = acquired(store, Attempt { retention: Duration::from_millis(1), ..attempt(LONG) }).await;
+    sleep(SHORT).await;
+    assert_answer!(store, attempt(LONG), Acquire::Conflict { .. });
+    assert_settled(store.complete(&claim, Kept::Nowhere), Settled::Recorded).await;
+    assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
+}
+
+/// As one that was taken while the store's clock ran ahead.
+async fn a_lease_that_is_longer_than_any_is_shortened(store: &impl Store) {
+    acquired(store, attempt(Duration::from_secs(1_000_000))).await;
+    let shorter = || Attempt { longest_lease: SHORT * 5, ..attempt(SHORT) };
+    for _ in 0..2 {
+        match store.acquire(shorter()).await.unwrap() {
+            Acquire::Conflict { lease_remains } => assert!(lease_remains <= SHORT * 5, "{lease_remains:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    sleep(SHORT * 5).await;
+    assert_eq!(taken_over(store, shorter()).await.attempt(), 2);
 }
 
 async fn keys_of_every_kind_are_records_of_their_own(store: &impl Store) {

@@ -177,9 +177,11 @@ async fn without_time_nothing_starts() {
     let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
     let late = delivery().deadline(Deadline::within(Duration::ZERO));
     let report = idempotency.run(&late, &told, &Message::default()).await.unwrap();
-    assert_eq!(failure(&report), Failure { uncertain: false, permanent: false });
+    assert!(matches!(report.outcome, Outcome::NotStarted), "{report:?}");
     assert_eq!(told.runs().len(), 0);
-    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Done { .. }));
+    let report = run(&idempotency, &told).await;
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+    assert_eq!((report.attempt, report.recovery), (Some(1), false), "what did not start is no attempt");
 }
 
 #[tokio::test]
@@ -268,6 +270,88 @@ async fn an_acquire_without_an_answer_runs_nothing_and_ends_before_the_deadline(
         assert!(started.elapsed() < TIME);
         assert_eq!(told.runs().len(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_whose_reply_was_lost_is_given_back_as_soon_as_the_store_answers() {
+    for fault in [Fault::ReplyLost, Fault::OutOfReach, Fault::Late(Duration::from_secs(2))] {
+        let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+        let store = store.patience(Duration::from_millis(500));
+        let idempotency = Idempotency::new(&store, Policy { max_attempts: 1, ..Policy::default() });
+        store.next(Verb::Acquire, fault);
+        store.always(Verb::Settle, Some(Fault::Refused));
+        let back = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            store.always(Verb::Settle, None);
+        };
+        let (delivery, message, started) = (delivery(), Message::default(), Instant::now());
+        let (answer, ()) = tokio::join!(idempotency.run(&delivery, &told, &message), back);
+        assert!(answer.unwrap_err().is_unavailable());
+        assert!(started.elapsed() < Duration::from_secs(6), "it ends once the claim is given back");
+        let report = run(&idempotency, &told).await;
+        assert!(matches!(report.outcome, Outcome::Done { .. }), "{fault:?}: {report:?}");
+        assert_eq!((report.attempt, report.recovery), (Some(1), false), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work() {
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+    let idempotency = Idempotency::new(&store, Policy::default());
+    for _ in 0..8 {
+        store.next(Verb::Acquire, Fault::ReplyLost);
+        store.always(Verb::Settle, Some(Fault::OutOfReach));
+        let (delivery, message) = (delivery(), Message::default());
+        let killed = tokio::time::timeout(TIME / 2, idempotency.run(&delivery, &told, &message)).await;
+        assert!(killed.is_err());
+        advance(TIME).await;
+    }
+    store.always(Verb::Settle, None);
+    let report = run(&idempotency, &told).await;
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+    assert_eq!((report.attempt, told.runs().len()), (Some(9), 1));
+}
+
+#[tokio::test]
+async fn what_is_unavailable_is_not_counted_and_keeps_the_doubt_of_earlier_attempts() {
+    let (idempotency, down) = (in_memory(), Told::to(Do::BeUnavailable));
+    for _ in 0..50 {
+        let report = run(&idempotency, &down).await;
+        assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+        assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    }
+    run(&idempotency, &Told::to(Do::BeUncertain)).await;
+    for _ in 0..50 {
+        let report = run(&idempotency, &down).await;
+        assert_eq!((report.attempt, report.recovery), (Some(2), true));
+    }
+    let up = Told::to(Do::Return(b""));
+    let report = run(&idempotency, &up).await;
+    assert_eq!((report.attempt, up.runs()[0].recovery), (Some(2), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_completion_of_a_finished_work_replaces_the_failure_of_whoever_took_over() {
+    let (idempotency, slow) = (in_memory(), Told::to(Do::Take(Duration::from_secs(20))));
+    let stale =
+        delivery().deadline(Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) });
+    let refused = Told::to(Do::FailForGood);
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(run(&idempotency, &refused).await.recovery);
+    };
+    let message = Message::default();
+    let (report, ()) = tokio::join!(idempotency.run(&stale, &slow, &message), other);
+    assert!(matches!(report.unwrap().outcome, Outcome::Done { .. }));
+    assert!(matches!(run(&idempotency, &refused).await.outcome, Outcome::Duplicate { .. }));
+}
+
+#[tokio::test]
+async fn a_deadline_without_end_runs_the_work() {
+    let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
+    let endless = delivery().deadline(Deadline::within(Duration::MAX));
+    let report = idempotency.run(&endless, &told, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //! counting redeliveries, dead-lettering after two receives and a redrive under a new messageId.
 //! Each verb is a request, an execution and a reply of their own. A trace has a budget of faults,
 //! of whatever kinds: a crash, a pause beyond the deadline, a work that fails, a request or a reply
-//! lost, an execution twice or late, no answer in time, a delivery too many, an eviction, a failover
+//! lost, an execution twice or late, no answer in time, a work that cannot start, a delivery too many, an eviction, a failover
 //! that drops the newest writes, and a clock that jumps forwards or back. Whatever needs no fault
 //! happens in every order: leases end and messages come again.
 //!
@@ -39,6 +39,8 @@ const WITH_ITSELF: &str = "a conflict is with somebody else";
 const CONFLICTS: &str = "conflicts alone dead-letter nothing";
 const TOLD: &str = "a run after an effect is a recovery";
 const FOR_GOOD: &str = "what failed for good stays failed";
+const UNCOUNTED: &str = "what is released is not counted";
+const GIVEN_UP: &str = "an acquire that is executed after its release takes nothing";
 
 fn properties(protocol: &Protocol) -> Vec<Property<Protocol>> {
     let mut properties = vec![
@@ -51,6 +53,8 @@ fn properties(protocol: &Protocol) -> Vec<Property<Protocol>> {
         Property::always(CONFLICTS, |_, world: &World| world.keeps(Promise::ConflictsDeadLetterNothing)),
         Property::always(TOLD, |_, world: &World| world.keeps(Promise::RunAfterAnEffectIsARecovery)),
         Property::always(FOR_GOOD, |_, world: &World| world.keeps(Promise::FailedForGoodStaysFailed)),
+        Property::always(UNCOUNTED, |_, world: &World| world.keeps(Promise::ReleasedIsNotCounted)),
+        Property::always(GIVEN_UP, |_, world: &World| world.keeps(Promise::GivenUpTakesNothing)),
         // A model in which these cannot happen would prove nothing.
         Property::sometimes("all is done", |_, world: &World| world.all_is_done()),
         Property::sometimes("a redriven message is done", |_, world: &World| world.one_is_redriven_and_done()),
@@ -176,6 +180,31 @@ fn without_recovery_after_a_takeover_a_repeated_effect_comes_untold() {
 #[test]
 fn without_a_memory_of_recoveries_one_that_fails_hides_what_came_before_it() {
     breaks(Guard::RecoveryStays, TOLD, 3, 2);
+}
+
+#[test]
+fn without_the_owner_check_in_release_a_stale_owner_gives_back_the_record_of_another() {
+    breaks(Guard::OwnerInRelease, STALE_OWNER, 2, 2);
+}
+
+#[test]
+fn without_the_doubt_in_release_a_repeated_effect_comes_untold() {
+    breaks(Guard::DoubtInRelease, TOLD, 3, 2);
+}
+
+#[test]
+fn without_the_count_in_release_what_never_ran_uses_up_attempts() {
+    breaks(Guard::UncountedInRelease, UNCOUNTED, 1, 1);
+}
+
+#[test]
+fn without_a_record_of_the_release_a_late_acquire_takes_the_record_for_an_owner_that_has_given_up() {
+    breaks(Guard::ReleaseBeforeAcquire, GIVEN_UP, 1, 1);
+}
+
+#[test]
+fn without_the_fingerprint_in_complete_a_late_owner_replaces_the_failure_of_another_payload() {
+    breaks(Guard::FingerprintInComplete, STALE_OWNER, 2, 2);
 }
 
 #[test]

@@ -251,5 +251,7 @@ fn not_understood(answer: &[u8]) -> StoreError {
 }
 
 fn whole_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    /// Ten years. Redis adds its own time, and refuses what is then above 2^63.
+    const LONGEST_MS: u64 = 315_360_000_000;
+    u64::try_from(duration.as_millis()).map_or(LONGEST_MS, |ms| ms.min(LONGEST_MS))
 }

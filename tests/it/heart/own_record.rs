@@ -8,11 +8,19 @@ use idempotent_sqs::work::{Work, WorkError, Worked};
 use super::*;
 
 /// A work that keeps a record of its own, and answers as it is told. Then it is done.
-struct Keeps(Mutex<VecDeque<Result<Worked, WorkError>>>);
+struct Keeps {
+    answers: Mutex<VecDeque<Result<Worked, WorkError>>>,
+    /// What its record says of the work.
+    record: Mutex<Result<Option<Vec<u8>>, &'static str>>,
+}
 
 impl Keeps {
     fn told(answers: impl IntoIterator<Item = Result<Worked, WorkError>>) -> Self {
-        Self(Mutex::new(answers.into_iter().collect()))
+        Self { answers: Mutex::new(answers.into_iter().collect()), record: Mutex::new(Ok(None)) }
+    }
+
+    fn record_is(&self, record: Result<Option<Vec<u8>>, &'static str>) {
+        *self.record.lock().unwrap() = record;
     }
 }
 
@@ -22,7 +30,11 @@ impl Work for Keeps {
     }
 
     async fn attempt(&self, _: &Claim, _: &Message) -> Result<Worked, WorkError> {
-        self.0.lock().unwrap().pop_front().unwrap_or_else(|| Ok(Worked::Done(b"receipt".to_vec())))
+        self.answers.lock().unwrap().pop_front().unwrap_or_else(|| Ok(Worked::Done(b"receipt".to_vec())))
+    }
+
+    async fn recorded(&self, _: &Attempt, _: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        self.record.lock().unwrap().clone().map_err(WorkError::unavailable)
     }
 
     fn keeps_record(&self) -> bool {
@@ -70,6 +82,34 @@ async fn a_doubt_outlasts_what_was_no_attempt() {
 }
 
 #[tokio::test]
+async fn attempts_that_are_used_up_fail_for_good_only_after_a_look_at_its_own_record() {
+    for first in [WorkError::uncertain("no reply to the commit"), WorkError::retryable("no")] {
+        let idempotency = Idempotency::new(MemoryStore::default(), Policy { max_attempts: 1, ..Policy::default() });
+        let work = Keeps::told([Err(first)]);
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::WorkFailed { .. }), "{report:?}");
+        assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::Failed));
+        work.record_is(Err("out of reach"));
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+        work.record_is(Ok(Some(b"receipt".to_vec())));
+        for _ in 0..2 {
+            let report = try_run(&idempotency, &work).await.unwrap();
+            assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"));
+            // The store's record says so too by now.
+            work.record_is(Ok(None));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_uncertain_last_attempt_is_not_final_where_its_own_record_decides() {
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy { max_attempts: 1, ..Policy::default() });
+    let report = try_run(&idempotency, &Keeps::told([Err(WorkError::uncertain("no reply"))])).await.unwrap();
+    assert_eq!(failure(&report), Failure { uncertain: true, permanent: false });
+}
+
+#[tokio::test]
 async fn what_was_done_before_is_a_duplicate_and_heals_the_record() {
     let idempotency = in_memory();
     let before = Keeps::told([Ok(Worked::DoneBefore(b"receipt".to_vec()))]);
@@ -77,7 +117,7 @@ async fn what_was_done_before_is_a_duplicate_and_heals_the_record() {
         let report = try_run(&idempotency, &before).await.unwrap();
         assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"));
     }
-    assert!(before.0.lock().unwrap().is_empty(), "the second was answered by the record");
+    assert!(before.answers.lock().unwrap().is_empty(), "the second was answered by the record");
 }
 
 #[tokio::test]

@@ -17,6 +17,16 @@ pub(super) enum Guard {
     HealInFail,
     /// acquire: another payload is a mismatch.
     Fingerprint,
+    /// complete: a failure of another payload stays.
+    FingerprintInComplete,
+    /// release: only the owner of the record.
+    OwnerInRelease,
+    /// release: what earlier attempts may have done stays in doubt.
+    DoubtInRelease,
+    /// release: the attempt is not counted.
+    UncountedInRelease,
+    /// release: an acquire that is executed later takes nothing.
+    ReleaseBeforeAcquire,
     /// acquire: a live lease is a conflict.
     Lease,
     /// acquire: an ended lease is none.
@@ -31,15 +41,15 @@ pub(super) enum Guard {
     Permanent,
     /// acquire: a lease that ended makes its successor a recovery.
     TakeoverIsRecovery,
-    /// The heart: a recovery that fails is still uncertain, whatever its own run says.
+    /// The core: a recovery that fails is still uncertain, whatever its own run says.
     RecoveryStays,
-    /// The heart: a settlement that got no answer is not acknowledged.
+    /// The core: a settlement that got no answer is not acknowledged.
     UnknownIsNoSuccess,
-    /// The heart: of lost claims only those are acknowledged whose record is completed.
+    /// The core: of lost claims only those are acknowledged whose record is completed.
     LostIsNoSuccess,
-    /// The heart: what was lost to a completion is acknowledged where its own work is done.
+    /// The core: what was lost to a completion is acknowledged where its own work is done.
     LostAfterFailure,
-    /// The heart: a conflict waits for the end of the lease that it met.
+    /// The core: a conflict waits for the end of the lease that it met.
     ConflictWaits,
 }
 
@@ -121,8 +131,7 @@ impl Scripts {
         if let Some(record) = record {
             let processing = record.state == State::Processing;
             let same_payload = record.payload == by.payload || !self.has(Guard::Fingerprint);
-            let nothing_happened = record.state == State::Failed && !record.uncertain;
-            if !same_payload && !nothing_happened {
+            if record.state == State::Completed && !same_payload {
                 return (Answer::Mismatch, None);
             }
             if record.state == State::Completed && self.has(Guard::CompletedStays) {
@@ -136,7 +145,11 @@ impl Scripts {
                 if !ended && self.has(Guard::Lease) {
                     return (Answer::Conflict(record.fence), None);
                 }
-            } else if record.owner == by.owner && self.has(Guard::SettledOwner) {
+            }
+            if !same_payload && (processing || record.uncertain) {
+                return (Answer::Mismatch, None);
+            }
+            if !processing && record.owner == by.owner && self.has(Guard::SettledOwner) {
                 return (Answer::Failed, None);
             }
             let used_up = record.permanent || record.attempts >= self.max_attempts;
@@ -163,9 +176,18 @@ impl Scripts {
     }
 
     pub(super) fn complete(self, record: Option<Record>, by: Asker, claim: Claim) -> (Answer, Option<Record>) {
-        let none = Failure { uncertain: false, permanent: false };
-        let settled = settled(State::Completed, none, by, claim);
-        self.settle(record, settled, Guard::OwnerInComplete, Guard::HealInComplete)
+        let completed = settled(State::Completed, CLEAN, by, claim);
+        let Some(record) = record else { return self.heal(completed, Guard::HealInComplete) };
+        let owns = record.owner == by.owner;
+        let same_payload = record.payload == by.payload || !self.has(Guard::FingerprintInComplete);
+        match record.state {
+            State::Completed if owns => (Answer::Recorded, None),
+            State::Processing if owns || !self.has(Guard::OwnerInComplete) => (Answer::Recorded, Some(completed)),
+            State::Failed if same_payload => {
+                (Answer::Recorded, Some(Record { fence: claim.fence.max(record.fence), ..completed }))
+            }
+            State::Processing | State::Completed | State::Failed => (Answer::Lost(Some(record.state)), None),
+        }
     }
 
     pub(super) fn fail(
@@ -175,27 +197,49 @@ impl Scripts {
         claim: Claim,
         failure: Failure,
     ) -> (Answer, Option<Record>) {
-        let settled = settled(State::Failed, failure, by, claim);
-        self.settle(record, settled, Guard::OwnerInFail, Guard::HealInFail)
+        let failed = settled(State::Failed, failure, by, claim);
+        let Some(record) = record else { return self.heal(failed, Guard::HealInFail) };
+        let owns = record.owner == by.owner;
+        let late_doubt = failure.uncertain && !record.uncertain && record.payload == by.payload;
+        match record.state {
+            State::Failed if owns => (Answer::Recorded, None),
+            State::Processing if owns || !self.has(Guard::OwnerInFail) => (Answer::Recorded, Some(failed)),
+            State::Failed if late_doubt => {
+                (Answer::Lost(Some(State::Failed)), Some(Record { uncertain: true, ..record }))
+            }
+            State::Processing | State::Completed | State::Failed => (Answer::Lost(Some(record.state)), None),
+        }
     }
 
-    fn settle(self, record: Option<Record>, settled: Record, owner: Guard, heal: Guard) -> (Answer, Option<Record>) {
-        match record {
-            Some(record) => {
-                let own = record.owner == settled.owner;
-                if record.state == settled.state && own {
-                    return (Answer::Recorded, None);
-                }
-                if record.state != State::Processing || !own && self.has(owner) {
-                    return (Answer::Lost(Some(record.state)), None);
-                }
+    pub(super) fn release(self, record: Option<Record>, by: Asker) -> (Answer, Option<Record>) {
+        let Some(record) = record else {
+            let none = Claim { fence: 0, number: 0, recovery: false };
+            let given_up = self.has(Guard::ReleaseBeforeAcquire).then(|| settled(State::Failed, CLEAN, by, none));
+            return (Answer::Recorded, given_up);
+        };
+        let owns = record.owner == by.owner || !self.has(Guard::OwnerInRelease);
+        match record.state {
+            State::Failed if owns => (Answer::Recorded, None),
+            State::Processing if owns => {
+                let counted = u8::from(self.has(Guard::UncountedInRelease));
+                let released = Record {
+                    state: State::Failed,
+                    uncertain: record.uncertain && self.has(Guard::DoubtInRelease),
+                    attempts: record.attempts.saturating_sub(counted),
+                    ..record
+                };
+                (Answer::Recorded, Some(released))
             }
-            None if !self.has(heal) => return (Answer::Lost(None), None),
-            None => {}
+            State::Processing | State::Completed | State::Failed => (Answer::Lost(Some(record.state)), None),
         }
-        (Answer::Recorded, Some(settled))
+    }
+
+    fn heal(self, settled: Record, heal: Guard) -> (Answer, Option<Record>) {
+        if self.has(heal) { (Answer::Recorded, Some(settled)) } else { (Answer::Lost(None), None) }
     }
 }
+
+const CLEAN: Failure = Failure { uncertain: false, permanent: false };
 
 fn claimed(record: Record) -> Answer {
     let Record { fence, attempts: number, uncertain: recovery, .. } = record;

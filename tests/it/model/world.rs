@@ -59,6 +59,8 @@ struct Seen {
     jumped_back: bool,
     highest_fence: u8,
     last_owner: Option<u8>,
+    /// Whose release was the last change of the record.
+    given_up: Option<u8>,
     broken: Broken,
 }
 
@@ -72,15 +74,17 @@ pub(super) enum Promise {
     ConflictsDeadLetterNothing,
     RunAfterAnEffectIsARecovery,
     FailedForGoodStaysFailed,
+    ReleasedIsNotCounted,
+    GivenUpTakesNothing,
 }
 
 /// Of the promises those that were broken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Broken(u8);
+struct Broken(u16);
 
 impl Broken {
     fn if_so(&mut self, broken: bool, promise: Promise) {
-        self.0 |= u8::from(broken) << promise as u8;
+        self.0 |= u16::from(broken) << promise as u8;
     }
 }
 
@@ -124,7 +128,7 @@ struct Attempt {
     payload: u8,
     claim: Option<Claim>,
     failure: Failure,
-    on_the_wire: [bool; 3],
+    on_the_wire: [bool; 4],
     paused: bool,
     /// Another has claimed since, and the cause of that is counted.
     superseded: bool,
@@ -140,6 +144,8 @@ enum Phase {
     Effected,
     Completing(Option<Answer>),
     Failing(Option<Answer>),
+    /// Nothing ran: the claim, or the acquire whose reply is missing, is given back.
+    Releasing(Option<Answer>),
     Over,
 }
 
@@ -148,9 +154,10 @@ pub(super) enum Verb {
     Acquire,
     Complete,
     Fail,
+    Release,
 }
 
-const VERBS: [Verb; 3] = [Verb::Acquire, Verb::Complete, Verb::Fail];
+const VERBS: [Verb; 4] = [Verb::Acquire, Verb::Complete, Verb::Fail, Verb::Release];
 
 /// Numbers are those of attempts, messages and fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +184,8 @@ pub(super) enum Fault {
     /// No answer until there was no time left; the request may be on its way still.
     GiveUp(u8),
     WorkFails(u8, Failure),
+    /// What the work needs is out of reach, or there is no time left to start it.
+    NothingRuns(u8),
     Crash(u8),
     /// It goes on beyond its deadline.
     Pause(u8),
@@ -305,13 +314,19 @@ impl World {
             }
         }
         match attempt.phase {
-            Phase::Acquiring(Some(_)) | Phase::Completing(Some(_)) | Phase::Failing(Some(_)) => {
-                actions.push(Action::Hear(number));
-            }
+            Phase::Acquiring(Some(_))
+            | Phase::Completing(Some(_))
+            | Phase::Failing(Some(_))
+            | Phase::Releasing(Some(_)) => actions.push(Action::Hear(number)),
             Phase::Working if protocol.park && attempt.is_recovery() => {}
             Phase::Working => actions.push(Action::TakeEffect(number)),
             Phase::Effected => actions.push(Action::ReportDone(number)),
-            Phase::Acquiring(None) | Phase::Completing(None) | Phase::Failing(None) | Phase::Unborn | Phase::Over => {}
+            Phase::Acquiring(None)
+            | Phase::Completing(None)
+            | Phase::Failing(None)
+            | Phase::Releasing(None)
+            | Phase::Unborn
+            | Phase::Over => {}
         }
     }
 
@@ -360,19 +375,23 @@ impl World {
         }
         match attempt.phase {
             Phase::Unborn | Phase::Over => return,
-            Phase::Acquiring(None) | Phase::Completing(None) | Phase::Failing(None) => {
+            Phase::Acquiring(None) | Phase::Completing(None) | Phase::Failing(None) | Phase::Releasing(None) => {
                 faults.push(Fault::GiveUp(number));
             }
             Phase::Working if protocol.park && attempt.is_recovery() => {
                 // No time was left to start it; else it is parked.
-                faults.push(Fault::WorkFails(number, CLEAN));
+                faults.push(Fault::NothingRuns(number));
                 faults.push(Fault::WorkFails(number, PARKED));
             }
             Phase::Working => {
                 faults.extend([CLEAN, UNCERTAIN, PERMANENT].map(|failure| Fault::WorkFails(number, failure)));
+                faults.push(Fault::NothingRuns(number));
             }
             Phase::Effected => faults.push(Fault::WorkFails(number, UNCERTAIN)),
-            Phase::Acquiring(Some(_)) | Phase::Completing(Some(_)) | Phase::Failing(Some(_)) => {}
+            Phase::Acquiring(Some(_))
+            | Phase::Completing(Some(_))
+            | Phase::Failing(Some(_))
+            | Phase::Releasing(Some(_)) => {}
         }
         faults.push(Fault::Crash(number));
         if !attempt.paused {
@@ -413,7 +432,7 @@ impl World {
             message: number,
             id: message.id,
             payload: message.payload,
-            on_the_wire: [true, false, false],
+            on_the_wire: [true, false, false, false],
             ..Attempt::new(Phase::Acquiring(None))
         };
     }
@@ -475,6 +494,7 @@ impl World {
             Verb::Acquire => scripts.acquire(before, asker, now, |fence| self.has_ended(fence)),
             Verb::Complete => scripts.complete(before, asker, attempt.claim.unwrap()),
             Verb::Fail => scripts.fail(before, asker, attempt.claim.unwrap(), attempt.failure),
+            Verb::Release => scripts.release(before, asker),
         };
         self.judge(at, verb, answer, written);
         if written.is_some() {
@@ -487,6 +507,7 @@ impl World {
                 Verb::Acquire => Phase::Acquiring(Some(answer)),
                 Verb::Complete => Phase::Completing(Some(answer)),
                 Verb::Fail => Phase::Failing(Some(answer)),
+                Verb::Release => Phase::Releasing(Some(answer)),
             };
         }
     }
@@ -507,8 +528,19 @@ impl World {
             self.seen.broken.if_so(uncompleted, Promise::CompletedStays);
             let stale = match verb {
                 Verb::Acquire => before.state == State::Failed && before.owner == owner,
-                Verb::Complete | Verb::Fail => before.owner != owner || before.state != State::Processing,
+                Verb::Complete | Verb::Fail | Verb::Release => {
+                    before.owner != owner || before.state != State::Processing
+                }
             };
+            // What is done replaces a failure of the same payload, and a late doubt marks it.
+            let gives_way = before.state == State::Failed
+                && before.payload == self.attempts[at].payload
+                && match verb {
+                    Verb::Complete => true,
+                    Verb::Fail => written == Some(Record { uncertain: true, ..before }),
+                    Verb::Acquire | Verb::Release => false,
+                };
+            let stale = stale && !gives_way;
             self.seen.broken.if_so(stale && changes, Promise::StaleOwnerChangesNothing);
             let with_itself = matches!(answer, Answer::Conflict(_)) && before.owner == owner;
             self.seen.broken.if_so(with_itself, Promise::ConflictIsWithSomebodyElse);
@@ -517,6 +549,17 @@ impl World {
             Verb::Acquire => {
                 if let (Answer::Acquired(claim), Some(_)) = (answer, written) {
                     self.judge_claim(owner, claim);
+                }
+            }
+            Verb::Release => {
+                let counted = self.record.is_some_and(|before| {
+                    before.owner == owner
+                        && before.state == State::Processing
+                        && written.is_some_and(|after| after.attempts >= before.attempts)
+                });
+                self.seen.broken.if_so(counted, Promise::ReleasedIsNotCounted);
+                if answer == Answer::Recorded {
+                    self.seen.given_up = Some(owner);
                 }
             }
             Verb::Complete | Verb::Fail => {
@@ -534,6 +577,8 @@ impl World {
     fn judge_claim(&mut self, owner: u8, claim: Claim) {
         let asks = self.attempts[usize::from(owner)];
         let seen = &mut self.seen;
+        let given_up = seen.given_up.take();
+        seen.broken.if_so(given_up == Some(owner), Promise::GivenUpTakesNothing);
         let excused = seen.jumped_back && seen.any_loss;
         seen.broken.if_so(claim.fence <= seen.highest_fence && !excused, Promise::FenceGrows);
         seen.highest_fence = seen.highest_fence.max(claim.fence);
@@ -588,7 +633,9 @@ impl World {
             Phase::Acquiring(Some(Answer::Duplicate))
             | Phase::Completing(Some(Answer::Recorded | Answer::Lost(Some(State::Completed))))
             | Phase::Failing(Some(Answer::Lost(Some(State::Completed)))) => Told::Done,
-            Phase::Acquiring(Some(_)) | Phase::Failing(Some(Answer::Recorded)) => Told::Again,
+            Phase::Acquiring(Some(_)) | Phase::Failing(Some(Answer::Recorded)) | Phase::Releasing(Some(_)) => {
+                Told::Again
+            }
             Phase::Completing(_) | Phase::Failing(_) if !has(Guard::LostIsNoSuccess) => Told::Done,
             _ => Told::Nothing,
         };
@@ -626,6 +673,12 @@ impl World {
         attempt.on_the_wire[Verb::Fail as usize] = true;
     }
 
+    fn release(&mut self, at: usize) {
+        let attempt = &mut self.attempts[at];
+        attempt.phase = Phase::Releasing(None);
+        attempt.on_the_wire[Verb::Release as usize] = true;
+    }
+
     /// It will not record its effect any more, or does not know of it.
     fn cut_off(&mut self, at: usize) {
         let attempt = &mut self.attempts[at];
@@ -656,11 +709,16 @@ impl World {
             Fault::ExecuteAndLoseTheReply(at, verb) => self.execute(at, verb, false, true, protocol),
             Fault::GiveUp(at) => {
                 let at = usize::from(at);
-                let acquired_nothing = matches!(self.attempts[at].phase, Phase::Acquiring(_));
+                if matches!(self.attempts[at].phase, Phase::Acquiring(_)) {
+                    // Executed or not: it is given back.
+                    return self.release(at);
+                }
+                let nothing_ran = matches!(self.attempts[at].phase, Phase::Releasing(_));
                 self.cut_off(at);
-                let unknown = acquired_nothing || protocol.scripts.has(Guard::UnknownIsNoSuccess);
+                let unknown = nothing_ran || protocol.scripts.has(Guard::UnknownIsNoSuccess);
                 self.tell(at, if unknown { Told::Nothing } else { Told::Done });
             }
+            Fault::NothingRuns(at) => self.release(usize::from(at)),
             Fault::WorkFails(at, failure) => self.work_fails(at, failure, protocol),
             Fault::Crash(at) => {
                 self.cut_off(usize::from(at));
@@ -696,6 +754,7 @@ impl World {
 
     fn lose(&mut self) {
         self.seen.any_loss = true;
+        self.seen.given_up = None;
         self.seen.loss_pending = true;
     }
 
@@ -710,7 +769,7 @@ impl World {
             if attempt.phase != Phase::Over {
                 continue;
             }
-            if attempt.on_the_wire == [false; 3] {
+            if attempt.on_the_wire == [false; 4] {
                 *attempt = Attempt::new(Phase::Over);
                 continue;
             }
@@ -782,7 +841,7 @@ impl Attempt {
             payload: 0,
             claim: None,
             failure: CLEAN,
-            on_the_wire: [false; 3],
+            on_the_wire: [false; 4],
             paused: false,
             superseded: false,
             unrecorded: false,
@@ -794,13 +853,16 @@ impl Attempt {
         match self.phase {
             Phase::Completing(_) => Verb::Complete,
             Phase::Failing(_) => Verb::Fail,
+            Phase::Releasing(_) => Verb::Release,
             _ => Verb::Acquire,
         }
     }
 
     fn waits_for(&self, verb: Verb) -> bool {
         match self.phase {
-            Phase::Acquiring(None) | Phase::Completing(None) | Phase::Failing(None) => self.asks() == verb,
+            Phase::Acquiring(None) | Phase::Completing(None) | Phase::Failing(None) | Phase::Releasing(None) => {
+                self.asks() == verb
+            }
             _ => false,
         }
     }
@@ -817,7 +879,7 @@ impl Attempt {
     fn is_at_it(&self) -> bool {
         match self.phase {
             Phase::Acquiring(_) | Phase::Working | Phase::Effected | Phase::Completing(_) => true,
-            Phase::Failing(_) | Phase::Unborn | Phase::Over => false,
+            Phase::Failing(_) | Phase::Releasing(_) | Phase::Unborn | Phase::Over => false,
         }
     }
 
