@@ -232,7 +232,7 @@ pub enum Settled {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store could not be asked: there is no connection to it. Nothing was done.
-    #[error("the idempotency store is out of reach")]
+    #[error("the idempotency store is unavailable")]
     Unreachable(#[source] Arc<dyn Error + Send + Sync>),
     /// The store was asked and gave no answer, or one that is not understood. Whether it did what was asked is
     /// unknown.

@@ -148,7 +148,7 @@ async fn a_failed_message_without_receipt_handle_or_arn_is_reported_all_the_same
         pay("m4", "pay_4"),
     ];
     assert_eq!(function.invoke(event(records)).await, ["m1", "m2", "m3", "m4"]);
-    assert_eq!(stage.sqs.take(), [("m4".into(), 0)].into());
+    assert_eq!(stage.sqs.take(), [("m4".into(), 2)].into());
 }
 
 #[tokio::test]

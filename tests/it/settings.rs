@@ -59,7 +59,7 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert!(config.batch.offload.objects.is_none() && config.batch.offload.buckets.is_empty());
     assert_eq!(config.batch.offload.max_bytes, 4 << 20);
     assert_eq!(config.policy.retention, Duration::from_secs(1_209_600));
-    assert_eq!(config.policy.max_attempts, 5);
+    assert_eq!(config.policy.max_attempts, 10);
     assert_eq!(config.policy.recovery, Recovery::Rerun);
     assert_eq!(config.policy.result_max_bytes, 4096);
     assert!(config.policy.results.is_none());
@@ -152,7 +152,7 @@ fn what_is_set_to_nothing_is_not_set() {
             EVERY.iter().map(|(name, _)| (*name, nothing)).filter(|(name, _)| !name.ends_with("_URL")).collect();
         let (config, webhook) = read(&[REQUIRED, &empty]).unwrap();
         assert_eq!(config.redis.namespace, "payments-function");
-        assert_eq!(config.policy.max_attempts, 5);
+        assert_eq!(config.policy.max_attempts, 10);
         assert_eq!(config.batch.keys.len(), 3);
         assert!(config.visibility_backoff);
         assert_eq!(webhook.timeout, Duration::from_secs(10));

@@ -57,7 +57,7 @@ async fn a_pointer_is_followed_only_into_the_buckets_of_the_settings() {
         let lines = function.messages(2).await;
         let line = lines.iter().find(|line| line["message_id"] == "m1").unwrap();
         assert!(line["reason"].as_str().unwrap().contains(reason), "{line}");
-        assert_eq!((&line["outcome"], &line["retry_after_s"]), (&json!("UNREADABLE"), &json!(0.0)));
+        assert_eq!((&line["outcome"], &line["retry_after_s"]), (&json!("UNREADABLE"), &json!(2.0)));
     }
     assert!(s3.take_calls().is_empty());
 }
@@ -97,9 +97,9 @@ async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
     for (id, reason, after) in [
         ("refused", "could not be read: S3 refuses: AccessDenied", Value::Null),
         ("unavailable", "could not be read: S3 is unavailable: it answered 503", Value::Null),
-        ("large", "larger than the 400000 bytes of PAYLOAD_MAX_BYTES", json!(0.0)),
-        ("bytes", "is not text", json!(0.0)),
-        ("gone", "no longer in S3", json!(0.0)),
+        ("large", "larger than the 400000 bytes of PAYLOAD_MAX_BYTES", json!(2.0)),
+        ("bytes", "is not text", json!(2.0)),
+        ("gone", "no longer in S3", json!(2.0)),
     ] {
         let (told, retry) = told(id);
         assert!(told.contains(reason), "{id}: {told}");

@@ -77,7 +77,8 @@ async fn a_recovery_can_be_parked_for_somebody_to_look_at() {
     assert!(matches!(stage.sqs.take()["m1"], 1..=2));
     for received in [2, 3] {
         assert_eq!(function.invoke(delivered(received)).await, ["m1"]);
-        assert_eq!(stage.sqs.take(), [("m1".into(), 0)].into());
+        let step = 2_u64.pow(received);
+        assert!((step / 2..=step).contains(&stage.sqs.take()["m1"]));
     }
     assert_eq!(stage.webhook.calls().len(), 1);
 }
