@@ -41,14 +41,14 @@ local function acquire(key, asked, seen)
   local record = redis.pcall('GET', key)
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
   if not is_record(record) then return 'FOREIGN' end
-  local state, marks, attempts, uncertain = record:sub(1, 1), record:byte(3), record:byte(4), record:byte(3) % 2
-  local print, fingerprint = record:sub(21, 36), asked:sub(9, 24)
+  local state, marks, attempts, print = record:sub(1, 1), record:byte(3), record:byte(4), record:sub(21, 36)
+  local owner, fingerprint, uncertain = asked:sub(1, 8), asked:sub(9, 24), marks % 2
   local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
   if state == 'C' then return same_payload and 'DUPLICATE ' .. record or 'MISMATCH' end
   local fence, holder, _, previous, ends = struct.unpack('>I8c8c16c8I8', record, 5)
   if state == 'P' then
     -- The same owner asks again: its first reply was lost. It gets the same answer.
-    if holder == asked:sub(1, 8) then return acquired(record) end
+    if holder == owner then return acquired(record) end
     -- A lease that is longer than any was taken under a clock that ran ahead. It is shortened once.
     local remains = math.min(ends - now_us / 1000, longest)
     local shortened = record:sub(1, 44) .. struct.pack('>I8', now_us / 1000 + longest)
@@ -57,11 +57,10 @@ local function acquire(key, asked, seen)
     uncertain = 1
   end
   if not same_payload and uncertain == 1 then return 'MISMATCH' end
-  local used_up = (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25)
   -- An owner that has settled does not come back, however late its acquire arrives.
-  if used_up or holder == asked:sub(1, 8) then return 'FAILED' end
+  if holder == owner or (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25) then return 'FAILED' end
   -- A caller without a fingerprint does not erase the one that is stored.
-  if fingerprint == no_fingerprint then asked = asked:sub(1, 8) .. print .. asked:sub(25) end
+  if fingerprint == no_fingerprint then asked = owner .. print .. asked:sub(25) end
   local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us))
   redis.call('SET', key, claim .. asked .. lease_end, 'PXAT', expiry)
   return acquired(claim)

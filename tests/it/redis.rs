@@ -348,6 +348,91 @@ async fn a_full_server_that_may_not_evict_refuses_and_nothing_is_claimed() {
 }
 
 #[tokio::test]
+async fn a_full_server_takes_what_settles_a_claim_that_it_holds() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    let [done, failed, released] = ["done", "failed", "released"].map(attempt);
+    let (done, failed) = (acquired(&store, done).await, acquired(&store, failed).await);
+    acquired(&store, released.clone()).await;
+    let mut connection = redis.connection().await;
+    let full = [["maxmemory-policy", "noeviction"], ["maxmemory", "1"]];
+    for setting in full {
+        let () = redis::cmd("CONFIG").arg("SET").arg(&setting).query_async(&mut connection).await.unwrap();
+    }
+    assert!(store.acquire(attempt("another")).await.unwrap_err().is_unavailable());
+    assert_eq!(store.complete(&done, Kept::Inline(b"receipt")).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.fail(&failed, Failure::default()).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.release(&released).await.unwrap(), Settled::Recorded);
+    let states: Vec<String> = ["done", "failed", "released"].map(|key| format!("payments:{key}")).into_iter().collect();
+    for (key, state) in states.iter().zip(["C", "F", "F"]) {
+        let found: String = connection.getrange(key, 0, 0).await.unwrap();
+        assert_eq!(found, state, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_full_server_refused_was_not_executed_and_is_not_given_back() {
+    let redis = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
+    let error = on(&redis.url()).acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(!error.may_have_run(), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_acquire_that_could_not_be_sent_was_not_executed_and_one_without_a_reply_may_have_been() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("pay_1")).await;
+    redis.signal("-STOP");
+    let silent = store.acquire(attempt("pay_2")).await.unwrap_err();
+    redis.signal("-CONT");
+    assert!(silent.may_have_run(), "{silent:?}");
+    let nowhere = on("redis://127.0.0.1:1").acquire(attempt("pay_3")).await.unwrap_err();
+    assert!(!nowhere.may_have_run(), "{nowhere:?}");
+}
+
+#[tokio::test]
+async fn after_a_lost_script_nothing_is_sent_for_callers_that_have_given_up() {
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    acquired(&store, attempt("first")).await;
+    let mut connection = redis.connection().await;
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
+    // The reply that says so comes when the first caller has given up, and in time for the other.
+    front.delay_replies(Duration::from_millis(200));
+    let in_a_hurry = async {
+        let acquire = tokio::time::timeout(Duration::from_millis(100), store.acquire(attempt("given up")));
+        assert!(acquire.await.is_err());
+    };
+    let ((), claim) = tokio::join!(in_a_hurry, acquired(&store, attempt("awaited")));
+    assert_eq!(claim.key().as_str(), "awaited");
+    let there: (bool, bool) = redis::pipe()
+        .exists("payments:given up")
+        .exists("payments:awaited")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(there, (false, true));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_script_flags_is_given_scripts_without_them() {
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    front.refuse_script_flags();
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    for key in ["pay_1", "pay_2"] {
+        let claim = acquired(&store, attempt(key)).await;
+        assert_eq!(store.complete(&claim, Kept::Nowhere).await.unwrap(), Settled::Recorded);
+    }
+    let failed = acquired(&store, attempt("pay_3")).await;
+    assert_eq!(store.fail(&failed, Failure::default()).await.unwrap(), Settled::Recorded);
+    let released = attempt("pay_4");
+    acquired(&store, released.clone()).await;
+    assert_eq!(store.release(&released).await.unwrap(), Settled::Recorded);
+}
+
+#[tokio::test]
 async fn what_a_user_may_not_do_is_refused_once_and_not_tried_by_other_means() {
     let redis = Redis::start().await;
     let mut connection = redis.connection().await;

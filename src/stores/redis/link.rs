@@ -342,7 +342,9 @@ fn repeats_on_any_connection(error: &RedisError) -> bool {
 /// Whether the server refused the script before it wrote anything. It names the reason by a code of its own then;
 /// a plain ERR may come from the middle of a script, and another error from the network.
 fn is_refused_whole(error: &RedisError) -> bool {
-    error.code().is_some_and(|code| code != "ERR")
+    // Before Redis 7 the first write of a script is refused by a plain ERR.
+    let out_of_memory = error.detail().is_some_and(|detail| detail.contains("OOM command not allowed"));
+    out_of_memory || error.code().is_some_and(|code| code != "ERR")
 }
 
 /// Whether the server could not compile the script: before Redis 7 its first line is no Lua.

@@ -5,9 +5,11 @@ use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
 use super::{NO_FAILURES, Stage, function, pay};
 use crate::support::event::event;
+use crate::support::front::Front;
 use crate::support::http::{Answer, Sqs, Webhook};
 use crate::support::lambda::PASSWORD;
 use crate::support::redis::{Redis, connect};
+use crate::support::{soon, until};
 
 #[tokio::test]
 async fn without_redis_the_invocation_fails_and_with_redis_the_next_one_works() {
@@ -37,6 +39,78 @@ async fn a_redis_that_does_not_answer_fails_the_invocation_in_time() {
     stage.redis.signal("-CONT");
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
     assert_eq!(stage.webhook.calls().len(), 1);
+}
+
+/// State, attempts and owner of the record of `pay_1`, once it has this state.
+async fn record_in(state: u8, redis: &Redis) -> Vec<u8> {
+    let mut connection = redis.connection().await;
+    soon(async {
+        loop {
+            let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+            if record.first() == Some(&state) {
+                return record;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_acquire_whose_reply_was_lost_is_given_back_within_the_invocation_and_counts_for_nothing() {
+    let stage = Stage::start().await;
+    let front = Front::to(stage.redis.port()).await;
+    let url = format!("redis://default:{PASSWORD}@127.0.0.1:{}", front.port);
+    let function = stage.function_with(&[("REDIS_URL", &url), ("REDIS_TIMEOUT_MS", "100")]).await;
+    assert_eq!(function.answer(event([pay("m0", "pay_0")])).await, NO_FAILURES);
+    for _ in 0..3 {
+        let before = front.connections();
+        front.swallow_replies(true);
+        let begun = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(20));
+        record_in(b'P', &stage.redis).await;
+        // The second try of the acquire, and the first of the release.
+        until(|| std::future::ready(front.connections() >= before + 2)).await;
+        front.swallow_replies(false);
+        let error = begun.error().await;
+        assert!(error.contains("the idempotency store is unavailable"), "{error}");
+    }
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    let calls = stage.webhook.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!((calls[1].header("Idempotency-Attempt"), calls[1].header("Idempotency-Recovery")), (Some("1"), None));
+}
+
+#[tokio::test]
+async fn eight_lost_replies_in_a_row_each_ended_by_the_end_of_the_process_leave_the_work_to_be_done_once() {
+    let stage = Stage::start().await;
+    let front = Front::to(stage.redis.port()).await;
+    let url = format!("redis://default:{PASSWORD}@127.0.0.1:{}", front.port);
+    let settings = [("REDIS_URL", url.as_str()), ("LEASE_GRACE_MS", "0")];
+    let mut owners = std::collections::HashSet::new();
+    for attempt in 1..=8 {
+        // A conflict with the lease of the one before leaves the record alone.
+        soon(async {
+            loop {
+                let mut function = stage.function_with(&settings).await;
+                assert_eq!(function.answer(event([pay("m0", "pay_0")])).await, NO_FAILURES);
+                front.swallow_replies(true);
+                let _unanswered = function.begin(event([pay("m1", "pay_1")]), Duration::from_millis(500));
+                let record = record_in(b'P', &stage.redis).await;
+                function.kill();
+                front.swallow_replies(false);
+                if owners.insert(record[12..20].to_vec()) {
+                    assert_eq!(record[3], attempt);
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+    let function = stage.function_with(&settings).await;
+    soon(async { while !function.invoke(event([pay("m1", "pay_1")])).await.is_empty() {} }).await;
+    let calls = stage.webhook.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[1].header("Idempotency-Attempt"), Some("9"));
 }
 
 #[tokio::test]

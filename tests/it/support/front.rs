@@ -1,12 +1,13 @@
 //! An address in front of a server. It can be made to lead to another server, to cut what is
-//! connected, and to swallow replies.
+//! connected, to swallow or delay replies, and to refuse scripts that open with flags.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 
 pub(crate) struct Front {
@@ -18,6 +19,9 @@ pub(crate) struct Front {
 struct State {
     leads_to: AtomicU16,
     swallows: AtomicBool,
+    delay_ms: AtomicU64,
+    refuses_flags: AtomicBool,
+    connections: AtomicUsize,
     cut: Notify,
     silence: Notify,
 }
@@ -33,6 +37,9 @@ impl Front {
         let state = State {
             leads_to: AtomicU16::new(server),
             swallows: AtomicBool::new(false),
+            delay_ms: AtomicU64::new(0),
+            refuses_flags: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
             cut: Notify::new(),
             silence: Notify::new(),
         };
@@ -43,6 +50,7 @@ impl Front {
             let mut connections = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
                 let state = Arc::clone(&shared);
+                state.connections.fetch_add(1, Ordering::SeqCst);
                 connections.spawn(async move {
                     tokio::select! {
                         () = pass(near, &state) => {}
@@ -75,17 +83,52 @@ impl Front {
     pub(crate) fn swallow_replies(&self, swallows: bool) {
         self.state.swallows.store(swallows, Ordering::SeqCst);
     }
+
+    /// How many connections it has taken so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Each reply comes so much later from now on.
+    pub(crate) fn delay_replies(&self, delay: Duration) {
+        self.state.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+
+    /// An EVAL whose script opens with `#!` gets the answer of Redis 6.2, and does not pass.
+    pub(crate) fn refuse_script_flags(&self) {
+        self.state.refuses_flags.store(true, Ordering::SeqCst);
+    }
 }
+
+/// What Redis 6.2.14 was seen to answer.
+const NOT_COMPILED: &[u8] =
+    b"-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'\r\n";
 
 async fn pass(mut near: TcpStream, state: &State) {
     let Ok(mut far) = TcpStream::connect(("127.0.0.1", state.leads_to.load(Ordering::SeqCst))).await else { return };
-    let (mut from_near, mut to_near) = near.split();
+    let (mut from_near, to_near) = near.split();
+    let to_near = Mutex::new(to_near);
     let (mut from_far, mut to_far) = far.split();
     let replies = async {
         let mut chunk = vec![0; 65_536];
         while let Ok(length @ 1..) = from_far.read(&mut chunk).await {
             let swallowed = state.swallows.load(Ordering::SeqCst);
-            if !swallowed && to_near.write_all(&chunk[..length]).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(state.delay_ms.load(Ordering::SeqCst))).await;
+            if !swallowed && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let commands = async {
+        let mut chunk = vec![0; 65_536];
+        while let Ok(length @ 1..) = from_near.read(&mut chunk).await {
+            let flagged = chunk[..length].windows(6).any(|bytes| bytes == b"\n#!lua");
+            let outcome = if flagged && state.refuses_flags.load(Ordering::SeqCst) {
+                to_near.lock().await.write_all(NOT_COMPILED).await
+            } else {
+                to_far.write_all(&chunk[..length]).await
+            };
+            if outcome.is_err() {
                 return;
             }
         }
@@ -93,7 +136,7 @@ async fn pass(mut near: TcpStream, state: &State) {
     // Either side may end it.
     tokio::select! {
         () = state.silence.notified() => std::future::pending().await,
-        _ = tokio::io::copy(&mut from_near, &mut to_far) => {}
+        () = commands => {}
         () = replies => {}
     }
 }
