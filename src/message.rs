@@ -159,7 +159,8 @@ pub enum KeySource {
     Attribute(String),
     /// The value at this JSON Pointer (RFC 6901) of the payload: a string or a number.
     Body(String),
-    /// `MessageDeduplicationId`.
+    /// `MessageDeduplicationId` within its message group, as `GROUP ID`: the same id in another group is
+    /// other work. One without a group is [`KeyError::Ungrouped`].
     DeduplicationId,
     /// SQS's messageId. It knows a redelivery, but neither a redrive nor a producer's retry. In an
     /// envelope it is what that service calls its notification, which a redrive does not change.
@@ -176,6 +177,11 @@ pub enum KeyError {
     /// the producer asked for.
     #[error("the idempotency key at {0} is neither text that is not empty nor a number")]
     Unusable(String),
+    /// A deduplicationId whose message group is not known, so that other work of another group may have
+    /// the same. SQS gives none: only its FIFO queues have deduplicationIds, and there each message has a
+    /// group.
+    #[error("a deduplicationId is an idempotency key only within its message group, which the message does not name")]
+    Ungrouped,
 }
 
 impl KeySource {
@@ -188,7 +194,7 @@ impl KeySource {
     /// The key of the message with this payload, from the first of these places that has one.
     ///
     /// # Errors
-    /// [`KeyError`], where none has, or the first that does has something else there.
+    /// [`KeyError`], where none has, or the first that does has something there that is no key.
     pub fn find(sources: &[Self], payload: &Payload<'_>) -> Result<Key, KeyError> {
         for source in sources {
             let found = match source {
@@ -197,10 +203,7 @@ impl KeySource {
                     Some(None) => Found::Other,
                     None => Found::Nothing,
                 },
-                Self::DeduplicationId => {
-                    let id = payload.message.deduplication_id.as_ref();
-                    id.map_or(Found::Nothing, |id| Found::Text(id.into()))
-                }
+                Self::DeduplicationId => Found::in_group(payload.message)?,
                 Self::MessageId => Found::Text(payload.id().into()),
                 Self::Body(pointer) => {
                     let json = payload.kept_json();
@@ -227,6 +230,20 @@ enum Found<'a> {
 }
 
 impl<'a> Found<'a> {
+    /// The message's deduplicationId within its group. SQS takes letters, digits and punctuation in both, up
+    /// to 128, and no space, so the first space ends the group and no two pairs have the same key:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
+    fn in_group(message: &Message) -> Result<Self, KeyError> {
+        match (&message.deduplication_id, &message.group_id) {
+            (None, _) => Ok(Self::Nothing),
+            (Some(id), _) if id.is_empty() => Ok(Self::Other),
+            (Some(id), Some(group)) if !group.is_empty() && !group.contains(' ') => {
+                Ok(Self::Text(format!("{group} {id}").into()))
+            }
+            (Some(_), _) => Err(KeyError::Ungrouped),
+        }
+    }
+
     fn in_json(value: Value<'a>) -> Self {
         match value.kind() {
             Kind::Null => Self::Nothing,

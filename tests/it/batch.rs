@@ -482,6 +482,7 @@ fn the_key_is_the_first_that_is_present() {
         body: Some("{\"a\":{\"b\":\"in body\"},\"n\":7}".into()),
         attributes: [("Key".to_owned(), Some("in attribute".to_owned())), ("Bytes".to_owned(), None)].into(),
         deduplication_id: Some("dedup".into()),
+        group_id: Some("group".into()),
         ..Message::default()
     };
     let find = |places: &str| {
@@ -491,7 +492,7 @@ fn the_key_is_the_first_that_is_present() {
     };
     assert_eq!(find("attribute:Key,messageId").unwrap(), "in attribute");
     assert_eq!(find("attribute:None,body:/a/b,messageId").unwrap(), "in body");
-    assert_eq!(find("body:/x,deduplicationId,messageId").unwrap(), "dedup");
+    assert_eq!(find("body:/x,deduplicationId,messageId").unwrap(), "group dedup");
     assert_eq!(find("body:/n").unwrap(), "7");
     assert_eq!(find("messageId").unwrap(), "id");
     assert!(find("body:/x").unwrap_err().contains("none of the places"));

@@ -24,6 +24,8 @@ mod house;
 /// Effects in PostgreSQL, which take place once whatever becomes of the store's records.
 #[cfg(feature = "postgres")]
 mod inbox;
+/// Which messages are the same work, by their keys.
+mod keys;
 /// The ledger: payment events on accounts, in any order, and the audit of them.
 #[cfg(feature = "postgres")]
 mod ledger;

@@ -98,6 +98,18 @@ async fn the_key_is_the_producers_own_else_that_of_the_queue_else_the_messages_i
 }
 
 #[tokio::test]
+async fn the_same_deduplication_id_in_two_groups_is_two_keys_where_the_settings_make_it_the_key() {
+    let stage = Stage::start().await;
+    let function = stage.function_with(&[("IDEMPOTENCY_KEY", "deduplicationId")]).await;
+    let record = |id: &str, group: &str| Record::new(id).group(group).deduplication_id("d");
+    assert_eq!(function.answer(event([record("m1", "a"), record("m2", "b"), record("m3", "a")])).await, NO_FAILURES);
+    assert_eq!(function.answer(event([record("m4", "b"), record("m5", "c")])).await, NO_FAILURES);
+    for key in ["a%20d", "b%20d", "c%20d"] {
+        assert_eq!(stage.webhook.calls_for(key), 1, "{key}");
+    }
+}
+
+#[tokio::test]
 async fn any_2xx_is_done() {
     let stage = Stage::start().await;
     let function = stage.function().await;

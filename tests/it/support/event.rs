@@ -57,6 +57,12 @@ impl Record {
         self.with("eventSourceARN", "arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into())
     }
 
+    /// Of a FIFO queue, with this deduplicationId in place of the messageId.
+    pub(crate) fn deduplication_id(mut self, id: &str) -> Self {
+        self.0["attributes"]["MessageDeduplicationId"] = id.into();
+        self
+    }
+
     pub(crate) fn with(mut self, field: &str, value: Value) -> Self {
         self.0[field] = value;
         self

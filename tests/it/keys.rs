@@ -1,0 +1,110 @@
+use std::collections::HashSet;
+use std::time::Duration;
+
+use idempotent_sqs::batch::{Batch, BatchSettings};
+use idempotent_sqs::deadline::Deadline;
+use idempotent_sqs::idempotency::{Idempotency, Policy};
+use idempotent_sqs::message::{Envelopes, KeySource, Message, Payload};
+use idempotent_sqs::stores::MemoryStore;
+
+use crate::support::work::{Do, Told};
+
+/// What SQS takes in a group's id and a deduplicationId besides letters and digits:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
+const PUNCTUATION: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
+
+/// A message of a FIFO queue, whose body is that of every other.
+fn fifo(id: &str, group: &str, deduplication_id: &str) -> Message {
+    Message {
+        id: id.into(),
+        body: Some(r#"{"amount":1250}"#.into()),
+        group_id: Some(group.into()),
+        deduplication_id: Some(deduplication_id.into()),
+        queue_arn: Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into()),
+        ..Message::default()
+    }
+}
+
+fn keyed_by(places: &str) -> BatchSettings {
+    let keys = places.split(',').map(|place| place.parse().unwrap()).collect();
+    BatchSettings { keys, ..BatchSettings::default() }
+}
+
+/// The outcome of each message, batch by batch on the same records, and how often the work ran.
+async fn outcomes(settings: BatchSettings, batches: &[&[Message]]) -> (Vec<&'static str>, usize) {
+    let told = Told::to(Do::Return(b""));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &told, settings);
+    let mut outcomes = Vec::new();
+    for messages in batches {
+        let verdicts = batch.run(messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+        outcomes.extend(verdicts.iter().map(|verdict| verdict.outcome));
+    }
+    (outcomes, told.runs().len())
+}
+
+fn key(places: &str, message: &Message) -> Result<String, String> {
+    let found = KeySource::find(&keyed_by(places).keys, &Payload::of(message, Envelopes::Auto));
+    found.map(|key| key.to_string()).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn the_same_deduplication_id_in_two_groups_is_two_works() {
+    let messages = [fifo("m1", "DE-4711", "1"), fifo("m2", "DE-4712", "1")];
+    let (one, other) = messages.split_at(1);
+    for settings in [BatchSettings::default(), keyed_by("deduplicationId")] {
+        for batches in [vec![&messages[..]], vec![one, other]] {
+            let judged = outcomes(settings.clone(), &batches).await;
+            assert_eq!(judged, (vec!["ACQUIRED"; 2], 2), "{} batches, by {:?}", batches.len(), settings.keys);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_deduplication_id_in_the_same_group_is_the_same_work_where_the_settings_say_so() {
+    let (one, again) = (fifo("m1", "DE-4711", "1"), fifo("m2", "DE-4711", "1"));
+    let in_turn = outcomes(keyed_by("deduplicationId"), &[&[one], &[again]]).await;
+    assert_eq!(in_turn, (vec!["ACQUIRED", "DUPLICATE"], 1));
+}
+
+#[test]
+fn no_two_pairs_of_a_group_and_a_deduplication_id_have_the_same_key() {
+    for mark in PUNCTUATION.chars() {
+        // What a joint by this mark, or by nothing, would make the same key of.
+        let ids = format!("a{mark}{mark}a{mark}a");
+        let pairs: Vec<_> = (1..ids.len()).map(|at| ids.split_at(at)).collect();
+        let joined: Vec<_> = pairs.iter().map(|(group, id)| (*group, id.strip_prefix(mark).unwrap_or(id))).collect();
+        let pairs: HashSet<_> = pairs.into_iter().chain(joined).collect();
+        let keys = pairs.iter().map(|(group, id)| key("deduplicationId", &fifo("m", group, id)).unwrap());
+        assert_eq!(keys.collect::<HashSet<_>>().len(), pairs.len(), "{pairs:?}");
+    }
+}
+
+#[test]
+fn the_longest_ids_that_sqs_takes_are_a_key() {
+    let (group, id) = ("g".repeat(128), "d".repeat(128));
+    assert_eq!(key("deduplicationId", &fifo("m", &group, &id)).unwrap(), format!("{group} {id}"));
+}
+
+#[tokio::test]
+async fn a_deduplication_id_without_its_group_is_no_key_and_no_other_is_taken_in_its_place() {
+    let ungrouped = Message { group_id: None, ..fifo("m1", "", "1") };
+    // SQS gives no such groups; a space would be taken for the end of the group.
+    for message in [ungrouped, fifo("m2", "", "1"), fifo("m3", "DE 4711", "1")] {
+        let fault = key("deduplicationId,messageId", &message).unwrap_err();
+        assert!(fault.contains("deduplicationId") && fault.contains("message group"), "{fault}");
+        let judged = outcomes(keyed_by("deduplicationId,messageId"), &[&[message]]).await;
+        assert_eq!(judged, (vec!["NO_KEY"], 0));
+    }
+}
+
+#[test]
+fn an_empty_deduplication_id_is_no_key() {
+    let fault = key("deduplicationId,messageId", &fifo("m", "DE-4711", "")).unwrap_err();
+    assert!(fault.contains("deduplicationId"), "{fault}");
+}
+
+#[test]
+fn a_message_without_a_deduplication_id_has_its_key_elsewhere() {
+    let standard = Message { deduplication_id: None, ..fifo("m1", "tenant", "") };
+    assert_eq!(key("deduplicationId,messageId", &standard).unwrap(), "m1");
+}
