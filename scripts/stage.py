@@ -58,7 +58,7 @@ def environment(redis_port, stand_ins_url):
         "IDEMPOTENCY_NAMESPACE": "payments",
         # Not messageId as the last resort, so that a message without a key is seen as one. The
         # third place is for EventBridge, whose events have a payload at /detail.
-        "IDEMPOTENCY_KEY": "attribute:Idempotency-Key,body:/paymentId,body:/detail/paymentId,deduplicationId",
+        "IDEMPOTENCY_KEY": "attribute:Idempotency-Key,body:/paymentId,body:/detail/paymentId",
         "VISIBILITY_BACKOFF": "true",
         "AWS_ENDPOINT_URL_SQS": stand_ins_url,
         "AWS_REGION": "eu-central-1",

@@ -57,11 +57,8 @@ impl Default for BatchSettings {
         Self {
             // Enough to hide a receiver's latency in a batch of ten; few enough for a receiver.
             concurrency: const { NonZeroUsize::new(16).unwrap() },
-            keys: vec![
-                KeySource::Attribute("Idempotency-Key".into()),
-                KeySource::DeduplicationId,
-                KeySource::MessageId,
-            ],
+            // What SQS delivers as another message is other work, unless the producer says otherwise.
+            keys: vec![KeySource::Attribute("Idempotency-Key".into()), KeySource::MessageId],
             fingerprint: FingerprintSource::Body,
             envelopes: Envelopes::Auto,
             offload: Offload::default(),

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -113,6 +114,18 @@ async fn a_fifo_batch_runs_in_order_within_its_groups() {
         let ran: Vec<_> = ran.iter().filter(|id| sent.contains(id)).collect();
         assert_eq!(sent, ran);
     }
+}
+
+#[tokio::test]
+async fn a_fifo_batch_whose_groups_have_the_same_deduplication_ids_is_worked_on_whole() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let messages = sqs::messages(&sample("fifo")).unwrap();
+    let ids: HashSet<_> = messages.iter().map(|message| &message.deduplication_id).collect();
+    assert!(ids.len() < messages.len());
+    let settings = BatchSettings { keys: vec![KeySource::DeduplicationId], ..BatchSettings::default() };
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    assert_eq!(invoke(&Handler::new(batch, None), &sample("fifo")).await.unwrap(), failures(&[]));
+    assert_eq!(told.runs().len(), messages.len());
 }
 
 #[tokio::test]

@@ -66,6 +66,13 @@ async fn the_same_deduplication_id_in_the_same_group_is_the_same_work_where_the_
     assert_eq!(in_turn, (vec!["ACQUIRED", "DUPLICATE"], 1));
 }
 
+#[tokio::test]
+async fn by_default_another_message_of_sqs_is_other_work_and_a_redelivery_is_not() {
+    let messages = [fifo("m1", "DE-4711", "1"), fifo("m2", "DE-4711", "1")];
+    let judged = outcomes(BatchSettings::default(), &[&messages[..1], &messages[1..], &messages]).await;
+    assert_eq!(judged, (vec!["ACQUIRED", "ACQUIRED", "DUPLICATE", "DUPLICATE"], 2));
+}
+
 #[test]
 fn no_two_pairs_of_a_group_and_a_deduplication_id_have_the_same_key() {
     for mark in PUNCTUATION.chars() {

@@ -49,10 +49,7 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert!(!config.redis.cluster);
     assert_eq!(config.redis.timeout, Duration::from_millis(500));
     assert_eq!(config.redis.namespace, "payments-function");
-    assert_eq!(
-        config.batch.keys,
-        [KeySource::Attribute("Idempotency-Key".into()), KeySource::DeduplicationId, KeySource::MessageId]
-    );
+    assert_eq!(config.batch.keys, [KeySource::Attribute("Idempotency-Key".into()), KeySource::MessageId]);
     assert_eq!(config.batch.fingerprint, FingerprintSource::Body);
     assert_eq!(config.batch.envelopes, Envelopes::Auto);
     assert_eq!(config.batch.concurrency.get(), 16);
@@ -153,7 +150,7 @@ fn what_is_set_to_nothing_is_not_set() {
         let (config, webhook) = read(&[REQUIRED, &empty]).unwrap();
         assert_eq!(config.redis.namespace, "payments-function");
         assert_eq!(config.policy.max_attempts, 10);
-        assert_eq!(config.batch.keys.len(), 3);
+        assert_eq!(config.batch.keys.len(), 2);
         assert!(config.visibility_backoff);
         assert_eq!(webhook.timeout, Duration::from_secs(10));
     }

@@ -87,10 +87,11 @@ async fn what_is_not_json_is_announced_as_text() {
 }
 
 #[tokio::test]
-async fn the_key_is_the_producers_own_else_that_of_the_queue_else_the_messages_id() {
+async fn the_key_is_the_producers_own_else_the_messages_id_on_fifo_queues_too() {
     let stage = Stage::start().await;
     let function = stage.function().await;
-    let event = event([pay("m1", "pay_1").group("a"), Record::new("m2").group("b"), Record::new("m3")]);
+    let of_a_group = Record::new("m2").group("b").deduplication_id("d");
+    let event = event([pay("m1", "pay_1").group("a"), of_a_group, Record::new("m3")]);
     assert_eq!(function.answer(event).await, NO_FAILURES);
     for key in ["pay_1", "m2", "m3"] {
         assert_eq!(stage.webhook.calls_for(key), 1, "{key}");
