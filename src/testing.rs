@@ -86,4 +86,4 @@ pub use self::faulty::{Fault, FaultyStore, Verb};
 pub use self::ledger::{Entry, Place, QueueCounts};
 pub use self::mapping::{Ended, Invocation, Mapping, MappingCounts, MappingSettings};
 pub use self::outgoing::{Attribute, Outgoing};
-pub use self::queue::{DeadLetter, Queue, QueueSettings, Refused};
+pub use self::queue::{DeadLetter, DeduplicationScope, Queue, QueueSettings, Refused};

@@ -51,6 +51,15 @@ impl Outgoing {
         Self { deduplication_id: Some(id.into()), ..self }
     }
 
+    /// The body, and the attributes that are text.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let attributes = self.attributes.values().filter_map(|value| match value {
+            Attribute::String(text) | Attribute::Number(text) => Some(text.as_str()),
+            Attribute::Binary(_) => None,
+        });
+        attributes.chain([self.body.as_str()])
+    }
+
     /// Bytes that count towards SQS's limit: the body, and the names, types and values of attributes.
     pub(super) fn size(&self) -> usize {
         let attributes = self.attributes.iter();
@@ -94,7 +103,7 @@ impl Attribute {
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::String(text) | Self::Number(text) => text.as_bytes(),
             Self::Binary(bytes) => bytes,

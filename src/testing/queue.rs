@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
 
-pub use self::settings::{DeadLetter, QueueSettings};
+pub use self::settings::{DeadLetter, DeduplicationScope, QueueSettings};
 use self::shelf::Shelf;
 use super::dice::Dice;
 use super::event::Received;

@@ -40,10 +40,12 @@ impl Queue {
         received
     }
 
-    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html>
+    /// `maxReceiveCount` counts deliveries to this queue, `ApproximateReceiveCount` those of all queues:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>,
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
     fn gives_up(&self, message: &Stored) -> bool {
         let policy = self.settings().dead_letter.as_ref();
-        policy.is_some_and(|DeadLetter { queue: _, max_receive_count }| message.receives >= *max_receive_count)
+        policy.is_some_and(|DeadLetter { queue: _, max_receive_count }| message.receives_here >= *max_receive_count)
             && !message.deleted
     }
 }
@@ -73,6 +75,7 @@ impl Shelf {
         self.counts.twice_at_once += usize::from(message.in_flight(now));
         message.history.entry().receives += 1;
         message.receives += 1;
+        message.receives_here += 1;
         let time = message.receives.into();
         message.received = Some(now);
         message.first_received.get_or_insert(now);

@@ -57,6 +57,7 @@ impl Queue {
         let (now, fifo) = (Instant::now(), self.settings().is_fifo());
         let mut there = policy.queue.shelf();
         for mut message in dead {
+            message.receives_here = 0;
             message.visible = now;
             message.receipt = None;
             message.copy = None;

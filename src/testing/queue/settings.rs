@@ -24,6 +24,8 @@ pub struct QueueSettings {
     pub dead_letter: Option<DeadLetter>,
     /// FIFO: a message without a `MessageDeduplicationId` gets the SHA-256 of its body.
     pub content_based_deduplication: bool,
+    /// FIFO: where the same `MessageDeduplicationId` is the same message.
+    pub deduplication_scope: DeduplicationScope,
     /// Standard: how far messages may overtake each other. Standard queues promise no order.
     pub disorder: Duration,
     /// Standard: chance that a delivery leaves the message visible, so that another receiver may
@@ -35,6 +37,19 @@ pub struct QueueSettings {
     pub old_handle_deletes: f64,
     /// What the clock on the wall says when the queue is made. Timestamps count from it.
     pub made: SystemTime,
+}
+
+/// `DeduplicationScope`: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
+///
+/// A queue without the attribute has [`Queue`](Self::Queue).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeduplicationScope {
+    /// `queue`: in the whole queue, whatever the message group.
+    #[default]
+    Queue,
+    /// `messageGroup`: in each message group. The same id in another group is another message. High throughput
+    /// needs it: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/high-throughput-fifo.html>
+    MessageGroup,
 }
 
 /// A redrive policy.
@@ -56,6 +71,7 @@ impl Default for QueueSettings {
             retention: Duration::from_hours(4 * 24),
             dead_letter: None,
             content_based_deduplication: false,
+            deduplication_scope: DeduplicationScope::Queue,
             disorder: Duration::from_secs(1),
             twice_at_once: 0.0,
             comes_again: 0.0,

@@ -13,10 +13,13 @@ pub(super) struct Shelf {
     /// Every receipt handle that was given, and the message that it was given for.
     pub(super) receipts: HashMap<String, u64>,
     /// FIFO: what was sent under a `MessageDeduplicationId`.
-    pub(super) recent: HashMap<String, Recent>,
+    pub(super) recent: HashMap<DeduplicationKey, Recent>,
     pub(super) counts: QueueCounts,
     last: u64,
 }
+
+/// A `MessageDeduplicationId`, and the message group that it is within, if its queue deduplicates by group.
+pub(super) type DeduplicationKey = (Option<String>, String);
 
 /// A message in a queue.
 #[derive(Debug)]
@@ -26,7 +29,10 @@ pub(super) struct Stored {
     pub(super) sent_at: Instant,
     /// From where its retention counts.
     pub(super) enqueued: Instant,
+    /// In all queues: its `ApproximateReceiveCount`.
     pub(super) receives: u32,
+    /// In this queue: what its `maxReceiveCount` is compared with.
+    pub(super) receives_here: u32,
     pub(super) first_received: Option<Instant>,
     pub(super) received: Option<Instant>,
     /// The last receipt handle that was given for it in this queue.
@@ -58,6 +64,7 @@ impl Stored {
             sent_at: now,
             enqueued: now,
             receives: 0,
+            receives_here: 0,
             first_received: None,
             received: None,
             receipt: None,

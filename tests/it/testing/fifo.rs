@@ -1,9 +1,15 @@
 use std::time::Duration;
 
-use idempotent_sqs::testing::{Outgoing, Queue, QueueSettings};
+use idempotent_sqs::batch::{Batch, BatchSettings};
+use idempotent_sqs::handler::Handler;
+use idempotent_sqs::idempotency::{Idempotency, Policy};
+use idempotent_sqs::message::KeySource;
+use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs::testing::{DeduplicationScope, Mapping, MappingSettings, Outgoing, Queue, QueueSettings};
 use tokio::time::{Instant, advance};
 
 use super::{SECOND, VISIBILITY, bodies, code, queue, receive, settings, with_dead_letters};
+use crate::support::work::{Do, Told};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -108,6 +114,56 @@ async fn a_send_is_deduplicated_for_five_minutes_whatever_became_of_its_message(
 }
 
 #[tokio::test(start_paused = true)]
+async fn within_message_groups_the_same_deduplication_id_in_another_group_is_another_message() {
+    let deduplication_scope = DeduplicationScope::MessageGroup;
+    let queue = queue(QueueSettings { deduplication_scope, ..settings("payments.fifo") });
+    let send = |group: &str, body: &str| queue.send(Outgoing::new(body).group(group).deduplication_id("1")).unwrap();
+    let first = send("a", "a1");
+    assert_ne!(send("b", "b1"), first);
+    assert_eq!(send("a", "a2"), first);
+    assert_eq!(bodies(&queue.receive(10)), ["a1", "b1"]);
+    assert_eq!((queue.counts().sent, queue.counts().deduplicated), (2, 1));
+    advance(5 * MINUTE).await;
+    assert_ne!(send("a", "a3"), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_content_within_message_groups_equal_bodies_of_two_groups_are_two_messages() {
+    let queue = queue(QueueSettings {
+        content_based_deduplication: true,
+        deduplication_scope: DeduplicationScope::MessageGroup,
+        ..settings("payments.fifo")
+    });
+    let send = |group: &str| queue.send(Outgoing::new("12.50 EUR").group(group)).unwrap();
+    let first = send("a");
+    assert_ne!(send("b"), first);
+    assert_eq!(send("a"), first);
+}
+
+/// A producer's own key for both would be one work; here SQS's id is the key.
+#[tokio::test(start_paused = true)]
+async fn what_sqs_keeps_as_two_messages_of_two_groups_is_worked_on_twice() {
+    let deduplication_scope = DeduplicationScope::MessageGroup;
+    for at_once in [true, false] {
+        let queue = queue(QueueSettings { deduplication_scope, ..settings("payments.fifo") });
+        let told = Told::to(Do::Return(b""));
+        let keys = vec![KeySource::DeduplicationId];
+        let batch = BatchSettings { keys, ..BatchSettings::default() };
+        let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &told, batch);
+        let handler = Handler::new(batch, Some(queue.visibility()));
+        let mapping = Mapping::new(&queue, MappingSettings::default());
+        for group in ["DE-4711", "DE-4712"] {
+            queue.send(Outgoing::new("12.50 EUR").group(group).deduplication_id("1")).unwrap();
+            if !at_once {
+                mapping.drain(&handler).await;
+            }
+        }
+        mapping.drain(&handler).await;
+        assert_eq!((told.runs().len(), queue.counts().deleted), (2, 2), "at once: {at_once}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn by_content_only_the_body_counts() {
     let queue = queue(QueueSettings { content_based_deduplication: true, ..settings("payments.fifo") });
     let first = queue.send(Outgoing::new("a").group("a").attribute("Idempotency-Key", "pay_1")).unwrap();
@@ -124,6 +180,24 @@ async fn a_message_needs_a_group_and_a_deduplication_id() {
     let code = |message: Outgoing| queue.send(message).unwrap_err().code;
     assert_eq!(code(Outgoing::new("a").deduplication_id("d")), "MissingParameter");
     assert_eq!(code(Outgoing::new("a").group("g")), "InvalidParameterValue");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ids_are_of_up_to_128_letters_digits_and_punctuation() {
+    let (fifo, standard) = (fifo(), queue(settings("payments")));
+    let all_marks = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
+    for good in [all_marks, "7", &"x".repeat(128)] {
+        fifo.send(Outgoing::new("a").group(good).deduplication_id(good)).unwrap();
+        standard.send(Outgoing::new("a").group(good)).unwrap();
+    }
+    for bad in ["", "DE 4711", "z\u{fc}rich", "a\n", &"x".repeat(129)] {
+        for message in
+            [Outgoing::new("b").group(bad).deduplication_id("d"), Outgoing::new("b").group("g").deduplication_id(bad)]
+        {
+            assert_eq!(fifo.send(message).unwrap_err().code, "InvalidParameterValue", "{bad:?}");
+        }
+        assert_eq!(standard.send(Outgoing::new("b").group(bad)).unwrap_err().code, "InvalidParameterValue", "{bad:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use idempotent_sqs::testing::{DeadLetter, Outgoing, Place, Queue, QueueSettings};
+use idempotent_sqs::testing::{Attribute, DeadLetter, Outgoing, Place, Queue, QueueSettings};
 use tokio::time::{Instant, advance};
 
 use super::{SECOND, VISIBILITY, bodies, code, queue, receive, settings, with_dead_letters};
@@ -319,6 +319,49 @@ async fn what_sqs_does_not_take_is_refused() {
     assert_eq!(code(Outgoing::new("a").deduplication_id("d")), "InvalidParameterValue");
     queue.send("x".repeat(1024 * 1024)).unwrap();
     assert_eq!(queue.counts().sent, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attributes_have_names_and_values_and_are_ten_at_most() {
+    let queue = queue(settings("payments"));
+    let with = |count: u8| (0..count).fold(Outgoing::new("a"), |message, n| message.attribute(n.to_string(), "x"));
+    let code = |message: Outgoing| queue.send(message).unwrap_err().code;
+    for nameless_or_empty in
+        [("", "pay_1".into()), ("Idempotency-Key", "".into()), ("Bytes", Attribute::Binary(vec![]))]
+    {
+        let (name, value) = nameless_or_empty;
+        assert_eq!(code(Outgoing::new("a").attribute(name, value)), "InvalidParameterValue", "{name}");
+    }
+    assert_eq!(code(with(11)), "InvalidParameterValue");
+    queue.send(with(10)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_character_that_xml_does_not_have_is_refused_in_a_body_and_in_an_attribute() {
+    let queue = queue(settings("payments"));
+    let code = |message: Outgoing| queue.send(message).unwrap_err().code;
+    for bad in ["\0", "\u{8}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
+        assert_eq!(code(bad.into()), "InvalidMessageContents", "{bad:?}");
+        assert!(queue.send(Outgoing::new("a").attribute("Idempotency-Key", bad)).is_err(), "{bad:?}");
+    }
+    let good = "\t\n\r \u{d7ff}\u{e000}\u{fffd}\u{10000}\u{10ffff}";
+    queue.send(Outgoing::new(good).attribute("Idempotency-Key", good)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_queue_with_one_of_its_own_counts_the_receives_of_its_own() {
+    let (dead, last) = with_dead_letters("dead", 2);
+    let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });
+    let queue = queue(QueueSettings { dead_letter, ..settings("payments") });
+    queue.send("a").unwrap();
+    for (queue, counts) in [(&queue, [1, 2]), (&dead, [3, 4])] {
+        for count in counts {
+            assert_eq!(receive(queue).receive_count(), count, "the message's own goes on");
+            advance(VISIBILITY).await;
+        }
+        assert!(queue.receive(10).is_empty());
+    }
+    assert_eq!(receive(&last).receive_count(), 5);
 }
 
 #[tokio::test(start_paused = true)]
