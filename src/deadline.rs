@@ -22,10 +22,17 @@ impl Deadline {
     /// default timeout.
     const RESERVE: Duration = Duration::from_secs(1);
 
-    /// A deadline this far from now. A second of it, and never more than a quarter, is kept free
-    /// for settling what was cut off and for the answer.
+    /// Ten years, as the longest retention in the settings. An instant that is much further away does not
+    /// exist on every system, and Redis's scripts cannot hold a lease that lasts until then.
+    const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
+
+    /// A deadline this far from now, and ten years at most. A second of it, and never more than a quarter,
+    /// is kept free for settling what was cut off and for the answer.
+    ///
+    /// A claim's lease lasts as long: what a process leaves when it dies is a conflict until then.
     #[must_use]
     pub fn within(remaining: Duration) -> Self {
+        let remaining = remaining.min(Self::LONGEST);
         let end = Instant::now() + remaining;
         let reserve = Self::RESERVE.min(remaining / 4);
         Self { work: end - reserve, settle: end - reserve / 3, answer: end - reserve / 8, end }

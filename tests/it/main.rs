@@ -11,6 +11,8 @@ mod support;
 mod batch;
 /// The state machine of a record, on every store.
 mod conformance;
+/// How the time of an invocation is spent, however much there is.
+mod deadline;
 /// What other services of AWS put around a payload: known, opened, and never mistaken.
 mod envelopes;
 /// SQS's own JSON: every sample event, events that are not as they should be, and the response.
