@@ -7,7 +7,7 @@ network.
 import sys
 import unittest
 
-MODULES = ["queues", "mapping", "function", "rights", "records", "network", "ledger", "alarms", "parameters", "tools"]
+MODULES = ["queues", "receives", "mapping", "function", "rights", "records", "network", "ledger", "alarms", "parameters", "tools"]
 
 if __name__ == "__main__":
     suite = unittest.defaultTestLoader.loadTestsFromNames(MODULES)
