@@ -41,7 +41,7 @@ class Seen(NamedTuple):
             return story.DONE
         if self.visibility is None:
             return "again"
-        return f"again in {self.visibility} s" if self.visibility else story.AGAIN_AT_ONCE
+        return f"again in {self.visibility} s"
 
     def row(self, record):
         key = self.log.get("idempotency_key", "-")

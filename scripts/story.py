@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 # What SQS is told of a message.
 DONE = "done"
-AGAIN_AT_ONCE = "again at once"
 AGAIN_LATER = "again in … s"
 
 
@@ -43,8 +42,8 @@ MIXED = Step(
         ("pay_qkddShS7uGvFr3NF", "ACQUIRED", DONE),
         ("pay_xsNKoNU923rYH2Jm", "DUPLICATE", DONE),
         (IN_CONFLICT, "CONFLICT", AGAIN_LATER),
-        (None, "NO_KEY", AGAIN_AT_ONCE),
-        ("pay_5Co164JRGpvgL4Pc", "MISMATCH", AGAIN_AT_ONCE),
+        (None, "NO_KEY", AGAIN_LATER),
+        ("pay_5Co164JRGpvgL4Pc", "MISMATCH", AGAIN_LATER),
         ("pay_YMuVevqpAfYTpVhX", "ACQUIRED", DONE),
         ("pay_YMuVevqpAfYTpVhX", "TWIN", DONE),
     ],

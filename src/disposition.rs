@@ -76,7 +76,7 @@ impl Verdict {
             Outcome::Done { result: _ } => (acquired, true, Disposition::Done, "done".into()),
             Outcome::Duplicate { result: _ } => ("DUPLICATE", false, Disposition::Done, "it was done before".into()),
             Outcome::Conflict { lease_remains } => {
-                let after = lease_remains + CONFLICT_JITTER.mul_f64(random());
+                let after = lease_remains.saturating_add(CONFLICT_JITTER.mul_f64(random()));
                 let reason = format!("another owner is at work, for up to {} ms more", lease_remains.as_millis());
                 ("CONFLICT", false, redeliver(after), reason.into())
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::deadline::Deadline;
 use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, State};
 
 /// Keeps idempotency records, each judged and changed atomically, by the store's own clock.
@@ -209,15 +210,11 @@ impl Acquire {
     /// this one; `recovery` says that an earlier one may have taken effect.
     #[must_use]
     pub fn claimed(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
-        let now = Instant::now();
-        let ends = now.checked_add(attempt.lease).unwrap_or(now + FAR);
+        let ends = Deadline::within(attempt.lease).end;
         let claim = Claim { attempt, fence, number, recovery, ends };
         if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
     }
 }
-
-/// As good as no end at all: a lease of more years than a clock can count.
-const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Outcome of complete, fail and release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::deadline::Deadline;
 use crate::record::{Failure, Kept};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 use crate::work::{Work, WorkError, Worked};
@@ -75,7 +76,7 @@ pub(crate) struct Measured<'a, T> {
 impl<S: Store> Store for Measured<'_, S> {
     async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
         let _measure = self.sheet.store.measure();
-        self.sheet.leases_end.get_or_init(|| Instant::now() + attempt.lease);
+        self.sheet.leases_end.get_or_init(|| Deadline::within(attempt.lease).end);
         self.inner.acquire(attempt).await
     }
 
