@@ -199,7 +199,8 @@ pub enum Acquire {
         /// How long their lease lasts.
         lease_remains: Duration,
     },
-    /// The key stands for another payload.
+    /// The key stands for another payload, which was completed or may have taken effect. During a lease another
+    /// payload is a conflict, and after a clean failure it may run.
     Mismatch,
     /// A permanent failure, or all attempts used up, until another message brings the key.
     Failed,

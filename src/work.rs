@@ -31,7 +31,11 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
     fn run(&self, claim: &Claim, input: &T) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
 
     /// Do the work where an earlier attempt may have taken effect: it died, was cut off, or was
-    /// uncertain. By default the work just runs again.
+    /// uncertain. By default the work runs again.
+    ///
+    /// A recovery that fails cleanly, or permanently, stays a recovery: what the earlier attempt may have done is
+    /// not undone by it, so the next attempt is one too. Where the store has lost the record,
+    /// [`run`](Work::run) is called instead, as nothing tells of the earlier attempt.
     ///
     /// # Errors
     /// As [`run`](Work::run).

@@ -1,4 +1,4 @@
-//! What the heart has to know of a delivery.
+//! What the core needs to know of a delivery.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::record::{Fingerprint, Key, MessageTag, Owner};
 /// The tag of no messageId. Every delivery begins with it, so it is hashed once.
 static NO_MESSAGE: LazyLock<MessageTag> = LazyLock::new(|| MessageTag::of(""));
 
-/// One delivery of a key: what the heart has to know of it.
+/// One delivery of a key: what the core needs to know of it.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub(super) key: Key,
@@ -23,6 +23,10 @@ pub struct Delivery {
 
 impl Delivery {
     /// A delivery of `key`, with no fingerprint, under no messageId, and within a minute.
+    ///
+    /// All deliveries without a [`message_id`](Self::message_id) count as the same message. So a permanent
+    /// failure, or attempts that are used up, fail every later one too, until the record's retention ends or a
+    /// delivery comes with a messageId.
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));
@@ -36,20 +40,20 @@ impl Delivery {
         Self { fingerprint, ..self }
     }
 
-    /// What the broker calls this delivery. A permanent failure holds until the key comes under
-    /// another id.
+    /// What the broker calls this message. A permanent failure, and attempts that are used up, hold until the key
+    /// comes under another id: by a redrive or by another send.
     #[must_use]
     pub fn message_id(self, id: &str) -> Self {
         Self { message: MessageTag::of(id), ..self }
     }
 
-    /// Nobody will read the result of a duplicate: one that is in an object is left there.
+    /// The result of a duplicate is not needed: one that is in an object is not fetched.
     #[must_use]
     pub fn without_result(self) -> Self {
         Self { result_is_read: false, ..self }
     }
 
-    /// The token of the attempt. It makes the delivery good for one run, as another would be taken for the same.
+    /// The token of the attempt. The delivery can be run once, as a second run would count as the same attempt.
     #[must_use]
     pub(crate) fn owner(self, owner: Owner) -> Self {
         Self { owner: Some(owner), ..self }
