@@ -1,29 +1,27 @@
 //! The messages of one invocation: which run side by side, which in order, which not at all.
 
-mod slot;
-
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::{StreamExt, stream};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict};
-use crate::idempotency::{Delivery, Idempotency};
+use crate::idempotency::{Delivery, Ended, Idempotency, Next, Report};
 use crate::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use crate::object::Place;
 use crate::offload::{Offload, OffloadError};
 use crate::record::{Fingerprint, Key, Owners};
-use crate::store::{Claim, Store, StoreError};
+use crate::store::{Store, StoreError};
+use crate::timings::{Times, Timings};
 use crate::traces;
 use crate::work::{Work, WorkError};
-
-use slot::InSlot;
 
 /// Messages that are started in one turn of the runtime. What these ask of the store is on its way
 /// while the next are prepared. As many as share a run of a script, so that nothing travels half empty.
@@ -72,16 +70,6 @@ impl<S: Store, W: Work> Batch<S, W> {
         Self { idempotency, work, settings }
     }
 
-    /// The same on another store, and of another work, such as ones that lend these and look on.
-    pub(crate) fn over<'a, T, V>(
-        &'a self,
-        store: impl FnOnce(&'a S) -> T,
-        work: impl FnOnce(&'a W) -> V,
-    ) -> Batch<T, V> {
-        let (idempotency, settings) = (self.idempotency.over(store), self.settings.clone());
-        Batch { idempotency, work: work(&self.work), settings }
-    }
-
     /// A verdict for each message, in their order.
     ///
     /// # Errors
@@ -91,6 +79,16 @@ impl<S: Store, W: Work> Batch<S, W> {
     /// ## Cancel safety
     /// Dropped, it leaves each claim at hand to its lease, as a killed process would.
     pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<Verdict>, StoreError> {
+        self.run_timed(messages, deadline, None).await
+    }
+
+    /// As [`run`](Self::run), with how long each step took.
+    pub(crate) async fn run_timed(
+        &self,
+        messages: &[Message],
+        deadline: Deadline,
+        timings: Option<&Timings>,
+    ) -> Result<Vec<Verdict>, StoreError> {
         let payloads: Vec<_> = messages.iter().map(|message| Payload::of(message, self.settings.envelopes)).collect();
         let keys: Vec<_> =
             messages.iter().zip(&payloads).map(|(message, payload)| self.key(message, payload)).collect();
@@ -101,13 +99,14 @@ impl<S: Store, W: Work> Batch<S, W> {
             points: payloads.iter().any(|payload| payload.pointer().is_some()),
             payloads,
             deadline,
+            timings,
             shared: shared(&keys),
             keys,
             next,
             owners: Owners::random(),
             twins: Mutex::default(),
             slots: Semaphore::new(self.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
-            verdicts: Mutex::new(vec![Verdict::not_started("nobody came to it"); messages.len()]),
+            verdicts: Mutex::new(vec![Verdict::not_started("not processed"); messages.len()]),
             outage: OnceLock::new(),
             ran: AtomicBool::new(false),
         };
@@ -170,6 +169,8 @@ struct Course<'a, S, W> {
     /// Of each message.
     payloads: Vec<Payload<'a>>,
     deadline: Deadline,
+    /// `None` measures nothing.
+    timings: Option<&'a Timings>,
     /// Of each message.
     keys: Vec<Result<Key, Verdict>>,
     shared: HashSet<Key>,
@@ -252,7 +253,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             // A consumer may remove a payload when its work is done. So this may be a duplicate.
             Err(gone @ OffloadError::Gone) => match KeySource::find(KeySource::before_payload(&settings.keys), pointer)
             {
-                Ok(key) => self.run_once(&Gone, message, &key, Fingerprint::NONE).await,
+                Ok(key) => self.run_once(message, &key, Fingerprint::NONE, Some(gone)).await,
                 Err(_) => Verdict::no_payload(&gone, message),
             },
             Err(error) => Verdict::no_payload(&error, message),
@@ -260,17 +261,16 @@ impl<S: Store, W: Work> Course<'_, S, W> {
     }
 
     async fn judge_payload(&self, message: &Message, key: &Key, payload: &Payload<'_>) -> Verdict {
-        let work = &self.batch.work;
         let fingerprint = self.batch.settings.fingerprint.take(payload);
         if !self.points && !self.shared.contains(key) {
-            return self.run_once(work, message, key, fingerprint).await;
+            return self.run_once(message, key, fingerprint, None).await;
         }
         let twins = self.twins(key.clone(), fingerprint);
         let mut first = false;
         let verdict = twins
             .get_or_init(|| {
                 first = true;
-                self.run_once(work, message, key, fingerprint)
+                self.run_once(message, key, fingerprint, None)
             })
             .await;
         if first { verdict.clone() } else { verdict.for_twin() }
@@ -284,8 +284,16 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         self.deadline.is_too_late().then(|| Verdict::not_started("no time was left to start it"))
     }
 
-    async fn run_once(&self, work: &impl Work, message: &Message, key: &Key, fingerprint: Fingerprint) -> Verdict {
-        let work = InSlot::enter(&self.slots, work).await;
+    /// The message under its record, once there is room for it. `missing` says why there is no payload to work on.
+    async fn run_once(
+        &self,
+        message: &Message,
+        key: &Key,
+        fingerprint: Fingerprint,
+        missing: Option<OffloadError>,
+    ) -> Verdict {
+        // The slots are never closed.
+        let slot = self.slots.acquire().await.ok();
         if let Some(verdict) = self.too_late() {
             return verdict.on(key);
         }
@@ -295,7 +303,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             .deadline(self.deadline)
             .without_result()
             .owner(self.owners.next());
-        match self.batch.idempotency.run(&delivery, &work, message).await {
+        match self.steps(&delivery, message, missing, slot).await {
             Ok(report) => {
                 let verdict = Verdict::of(report, message).on(key);
                 self.ran.fetch_or(verdict.ran, Ordering::Relaxed);
@@ -311,17 +319,46 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         }
     }
 
+    /// Acquire → work → settle.
+    async fn steps(
+        &self,
+        delivery: &Delivery,
+        message: &Message,
+        missing: Option<OffloadError>,
+        slot: Option<SemaphorePermit<'_>>,
+    ) -> Result<Report, StoreError> {
+        let Batch { idempotency, work, settings: _ } = self.batch;
+        let claim = match self.timed(|timings| &timings.store, idempotency.acquire(delivery, work)).await? {
+            Next::Work(claim) => claim,
+            Next::Report(report) => return Ok(report),
+        };
+        let ended = match missing {
+            Some(missing) => Ended::Failed(WorkError::permanent(missing)),
+            None => {
+                let attempt = idempotency.attempt_work(&claim, work, message, &self.deadline);
+                self.timed(|timings| &timings.work, attempt).await
+            }
+        };
+        // The next message starts while this one is recorded.
+        drop(slot);
+        let settle = idempotency.settle(&claim, ended, work.keeps_record(), &self.deadline);
+        let report = self.timed(|timings| &timings.store, settle).await?;
+        if let Some(timings) = self.timings {
+            timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
+        }
+        Ok(report)
+    }
+
+    /// The output of this step, whose time is added to these where it is measured.
+    async fn timed<T>(&self, times: impl FnOnce(&Timings) -> &Times, step: impl Future<Output = T>) -> T {
+        match self.timings {
+            Some(timings) => times(timings).of(step).await,
+            None => step.await,
+        }
+    }
+
     fn twins(&self, key: Key, fingerprint: Fingerprint) -> Twins {
         let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(twins.entry((key, fingerprint)).or_default())
-    }
-}
-
-/// The work of a message whose payload is no longer there, in the place of what cannot be done.
-struct Gone;
-
-impl Work for Gone {
-    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
-        Err(WorkError::permanent(OffloadError::Gone))
     }
 }

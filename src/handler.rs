@@ -19,9 +19,10 @@ use crate::batch::Batch;
 use crate::deadline::Deadline;
 use crate::disposition::{Disposition, Verdict, with_causes};
 use crate::message::Message;
-use crate::metrics::{Metrics, Sheet};
+use crate::metrics::Metrics;
 use crate::sqs::{self, Received, SqsBatchResponse};
 use crate::store::{Store, StoreError};
+use crate::timings::Timings;
 use crate::traces;
 use crate::visibility::Visibility;
 use crate::work::Work;
@@ -124,12 +125,11 @@ impl<S: Store, W: Work> Handler<S, W> {
         deadline: Deadline,
         request_id: &str,
     ) -> Result<Vec<Verdict>, StoreError> {
-        let Some(metrics) = &self.metrics else { return self.batch.run(messages, deadline).await };
-        let sheet = Sheet::default();
-        let measured = self.batch.over(|store| sheet.measured(store), |work| sheet.measured(work));
-        // On the heap, so that what is not measured need not be moved with room for this.
-        let verdicts = Box::pin(measured.run(messages, deadline)).await;
-        metrics.print(request_id, messages.len(), &verdicts, sheet);
+        let timings = Timings::default();
+        let verdicts = self.batch.run_timed(messages, deadline, self.metrics.is_some().then_some(&timings)).await;
+        if let Some(metrics) = &self.metrics {
+            metrics.print(request_id, messages.len(), &verdicts, &timings);
+        }
         verdicts
     }
 }

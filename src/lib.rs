@@ -67,6 +67,7 @@ pub mod batch;
 pub mod disposition;
 pub mod metrics;
 pub mod offload;
+mod timings;
 pub mod traces;
 
 // AWS: SQS's events and answers, Lambda's invocations.

@@ -2,11 +2,9 @@
 //!
 //! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 //!
-//! - `sheet`: what an invocation's calls took, measured around the store and the work
-//! - `document`: the verdicts and the sheet as metrics
+//! - `document`: the verdicts and the timings as metrics
 
 mod document;
-mod sheet;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -17,10 +15,9 @@ use metrique_writer_format_emf::Emf;
 
 use crate::disposition::Verdict;
 use crate::store::StoreError;
+use crate::timings::Timings;
 
 use document::{Counts, Document};
-
-pub(crate) use sheet::Sheet;
 
 /// The one dimension. Whatever has more values, a key or a queue, would make a metric of each.
 const DIMENSION: &str = "Consumer";
@@ -83,14 +80,14 @@ impl Metrics {
         request_id: &str,
         batch_size: usize,
         verdicts: &Result<Vec<Verdict>, StoreError>,
-        sheet: Sheet,
+        timings: &Timings,
     ) {
         let counts = match verdicts {
             Ok(verdicts) => Counts::of(verdicts),
             Err(_none_was_answered) => Counts::of_outage(batch_size),
         };
         let findings = (self.findings)();
-        let document = Document { consumer: &self.consumer, request_id, findings, counts, times: sheet };
+        let document = Document { consumer: &self.consumer, request_id, findings, counts, timings };
         let mut line = Vec::new();
         let formatted = self.format.lock().unwrap_or_else(PoisonError::into_inner).format(&document, &mut line);
         // One write for the whole line: several invocations may be printing.

@@ -5,7 +5,7 @@
 //! - `table`: the rows, the watermark, and the statements on them
 //!
 //! A row is copied as its own work would be recorded: as a completion, which writes where there is no
-//! record and never over one. So the relay may run twice at once, and beside the function, and may be
+//! record or a failed one of the same payload. So the relay may run twice at once, and beside the function, and may be
 //! killed at any point: what it repeats changes nothing.
 
 mod canary;
@@ -71,8 +71,8 @@ pub struct Progress {
     pub copied: u64,
     /// The store knew that they are done.
     pub known: u64,
-    /// The store knows of an attempt that is under way or has failed. That one, or the next, will hear
-    /// from the inbox.
+    /// The store knows of an attempt that is under way, or that failed with another payload. That one, or the
+    /// next, finds the row by itself.
     pub left_alone: u64,
     /// Under their keys the store has values that are no records.
     pub foreign: u64,

@@ -126,6 +126,7 @@ pub struct Claim {
     fence: Fence,
     number: u8,
     recovery: bool,
+    lease_ends: Instant,
     ends: Instant,
 }
 
@@ -163,7 +164,13 @@ impl Claim {
     /// The claim of a work that is done, as another record than the store's says. It owns nothing any more: it
     /// can only be completed, where the store has no record of the key or a failed one.
     pub(crate) fn of_done(attempt: Attempt, fence: Fence, number: u8) -> Self {
-        Self { attempt, fence, number, recovery: false, ends: Instant::now() }
+        let now = Instant::now();
+        Self { attempt, fence, number, recovery: false, lease_ends: now, ends: now }
+    }
+
+    /// When the lease ends, by this machine's clock.
+    pub(crate) fn lease_ends(&self) -> Instant {
+        self.lease_ends
     }
 
     /// The same claim, whose work is cut off at `deadline`.
@@ -211,8 +218,8 @@ impl Acquire {
     /// this one; `recovery` says that an earlier one may have taken effect.
     #[must_use]
     pub fn claimed(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
-        let ends = Deadline::within(attempt.lease).end;
-        let claim = Claim { attempt, fence, number, recovery, ends };
+        let lease_ends = Deadline::within(attempt.lease).end;
+        let claim = Claim { attempt, fence, number, recovery, lease_ends, ends: lease_ends };
         if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
     }
 }

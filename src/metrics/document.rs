@@ -1,4 +1,4 @@
-//! The verdicts and the sheet of an invocation as metrics.
+//! The verdicts and the timings of an invocation as metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use metrique_writer_core::unit::NegativeScale;
 use metrique_writer_core::{Entry, EntryWriter, MetricFlags, Observation, Unit, Value, ValueWriter};
 
 use super::DIMENSION;
-use super::sheet::Sheet;
 use crate::disposition::{Disposition, Verdict};
+use crate::timings::Timings;
 
 /// Values that one metric of a document may have.
 const MOST_VALUES: usize = 100;
@@ -25,7 +25,7 @@ pub(super) struct Document<'a> {
     pub(super) request_id: &'a str,
     pub(super) findings: Option<u64>,
     pub(super) counts: Counts,
-    pub(super) times: Sheet,
+    pub(super) timings: &'a Timings,
 }
 
 /// What became of the messages.
@@ -85,9 +85,9 @@ impl Entry for Document<'_> {
         writer.value("Done", &Count(*done));
         writer.value("Redeliver", &Count(*redeliver));
         writer.value("Attempts", &Spread::new(attempts.iter().copied().map(f64::from).collect(), Unit::Count));
-        writer.value("RedisLatency", &milliseconds(&self.times.store.all()));
-        writer.value("WorkLatency", &milliseconds(&self.times.work.all()));
-        writer.value("LeaseRemaining", &milliseconds(&self.times.lease_remaining.all()));
+        writer.value("RedisLatency", &milliseconds(&self.timings.store.all()));
+        writer.value("WorkLatency", &milliseconds(&self.timings.work.all()));
+        writer.value("LeaseRemaining", &milliseconds(&self.timings.lease_remaining.all()));
         writer.value("CheckFindings", &self.findings.map(Count));
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Rows of modules: each imports lower rows only, and siblings of a row do not know each other.
 const ROWS: &[&[&str]] = &[
-    &["deadline", "identity", "json", "object", "record"],
+    &["deadline", "identity", "json", "object", "record", "timings"],
     &["envelope"],
     &["message", "store"],
     &["offload", "protocol", "results", "work"],

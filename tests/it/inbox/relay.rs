@@ -116,7 +116,7 @@ async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
 }
 
 #[tokio::test]
-async fn what_redis_knows_is_left_as_it_is() {
+async fn what_redis_knows_is_left_as_it_is_but_for_a_failure_of_what_is_done() {
     let (base, redis) = (base().await, Redis::start().await);
     let store = redis.store();
     seed(&base, 5).await;
@@ -126,15 +126,17 @@ async fn what_redis_knows_is_left_as_it_is() {
     let done = claim(&store, "pay_3").await;
     store.complete(&done, Kept::Inline(b"another receipt")).await.unwrap();
     let mut connection = redis.connection().await;
-    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let mut keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     let foreign = keys[0].split(':').next().unwrap().to_owned() + ":pay_4";
     let () = ::redis::cmd("SET").arg(&foreign).arg("somebody's").query_async(&mut connection).await.unwrap();
-    let keys = [keys, vec![foreign]].concat();
+    keys.push(foreign);
+    // Its row says that the work is done, so this failure gives way.
+    keys.retain(|key| !key.ends_with("pay_2"));
     let before: Vec<Vec<u8>> = ::redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
-    for copied in [1, 0] {
+    for copied in [2, 0] {
         let progress = run_relay(&relay(&base, &store)).await;
         let counts = [progress.copied, progress.known, progress.left_alone, progress.foreign];
-        assert_eq!(counts, [copied, 2 - copied, 2, 1]);
+        assert_eq!(counts, [copied, 3 - copied, 1, 1]);
     }
     let after: Vec<Vec<u8>> = ::redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
     assert_eq!(before, after);

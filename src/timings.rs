@@ -1,0 +1,39 @@
+//! How long the steps of an invocation's messages took. Each invocation has timings of its own, as several may
+//! share a process.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long the steps of an invocation's messages took.
+#[derive(Debug, Default)]
+pub(crate) struct Timings {
+    /// Each acquire and each settling, with all tries.
+    pub(crate) store: Times,
+    /// Each run of the work, also one that failed or was cut off.
+    pub(crate) work: Times,
+    /// What was left of each lease when its claim was settled.
+    pub(crate) lease_remaining: Times,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Times(Mutex<Vec<Duration>>);
+
+impl Times {
+    /// The output of this step, whose time is added.
+    pub(crate) async fn of<T>(&self, step: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let output = step.await;
+        self.add(began.elapsed());
+        output
+    }
+
+    pub(crate) fn add(&self, time: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(time);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
