@@ -3,11 +3,13 @@
 
 #![allow(dead_code, reason = "a fuzz target looks at one of them")]
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use idempotent_sqs::disposition::Disposition;
 use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use idempotent_sqs::sqs;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 /// Any text as an event: it is refused whole, or every message has a name, and the response names
 /// only messages of the event, each once.
@@ -23,8 +25,8 @@ pub(crate) fn event(event: &str) {
     assert_eq!(named.into_iter().collect::<HashSet<_>>(), ids);
 }
 
-/// Any body, and any place of a key: a key is never empty, and equal payloads have equal
-/// fingerprints, however they are spelled.
+/// Any body, and any place of a key: a key is never empty, and JSON has the same keys and fingerprints however it is
+/// written.
 pub(crate) fn key(place: &str, body: &str) {
     let attributes = [("Idempotency-Key".to_owned(), Some(body.to_owned()))];
     let message = |body: String| Message {
@@ -47,10 +49,59 @@ pub(crate) fn key(place: &str, body: &str) {
     let source = place.parse().unwrap_or(FingerprintSource::Body);
     let [fingerprint, fingerprint_in_sns] = payloads.each_ref().map(|payload| source.take(payload));
     assert_eq!(fingerprint, fingerprint_in_sns);
-    if let Ok(json) = serde_json::from_str::<serde_json::Value>(body) {
-        let spelled_anew = message(format!(" {json:#} "));
-        assert_eq!(source.take(&Payload::of(&spelled_anew, Envelopes::Auto)), fingerprint);
+    if is_json(body) && is_within_limits(body) {
+        let messages = [body.to_owned(), format!(" {} ", rewritten(body))].map(message);
+        let [payload, rewritten] = messages.each_ref().map(|message| Payload::of(message, Envelopes::None));
+        assert_eq!(source.take(&payload), source.take(&rewritten));
+        let keys = [KeySource::Body("/a".into()), KeySource::Body("/0".into())];
+        assert_eq!(KeySource::find(&keys, &payload), KeySource::find(&keys, &rewritten));
     }
+}
+
+/// Whether the text has JSON's grammar, by another parser.
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// Whether the text is certainly within the limits of nesting and of exponents.
+fn is_within_limits(text: &str) -> bool {
+    let digits = |text: &str| text.trim_start_matches(['+', '-']).chars().take_while(char::is_ascii_digit).count();
+    text.matches(['[', '{']).count() <= 128 && text.split(['e', 'E']).skip(1).all(|exponent| digits(exponent) <= 30)
+}
+
+/// The same JSON in another notation, made without the code under test.
+fn rewritten(json: &str) -> String {
+    let as_it_is = || json.to_owned();
+    match json.trim_ascii_start().as_bytes().first() {
+        Some(b'{') => serde_json::from_str::<BTreeMap<String, &RawValue>>(json).map_or_else(
+            |_has_a_key_that_is_not_unicode| as_it_is(),
+            |entries| {
+                let entry =
+                    |(key, value): (&String, &&RawValue)| format!("{} : {}", escaped(key), rewritten(value.get()));
+                format!("{{\n{} }}", entries.iter().rev().map(entry).collect::<Vec<_>>().join("\t,"))
+            },
+        ),
+        Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(json).map_or_else(
+            |_| as_it_is(),
+            |items| {
+                format!("[\r\n{} ]", items.iter().map(|item| rewritten(item.get())).collect::<Vec<_>>().join(" , "))
+            },
+        ),
+        Some(b'"') => {
+            serde_json::from_str::<String>(json).map_or_else(|_is_not_unicode| as_it_is(), |text| escaped(&text))
+        }
+        Some(b'-' | b'0'..=b'9') => {
+            let (mantissa, exponent) = json.trim_ascii().split_once(['e', 'E']).unwrap_or((json.trim_ascii(), "-0"));
+            let point = if mantissa.contains('.') { "" } else { "." };
+            format!("{mantissa}{point}00E{exponent}")
+        }
+        _ => as_it_is(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
+    format!("\"{units}\"")
 }
 
 fn sns(message: &str) -> String {

@@ -93,7 +93,7 @@ fn sns(json: Value<'_>) -> Option<Opened> {
     is_sns.then(|| Opened {
         text: Some(message.to_owned()),
         id: Some(id.to_owned()),
-        attributes: attributes.map(|(name, value)| (name.to_owned(), attribute(value))).collect(),
+        attributes: attributes.filter_map(|(name, value)| Some((name.text()?.to_owned(), attribute(value)))).collect(),
         ..Opened::default()
     })
 }
@@ -132,32 +132,32 @@ fn s3(json: Value<'_>) -> Option<Opened> {
 /// duplicate. Only what changes the object has one; else the request that the event came of tells it
 /// from others. Hashed, as an object's name may be long, and is nothing for a log.
 fn event_of_s3(records: Value<'_>) -> Option<String> {
-    let mut spelling = Vec::new();
+    let mut events = Vec::new();
     for record in records.items() {
         let sequence = ["/s3/object/sequencer", "/responseElements/x-amz-request-id"];
         let sequence = sequence.iter().find_map(|at| record.pointer(at).filter(|value| value.text().is_some()))?;
-        spelling.extend_from_slice(sequence.spelling());
-        spell(record, &["/eventName", "/s3/bucket/name", "/s3/object/key", "/s3/object/versionId"], &mut spelling);
+        events.extend_from_slice(sequence.canonical());
+        append(record, &["/eventName", "/s3/bucket/name", "/s3/object/key", "/s3/object/versionId"], &mut events);
     }
-    Some(format!("s3-{}", Fingerprint::of(&spelling)))
+    Some(format!("s3-{}", Fingerprint::of(&events)))
 }
 
 impl Form {
-    /// The one spelling of what is the same whenever this payload is sent.
-    pub(crate) fn spelling(self, payload: Value<'_>) -> Cow<'_, [u8]> {
-        let mut spelling = Vec::new();
+    /// The canonical form of what is the same whenever this payload is sent.
+    pub(crate) fn canonical(self, payload: Value<'_>) -> Cow<'_, [u8]> {
+        let mut values = Vec::new();
         match self {
-            Self::Plain => return payload.spelling().into(),
-            Self::EventBridge => spell(payload, &["/detail-type", "/source", "/resources", "/detail"], &mut spelling),
+            Self::Plain => return payload.canonical().into(),
+            Self::EventBridge => append(payload, &["/detail-type", "/source", "/resources", "/detail"], &mut values),
             Self::S3 => {
                 let object = ["/s3/object/key", "/s3/object/versionId", "/s3/object/eTag", "/s3/object/size"];
                 for record in payload.get("Records").into_iter().flat_map(Value::items) {
-                    spell(record, &["/eventName", "/s3/bucket/name"], &mut spelling);
-                    spell(record, &object, &mut spelling);
+                    append(record, &["/eventName", "/s3/bucket/name"], &mut values);
+                    append(record, &object, &mut values);
                 }
             }
         }
-        spelling.into()
+        values.into()
     }
 }
 
@@ -178,9 +178,9 @@ pub(crate) fn with_payload(body: &str, payload: String) -> String {
     envelope.to_string()
 }
 
-/// Append the one spelling of each of these values, and of those that are not there.
-pub(crate) fn spell(json: Value<'_>, pointers: &[impl AsRef<str>], spelling: &mut Vec<u8>) {
+/// Appends the canonical form of the value at each of these pointers, and `null` where there is none.
+pub(crate) fn append(json: Value<'_>, pointers: &[impl AsRef<str>], values: &mut Vec<u8>) {
     for pointer in pointers {
-        spelling.extend_from_slice(json.pointer(pointer.as_ref()).unwrap_or(Value::NULL).spelling());
+        values.extend_from_slice(json.pointer(pointer.as_ref()).unwrap_or(Value::NULL).canonical());
     }
 }

@@ -1,29 +1,31 @@
-//! A body as JSON, in one spelling for all that it may have, and the values in it.
+//! JSON in a canonical form, in which equal values have equal bytes.
 
-mod speller;
+mod number;
+mod parser;
 
 use std::iter;
 
-use speller::Speller;
-
-/// Bytes of the length of a list or an object. Those of a number or a text are as few as can be (LEB128), as it
-/// is known before it is spelled.
+/// Bytes that hold the length of an array or an object.
 const LENGTH: usize = 4;
 
-/// A JSON value in its one spelling. The order of keys, white space, escapes and the spelling of a number
-/// do not count.
+/// A JSON value in its canonical form. The order of keys, white space, escapes and the notation of a number
+/// do not count. Of a key that an object has twice, the last value counts.
 ///
-/// It is made while the text is read, and nothing else is: `n`, `t`, `f`; a number as `#`, a text as `"`, then
-/// its length and its bytes; a list as `[`, an object as `{`, then its length and its items, or its keys and
-/// values, the keys in order and each once. So no two values have the same spelling, and what is not looked
-/// for is stepped over, however much is in it.
+/// The form is `n`, `t` or `f`; `#` for a number, `"` for a string, each with its length (LEB128) and its
+/// bytes; `[` for an array and `{` for an object, each with its length and its items, or its keys and values,
+/// the keys in order. So no two values have the same form, and values that are not looked for are skipped
+/// by their length.
+///
+/// A string is UTF-8. A surrogate without its other half, which JSON's grammar allows as an escape, takes the
+/// three bytes that UTF-8 would give it, and that no text has: <https://wtf-8.codeberg.page/>
 #[derive(Clone, Debug)]
 pub(crate) struct Json(Vec<u8>);
 
 impl Json {
-    /// The value that this text is; `None` where it is not JSON.
+    /// The value of this text; `None` where it is not JSON, nested more than 128 deep, or has a number whose
+    /// exponent is beyond 128 bits.
     pub(crate) fn read(text: &str) -> Option<Self> {
-        Speller::spell(text).ok().map(Self)
+        parser::Parser::canonical(text).map(Self)
     }
 
     pub(crate) fn value(&self) -> Value<'_> {
@@ -39,8 +41,11 @@ pub(crate) struct Value<'a>(&'a [u8]);
 pub(crate) enum Kind<'a> {
     Null,
     Bool,
+    /// In its canonical notation.
     Number(&'a str),
     Text(&'a str),
+    /// A string that is not Unicode text, as it has half of a surrogate pair.
+    NotUnicode,
     List,
     Object,
 }
@@ -48,106 +53,107 @@ pub(crate) enum Kind<'a> {
 impl<'a> Value<'a> {
     pub(crate) const NULL: Self = Self(b"n");
 
-    /// The one spelling of this value.
-    pub(crate) fn spelling(self) -> &'a [u8] {
+    /// The canonical form of this value.
+    pub(crate) fn canonical(self) -> &'a [u8] {
         self.0
     }
 
     pub(crate) fn kind(self) -> Kind<'a> {
         match split(self.0) {
             Some((b't' | b'f', ..)) => Kind::Bool,
-            Some((b'#', digits, _)) => Kind::Number(text(digits)),
-            Some((b'"', letters, _)) => Kind::Text(text(letters)),
+            Some((b'#', digits, _)) => str::from_utf8(digits).map_or(Kind::NotUnicode, Kind::Number),
+            Some((b'"', string, _)) => str::from_utf8(string).map_or(Kind::NotUnicode, Kind::Text),
             Some((b'[', ..)) => Kind::List,
             Some((b'{', ..)) => Kind::Object,
             _null => Kind::Null,
         }
     }
 
-    /// What is at this place (RFC 6901).
+    /// The value at this JSON Pointer (RFC 6901).
     pub(crate) fn pointer(self, pointer: &str) -> Option<Self> {
         pointer.split('/').skip(1).try_fold(self, |value, step| {
             let step = step.replace("~1", "/").replace("~0", "~");
             match value.kind() {
                 Kind::Object => value.get(&step),
                 Kind::List if step == "0" || !step.starts_with(['0', '+']) => value.items().nth(step.parse().ok()?),
-                Kind::List | Kind::Null | Kind::Bool | Kind::Number(_) | Kind::Text(_) => None,
+                Kind::List | Kind::Null | Kind::Bool | Kind::Number(_) | Kind::Text(_) | Kind::NotUnicode => None,
             }
         })
     }
 
-    /// What an object has under this key.
+    /// The value under this key of an object.
     pub(crate) fn get(self, key: &str) -> Option<Self> {
-        self.entries().find_map(|(known, value)| (known == key).then_some(value))
+        self.entries().find_map(|(known, value)| (known.content() == key.as_bytes()).then_some(value))
     }
 
-    /// What is in an object; nothing, where it is none.
-    pub(crate) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
-        let mut within = self.within(b'{');
-        iter::from_fn(move || Some((next(&mut within)?.text()?, next(&mut within)?)))
+    /// The keys and values of an object; none where it is something else.
+    pub(crate) fn entries(self) -> impl Iterator<Item = (Self, Self)> {
+        pairs(if self.0.starts_with(b"{") { self.content() } else { &[] })
     }
 
-    /// What is in a list; nothing, where it is none.
+    /// The items of an array; none where it is something else.
     pub(crate) fn items(self) -> impl Iterator<Item = Self> {
-        let mut within = self.within(b'[');
-        iter::from_fn(move || next(&mut within))
+        values(if self.0.starts_with(b"[") { self.content() } else { &[] })
     }
 
     /// The text that it is, if it is one.
     pub(crate) fn text(self) -> Option<&'a str> {
         match self.kind() {
             Kind::Text(text) => Some(text),
-            Kind::Null | Kind::Bool | Kind::Number(_) | Kind::List | Kind::Object => None,
+            Kind::Null | Kind::Bool | Kind::Number(_) | Kind::NotUnicode | Kind::List | Kind::Object => None,
         }
     }
 
-    /// What is in it, if it is of this kind.
-    fn within(self, kind: u8) -> &'a [u8] {
-        split(self.0).filter(|(found, ..)| *found == kind).map_or(&[], |(_, within, _)| within)
+    /// Its bytes without its kind and its length.
+    fn content(self) -> &'a [u8] {
+        split(self.0).map_or(&[], |(_, content, _)| content)
     }
 }
 
-/// The next value here; `None` at the end of what it is in.
-fn next<'a>(within: &mut &'a [u8]) -> Option<Value<'a>> {
-    let (_, _, rest) = split(within)?;
-    let value = &within[..within.len() - rest.len()];
-    *within = rest;
-    Some(Value(value))
+/// The values whose canonical forms follow one another here.
+fn values(mut forms: &[u8]) -> impl Iterator<Item = Value<'_>> {
+    iter::from_fn(move || {
+        let (_, _, rest) = split(forms)?;
+        let value = Value(&forms[..forms.len() - rest.len()]);
+        forms = rest;
+        Some(value)
+    })
 }
 
-/// The kind of the first value here, what is within it, and what comes after it.
-fn split(values: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (kind, rest) = values.split_first()?;
+/// The same, two by two.
+fn pairs(forms: &[u8]) -> impl Iterator<Item = (Value<'_>, Value<'_>)> {
+    let mut values = values(forms);
+    iter::from_fn(move || Some((values.next()?, values.next()?)))
+}
+
+/// The kind of the first value here, its content, and what comes after it.
+fn split(forms: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (kind, rest) = forms.split_first()?;
     let (length, rest) = match kind {
-        b'#' | b'"' => split_count(rest),
+        b'#' | b'"' => split_length(rest),
         b'[' | b'{' => {
             let (length, rest) = rest.split_first_chunk::<LENGTH>()?;
             (u32::from_le_bytes(*length) as usize, rest)
         }
         _null_true_or_false => (0, rest),
     };
-    let (within, rest) = rest.split_at_checked(length)?;
-    Some((*kind, within, rest))
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((*kind, content, rest))
 }
 
-/// The count that these bytes begin with, and the rest.
-fn split_count(counted: &[u8]) -> (usize, &[u8]) {
-    let digits = counted.iter().position(|digit| *digit <= 0x7f).map_or(0, |last| last + 1);
-    let (digits, rest) = counted.split_at(digits);
-    (digits.iter().rev().fold(0, |count, digit| count << 7 | usize::from(digit & 0x7f)), rest)
-}
-
-fn text(bytes: &[u8]) -> &str {
-    // It was made of text.
-    str::from_utf8(bytes).unwrap_or_default()
+/// The length (LEB128) that these bytes begin with, and the rest.
+fn split_length(bytes: &[u8]) -> (usize, &[u8]) {
+    let digits = bytes.iter().position(|digit| *digit <= 0x7f).map_or(0, |last| last + 1);
+    let (digits, rest) = bytes.split_at(digits);
+    (digits.iter().rev().fold(0, |length, digit| length << 7 | usize::from(digit & 0x7f)), rest)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spelling(text: &str) -> Vec<u8> {
-        Json::read(text).unwrap().value().spelling().to_vec()
+    fn canonical(text: &str) -> Vec<u8> {
+        Json::read(text).unwrap().value().canonical().to_vec()
     }
 
     #[test]
@@ -159,7 +165,7 @@ mod tests {
             r#"{"a":7,"b":0,"c":{"d":-2.50},"b":[true,null,"x\u002fy"],"a":1e0}"#,
         ];
         for one in spellings {
-            assert_eq!(spelling(one), spelling(spellings[0]), "{one}");
+            assert_eq!(canonical(one), canonical(spellings[0]), "{one}");
         }
     }
 
@@ -203,7 +209,7 @@ mod tests {
         ];
         for (at, value) in values.iter().enumerate() {
             for other in &values[..at] {
-                assert_ne!(spelling(value), spelling(other), "{value} and {other}");
+                assert_ne!(canonical(value), canonical(other), "{value} and {other}");
             }
         }
     }
@@ -216,7 +222,7 @@ mod tests {
             r#"{"bb":{"q":0,"p":0},"b":1,"a":{"x":{"f":4,"e":7,"e":5}},"bb":6,"b":{"z":[{"d":1,"c":2}],"y":3}}"#,
         ];
         for one in spellings {
-            assert_eq!(spelling(one), spelling(spellings[0]), "{one}");
+            assert_eq!(canonical(one), canonical(spellings[0]), "{one}");
         }
     }
 
@@ -233,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_not_one_whole_value_is_not_json() {
-        for text in ["", " ", "{", "[1,]", "1 2", "{\"a\":1}x", "nul", "\"\\ud800\"", "1e999"] {
+        for text in ["", " ", "{", "[1,]", "1 2", "{\"a\":1}x", "nul", "01", "1.", "\"\\u+123\""] {
             assert!(Json::read(text).is_none(), "{text}");
         }
     }
@@ -263,8 +269,8 @@ mod tests {
             "/a/b/1/c/0",
             "/none",
         ] {
-            let expected = value.pointer(pointer).map(|value| spelling(&value.to_string()));
-            let found = json.value().pointer(pointer).map(|value| value.spelling().to_vec());
+            let expected = value.pointer(pointer).map(|value| canonical(&value.to_string()));
+            let found = json.value().pointer(pointer).map(|value| value.canonical().to_vec());
             assert_eq!(found, expected, "{pointer}");
         }
     }

@@ -248,7 +248,7 @@ impl<'a> Found<'a> {
         match value.kind() {
             Kind::Null => Self::Nothing,
             Kind::Text(text) | Kind::Number(text) => Self::Text(text.into()),
-            Kind::Bool | Kind::List | Kind::Object => Self::Other,
+            Kind::Bool | Kind::NotUnicode | Kind::List | Kind::Object => Self::Other,
         }
     }
 }
@@ -304,11 +304,11 @@ impl FingerprintSource {
         };
         match self {
             Self::Pointers(pointers) => {
-                let mut spelling = Vec::new();
-                envelope::spell(json.value(), pointers, &mut spelling);
-                Fingerprint::of(&spelling)
+                let mut values = Vec::new();
+                envelope::append(json.value(), pointers, &mut values);
+                Fingerprint::of(&values)
             }
-            Self::Body | Self::None => Fingerprint::of(&payload.form().spelling(json.value())),
+            Self::Body | Self::None => Fingerprint::of(&payload.form().canonical(json.value())),
         }
     }
 }

@@ -35,6 +35,8 @@ mod ledger;
 mod model;
 /// Payloads that the extended clients put in S3: fetched, judged and handed to the work.
 mod offload;
+/// When two payloads are the same, and the keys in them.
+mod payload;
 /// What holds of any input: events, keys and fingerprints, a store's answers.
 mod properties;
 /// The operator's tool, by its own binary: a look at the records, and their removal.

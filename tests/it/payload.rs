@@ -1,0 +1,177 @@
+use std::time::Duration;
+
+use idempotent_sqs::batch::{Batch, BatchSettings};
+use idempotent_sqs::deadline::Deadline;
+use idempotent_sqs::disposition::Verdict;
+use idempotent_sqs::idempotency::{Idempotency, Policy};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+use idempotent_sqs::record::Fingerprint;
+use idempotent_sqs::stores::MemoryStore;
+
+use crate::support::work::{Do, Told};
+
+fn message(body: &str) -> Message {
+    Message { id: "id".into(), body: Some(body.into()), ..Message::default() }
+}
+
+fn fingerprint(source: &str, body: &str) -> Fingerprint {
+    source.parse::<FingerprintSource>().unwrap().take(&Payload::of(&message(body), Envelopes::Auto))
+}
+
+fn same(one: &str, other: &str) {
+    assert_eq!(fingerprint("body", one), fingerprint("body", other), "{one} {other}");
+}
+
+fn differ(one: &str, other: &str) {
+    assert_ne!(fingerprint("body", one), fingerprint("body", other), "{one} {other}");
+}
+
+fn places(places: &str) -> Vec<KeySource> {
+    places.split(',').map(|place| place.parse().unwrap()).collect()
+}
+
+fn key(sources: &str, body: &str) -> Result<String, String> {
+    let found = KeySource::find(&places(sources), &Payload::of(&message(body), Envelopes::Auto));
+    found.map(|key| key.to_string()).map_err(|error| error.to_string())
+}
+
+async fn run(store: &MemoryStore, told: &Told, keys: &str, bodies: &[&str]) -> Vec<Verdict> {
+    let settings = BatchSettings { keys: places(keys), ..BatchSettings::default() };
+    let batch = Batch::new(Idempotency::new(store, Policy::default()), told, settings);
+    let named = |(at, body): (usize, &&str)| Message { id: format!("m{at}"), ..message(body) };
+    let messages: Vec<_> = bodies.iter().enumerate().map(named).collect();
+    batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap()
+}
+
+#[test]
+fn json_is_compared_by_value_and_anything_else_by_its_bytes() {
+    same(r#"{"a":1,"b":[{"c":2,"d":3}]}"#, "{ \"b\": [{\"d\":3,\n\"c\":2}], \"a\": 1 }");
+    same(r#"{"a":1}"#, r#"{"a":1.0}"#);
+    same(r#"{"a":1}"#, r#"{"a":2,"a":1}"#);
+    same(r#""ü/😀""#, r#""\u00fc\/\ud83d\uDE00""#);
+    differ(r#"{"a":1}"#, r#"{"a":"1"}"#);
+    differ(r#"{"a":1}"#, r#"{"a":2}"#);
+    differ(r#"{"a":1}"#, r#"{"a":1,"a":2}"#);
+    differ("[1,2]", "[2,1]");
+    differ("{}", "null");
+    differ("no JSON", "no  JSON");
+    let pointers = "body:/amount,/account/id";
+    assert_eq!(
+        fingerprint(pointers, r#"{"amount":1,"account":{"id":7},"at":1}"#),
+        fingerprint(pointers, r#"{"at":2,"account":{"id":7},"amount":1.0}"#)
+    );
+    assert_ne!(
+        fingerprint(pointers, r#"{"amount":1,"account":{"id":7}}"#),
+        fingerprint(pointers, r#"{"amount":7,"account":{"id":1}}"#)
+    );
+    assert_eq!(fingerprint("none", "a"), fingerprint("none", "b"));
+}
+
+#[test]
+fn numbers_are_compared_by_their_exact_decimal_value() {
+    for (one, other) in [
+        ("123456789012345678901", "123456789012345678902"),
+        ("9007199254740992", "9007199254740993"),
+        ("9007199254740992.0", "9007199254740993.0"),
+        ("0.1234567890123456789", "0.1234567890123456788"),
+        ("0.1", "0.10000000000000001"),
+        ("12345678901234567.01", "12345678901234567.99"),
+        ("1110000008375319363688624591", "1.1100000083753193e27"),
+        ("1e400", "1e401"),
+        ("1e-400", "0"),
+        ("1e999999999999999999999", "1e999999999999999999998"),
+        ("1", "-1"),
+    ] {
+        differ(one, other);
+        assert_ne!(key("body:/n", &format!("{{\"n\":{one}}}")), key("body:/n", &format!("{{\"n\":{other}}}")), "{one}");
+    }
+    for (one, other) in [
+        ("1e16", "10000000000000000"),
+        ("1.50", "1.5"),
+        ("100", "1E2"),
+        ("0.05", "5e-2"),
+        ("-0", "0"),
+        ("0.0", "0"),
+        ("-0.0e5", "0"),
+        ("0e9", "0"),
+        ("0e99999999999999999999999999999999999999999", "0"),
+        ("1e400", "10.00E+399"),
+        ("1e0000000000000000000000000000000000000000000400", "1e400"),
+        ("0.001e-400", "1e-403"),
+        ("1e999999999999999999999", "10e999999999999999999998"),
+    ] {
+        same(one, other);
+        assert_eq!(key("body:/n", &format!("{{\"n\":{one}}}")), key("body:/n", &format!("{{\"n\":{other}}}")), "{one}");
+    }
+}
+
+#[test]
+fn a_number_is_a_key_in_plain_digits_as_far_as_twenty_zeros_do_and_else_with_an_exponent() {
+    for (number, expected) in [
+        ("7", "7"),
+        ("-7.0", "-7"),
+        ("-0.0", "0"),
+        ("1e16", "10000000000000000"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+        ("1e20", "100000000000000000000"),
+        ("1e21", "1e21"),
+        ("-1.250e2", "-125"),
+        ("-1250e-3", "-1.25"),
+        ("5e-2", "0.05"),
+        ("1e-21", "0.000000000000000000001"),
+        ("1e-22", "1e-22"),
+        ("-12.5e400", "-125e399"),
+        ("1e999999999999999999999", "1e999999999999999999999"),
+    ] {
+        assert_eq!(key("body:/n", &format!("{{\"n\":{number}}}")).unwrap(), expected, "{number}");
+    }
+}
+
+#[tokio::test]
+async fn an_amount_that_differs_beyond_the_precision_of_a_float_is_a_mismatch() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let bodies = [r#"{"id":1,"amount":12345678901234567.01}"#, r#"{"id":1.0,"amount":12345678901234567.99}"#];
+    let outcomes = run(&store, &told, "body:/id", &bodies).await;
+    assert_eq!([outcomes[0].outcome, outcomes[1].outcome], ["ACQUIRED", "MISMATCH"]);
+    assert_eq!(told.ran(), ["m0"]);
+}
+
+#[test]
+fn json_is_read_as_deep_as_it_says_and_never_overflows_the_stack() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    same(&nested(128), &format!(" {} ", nested(128)));
+    differ(&nested(129), &format!(" {} ", nested(129)));
+    let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    assert_eq!(key(&format!("body:{}", "/a".repeat(128)), &objects(128)).unwrap(), "1");
+    for deep in [nested(500_000), objects(500_000), "[".repeat(500_000), "{\"a\":".repeat(500_000)] {
+        assert_eq!(fingerprint("body", &deep), fingerprint("body", &deep));
+    }
+}
+
+#[test]
+fn half_of_a_surrogate_pair_is_equal_to_itself_only_and_is_no_key() {
+    let strings = [
+        r#""\ud800""#,
+        r#""\ud801""#,
+        r#""\udc00""#,
+        r#""\udc00\ud800""#,
+        r#""\ud800\ud800\udc00""#,
+        r#""\ud800\udc00\udc00""#,
+        r#""\ud800\n""#,
+        r#""\ufffd""#,
+        r#""\\ud800""#,
+        r#""""#,
+    ];
+    for (at, one) in strings.iter().enumerate() {
+        for other in &strings[..at] {
+            differ(one, other);
+            differ(&format!("{{{one}:1}}"), &format!("{{{other}:1}}"));
+        }
+    }
+    same(r#""\ud800x""#, r#""\uD800\u0078""#);
+    same(r#"{"\ud800":1,"a":2}"#, r#"{"a":2,"\uD800":1}"#);
+    let beside = r#"{"\udfff":0,"id":"pay_1","note":"\ud800","zero":"\u0000"}"#;
+    assert_eq!(key("body:/id", beside).unwrap(), "pay_1");
+    assert_eq!(key("body:/zero", beside).unwrap(), "\0");
+    assert!(key("body:/note,messageId", beside).unwrap_err().contains("body:/note"));
+}
