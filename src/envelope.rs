@@ -4,7 +4,6 @@
 //! chance is no envelope. What is different in every delivery of the same payload (a time, a
 //! signature, an id) has no part in the fingerprint.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -12,7 +11,7 @@ use memchr::memmem::Finder;
 
 use crate::json::{Json, Kind, Value};
 use crate::object::Place;
-use crate::record::Fingerprint;
+use crate::record::{ContentKind, Fingerprint};
 
 /// Envelopes that are opened, one within the other. Two are in use, S3's or EventBridge's in SNS's;
 /// what is forwarded once or twice more is still opened, and nobody can make this go on and on.
@@ -143,21 +142,24 @@ fn event_of_s3(records: Value<'_>) -> Option<String> {
 }
 
 impl Form {
-    /// The canonical form of what is the same whenever this payload is sent.
-    pub(crate) fn canonical(self, payload: Value<'_>) -> Cow<'_, [u8]> {
+    /// The fingerprint of what is the same whenever this payload is sent.
+    pub(crate) fn fingerprint(self, payload: Value<'_>) -> Fingerprint {
         let mut values = Vec::new();
         match self {
-            Self::Plain => return payload.canonical().into(),
-            Self::EventBridge => append(payload, &["/detail-type", "/source", "/resources", "/detail"], &mut values),
+            Self::Plain => Fingerprint::of_kind(ContentKind::Json, payload.canonical()),
+            Self::EventBridge => {
+                append(payload, &["/detail-type", "/source", "/resources", "/detail"], &mut values);
+                Fingerprint::of_kind(ContentKind::EventBridge, &values)
+            }
             Self::S3 => {
                 let object = ["/s3/object/key", "/s3/object/versionId", "/s3/object/eTag", "/s3/object/size"];
                 for record in payload.get("Records").into_iter().flat_map(Value::items) {
                     append(record, &["/eventName", "/s3/bucket/name"], &mut values);
                     append(record, &object, &mut values);
                 }
+                Fingerprint::of_kind(ContentKind::S3, &values)
             }
         }
-        values.into()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use crate::envelope::{self, Form, Opened};
 use crate::json::{Json, Kind, Value};
 use crate::object::Place;
-use crate::record::{Fingerprint, Key};
+use crate::record::{ContentKind, Fingerprint, Key};
 
 /// One SQS delivery, free of AWS's types.
 #[derive(Clone, Debug, Default)]
@@ -300,15 +300,15 @@ impl FingerprintSource {
             return Fingerprint::NONE;
         }
         let Some(json) = payload.json() else {
-            return Fingerprint::of(payload.text().as_bytes());
+            return Fingerprint::of_kind(ContentKind::Text, payload.text().as_bytes());
         };
         match self {
             Self::Pointers(pointers) => {
                 let mut values = Vec::new();
                 envelope::append(json.value(), pointers, &mut values);
-                Fingerprint::of(&values)
+                Fingerprint::of_kind(ContentKind::Pointers, &values)
             }
-            Self::Body | Self::None => Fingerprint::of(&payload.form().canonical(json.value())),
+            Self::Body | Self::None => payload.form().fingerprint(json.value()),
         }
     }
 }

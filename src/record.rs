@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256, digest};
 
 /// What makes two messages the same work. Never empty.
 ///
@@ -146,13 +146,19 @@ impl fmt::Display for Fence {
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// No fingerprint: compared with nothing, equal to everything.
+    /// No fingerprint: compared with nothing, equal to everything. The hash of a payload is all zeros with a
+    /// probability of 2⁻¹²⁸, and to find a payload with that hash takes 2¹²⁸ tries.
     pub const NONE: Self = Self([0; 16]);
 
     /// The fingerprint of these bytes.
     #[must_use]
     pub fn of(payload: &[u8]) -> Self {
-        Self(start_of_sha256(payload))
+        Self(start_of_sha256(&[payload]))
+    }
+
+    /// The fingerprint of these bytes as content of this kind.
+    pub(crate) fn of_kind(kind: ContentKind, content: &[u8]) -> Self {
+        Self(start_of_sha256(&[&[kind as u8], content]))
     }
 
     /// The fingerprint that a store kept.
@@ -174,6 +180,23 @@ impl Fingerprint {
     }
 }
 
+/// What the fingerprint of a message is taken of. Its number is hashed before the content, so that content of
+/// two kinds never has the same fingerprint. Records keep these hashes: a number never changes its meaning.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum ContentKind {
+    /// A payload that is not JSON.
+    Text = 1,
+    /// A payload that is JSON, in its canonical form.
+    Json = 2,
+    /// The values at some pointers of such a payload.
+    Pointers = 3,
+    /// What is the same of an EventBridge event whenever it is put.
+    EventBridge = 4,
+    /// What is the same of an S3 notification whenever it is sent.
+    S3 = 5,
+}
+
 /// In hexadecimal.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,7 +215,7 @@ impl MessageTag {
     /// The tag of this messageId.
     #[must_use]
     pub fn of(message_id: &str) -> Self {
-        Self(start_of_sha256(message_id.as_bytes()))
+        Self(start_of_sha256(&[message_id.as_bytes()]))
     }
 
     /// The hash's bytes, as the store keeps them.
@@ -202,9 +225,13 @@ impl MessageTag {
     }
 }
 
-fn start_of_sha256<const N: usize>(bytes: &[u8]) -> [u8; N] {
+fn start_of_sha256<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
+    let mut hash = Context::new(&SHA256);
+    for part in parts {
+        hash.update(part);
+    }
     let mut start = [0; N];
-    start.copy_from_slice(&digest(&SHA256, bytes).as_ref()[..N]);
+    start.copy_from_slice(&hash.finish().as_ref()[..N]);
     start
 }
 

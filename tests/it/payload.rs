@@ -7,6 +7,7 @@ use idempotent_sqs::idempotency::{Idempotency, Policy};
 use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use idempotent_sqs::record::Fingerprint;
 use idempotent_sqs::stores::MemoryStore;
+use serde_json::json;
 
 use crate::support::work::{Do, Told};
 
@@ -134,6 +135,41 @@ async fn an_amount_that_differs_beyond_the_precision_of_a_float_is_a_mismatch() 
     let outcomes = run(&store, &told, "body:/id", &bodies).await;
     assert_eq!([outcomes[0].outcome, outcomes[1].outcome], ["ACQUIRED", "MISMATCH"]);
     assert_eq!(told.ran(), ["m0"]);
+}
+
+#[test]
+fn fingerprints_of_different_kinds_are_never_equal() {
+    // What JSON of these payloads was hashed as, before each kind had a tag of its own.
+    for (json, text) in [("null", "n"), ("true", "t"), ("false", "f"), ("7", "#\u{1}7"), (r#""a""#, "\"\u{1}a")] {
+        differ(json, text);
+        assert_ne!(fingerprint("body:/x", &format!("{{\"x\":{json}}}")), fingerprint("body", text), "{text}");
+        assert_ne!(fingerprint("body:/x", &format!("{{\"x\":{json}}}")), fingerprint("body", json), "{json}");
+    }
+    differ(r#""a""#, "a");
+    let event = json!({
+        "version": "0", "id": "e", "detail-type": "Payment", "source": "payments", "account": "1", "time": "now",
+        "region": "eu-central-1", "resources": [], "detail": {},
+    });
+    let notification = json!({ "Records": [{
+        "eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
+        "s3": { "bucket": { "name": "payments" }, "object": { "key": "k", "size": 1, "eTag": "e", "versionId": "v" } },
+    }] });
+    let object = "/Records/0/s3/object";
+    let parts = [
+        (event, "body:/detail-type,/source,/resources,/detail".to_owned()),
+        (
+            notification,
+            format!(
+                "body:/Records/0/eventName,/Records/0/s3/bucket/name,{object}/key,{object}/versionId,{object}/eTag,{object}/size"
+            ),
+        ),
+    ];
+    for (body, pointers) in parts {
+        let body = body.to_string();
+        assert_ne!(fingerprint("body", &body), fingerprint(&pointers, &body), "{body}");
+        let plain = FingerprintSource::Body.take(&Payload::of(&message(&body), Envelopes::None));
+        assert_ne!(fingerprint("body", &body), plain, "{body}");
+    }
 }
 
 #[test]
