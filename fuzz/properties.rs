@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use idempotent_sqs::disposition::Disposition;
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+use idempotent_sqs::message::{Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
 use idempotent_sqs::sqs;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -25,8 +25,8 @@ pub(crate) fn event(event: &str) {
     assert_eq!(named.into_iter().collect::<HashSet<_>>(), ids);
 }
 
-/// Any body, and any place of a key: a key is never empty, and JSON has the same keys and fingerprints however it is
-/// written.
+/// Any body, and any place of a key: a key is never empty, JSON has the same keys and fingerprints however it is
+/// written, and is read exactly where it has JSON's grammar.
 pub(crate) fn key(place: &str, body: &str) {
     let attributes = [("Idempotency-Key".to_owned(), Some(body.to_owned()))];
     let message = |body: String| Message {
@@ -55,6 +55,13 @@ pub(crate) fn key(place: &str, body: &str) {
         assert_eq!(source.take(&payload), source.take(&rewritten));
         let keys = [KeySource::Body("/a".into()), KeySource::Body("/0".into())];
         assert_eq!(KeySource::find(&keys, &payload), KeySource::find(&keys, &rewritten));
+    }
+    // An array looks like JSON, so that a key in it is unusable where the array cannot be read.
+    let array = format!("[{body}]");
+    if is_within_limits(&array) {
+        let found =
+            KeySource::find(&[KeySource::Body("/none".into())], &Payload::of(&message(array.clone()), Envelopes::None));
+        assert_eq!(found == Err(KeyError::Absent), is_json(&array), "{array}");
     }
 }
 

@@ -33,6 +33,12 @@ impl Json {
     }
 }
 
+/// Whether this text looks like JSON, be it JSON or not: an object or an array begins it, after white space and a byte
+/// order mark.
+pub(crate) fn looks_like_json(text: &str) -> bool {
+    text.trim_start_matches(|first: char| first.is_whitespace() || first == '\u{feff}').starts_with(['{', '['])
+}
+
 /// A value within a [`Json`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value<'a>(&'a [u8]);

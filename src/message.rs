@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use crate::envelope::{self, Form, Opened};
-use crate::json::{Json, Kind, Value};
+use crate::json::{self, Json, Kind, Value};
 use crate::object::Place;
 use crate::record::{ContentKind, Fingerprint, Key};
 
@@ -157,7 +157,11 @@ impl<'a> Payload<'a> {
 pub enum KeySource {
     /// The message attribute of this name, SQS's or SNS's.
     Attribute(String),
-    /// The value at this JSON Pointer (RFC 6901) of the payload: a string or a number.
+    /// The value at this JSON Pointer (RFC 6901) of the payload: a string as it is, or a number. Equal numbers
+    /// are the same key, however they are written: `1e3` and `1000.0` are the key `1000`.
+    ///
+    /// A payload that is plain text has nothing there. One that looks like JSON, as it begins with `{` or `[`,
+    /// and cannot be read is [`KeyError::Unusable`].
     Body(String),
     /// `MessageDeduplicationId` within its message group, as `GROUP ID`: the same id in another group is
     /// other work. One without a group is [`KeyError::Ungrouped`].
@@ -175,8 +179,13 @@ pub enum KeyError {
     Absent,
     /// A place has something, and it cannot be a key. Looking on would lose the protection that
     /// the producer asked for.
-    #[error("the idempotency key at {0} is neither text that is not empty nor a number")]
-    Unusable(String),
+    #[error("the idempotency key at {place} {reason}")]
+    Unusable {
+        /// The place, as in the settings.
+        place: String,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
     /// A deduplicationId whose message group is not known, so that other work of another group may have
     /// the same. SQS gives none: only its FIFO queues have deduplicationIds, and there each message has a
     /// group.
@@ -200,21 +209,22 @@ impl KeySource {
             let found = match source {
                 Self::Attribute(name) => match payload.attribute(name) {
                     Some(Some(value)) => Found::Text(value.into()),
-                    Some(None) => Found::Other,
+                    Some(None) => Found::Unusable(NO_TEXT),
                     None => Found::Nothing,
                 },
                 Self::DeduplicationId => Found::in_group(payload.message)?,
                 Self::MessageId => Found::Text(payload.id().into()),
-                Self::Body(pointer) => {
-                    let json = payload.kept_json();
-                    json.and_then(|json| json.value().pointer(pointer)).map_or(Found::Nothing, Found::in_json)
-                }
+                Self::Body(pointer) => match payload.kept_json() {
+                    Some(json) => json.value().pointer(pointer).map_or(Found::Nothing, Found::in_json),
+                    None if json::looks_like_json(payload.text()) => Found::Unusable(UNREADABLE),
+                    None => Found::Nothing,
+                },
             };
-            let unusable = || KeyError::Unusable(source.to_string());
+            let unusable = |reason| KeyError::Unusable { place: source.to_string(), reason };
             match found {
                 Found::Nothing => {}
-                Found::Text(key) => return Key::new(&key).ok_or_else(unusable),
-                Found::Other => return Err(unusable()),
+                Found::Text(key) => return Key::new(&key).ok_or_else(|| unusable(NO_TEXT)),
+                Found::Unusable(reason) => return Err(unusable(reason)),
             }
         }
         Err(KeyError::Absent)
@@ -225,9 +235,14 @@ impl KeySource {
 enum Found<'a> {
     Nothing,
     Text(Cow<'a, str>),
-    /// Something that cannot be a key.
-    Other,
+    /// Something that cannot be a key, for this reason.
+    Unusable(&'static str),
 }
+
+const NO_TEXT: &str = "is neither text that is not empty nor a number";
+
+const UNREADABLE: &str = "cannot be looked for: the payload begins as JSON does, and cannot be read as JSON; \
+                          send valid JSON, nested no more than 128 deep";
 
 impl<'a> Found<'a> {
     /// The message's deduplicationId within its group. SQS takes letters, digits and punctuation in both, up
@@ -248,7 +263,7 @@ impl<'a> Found<'a> {
         match value.kind() {
             Kind::Null => Self::Nothing,
             Kind::Text(text) | Kind::Number(text) => Self::Text(text.into()),
-            Kind::Bool | Kind::NotUnicode | Kind::List | Kind::Object => Self::Other,
+            Kind::Bool | Kind::NotUnicode | Kind::List | Kind::Object => Self::Unusable(NO_TEXT),
         }
     }
 }
@@ -292,8 +307,9 @@ pub enum FingerprintSource {
 }
 
 impl FingerprintSource {
-    /// The payload's fingerprint. JSON is compared by value: the order of keys, white space and
-    /// the spelling of a number do not count. What is not JSON is compared by its bytes.
+    /// The payload's fingerprint. JSON is compared by value: numbers by their exact decimal value, and
+    /// neither the order of keys nor white space nor escapes count. What is not JSON, or cannot be read as
+    /// such, is compared by its bytes, and never equals JSON.
     #[must_use]
     pub fn take(&self, payload: &Payload<'_>) -> Fingerprint {
         if *self == Self::None {

@@ -172,6 +172,56 @@ fn fingerprints_of_different_kinds_are_never_equal() {
     }
 }
 
+/// Bodies that look like JSON, and cannot be read.
+fn unreadable() -> Vec<String> {
+    let invalid = [
+        r#"{"id":"pay_1""#,
+        r#"{"id":"pay_1"}}"#,
+        r#"{"id":"pay_1",}"#,
+        r#"{"id":"pay_1","n":01}"#,
+        r#"{"id":"pay_1","n":NaN}"#,
+        " \r\n\t{'id':'pay_1'}",
+        "\u{feff}{\"id\":\"pay_1\"}",
+        "[",
+        "[\"\u{1}\"]",
+        r#"["\u12"]"#,
+    ];
+    let deep = format!(r#"{{"id":"pay_1","deep":{}{}}}"#, "[".repeat(128), "]".repeat(128));
+    let exponent = format!(r#"{{"id":"pay_1","n":1e{}}}"#, "9".repeat(40));
+    invalid.into_iter().map(str::to_owned).chain([deep, exponent]).collect()
+}
+
+#[tokio::test]
+async fn a_body_that_looks_like_json_and_cannot_be_read_has_no_key_rather_than_one_of_another_place() {
+    for body in unreadable() {
+        let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let verdicts = run(&store, &told, "body:/id,messageId", &[&body, "{\"id\":\"good\"}"]).await;
+        assert_eq!([verdicts[0].outcome, verdicts[1].outcome], ["NO_KEY", "ACQUIRED"], "{body}");
+        assert!(verdicts[0].reason.contains("body:/id"), "{}", verdicts[0].reason);
+        assert!(verdicts[0].reason.contains("send valid JSON"), "{}", verdicts[0].reason);
+        assert_eq!(told.ran(), ["m1"], "{body}");
+        // A place that is looked at before has the key that it has.
+        assert_eq!(key("messageId,body:/id", &body).unwrap(), "id");
+    }
+}
+
+#[test]
+fn a_body_that_is_plain_text_leaves_its_key_to_the_next_place() {
+    for body in ["", "hello", "12.50 EUR", "null", "7", "\"pay_1\"", "\"pay_1", "key={\"id\":1}", "{}", "[1]"] {
+        assert_eq!(key("body:/id,messageId", body).unwrap(), "id", "{body}");
+        assert!(key("body:/id", body).unwrap_err().contains("none of the places"), "{body}");
+    }
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_compared_by_its_bytes() {
+    for body in unreadable() {
+        same(&body, &body);
+        differ(&body, &format!("{body} "));
+        assert_eq!(fingerprint("body:/id", &body), fingerprint("body", &body));
+    }
+}
+
 #[test]
 fn json_is_read_as_deep_as_it_says_and_never_overflows_the_stack() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -179,6 +229,7 @@ fn json_is_read_as_deep_as_it_says_and_never_overflows_the_stack() {
     differ(&nested(129), &format!(" {} ", nested(129)));
     let objects = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     assert_eq!(key(&format!("body:{}", "/a".repeat(128)), &objects(128)).unwrap(), "1");
+    assert!(key("body:/a", &objects(129)).unwrap_err().contains("128"));
     for deep in [nested(500_000), objects(500_000), "[".repeat(500_000), "{\"a\":".repeat(500_000)] {
         assert_eq!(fingerprint("body", &deep), fingerprint("body", &deep));
     }
