@@ -4,10 +4,11 @@
 //! chance is no envelope. What is different in every delivery of the same payload (a time, a
 //! signature, an id) has no part in the fingerprint.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::json::{Json, Kind, Value};
 use crate::object::Place;
@@ -173,11 +174,15 @@ pub(crate) fn pointer(json: Value<'_>) -> Option<Place> {
 }
 
 /// The body with this payload in the place of its own: alone, or within SNS's envelopes.
-pub(crate) fn with_payload(body: &str, payload: String) -> String {
-    let Some(message) = open_one(body).and_then(|opened| opened.text) else { return payload };
-    let Ok(mut envelope) = serde_json::from_str::<serde_json::Value>(body) else { return payload };
-    envelope["Message"] = with_payload(&message, payload).into();
-    envelope.to_string()
+pub(crate) fn with_payload(body: &str, payload: &str) -> String {
+    let within_sns = || {
+        let message = open_one(body)?.text?;
+        let message = to_raw_value(&with_payload(&message, payload)).ok()?;
+        let mut envelope: BTreeMap<String, &RawValue> = serde_json::from_str(body).ok()?;
+        envelope.insert("Message".to_owned(), &message);
+        serde_json::to_string(&envelope).ok()
+    };
+    within_sns().unwrap_or_else(|| payload.to_owned())
 }
 
 /// Appends the canonical form of the value at each of these pointers, and `null` where there is none.

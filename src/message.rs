@@ -43,7 +43,7 @@ impl Message {
     }
 
     /// The same message with this payload in the place of a pointer to it.
-    pub(crate) fn with_payload(&self, payload: String) -> Self {
+    pub(crate) fn with_payload(&self, payload: &str) -> Self {
         let mut message = Self { body: Some(envelope::with_payload(self.body(), payload)), ..self.clone() };
         message.attributes.retain(|name, _| !envelope::POINTS.contains(&name.as_str()));
         message

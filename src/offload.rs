@@ -85,7 +85,7 @@ impl Offload {
         match timeout_at(until, objects.get(place, self.max_bytes)).await {
             Ok(Ok(bytes)) => {
                 let payload = String::from_utf8(bytes).map_err(|_quotes_the_payload| OffloadError::NotText)?;
-                Ok(message.with_payload(payload))
+                Ok(message.with_payload(&payload))
             }
             Ok(Err(ObjectError::Gone)) => Err(OffloadError::Gone),
             Ok(Err(ObjectError::TooLarge { max_bytes })) => Err(OffloadError::TooLarge(max_bytes)),

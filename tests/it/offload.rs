@@ -144,6 +144,18 @@ async fn what_sns_points_to_arrives_in_its_envelope_as_if_it_had_fitted() {
 }
 
 #[tokio::test]
+async fn the_envelope_around_a_pointer_stays_as_it_is_written() {
+    let stage = Stage { keys: Some(vec![KeySource::MessageId]), ..Stage::default() };
+    stage.put("one", r#"{"amount":1250}"#).await;
+    let more = r#""more":[12345678901234567.01,1e400,"\ud800"]"#;
+    let body = in_sns(&pointer(NEW, "one"), "ExtendedPayloadSize").to_string().replacen('{', &format!("{{{more},"), 1);
+    let message = Message { id: "m1".into(), body: Some(body), ..Message::default() };
+    let verdicts = stage.run(&[message]).await;
+    assert_eq!(verdicts[0].key.as_ref().unwrap().as_str(), "sns-1");
+    assert!(stage.seen()[0].contains(more), "{}", stage.seen()[0]);
+}
+
+#[tokio::test]
 async fn a_payload_in_s3_may_itself_be_in_an_envelope_but_points_no_further() {
     let stage = Stage { keys: Some(vec![KeySource::MessageId]), ..Stage::default() };
     stage.put("one", &in_sns("payload", "none").to_string()).await;
