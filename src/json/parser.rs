@@ -35,13 +35,9 @@ impl<'a> Parser<'a> {
 
     /// The first byte after white space.
     fn peek(&mut self) -> Option<u8> {
-        while let Some((first, rest)) = self.rest.split_first() {
-            if !matches!(first, b' ' | b'\n' | b'\r' | b'\t') {
-                return Some(*first);
-            }
-            self.rest = rest;
-        }
-        None
+        let blank = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
+        self.rest = &self.rest[blank..];
+        self.rest.first().copied()
     }
 
     /// Skips white space and this byte, if it is there.
@@ -140,12 +136,11 @@ impl<'a> Parser<'a> {
         if entries.is_sorted_by(|one, next| key(one) < key(next)) {
             return;
         }
-        // The sort keeps equal keys in their order, so the last of them in the text becomes the first, and is kept.
-        entries.reverse();
+        // The sort keeps equal keys in their order, and the last of them counts.
         entries.sort_by(|one, other| key(one).cmp(key(other)));
         scratch.clear();
-        for same in entries.chunk_by(|one, next| key(one) == key(next)) {
-            scratch.extend_from_slice(&form[same[0].start..same[0].end]);
+        for last in entries.chunk_by(|one, next| key(one) == key(next)).filter_map(<[Entry]>::last) {
+            scratch.extend_from_slice(&form[last.start..last.end]);
         }
         form.truncate(start);
         form.extend_from_slice(scratch);
