@@ -107,8 +107,8 @@ fn rewritten(json: &str) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
-    format!("\"{units}\"")
+    let units: Vec<_> = text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
+    format!("\"{}\"", units.concat())
 }
 
 fn sns(message: &str) -> String {

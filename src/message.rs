@@ -251,7 +251,7 @@ impl<'a> Found<'a> {
     fn in_group(message: &Message) -> Result<Self, KeyError> {
         match (&message.deduplication_id, &message.group_id) {
             (None, _) => Ok(Self::Nothing),
-            (Some(id), _) if id.is_empty() => Ok(Self::Other),
+            (Some(id), _) if id.is_empty() => Ok(Self::Unusable(NO_TEXT)),
             (Some(id), Some(group)) if !group.is_empty() && !group.contains(' ') => {
                 Ok(Self::Text(format!("{group} {id}").into()))
             }
