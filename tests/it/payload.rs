@@ -88,6 +88,7 @@ fn numbers_are_compared_by_their_exact_decimal_value() {
     }
     for (one, other) in [
         ("1e16", "10000000000000000"),
+        ("1e25", "10000000000000000000000000"),
         ("1.50", "1.5"),
         ("100", "1E2"),
         ("0.05", "5e-2"),
@@ -116,6 +117,7 @@ fn a_number_is_a_key_in_plain_digits_as_far_as_twenty_zeros_do_and_else_with_an_
         ("123456789012345678901234567890", "123456789012345678901234567890"),
         ("1e20", "100000000000000000000"),
         ("1e21", "1e21"),
+        ("1000000000000000000000", "1e21"),
         ("-1.250e2", "-125"),
         ("-1250e-3", "-1.25"),
         ("5e-2", "0.05"),
@@ -187,8 +189,15 @@ fn unreadable() -> Vec<String> {
         r#"["\u12"]"#,
     ];
     let deep = format!(r#"{{"id":"pay_1","deep":{}{}}}"#, "[".repeat(128), "]".repeat(128));
-    let exponent = format!(r#"{{"id":"pay_1","n":1e{}}}"#, "9".repeat(40));
-    invalid.into_iter().map(str::to_owned).chain([deep, exponent]).collect()
+    // Beyond 128 bits as they are written, or on the way to the canonical notation.
+    let exponents = [
+        "1e999999999999999999999999999999999999999",
+        "10e170141183460469231731687303715884105727",
+        "1e170141183460469231731687303715884105727",
+        "0.1e-170141183460469231731687303715884105728",
+    ];
+    let exponents = exponents.map(|number| format!(r#"{{"id":"pay_1","n":{number}}}"#));
+    invalid.into_iter().map(str::to_owned).chain([deep]).chain(exponents).collect()
 }
 
 #[tokio::test]

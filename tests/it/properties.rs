@@ -101,7 +101,8 @@ struct Decimal {
 /// How to write it.
 #[derive(Clone, Debug)]
 struct Notation {
-    /// How many of its digits are before the point, or how many zeros are between them where it is negative.
+    /// How many digits are before the point, of which some may be zeros after its own; or how many zeros are between
+    /// the point and its digits, where this is negative.
     point: i64,
     /// How many zeros are at the end of the fraction.
     zeros: usize,
@@ -111,11 +112,11 @@ struct Notation {
 impl Decimal {
     fn written(&self, Notation { point, zeros, upper }: &Notation) -> String {
         let length = i64::try_from(self.digits.len()).unwrap();
-        let point = (*point).min(length);
-        let (whole, fraction) = self.digits.split_at(usize::try_from(point).unwrap_or(0));
-        let fraction = "0".repeat(usize::try_from(-point).unwrap_or(0)) + fraction + &"0".repeat(*zeros);
+        let zeros_of = |count: i64| "0".repeat(usize::try_from(count).unwrap_or(0));
+        let (whole, fraction) = self.digits.split_at(usize::try_from(*point.min(&length)).unwrap_or(0));
+        let whole = if whole.is_empty() { "0".to_owned() } else { whole.to_owned() + &zeros_of(point - length) };
+        let fraction = zeros_of(-point) + fraction + &"0".repeat(*zeros);
         let sign = if self.negative { "-" } else { "" };
-        let whole = if whole.is_empty() { "0" } else { whole };
         let dot = if fraction.is_empty() { "" } else { "." };
         let exponent = match (self.exponent + length - point, upper) {
             (0, _) => String::new(),
