@@ -242,7 +242,7 @@ enum Found<'a> {
 const NO_TEXT: &str = "is neither text that is not empty nor a number";
 
 const UNREADABLE: &str = "cannot be looked for: the payload begins as JSON does, and cannot be read as JSON; \
-                          send valid JSON, nested no more than 128 deep";
+                          send valid JSON, nested no more than 128 deep and with no exponent beyond 128 bits";
 
 impl<'a> Found<'a> {
     /// The message's deduplicationId within its group. SQS takes letters, digits and punctuation in both, up
