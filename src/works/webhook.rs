@@ -1,12 +1,14 @@
 //! Delivers each message once to a webhook.
 
+mod answer;
+
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 pub use reqwest::Url;
-use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode, redirect};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Response, redirect};
 use serde::de::IgnoredAny;
 use tokio::sync::OnceCell;
 
@@ -59,7 +61,7 @@ impl Webhook {
                 .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
                 .build()
         };
-        self.client.get_or_try_init(client).await.map_err(WorkError::retryable)
+        self.client.get_or_try_init(client).await.map_err(WorkError::unavailable)
     }
 }
 
@@ -78,40 +80,15 @@ impl Work for Webhook {
             request = request.header("Idempotency-Recovery", "true");
         }
         let answer = request.body(body.to_owned()).send().await.map_err(unsent_or_uncertain)?;
-        let status = answer.status();
-        let reason = || format!("the webhook answered {}", status.as_u16());
-        match status {
-            _ if status.is_success() => result(answer, self.settings.answer_max_bytes).await,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-                Err(not_now(&answer, reason()))
-            }
-            _ if status.is_server_error() => Err(not_now(&answer, reason())),
-            // Redirections are not followed: a POST that wanders is one that nobody asked for.
-            _ => Err(WorkError::permanent(reason())),
-        }
+        answer::check(&answer)?;
+        result(answer, self.settings.answer_max_bytes).await
     }
 }
 
-/// Without a connection nothing was sent; after that, nobody knows.
+/// Without a connection nothing was sent.
 fn unsent_or_uncertain(error: reqwest::Error) -> WorkError {
     let error = error.without_url();
-    if error.is_connect() || error.is_builder() { WorkError::retryable(error) } else { WorkError::uncertain(error) }
-}
-
-fn not_now(answer: &Response, reason: String) -> WorkError {
-    match answer.headers().get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?)) {
-        Some(after) => WorkError::retryable_after(reason, after),
-        None => WorkError::retryable(reason),
-    }
-}
-
-/// Seconds or a date: RFC 9110, section 10.2.3.
-fn retry_after(value: &str) -> Option<Duration> {
-    let seconds = value.trim().parse().ok().map(Duration::from_secs);
-    seconds.or_else(|| {
-        let date = httpdate::parse_http_date(value.trim()).ok()?;
-        Some(date.duration_since(SystemTime::now()).unwrap_or_default())
-    })
+    if error.is_connect() || error.is_builder() { WorkError::unavailable(error) } else { WorkError::uncertain(error) }
 }
 
 /// The answer's body, no more of it than tells that it is too large to be kept.
@@ -154,12 +131,5 @@ mod tests {
         assert_eq!(header_value(" a\nb\0c"), "%20a%0Ab%00c");
         assert_eq!(header_value("a%0Ab"), "a%250Ab");
         assert_eq!(header_value("größe"), "gr%C3%B6%C3%9Fe");
-    }
-
-    #[test]
-    fn retry_after_is_seconds_or_a_date() {
-        assert_eq!(retry_after("120"), Some(Duration::from_secs(120)));
-        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(retry_after("soon"), None);
     }
 }

@@ -83,7 +83,7 @@ fn each_foreign_crate_is_named_where_it_belongs_only() {
         ("tracing_subscriber::", &["traces/"]),
         ("metrique_", &["metrics.rs", "metrics/"]),
         ("percent_encoding::", &["database/credentials.rs", "objects/s3.rs", "works/webhook.rs"]),
-        ("reqwest::", &["works/webhook.rs", "objects/s3.rs"]),
+        ("reqwest::", &["works/webhook", "objects/s3.rs"]),
         ("clap::", &["bin/records/main.rs", "bin/records/arguments.rs"]),
         ("tokio_postgres::", &["database"]),
         ("tokio_postgres_rustls::", &["database/dial.rs"]),
