@@ -8,9 +8,10 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 pub use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Response, redirect};
+use reqwest::{Client, redirect};
 use serde::de::IgnoredAny;
 use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout_at};
 
 use crate::message::Message;
 use crate::store::Claim;
@@ -23,7 +24,7 @@ pub struct WebhookSettings {
     pub url: Url,
     /// From connecting to the end of the answer.
     pub timeout: Duration,
-    /// How much of an answer is read, bytes: one more than is kept as a result.
+    /// How much of an answer is read, bytes: one more than the policy keeps as a result.
     pub answer_max_bytes: usize,
 }
 
@@ -57,7 +58,6 @@ impl Webhook {
         let client = || async {
             Client::builder()
                 .redirect(redirect::Policy::none())
-                .timeout(self.settings.timeout)
                 .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
                 .build()
         };
@@ -67,6 +67,10 @@ impl Webhook {
 
 impl Work for Webhook {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        let until = (claim.ends() - MARGIN).min(Instant::now() + self.settings.timeout);
+        if until <= Instant::now() {
+            return Err(WorkError::unavailable("no time was left to call the webhook"));
+        }
         let body = message.body();
         let mut request = self
             .client()
@@ -79,28 +83,24 @@ impl Work for Webhook {
         if claim.is_recovery() {
             request = request.header("Idempotency-Recovery", "true");
         }
-        let answer = request.body(body.to_owned()).send().await.map_err(unsent_or_uncertain)?;
+        let answer = match timeout_at(until, request.body(body.to_owned()).send()).await {
+            Ok(answer) => answer.map_err(unsent_or_uncertain)?,
+            Err(_elapsed) => return Err(WorkError::uncertain("the webhook did not answer in time")),
+        };
         answer::check(&answer)?;
-        result(answer, self.settings.answer_max_bytes).await
+        let max_bytes = self.settings.answer_max_bytes;
+        // As many bytes as are never kept stand for a result that is not.
+        Ok(answer::result(answer, max_bytes, until).await.unwrap_or_else(|| vec![0; max_bytes]))
     }
 }
+
+/// Time between the last step of the work and its cut-off by the core, which would make it uncertain.
+const MARGIN: Duration = Duration::from_millis(100);
 
 /// Without a connection nothing was sent.
 fn unsent_or_uncertain(error: reqwest::Error) -> WorkError {
     let error = error.without_url();
     if error.is_connect() || error.is_builder() { WorkError::unavailable(error) } else { WorkError::uncertain(error) }
-}
-
-/// The answer's body, no more of it than tells that it is too large to be kept.
-async fn result(mut answer: Response, max_bytes: usize) -> Result<Vec<u8>, WorkError> {
-    let mut result = Vec::new();
-    while result.len() < max_bytes {
-        match answer.chunk().await.map_err(|error| WorkError::uncertain(error.without_url()))? {
-            Some(chunk) => result.extend_from_slice(&chunk),
-            None => break,
-        }
-    }
-    Ok(result)
 }
 
 fn content_type(body: &str) -> &'static str {

@@ -1,9 +1,11 @@
 //! What an answer of the webhook means.
 
+use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
+use tokio::time::{Instant, timeout_at};
 
 use crate::work::WorkError;
 
@@ -27,6 +29,28 @@ pub(super) fn check(answer: &Response) -> Result<(), WorkError> {
         _ if status.is_redirection() || status.is_client_error() => Err(WorkError::permanent(reason)),
         _ => Err(WorkError::uncertain(reason)),
     }
+}
+
+/// The body, where it has less than `max_bytes` and all of them came before `until`. The work is done in any case, so
+/// an answer that is cut off is logged, and no error.
+pub(super) async fn result(mut answer: Response, max_bytes: usize, until: Instant) -> Option<Vec<u8>> {
+    let mut result = Vec::new();
+    let read = async {
+        while result.len() < max_bytes
+            && let Some(chunk) = answer.chunk().await?
+        {
+            result.extend_from_slice(&chunk);
+        }
+        Ok::<_, reqwest::Error>(())
+    };
+    let cut_off: Box<dyn Error + Send + Sync> = match timeout_at(until, read).await {
+        Ok(Ok(())) => return (result.len() < max_bytes).then_some(result),
+        Ok(Err(error)) => error.without_url().into(),
+        Err(elapsed) => elapsed.into(),
+    };
+    let cause = cut_off.source().map(tracing::field::display);
+    tracing::warn!(reason = %cut_off, cause, "the webhook's answer was cut off; the work is done, its result is not kept");
+    None
 }
 
 /// Seconds or a date: RFC 9110, section 10.2.3.

@@ -159,7 +159,6 @@ async fn what_no_time_was_left_for_comes_again_as_if_for_the_first_time() {
     let event = |received| event(["slow", "late"].map(|key| pay(key, key).received(received)));
     assert_eq!(function.begin(event(1), Duration::from_secs(1)).failures().await, ["slow", "late"]);
     assert_eq!(stage.webhook.calls_for("late"), 0);
-    assert!(!stage.sqs.take().contains_key("late"));
 
     stage.webhook.answers_for("slow", Answer::status(200));
     assert_eq!(function.answer(event(2)).await, NO_FAILURES);

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -63,6 +64,8 @@ pub(crate) enum Answer {
     Whole(Vec<u8>),
     /// The bytes, and the connection ends.
     Cut(Vec<u8>),
+    /// The bytes, and then another byte every few milliseconds for as long as the caller reads.
+    Dripping(Vec<u8>),
     /// The connection is reset.
     Reset,
     /// Nothing, until the test says something else.
@@ -137,6 +140,13 @@ async fn serve<A: Future<Output = Answer>>(connection: TcpStream, handler: impl 
             Answer::Cut(bytes) => {
                 // The caller may have gone; then it is cut anyway.
                 let _ = connection.write_all(&bytes).await;
+                return;
+            }
+            Answer::Dripping(mut bytes) => {
+                while connection.write_all(&bytes).await.is_ok() {
+                    bytes = vec![b'.'];
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
                 return;
             }
             Answer::Reset => return connection.get_ref().set_zero_linger().unwrap(),
