@@ -214,11 +214,12 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
     fn webhook(&mut self) -> Option<WebhookSettings> {
         let url = self.required("TARGET_URL", "the https:// address of the webhook");
         let timeout = self.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));
+        let connect_timeout = self.milliseconds("TARGET_CONNECT_TIMEOUT_MS", 1, Duration::from_secs(2)).min(timeout);
         let inline = self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, Policy::default().result_max_bytes);
         let kept = if self.get("RESULT_BUCKET").is_some() { LARGEST } else { inline };
         match Url::parse(&url?) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => {
-                Some(WebhookSettings { url, timeout, answer_max_bytes: kept + 1 })
+                Some(WebhookSettings { url, timeout, connect_timeout, answer_max_bytes: kept + 1 })
             }
             Ok(_) | Err(_) => {
                 self.fault("TARGET_URL is not usable: set it to the http:// or https:// address of the webhook");

@@ -1,6 +1,7 @@
 //! Delivers each message once to a webhook.
 
 mod answer;
+mod request;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,19 +12,21 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, redirect};
 use serde::de::IgnoredAny;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::message::Message;
 use crate::store::Claim;
 use crate::work::{Work, WorkError};
 
-/// A webhook, and how much patience to have with it.
+/// A webhook, and how long it may take.
 #[derive(Clone)]
 pub struct WebhookSettings {
     /// Where messages are sent, by POST.
     pub url: Url,
     /// From connecting to the end of the answer.
     pub timeout: Duration,
+    /// Longest wait for a connection, from its name to its TLS. Until there is one, nothing was sent.
+    pub connect_timeout: Duration,
     /// How much of an answer is read, bytes: one more than the policy keeps as a result.
     pub answer_max_bytes: usize,
 }
@@ -58,6 +61,9 @@ impl Webhook {
         let client = || async {
             Client::builder()
                 .redirect(redirect::Policy::none())
+                .connect_timeout(self.settings.connect_timeout)
+                // Of HTTP/1 it is known when it sends a request.
+                .http1_only()
                 .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
                 .build()
         };
@@ -83,10 +89,7 @@ impl Work for Webhook {
         if claim.is_recovery() {
             request = request.header("Idempotency-Recovery", "true");
         }
-        let answer = match timeout_at(until, request.body(body.to_owned()).send()).await {
-            Ok(answer) => answer.map_err(unsent_or_uncertain)?,
-            Err(_elapsed) => return Err(WorkError::uncertain("the webhook did not answer in time")),
-        };
+        let answer = request::send(request, body, until).await?;
         answer::check(&answer)?;
         let max_bytes = self.settings.answer_max_bytes;
         // As many bytes as are never kept stand for a result that is not.
@@ -96,12 +99,6 @@ impl Work for Webhook {
 
 /// Time between the last step of the work and its cut-off by the core, which would make it uncertain.
 const MARGIN: Duration = Duration::from_millis(100);
-
-/// Without a connection nothing was sent.
-fn unsent_or_uncertain(error: reqwest::Error) -> WorkError {
-    let error = error.without_url();
-    if error.is_connect() || error.is_builder() { WorkError::unavailable(error) } else { WorkError::uncertain(error) }
-}
 
 fn content_type(body: &str) -> &'static str {
     match serde_json::from_str::<IgnoredAny>(body) {

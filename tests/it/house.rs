@@ -72,6 +72,7 @@ fn each_foreign_crate_is_named_where_it_belongs_only() {
         ("aws_credential_types::", &["identity/presigned.rs", "objects/s3.rs"]),
         ("aws_sigv4::", &["identity/presigned.rs", "objects/s3.rs"]),
         ("http::", &["identity/presigned.rs"]),
+        ("http_body::", &["works/webhook/request.rs"]),
         ("aws_sdk_secretsmanager::", &["identity/secret.rs"]),
         ("aws_lambda_events::", &["sqs.rs"]),
         ("aws_sdk_sqs::", &["visibility.rs"]),

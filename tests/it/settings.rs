@@ -65,6 +65,7 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert_eq!(config.metrics, None);
     assert_eq!(webhook.url.as_str(), "https://payments.internal/hook");
     assert_eq!(webhook.timeout, Duration::from_secs(10));
+    assert_eq!(webhook.connect_timeout, Duration::from_secs(2));
     assert_eq!(webhook.answer_max_bytes, 4097);
 }
 
@@ -90,6 +91,7 @@ const EVERY: Settings = &[
     ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000"),
     ("TARGET_URL", "http://127.0.0.1:8080/hook?a=b"),
     ("TARGET_TIMEOUT_MS", "3000"),
+    ("TARGET_CONNECT_TIMEOUT_MS", "500"),
     ("VISIBILITY_BACKOFF", "false"),
     ("METRICS_NAMESPACE", "idempotent-sqs"),
 ];
@@ -127,7 +129,14 @@ fn every_setting_is_read() {
     assert_eq!(config.metrics, Some(metrics));
     assert_eq!(webhook.url.as_str(), "http://127.0.0.1:8080/hook?a=b");
     assert_eq!(webhook.timeout, Duration::from_secs(3));
+    assert_eq!(webhook.connect_timeout, Duration::from_millis(500));
     assert_eq!(webhook.answer_max_bytes, LARGEST + 1, "what is too large for a record goes to S3");
+}
+
+#[test]
+fn the_webhook_has_no_longer_to_accept_a_connection_than_to_answer() {
+    let (_, webhook) = read(&[REQUIRED, &[("TARGET_TIMEOUT_MS", "1500")]]).unwrap();
+    assert_eq!(webhook.connect_timeout, Duration::from_millis(1500));
 }
 
 #[test]
@@ -153,6 +162,7 @@ fn what_is_set_to_nothing_is_not_set() {
         assert_eq!(config.batch.keys.len(), 2);
         assert!(config.visibility_backoff);
         assert_eq!(webhook.timeout, Duration::from_secs(10));
+        assert_eq!(webhook.connect_timeout, Duration::from_secs(2));
     }
     assert_eq!(faults(&[&[("REDIS_URL", ""), ("TARGET_URL", " "), ("AWS_LAMBDA_FUNCTION_NAME", "")]]), faults(&[]),);
 }
@@ -220,6 +230,7 @@ fn each_fault_says_what_would_be_right() {
         ("TARGET_URL", "payments.internal/hook", "the http:// or https:// address of the webhook"),
         ("TARGET_URL", "ftp://payments.internal", "the http:// or https:// address of the webhook"),
         ("TARGET_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
+        ("TARGET_CONNECT_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
         ("VISIBILITY_BACKOFF", "FALSE", "true or false"),
         ("REDIS_URL", "cache.internal:6379", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
         ("REDIS_URL", "unix:///run/redis.sock", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
@@ -285,6 +296,7 @@ const ALL_WRONG: Settings = &[
     ("RESULT_BUCKET", "s3://results"),
     ("AWS_ENDPOINT_URL_S3", "here"),
     ("TARGET_TIMEOUT_MS", "long"),
+    ("TARGET_CONNECT_TIMEOUT_MS", "short"),
     ("VISIBILITY_BACKOFF", "maybe"),
 ];
 

@@ -93,8 +93,15 @@ impl Answer {
 /// Gives every request to its handler, and the handler's answer to the caller.
 pub(crate) struct Server {
     port: u16,
-    hang_up: Arc<Notify>,
+    connections: Arc<Connections>,
     _running: JoinSet<()>,
+}
+
+/// The connections that were made to a server.
+#[derive(Default)]
+struct Connections {
+    open: watch::Sender<usize>,
+    close: Notify,
 }
 
 impl Server {
@@ -104,37 +111,39 @@ impl Server {
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let hang_up = Arc::new(Notify::new());
+        let connections = Arc::new(Connections::default());
         let mut running = JoinSet::new();
-        let told = Arc::clone(&hang_up);
+        let shared = Arc::clone(&connections);
         running.spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((connection, _)) = listener.accept().await {
-                let (handler, told) = (handler.clone(), Arc::clone(&told));
-                open.spawn(async move {
-                    tokio::select! {
-                        () = serve(connection, handler) => {}
-                        () = told.notified() => {}
-                    }
-                });
+                let (handler, connections) = (handler.clone(), Arc::clone(&shared));
+                open.spawn(async move { connections.serve(connection, handler).await });
             }
         });
-        Self { port, hang_up, _running: running }
+        Self { port, connections, _running: running }
     }
 
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
+}
 
-    /// Close every connection; the server goes on listening.
-    pub(crate) fn hang_up(&self) {
-        self.hang_up.notify_waiters();
+impl Connections {
+    async fn serve<A: Future<Output = Answer>>(&self, connection: TcpStream, handler: impl Fn(Request) -> A) {
+        self.open.send_modify(|open| *open += 1);
+        let mut connection = BufReader::new(connection);
+        tokio::select! {
+            () = serve(&mut connection, handler) => {}
+            () = self.close.notified() => {}
+        }
+        drop(connection);
+        self.open.send_modify(|open| *open -= 1);
     }
 }
 
-async fn serve<A: Future<Output = Answer>>(connection: TcpStream, handler: impl Fn(Request) -> A) {
-    let mut connection = BufReader::new(connection);
-    while let Some(request) = Request::read(&mut connection).await {
+async fn serve<A: Future<Output = Answer>>(connection: &mut BufReader<TcpStream>, handler: impl Fn(Request) -> A) {
+    while let Some(request) = Request::read(connection).await {
         match handler(request).await {
             Answer::Whole(bytes) if connection.write_all(&bytes).await.is_ok() => {}
             Answer::Cut(bytes) => {
@@ -227,8 +236,10 @@ impl Webhook {
         self.calls.borrow().last().cloned().expect("the webhook was called")
     }
 
-    pub(crate) fn hang_up(&self) {
-        self.server.hang_up();
+    /// Close every connection; it goes on listening.
+    pub(crate) async fn hang_up(&self) {
+        self.server.connections.close.notify_waiters();
+        soon(self.server.connections.open.subscribe().wait_for(|open| *open == 0)).await.unwrap();
     }
 }
 

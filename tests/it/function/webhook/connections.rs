@@ -1,9 +1,12 @@
 use std::time::{Duration, Instant};
 
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::timeout;
+
 use super::super::{NO_FAILURES, Stage, pay};
 use super::{is_attempt, told};
 use crate::support::event::event;
-use crate::support::http::{Answer, TOKEN};
+use crate::support::http::{Answer, TOKEN, Webhook};
 
 #[tokio::test]
 async fn a_webhook_that_hangs_may_have_done_it() {
@@ -37,20 +40,89 @@ async fn a_webhook_whose_answer_has_no_readable_head_may_have_done_it() {
     }
 }
 
-#[tokio::test]
-async fn a_webhook_that_refuses_the_connection_has_done_nothing() {
+/// An address that answers no SYN: its queue of connections that wait to be accepted is full.
+struct BlackHole {
+    listener: TcpListener,
+    _waiting: Vec<TcpStream>,
+}
+
+impl BlackHole {
+    async fn open() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let mut waiting = Vec::new();
+        let at_once = Duration::from_millis(200);
+        while let Ok(connected) = timeout(at_once, TcpStream::connect(listener.local_addr().unwrap())).await {
+            waiting.push(connected.unwrap());
+        }
+        Self { listener, _waiting: waiting }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/?token={TOKEN}", self.listener.local_addr().unwrap())
+    }
+}
+
+/// A webhook at this address is called in vain, and the next delivery, to one that answers, is a first attempt.
+async fn is_unavailable(url: &str, settings: &[(&str, &str)], invocation: Duration) {
     let stage = Stage::start().await;
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let nobody = format!("http://{}/?token={TOKEN}", socket.local_addr().unwrap());
     {
-        let function = stage.function_with(&[("TARGET_URL", &nobody)]).await;
-        assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
+        let function = stage.function_with(&[&[("TARGET_URL", url)], settings].concat()).await;
+        let begun = Instant::now();
+        assert_eq!(function.begin(event([pay("m1", "pay_1")]), invocation).failures().await, ["m1"]);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert!(matches!(stage.sqs.take()["m1"], 1..=2));
+        assert!(function.messages(1).await[0]["reason"].as_str().unwrap().starts_with("unavailable: "));
     }
     let function = stage.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
     assert!(is_attempt(&stage.webhook.last_call(), "1", None));
+    assert_eq!(stage.webhook.calls().len(), 1);
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+const SOON: (&str, &str) = ("TARGET_CONNECT_TIMEOUT_MS", "300");
+
+#[tokio::test]
+async fn a_webhook_that_refuses_the_connection_has_done_nothing() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    is_unavailable(&format!("http://{}/?token={TOKEN}", socket.local_addr().unwrap()), &[], LONG).await;
+}
+
+#[tokio::test]
+async fn a_webhook_whose_name_is_not_found_has_done_nothing() {
+    is_unavailable("http://webhook.invalid/", &[SOON], LONG).await;
+}
+
+#[tokio::test]
+async fn a_webhook_that_answers_no_syn_has_done_nothing() {
+    is_unavailable(&BlackHole::open().await.url(), &[SOON], LONG).await;
+}
+
+#[tokio::test]
+async fn a_webhook_that_answers_no_syn_within_the_whole_timeout_has_done_nothing() {
+    is_unavailable(&BlackHole::open().await.url(), &[("TARGET_TIMEOUT_MS", "300")], LONG).await;
+}
+
+#[tokio::test]
+async fn a_webhook_that_answers_no_syn_before_the_invocation_ends_has_done_nothing() {
+    is_unavailable(&BlackHole::open().await.url(), &[], Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn a_webhook_whose_tls_handshake_hangs_has_done_nothing() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    is_unavailable(&format!("https://{}/", silent.local_addr().unwrap()), &[SOON], LONG).await;
+}
+
+#[tokio::test]
+async fn a_webhook_without_the_tls_of_its_address_has_done_nothing() {
+    let plain = Webhook::start().await;
+    is_unavailable(&plain.url().replace("http:", "https:"), &[], LONG).await;
+    assert!(plain.calls().is_empty());
 }
 
 #[tokio::test]
@@ -61,7 +133,7 @@ async fn a_webhook_that_hung_up_while_the_function_was_frozen_is_called_as_if_no
         let before = format!("before-{round}");
         assert_eq!(function.answer(event([pay(&before, &before)])).await, NO_FAILURES);
         function.signal("-STOP");
-        stage.webhook.hang_up();
+        stage.webhook.hang_up().await;
         let pending = function.begin(event([pay("m", &format!("after-{round}"))]), Duration::from_secs(20));
         function.signal("-CONT");
         assert_eq!(pending.answer().await, NO_FAILURES);
