@@ -1,6 +1,7 @@
 //! Delivers each message once to a webhook.
 
 mod answer;
+mod connections;
 mod request;
 
 use std::fmt;
@@ -9,14 +10,14 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 pub use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, redirect};
 use serde::de::IgnoredAny;
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::message::Message;
 use crate::store::Claim;
 use crate::work::{Work, WorkError};
+
+use connections::Connections;
 
 /// A webhook, and how long it may take.
 #[derive(Clone)]
@@ -46,28 +47,15 @@ impl fmt::Debug for WebhookSettings {
 #[derive(Debug)]
 pub struct Webhook {
     settings: WebhookSettings,
-    client: OnceCell<Client>,
+    connections: Connections,
 }
 
 impl Webhook {
     /// A webhook. Nothing is connected yet.
     #[must_use]
     pub fn new(settings: WebhookSettings) -> Self {
-        Self { settings, client: OnceCell::new() }
-    }
-
-    /// Made at the first use: loading certificates takes longer than starting the function.
-    async fn client(&self) -> Result<&Client, WorkError> {
-        let client = || async {
-            Client::builder()
-                .redirect(redirect::Policy::none())
-                .connect_timeout(self.settings.connect_timeout)
-                // Of HTTP/1 it is known when it sends a request.
-                .http1_only()
-                .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
-                .build()
-        };
-        self.client.get_or_try_init(client).await.map_err(WorkError::unavailable)
+        let connections = Connections::new(settings.connect_timeout);
+        Self { settings, connections }
     }
 }
 
@@ -78,9 +66,8 @@ impl Work for Webhook {
             return Err(WorkError::unavailable("no time was left to call the webhook"));
         }
         let body = message.body();
-        let mut request = self
-            .client()
-            .await?
+        let client = self.connections.client().map_err(WorkError::unavailable)?;
+        let mut request = client
             .post(self.settings.url.clone())
             .header(CONTENT_TYPE, content_type(body))
             .header("Idempotency-Key", header_value(claim.key().as_str()))

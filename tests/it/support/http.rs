@@ -2,6 +2,7 @@
 //! webhook, and as much of SQS as the function calls.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -100,8 +101,10 @@ pub(crate) struct Server {
 /// The connections that were made to a server.
 #[derive(Default)]
 struct Connections {
+    made: AtomicUsize,
     open: watch::Sender<usize>,
     close: Notify,
+    forget: Notify,
 }
 
 impl Server {
@@ -131,11 +134,17 @@ impl Server {
 
 impl Connections {
     async fn serve<A: Future<Output = Answer>>(&self, connection: TcpStream, handler: impl Fn(Request) -> A) {
+        self.made.fetch_add(1, Ordering::SeqCst);
         self.open.send_modify(|open| *open += 1);
         let mut connection = BufReader::new(connection);
         tokio::select! {
             () = serve(&mut connection, handler) => {}
             () = self.close.notified() => {}
+            () = self.forget.notified() => {
+                // The other side may have closed it.
+                let _ = connection.get_ref().peek(&mut [0]).await;
+                connection.get_ref().set_zero_linger().unwrap();
+            }
         }
         drop(connection);
         self.open.send_modify(|open| *open -= 1);
@@ -236,10 +245,20 @@ impl Webhook {
         self.calls.borrow().last().cloned().expect("the webhook was called")
     }
 
+    /// How many connections were made to it.
+    pub(crate) fn connections(&self) -> usize {
+        self.server.connections.made.load(Ordering::SeqCst)
+    }
+
     /// Close every connection; it goes on listening.
     pub(crate) async fn hang_up(&self) {
         self.server.connections.close.notify_waiters();
         soon(self.server.connections.open.subscribe().wait_for(|open| *open == 0)).await.unwrap();
+    }
+
+    /// Answer the next byte on every connection that stands by a reset, as a peer that has forgotten it.
+    pub(crate) fn forget(&self) {
+        self.server.connections.forget.notify_waiters();
     }
 }
 

@@ -1,10 +1,16 @@
 use std::time::{Duration, Instant};
 
+use idempotent_sqs::message::Message;
+use idempotent_sqs::record::Fence;
+use idempotent_sqs::store::Acquire;
+use idempotent_sqs::work::Work;
+use idempotent_sqs::works::{self, WebhookSettings};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::super::{NO_FAILURES, Stage, pay};
-use super::{is_attempt, told};
+use super::{is_attempt, next_call, told};
+use crate::support::attempt;
 use crate::support::event::event;
 use crate::support::http::{Answer, TOKEN, Webhook};
 
@@ -126,16 +132,85 @@ async fn a_webhook_without_the_tls_of_its_address_has_done_nothing() {
 }
 
 #[tokio::test]
+async fn a_connection_is_kept_from_one_invocation_to_the_next() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    for key in ["first", "second", "third"] {
+        assert_eq!(function.answer(event([pay(key, key)])).await, NO_FAILURES);
+    }
+    assert_eq!(stage.webhook.connections(), 1);
+}
+
+#[tokio::test]
 async fn a_webhook_that_hung_up_while_the_function_was_frozen_is_called_as_if_nothing_happened() {
     let stage = Stage::start().await;
     let function = stage.function().await;
     for round in 0..5 {
-        let before = format!("before-{round}");
+        let (before, after) = (format!("before-{round}"), format!("after-{round}"));
         assert_eq!(function.answer(event([pay(&before, &before)])).await, NO_FAILURES);
         function.signal("-STOP");
         stage.webhook.hang_up().await;
-        let pending = function.begin(event([pay("m", &format!("after-{round}"))]), Duration::from_secs(20));
+        let pending = function.begin(event([pay("m", &after)]), LONG);
         function.signal("-CONT");
         assert_eq!(pending.answer().await, NO_FAILURES);
+        assert_eq!(stage.webhook.calls_for(&after), 1);
+        assert!(is_attempt(&stage.webhook.last_call(), "1", None));
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_idle_for_long_while_the_function_was_frozen_is_not_used_again() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);
+    function.signal("-STOP");
+    stage.webhook.forget();
+    sleep(Duration::from_millis(3200)).await;
+    let pending = function.begin(event([pay("after", "after")]), LONG);
+    function.signal("-CONT");
+    assert_eq!(pending.answer().await, NO_FAILURES);
+    assert_eq!(stage.webhook.calls_for("after"), 1);
+    assert!(is_attempt(&stage.webhook.last_call(), "1", None));
+    assert_eq!(stage.webhook.connections(), 2);
+}
+
+/// Where a whole machine is frozen, the clock that timeouts go by may stand still with it. Here it is tokio's own that
+/// stands still.
+#[tokio::test]
+async fn a_connection_is_not_used_again_after_a_freeze_that_only_the_wall_clock_shows() {
+    let receiver = Webhook::start().await;
+    let webhook = works::Webhook::new(WebhookSettings {
+        url: receiver.url().parse().unwrap(),
+        timeout: LONG,
+        connect_timeout: LONG,
+        answer_max_bytes: 1,
+    });
+    // Its clock advances by itself where nothing runs.
+    let (awake, running) = std::sync::mpsc::channel::<()>();
+    let running = tokio::task::spawn_blocking(move || running.recv());
+    tokio::time::pause();
+    let deliver = async |key| {
+        let Acquire::Acquired(claim) = Acquire::claimed(attempt(key), Fence(1), 1, false) else { panic!("{key}") };
+        let message = Message { body: Some("payload".into()), ..Message::default() };
+        webhook.run(&claim, &message).await.unwrap();
+        assert_eq!(receiver.calls_for(key), 1);
+    };
+    deliver("before").await;
+    receiver.forget();
+    std::thread::sleep(Duration::from_millis(1100));
+    deliver("after").await;
+    assert_eq!(receiver.connections(), 2);
+    drop(awake);
+    assert!(running.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_when_the_request_arrives_may_have_brought_it() {
+    let stage = Stage::start().await;
+    let function = stage.function().await;
+    assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);
+    stage.webhook.forget();
+    assert_eq!(function.invoke(event([pay("pay_1", "pay_1")])).await, ["pay_1"]);
+    assert_eq!(stage.webhook.calls_for("pay_1"), 0);
+    assert!(is_attempt(&next_call(&stage, &function, "pay_1").await.unwrap(), "2", Some("true")));
 }
