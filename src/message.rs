@@ -24,7 +24,8 @@ pub struct Message {
     pub deduplication_id: Option<String>,
     /// `MessageGroupId`. Standard queues carry it too (fair queues), and it means no order there.
     pub group_id: Option<String>,
-    /// How often SQS has handed the message out. It counts conflicts and throttles too.
+    /// How often SQS has delivered the message (`ApproximateReceiveCount`), conflicts and throttles included. Above 1
+    /// an earlier delivery may have taken effect. Where the store lost the record, no other hint of that remains.
     pub receive_count: Option<u32>,
     /// ARN of the queue that delivered it.
     pub queue_arn: Option<String>,

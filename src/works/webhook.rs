@@ -39,9 +39,20 @@ impl fmt::Debug for WebhookSettings {
     }
 }
 
-/// A [`Work`] that sends the message's body as it is, with `Content-Type`, `Idempotency-Key`,
-/// `Idempotency-Fence`, `Idempotency-Attempt` and, on a recovery, `Idempotency-Recovery: true`.
-/// The answer's body is the result.
+/// A [`Work`] that sends the message's body as it is, with `Content-Type` and these headers:
+///
+/// - `Idempotency-Key`: the key, percent-encoded where it is not visible ASCII.
+/// - `Idempotency-Fence`: a number that only grows, and also does so where the store lost the record.
+/// - `Idempotency-Attempt`: which attempt it is, from 1.
+/// - `Idempotency-Receive-Count`: [`Message::receive_count`], where it is known.
+/// - `Idempotency-Recovery: true`, only where an earlier attempt may have taken effect.
+///
+/// | answer | outcome |
+/// |---|---|
+/// | 2xx | done; the body is the result, unless it is incomplete or too large |
+/// | 409, 425, 429, 503; no connection | [`WorkError::unavailable`], and `Retry-After` is honoured |
+/// | 3xx (never followed), any other 4xx but 408 | [`WorkError::permanent`] |
+/// | anything else, or none after the request was sent | [`WorkError::uncertain`] |
 ///
 /// A receiver that remembers the key makes even a recovery harmless.
 #[derive(Debug)]
@@ -73,6 +84,9 @@ impl Work for Webhook {
             .header("Idempotency-Key", header_value(claim.key().as_str()))
             .header("Idempotency-Fence", claim.fence().0)
             .header("Idempotency-Attempt", u16::from(claim.attempt()));
+        if let Some(count) = message.receive_count {
+            request = request.header("Idempotency-Receive-Count", count);
+        }
         if claim.is_recovery() {
             request = request.header("Idempotency-Recovery", "true");
         }

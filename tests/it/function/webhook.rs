@@ -9,6 +9,8 @@ mod connections;
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::{NO_FAILURES, Stage, pay};
 use crate::support::event::{Record, event};
 use crate::support::http::{Answer, Request, TOKEN};
@@ -90,6 +92,20 @@ async fn the_webhook_gets_the_body_as_it_is_and_all_that_is_known_of_the_attempt
     assert_eq!(call.header("Idempotency-Attempt"), Some("1"));
     assert_eq!(call.header("Idempotency-Recovery"), None);
     assert!(call.number("Idempotency-Fence").unwrap() > 1_700_000_000_000_000);
+}
+
+#[tokio::test]
+async fn the_webhook_gets_the_receive_count_where_it_is_known() {
+    let stage = Stage::start().await;
+    stage.webhook.answers(Answer::status(503));
+    let function = stage.function().await;
+    for received in [1, 7] {
+        function.invoke(event([pay("m1", "pay_1").received(received)])).await;
+        assert_eq!(stage.webhook.last_call().number("Idempotency-Receive-Count"), Some(received.into()));
+    }
+    function.invoke(event([pay("m1", "pay_1").with("attributes", json!({}))])).await;
+    assert_eq!(stage.webhook.calls().len(), 3);
+    assert_eq!(stage.webhook.last_call().header("Idempotency-Receive-Count"), None);
 }
 
 #[tokio::test]
