@@ -104,15 +104,15 @@ impl Stage {
     }
 }
 
-/// It takes a while over each call, refuses some at their first attempt, and writes down the rest.
+/// It takes a while over each call, refuses some at their first delivery, and writes down the rest.
 async fn webhook(tally: Arc<Tally>, deadlines: Arc<Mutex<HashMap<usize, Instant>>>) -> Server {
     Server::start(move |request: Request| {
         let at = Instant::now();
         let process = request.path.trim_start_matches('/').parse().unwrap();
         let key = request.header("Idempotency-Key").unwrap().to_owned();
-        let attempt = request.number("Idempotency-Attempt").unwrap();
+        let received = request.number("Idempotency-Receive-Count").unwrap();
         let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap();
-        let refused = number.is_multiple_of(20) && attempt == 1;
+        let refused = number.is_multiple_of(20) && received == 1;
         if !refused {
             let deadline = lock(&deadlines).get(&process).copied().unwrap_or(at);
             let told_of_recovery = request.header("Idempotency-Recovery").is_some();
