@@ -29,7 +29,8 @@ local function otherwise(record, completed)
   local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
   if state == 'C' and owns then return 'COMPLETED', record end
   -- What is done is done: a failure of the same payload gives way to it.
-  if state == 'C' or state == 'P' and not owns or not same_payload then return lost[state], record end
+  local gives_way = state == 'P' and owns or state == 'F' and same_payload
+  if not gives_way then return lost[state], record end
   -- A fence never falls, and a claim without a fingerprint does not erase the one that is stored.
   local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', completed, 5)))
   if fingerprint == no_fingerprint then fingerprint = print end

@@ -332,12 +332,11 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             Next::Work(claim) => claim,
             Next::Report(report) => return Ok(report),
         };
-        let ended = match missing {
-            Some(missing) => Ended::Failed(WorkError::permanent(missing)),
-            None => {
-                let attempt = idempotency.attempt_work(&claim, work, message, &self.deadline);
-                self.timed(|timings| &timings.work, attempt).await
-            }
+        let ended = if let Some(missing) = missing {
+            Ended::Failed(WorkError::permanent(missing))
+        } else {
+            let attempt = idempotency.attempt_work(&claim, work, message, &self.deadline);
+            self.timed(|timings| &timings.work, attempt).await
         };
         // The next message starts while this one is recorded.
         drop(slot);

@@ -1,9 +1,9 @@
 //! The core: acquire → work → settle, for one delivery of one key. It knows nothing of SQS, and serves any
 //! consumer.
 //!
-//! - [`acquire`]: own the record, or learn why the work does not run
-//! - [`attempt`]: one attempt at the work, up to the deadline
-//! - [`settle`]: record how it ended, or give the record back
+//! - `acquire`: own the record, or learn why the work does not run
+//! - `attempt`: one attempt at the work, up to the deadline
+//! - `settle`: record how it ended, or give the record back
 
 mod acquire;
 mod attempt;

@@ -233,7 +233,7 @@ pub fn release(record: Option<&Record>, attempt: &Attempt, now_us: u64) -> (Sett
         State::Processing { recovery, .. } if record.owner == attempt.owner => {
             let state = State::Failed(Failure { uncertain: recovery, permanent: false });
             let attempts = record.attempts.saturating_sub(1);
-            (Settled::Recorded, Some(Record { state, attempts, ..record.clone() }))
+            (Settled::Recorded, Some(Record { attempts, state, ..record.clone() }))
         }
         State::Processing { .. } | State::Completed { .. } | State::Failed(_) => {
             (Settled::Lost(record.state.name()), None)

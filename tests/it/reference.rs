@@ -379,16 +379,11 @@ impl Scripts {
                         continue;
                     }
                     Step::Acquire(asks) => {
-                        let command = pipe.cmd("EVALSHA").arg(&self.acquire).arg(asks.len());
-                        for ask in asks {
-                            command.arg(key(ask.key));
-                        }
-                        command.arg(RETENTION_MS).arg(sequence.max_attempts).arg(asks[0].lease_ms);
-                        command.arg(asks[0].longest_ms.max(asks[0].lease_ms));
-                        for ask in asks {
-                            command.arg(asked(&reference.attempt(*ask)));
-                        }
-                        command.arg(reference.now_us / 1_000_000).arg(reference.now_us % 1_000_000);
+                        let [lease_ms, longest_ms] = [asks[0].lease_ms, asks[0].longest_ms.max(asks[0].lease_ms)];
+                        let terms = [RETENTION_MS, sequence.max_attempts.into(), lease_ms, longest_ms];
+                        let keys = asks.iter().map(|ask| key(ask.key));
+                        let records = asks.iter().map(|ask| asked(&reference.attempt(*ask)));
+                        call(&mut pipe, &self.acquire, keys, &terms, records, reference.now_us);
                         let answer = |ask: &Ask| {
                             let answer = reference.acquire(*ask);
                             acquired_words(&answer, reference.records.get(&ask.key))
@@ -397,42 +392,34 @@ impl Scripts {
                         asks.iter().map(|ask| ask.key).collect()
                     }
                     Step::Release(asks) => {
-                        let command = pipe.cmd("EVALSHA").arg(&self.release).arg(asks.len());
-                        for ask in asks {
-                            command.arg(key(ask.key));
-                        }
-                        command.arg(asks[0].longest_ms);
-                        for ask in asks {
-                            command.arg(asked(&reference.attempt(*ask)));
-                        }
-                        command.arg(reference.now_us / 1_000_000).arg(reference.now_us % 1_000_000);
+                        let keys = asks.iter().map(|ask| key(ask.key));
+                        let records = asks.iter().map(|ask| asked(&reference.attempt(*ask)));
+                        call(&mut pipe, &self.release, keys, &[asks[0].longest_ms], records, reference.now_us);
                         let answers = asks.iter().map(|ask| settled_words("RELEASED", reference.release(*ask)));
                         expect(Reply::Words(answers.collect()));
                         asks.iter().map(|ask| ask.key).collect()
                     }
-                    Step::Complete(settles) | Step::Fail(settles) => {
-                        let completes = matches!(what, Step::Complete(_));
-                        let script = if completes { &self.complete } else { &self.fail };
-                        let command = pipe.cmd("EVALSHA").arg(script).arg(settles.len());
+                    Step::Complete(settles) => {
+                        let keys = settles.iter().map(|settle| key(settle.key));
+                        let (mut records, mut answers, now_us) = (Vec::new(), Vec::new(), reference.now_us);
                         for settle in settles {
-                            command.arg(key(settle.key));
+                            let state = State::Completed { result: result(settle.how) };
+                            records.push(bytes(&reference.settled(*settle, state)));
+                            answers.push(settled_words("COMPLETED", reference.complete(*settle)));
                         }
-                        command.arg(RETENTION_MS);
-                        let mut answers = Vec::new();
+                        call(&mut pipe, &self.complete, keys, &[RETENTION_MS], records, now_us);
+                        expect(Reply::Words(answers));
+                        settles.iter().map(|settle| settle.key).collect()
+                    }
+                    Step::Fail(settles) => {
+                        let keys = settles.iter().map(|settle| key(settle.key));
+                        let (mut records, mut answers, now_us) = (Vec::new(), Vec::new(), reference.now_us);
                         for settle in settles {
-                            let state = if completes {
-                                State::Completed { result: result(settle.how) }
-                            } else {
-                                State::Failed(failure(settle.how))
-                            };
-                            command.arg(bytes(&reference.settled(*settle, state)));
-                            answers.push(if completes {
-                                settled_words("COMPLETED", reference.complete(*settle))
-                            } else {
-                                settled_words("FAILED", reference.fail(*settle))
-                            });
+                            let state = State::Failed(failure(settle.how));
+                            records.push(bytes(&reference.settled(*settle, state)));
+                            answers.push(settled_words("FAILED", reference.fail(*settle)));
                         }
-                        command.arg(reference.now_us / 1_000_000).arg(reference.now_us % 1_000_000);
+                        call(&mut pipe, &self.fail, keys, &[RETENTION_MS], records, now_us);
                         expect(Reply::Words(answers));
                         settles.iter().map(|settle| settle.key).collect()
                     }
@@ -458,6 +445,26 @@ impl Scripts {
         }
         Ok(differences)
     }
+}
+
+/// A run of a script, with the clock as its last arguments.
+fn call(
+    pipe: &mut redis::Pipeline,
+    script: &str,
+    keys: impl ExactSizeIterator<Item = String>,
+    terms: &[u64],
+    records: impl IntoIterator<Item = Vec<u8>>,
+    now_us: u64,
+) {
+    pipe.cmd("EVALSHA").arg(script).arg(keys.len());
+    for key in keys {
+        pipe.arg(key);
+    }
+    pipe.arg(terms);
+    for record in records {
+        pipe.arg(record);
+    }
+    pipe.arg(now_us / 1_000_000).arg(now_us % 1_000_000);
 }
 
 impl Reply {
