@@ -19,8 +19,8 @@ FUNCTIONS = "Function", "LedgerFunction", "RelayFunction"
 
 
 def settings():
-    """README's table of settings: each variable with its default."""
-    table = (ROOT / "README.md").read_text().split("## Settings")[1].split("\n## ")[0]
+    """The tables of settings: each variable with its default."""
+    table = (ROOT / "docs" / "configuration.md").read_text().split("## Settings")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`[A-Z_`, ]+`) \|.*\| ([^|]*) \|$", table, re.MULTILINE)
     return {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
 
