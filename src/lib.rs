@@ -54,7 +54,7 @@ pub mod objects;
 pub mod stores;
 pub mod works;
 
-// The heart: one delivery of one key.
+// The core: one delivery of one key.
 pub mod idempotency;
 pub mod results;
 

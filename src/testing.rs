@@ -11,7 +11,7 @@
 //! # use idempotent_sqs::store::Claim;
 //! # use idempotent_sqs::stores::MemoryStore;
 //! # use idempotent_sqs::work::{Work, WorkError};
-//! use idempotent_sqs::testing::{Mapping, MappingSettings, Outgoing, Place, Queue, QueueSettings};
+//! use idempotent_sqs::testing::{Mapping, MappingSettings, SendRequest, Place, Queue, QueueSettings};
 //!
 //! # #[derive(Default)]
 //! # struct SendInvoice {
@@ -33,11 +33,11 @@
 //!
 //!     for number in 0..100 {
 //!         let key = format!("invoice-{number}");
-//!         queue.send(Outgoing::new("12.50 EUR").attribute("Idempotency-Key", key)).unwrap();
+//!         queue.send(SendRequest::new("12.50 EUR").attribute("Idempotency-Key", key)).unwrap();
 //!     }
 //!     Mapping::new(&queue, MappingSettings::default()).drain(&handler).await;
 //!
-//!     assert!(queue.ledger().iter().all(|message| message.place == Place::Deleted));
+//!     assert!(queue.history().iter().all(|message| message.place == Place::Deleted));
 //!     assert!(queue.counts().received > 100);
 //!     assert_eq!(work.sent.load(Ordering::Relaxed), 100);
 //! }
@@ -71,19 +71,19 @@
 //! ```
 
 mod answer;
-mod dice;
 mod drive;
 mod event;
 mod faulty;
-mod ledger;
+mod history;
 mod mapping;
-mod outgoing;
 mod queue;
+mod rng;
+mod send_request;
 
 pub use self::answer::Answer;
 pub use self::event::Received;
 pub use self::faulty::{Fault, FaultyStore, Verb};
-pub use self::ledger::{Entry, Place, QueueCounts};
+pub use self::history::{Entry, Place, QueueCounts};
 pub use self::mapping::{Ended, Invocation, Mapping, MappingCounts, MappingSettings};
-pub use self::outgoing::{Attribute, Outgoing};
 pub use self::queue::{DeadLetter, DeduplicationScope, Queue, QueueSettings, Refused};
+pub use self::send_request::{Attribute, SendRequest};

@@ -1,4 +1,4 @@
-//! The contract between the heart and the business logic.
+//! The contract between the core and the business logic.
 //!
 //! The implementations are in [`works`](crate::works), and in your own crate.
 
@@ -46,7 +46,7 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
         self.run(claim, input)
     }
 
-    /// One attempt, a first one or a recovery: what the heart calls. A work that keeps a record of
+    /// One attempt, a first one or a recovery: what the core calls. A work that keeps a record of
     /// its own answers by that record; any other leaves this as it is.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::outgoing::Attribute;
+use super::send_request::Attribute;
 
 /// One delivery. It serializes as AWS writes it in an event's `Records`:
 /// <https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html#example-standard-queue-message-event>

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::dice::{Dice, Throw};
+use super::rng::{Draw, Rng};
 use crate::record::{Failure, Kept, Key};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 
-/// What befalls a call.
+/// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is not executed, and fails at once.
@@ -42,7 +42,7 @@ pub enum Verb {
 pub struct FaultyStore<S> {
     inner: Arc<S>,
     patience: Option<Duration>,
-    chances: Option<(Dice, Vec<(Fault, f64)>)>,
+    chances: Option<(Rng, Vec<(Fault, f64)>)>,
     state: Mutex<State>,
 }
 
@@ -50,7 +50,7 @@ pub struct FaultyStore<S> {
 struct State {
     acquire: Switch,
     settle: Switch,
-    /// How often each key was asked for, for the throw of its next call.
+    /// How often each key was asked for, for the number of its next call.
     asked: HashMap<(Verb, Key), u64>,
     befell: Vec<(Verb, Fault)>,
 }
@@ -80,7 +80,7 @@ impl<S> FaultyStore<S> {
     /// how often that was asked for, not on other keys.
     #[must_use]
     pub fn by_seed(self, seed: u64, chances: &[(Fault, f64)]) -> Self {
-        Self { chances: Some((Dice::new(seed), chances.to_vec())), ..self }
+        Self { chances: Some((Rng::new(seed), chances.to_vec())), ..self }
     }
 
     /// From now on every such call meets this fault, or, with `None`, what the seed says.
@@ -98,7 +98,7 @@ impl<S> FaultyStore<S> {
         self.state().switch(verb).calls
     }
 
-    /// The faults that befell calls, in order.
+    /// The faults that calls met, in order.
     pub fn befell(&self) -> Vec<(Verb, Fault)> {
         self.state().befell.clone()
     }
@@ -126,8 +126,8 @@ impl<S> FaultyStore<S> {
     }
 
     fn by_chance(&self, verb: Verb, key: &Key, time: u64) -> Option<Fault> {
-        let (dice, chances) = self.chances.as_ref()?;
-        let mut share = dice.of(key.as_str()).share(Throw::Fault, verb as u64, time);
+        let (rng, chances) = self.chances.as_ref()?;
+        let mut share = rng.of(key.as_str()).share(Draw::Fault, verb as u64, time);
         let hit = chances.iter().find(|(_, chance)| {
             share -= chance;
             share < 0.0

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::answer::{Answer, kept};
-use super::dice::{Dice, Throw};
 use super::event::{Received, event};
 use super::queue::Queue;
+use super::rng::{Draw, Rng};
 
 /// Lambda's limit of an event, bytes:
 /// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
@@ -65,7 +65,7 @@ pub struct MappingCounts {
 pub struct Mapping {
     queue: Queue,
     settings: MappingSettings,
-    dice: Dice,
+    rng: Rng,
     counts: Arc<Mutex<MappingCounts>>,
 }
 
@@ -80,8 +80,8 @@ impl Mapping {
         assert!((1..=largest).contains(&settings.batch_size), "this queue's batches have 1 to {largest} messages");
         let within_visibility = settings.function_timeout <= queue.settings().visibility;
         assert!(within_visibility, "AWS refuses a function timeout above the queue's visibility timeout");
-        let dice = queue.dice().of("mapping");
-        Self { queue: queue.clone(), settings, dice, counts: Arc::default() }
+        let rng = queue.rng().of("mapping");
+        Self { queue: queue.clone(), settings, rng, counts: Arc::default() }
     }
 
     /// The queue that it reads.
@@ -107,15 +107,15 @@ impl Mapping {
     pub fn poll(&self) -> Option<Invocation> {
         let messages = self.queue.receive_within(self.settings.batch_size, LARGEST_EVENT);
         let first = messages.first()?;
-        let dice = self.dice.of(&first.receipt_handle);
+        let rng = self.rng.of(&first.receipt_handle);
         let mut counts = self.lock();
-        if dice.hits(self.settings.throttled, Throw::Throttled, 0, 0) {
+        if rng.hits(self.settings.throttled, Draw::Throttled, 0, 0) {
             counts.throttled += 1;
             return None;
         }
         counts.invocations += 1;
         let deadline = Instant::now() + self.settings.function_timeout;
-        let request_id = dice.uuid(Throw::MessageId, 0);
+        let request_id = rng.uuid(Draw::MessageId, 0);
         Some(Invocation { mapping: self.clone(), messages, request_id, deadline })
     }
 
@@ -204,12 +204,12 @@ impl Invocation {
     }
 
     fn delete_all_but(&self, named: &HashSet<&str>) -> Ended {
-        let Mapping { queue, settings, dice, counts: _ } = &self.mapping;
+        let Mapping { queue, settings, rng, counts: _ } = &self.mapping;
         let is_deleted = |message: &Received| {
             if named.contains(message.message_id.as_str()) {
                 return false;
             }
-            if dice.of(&message.receipt_handle).hits(settings.delete_lost, Throw::DeleteLost, 0, 0) {
+            if rng.of(&message.receipt_handle).hits(settings.delete_lost, Draw::DeleteLost, 0, 0) {
                 self.mapping.lock().deletes_lost += 1;
                 return false;
             }

@@ -6,7 +6,7 @@ mod receive;
 mod redrive;
 mod send;
 mod settings;
-mod shelf;
+mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::settings::{DeadLetter, DeduplicationScope, QueueSettings};
-use self::shelf::Shelf;
-use super::dice::Dice;
+use self::state::QueueState;
 use super::event::Received;
-use super::ledger::{Entry, History, QueueCounts};
-use super::outgoing::Outgoing;
+use super::history::{Entry, History, QueueCounts};
+use super::rng::Rng;
+use super::send_request::SendRequest;
 use crate::visibility::Visibility;
 
 /// An SQS queue in this process, standard or FIFO, with AWS's own rules. It is shared by cloning.
@@ -33,11 +33,11 @@ pub struct Queue(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: QueueSettings,
-    dice: Dice,
+    rng: Rng,
     made: Instant,
-    shelf: Mutex<Shelf>,
+    state: Mutex<QueueState>,
     /// What was sent here by a producer, wherever it is now.
-    ledger: Mutex<Vec<History>>,
+    histories: Mutex<Vec<History>>,
     changed: Notify,
 }
 
@@ -60,10 +60,10 @@ impl Queue {
     pub fn new(settings: QueueSettings, seed: u64) -> Self {
         settings.check();
         Self(Arc::new(Inner {
-            dice: Dice::new(seed).of(&settings.name),
+            rng: Rng::new(seed).of(&settings.name),
             made: Instant::now(),
-            shelf: Mutex::default(),
-            ledger: Mutex::default(),
+            state: Mutex::default(),
+            histories: Mutex::default(),
             changed: Notify::new(),
             settings,
         }))
@@ -85,10 +85,10 @@ impl Queue {
     ///
     /// # Errors
     /// [`Refused`], where SQS would not take the message.
-    pub fn send(&self, message: impl Into<Outgoing>) -> Result<String, Refused> {
-        let sent = self.shelf().send(self, message.into())?;
+    pub fn send(&self, message: impl Into<SendRequest>) -> Result<String, Refused> {
+        let sent = self.state().send(self, message.into())?;
         if let Some(history) = sent.history {
-            self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner).push(history);
+            self.0.histories.lock().unwrap_or_else(PoisonError::into_inner).push(history);
         }
         self.tell_of_change();
         Ok(sent.message_id)
@@ -106,7 +106,7 @@ impl Queue {
     /// [`Refused`] for a receipt handle that this queue never gave, and on a FIFO queue for one
     /// whose visibility timeout is over.
     pub fn delete(&self, receipt_handle: &str) -> Result<(), Refused> {
-        let deleted = self.shelf().delete(self, receipt_handle);
+        let deleted = self.state().delete(self, receipt_handle);
         self.tell_of_change();
         deleted
     }
@@ -117,7 +117,7 @@ impl Queue {
     /// [`Refused`] above 12 hours, counted from the receive, and for a receipt handle whose message
     /// is not in flight by it.
     pub fn change_visibility(&self, receipt_handle: &str, after: Duration) -> Result<(), Refused> {
-        let changed = self.shelf().change_visibility(receipt_handle, after);
+        let changed = self.state().change_visibility(receipt_handle, after);
         self.tell_of_change();
         changed
     }
@@ -137,7 +137,7 @@ impl Queue {
     /// visibility timeout ends. `None` where the queue is empty.
     #[must_use]
     pub fn next_change(&self) -> Option<Instant> {
-        self.current_shelf().next_visible(self)
+        self.current_state().next_visible(self)
     }
 
     /// Returns once there may be something to receive. On a paused clock the time until then passes
@@ -167,36 +167,36 @@ impl Queue {
     /// Whether no message is in it, visible or in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.current_shelf().is_empty()
+        self.current_state().is_empty()
     }
 
-    /// What befell each message that was sent here, in order, wherever it is now.
+    /// What happened to each message that was sent here, in order, wherever it is now.
     #[must_use]
-    pub fn ledger(&self) -> Vec<Entry> {
+    pub fn history(&self) -> Vec<Entry> {
         for queue in self.settings().dead_letter.iter().map(|policy| &policy.queue).chain([self]) {
-            drop(queue.current_shelf());
+            drop(queue.current_state());
         }
-        let ledger = self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.iter().map(|history| history.entry().clone()).collect()
+        let histories = self.0.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        histories.iter().map(|history| history.entry().clone()).collect()
     }
 
     /// What happened here.
     #[must_use]
     pub fn counts(&self) -> QueueCounts {
-        self.current_shelf().counts()
+        self.current_state().counts()
     }
 
-    pub(super) fn dice(&self) -> Dice {
-        self.0.dice
+    pub(super) fn rng(&self) -> Rng {
+        self.0.rng
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shelf without what has expired.
-    fn current_shelf(&self) -> MutexGuard<'_, Shelf> {
-        let mut current = self.shelf();
+    /// The state without what has expired.
+    fn current_state(&self) -> MutexGuard<'_, QueueState> {
+        let mut current = self.state();
         current.expire(self);
         current
     }

@@ -7,10 +7,14 @@
 /// Servers that the tests start, and stand-ins for what only AWS has.
 mod support;
 
+/// What a reader of the code relies on: layers, and headers that say what is so.
+mod architecture;
 /// Many messages: side by side, in order, or not at all, and what their queue is told.
 mod batch;
 /// The state machine of a record, on every store.
 mod conformance;
+/// The core: one delivery of one key, acquire, work, settle.
+mod core;
 /// How the time of an invocation is spent, however much there is.
 mod deadline;
 /// What other services of AWS put around a payload: known, opened, and never mistaken.
@@ -19,10 +23,6 @@ mod envelopes;
 mod events;
 /// The function's own binary, from the Lambda Runtime API to Redis, the webhook and SQS.
 mod function;
-/// One delivery of one key: acquire, work, settle.
-mod heart;
-/// What a reader of the code relies on: layers, and headers that say what is so.
-mod house;
 /// Effects in PostgreSQL, which take place once whatever becomes of the store's records.
 #[cfg(feature = "postgres")]
 mod inbox;

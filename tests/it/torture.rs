@@ -19,12 +19,12 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idempotent_sqs::testing::{Mapping, MappingSettings, Outgoing, Queue, QueueSettings};
+use idempotent_sqs::testing::{Mapping, MappingSettings, Queue, QueueSettings, SendRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use chaos::{Cluster, Dice, Ground, Pair};
+use chaos::{Cluster, Ground, Pair, Rng};
 use stage::Stage;
 use tally::{Sum, lock};
 
@@ -89,11 +89,11 @@ async fn torture(seed: u64, messages: u64, mut ground: Ground) -> Sum {
     let queue = queue(seed);
     let stage = Arc::new(Stage::with_webhook(ground.url(), ground.is_cluster(), &queue).await);
     let keys: Vec<String> = (0..messages).map(|n| format!("pay-{seed}-{n}")).collect();
-    let outgoing = keys
+    let requests = keys
         .iter()
-        .map(|key| Outgoing::new(format!("{{\"paymentId\":\"{key}\"}}")).attribute("Idempotency-Key", key.clone()));
+        .map(|key| SendRequest::new(format!("{{\"paymentId\":\"{key}\"}}")).attribute("Idempotency-Key", key.clone()));
     let tally = Arc::clone(&stage.tally);
-    perform(seed, &queue, stage, outgoing.collect(), async |dice| ground.harm(dice, &tally).await).await;
+    perform(seed, &queue, stage, requests.collect(), async |rng| ground.harm(rng, &tally).await).await;
     let mut sum = tally.sum(&keys);
     sum.count(&queue);
     sum
@@ -104,10 +104,10 @@ async fn perform(
     seed: u64,
     queue: &Queue,
     stage: Arc<Stage>,
-    messages: Vec<Outgoing>,
-    mut harm: impl AsyncFnMut(&mut Dice),
+    messages: Vec<SendRequest>,
+    mut harm: impl AsyncFnMut(&mut Rng),
 ) {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let settings =
         MappingSettings { function_timeout: Duration::from_secs(2), delete_lost: 0.05, ..MappingSettings::default() };
     let mapping = Mapping::new(queue, settings);
@@ -134,11 +134,11 @@ async fn perform(
         let end = Instant::now() + lasts;
         // A slow machine has time for fewer faults; so it takes the time.
         while Instant::now() < end || lock(&stage.tally.faults).len() <= FAULTS_A_SEED {
-            sleep(dice.millis(20..250)).await;
-            if dice.throw(0..3) == 0 {
-                harm(&mut dice).await;
+            sleep(rng.millis(20..250)).await;
+            if rng.throw(0..3) == 0 {
+                harm(&mut rng).await;
             } else {
-                chaos::harm_a_process(&mut dice, &orders);
+                chaos::harm_a_process(&mut rng, &orders);
             }
         }
     };

@@ -2,11 +2,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use tokio::time::Instant;
 
-use super::shelf::{Shelf, Stored};
+use super::state::{QueueState, Stored};
 
 /// Order within a message group, and no message of it while another is in flight:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html>
-impl Shelf {
+impl QueueState {
     /// What can be received, in order: of one group as much as there is, then of the next.
     pub(super) fn groups_in_order(&self, now: Instant) -> Vec<u64> {
         let mut heads = BTreeMap::new();

@@ -3,10 +3,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::settings::LONGEST_VISIBILITY;
-use super::shelf::Shelf;
+use super::state::QueueState;
 use super::{Queue, Refused};
-use crate::testing::dice::Throw;
-use crate::testing::ledger::Place;
+use crate::testing::history::Place;
+use crate::testing::rng::Draw;
 
 const NO_SUCH_HANDLE: Refused =
     Refused { code: "ReceiptHandleIsInvalid", reason: "The input receipt handle is invalid." };
@@ -26,11 +26,11 @@ const fn invalid(reason: &'static str) -> Refused {
     Refused { code: "InvalidParameterValue", reason }
 }
 
-impl Shelf {
+impl QueueState {
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
     pub(super) fn delete(&mut self, queue: &Queue, receipt_handle: &str) -> Result<(), Refused> {
         self.expire(queue);
-        let (settings, dice) = (queue.settings(), queue.dice());
+        let (settings, rng) = (queue.settings(), queue.rng());
         let number = *self.receipts.get(receipt_handle).ok_or(NO_SUCH_HANDLE)?;
         let Some(message) = self.messages.get_mut(&number) else {
             return Ok(());
@@ -42,9 +42,9 @@ impl Shelf {
         }
         let history = message.history.clone();
         history.entry().deletes += 1;
-        if !is_last && !dice.hits(settings.old_handle_deletes, Throw::OldHandle, number, time) {
+        if !is_last && !rng.hits(settings.old_handle_deletes, Draw::OldHandle, number, time) {
             self.counts.ignored += 1;
-        } else if !settings.is_fifo() && dice.hits(settings.comes_again, Throw::ComesAgain, number, time) {
+        } else if !settings.is_fifo() && rng.hits(settings.comes_again, Draw::ComesAgain, number, time) {
             message.deleted = true;
             message.receipt = None;
             self.counts.came_again += 1;

@@ -2,9 +2,9 @@ use tokio::time::Instant;
 
 use super::Queue;
 use super::settings::DeadLetter;
-use super::shelf::{Shelf, Stored};
-use crate::testing::dice::Throw;
+use super::state::{QueueState, Stored};
 use crate::testing::event::{Received, SystemAttributes};
+use crate::testing::rng::Draw;
 
 /// What a record's other fields take in an event, about, in bytes.
 const ROOM_OF_A_RECORD: usize = 1024;
@@ -15,7 +15,7 @@ impl Queue {
     pub(in crate::testing) fn receive_within(&self, max: usize, mut room: usize) -> Vec<Received> {
         let now = Instant::now();
         let (mut received, mut dead) = (Vec::new(), Vec::new());
-        let mut current = self.current_shelf();
+        let mut current = self.current_state();
         for number in current.receivable(self, now) {
             if received.len() >= max {
                 break;
@@ -50,7 +50,7 @@ impl Queue {
     }
 }
 
-impl Shelf {
+impl QueueState {
     /// The messages that may be received now, in the order of this receive.
     fn receivable(&self, queue: &Queue, now: Instant) -> Vec<u64> {
         if queue.settings().is_fifo() {
@@ -60,7 +60,7 @@ impl Shelf {
         let visible = messages.filter(|(_, message)| message.visible_since() <= now);
         let mut visible: Vec<_> = visible
             .map(|(number, message)| {
-                let share = queue.dice().share(Throw::Order, *number, message.receives.into());
+                let share = queue.rng().share(Draw::Order, *number, message.receives.into());
                 (message.visible_since() + queue.settings().disorder.mul_f64(share), *number)
             })
             .collect();
@@ -69,7 +69,7 @@ impl Shelf {
     }
 
     fn hand_out(&mut self, queue: &Queue, number: u64, now: Instant) -> Option<Received> {
-        let (settings, dice) = (queue.settings(), queue.dice());
+        let (settings, rng) = (queue.settings(), queue.rng());
         let message = self.messages.get_mut(&number)?;
         self.counts.received += 1;
         self.counts.twice_at_once += usize::from(message.in_flight(now));
@@ -81,9 +81,9 @@ impl Shelf {
         message.first_received.get_or_insert(now);
         // A visibility that was changed holds for its own receive only.
         message.visible = now + settings.visibility;
-        let twice = !settings.is_fifo() && dice.hits(settings.twice_at_once, Throw::TwiceAtOnce, number, time);
+        let twice = !settings.is_fifo() && rng.hits(settings.twice_at_once, Draw::TwiceAtOnce, number, time);
         message.copy = twice.then_some(now);
-        let receipt = format!("AQEB{:016x}{:016x}", number, dice.throw(Throw::ReceiptHandle, number, time));
+        let receipt = format!("AQEB{:016x}{:016x}", number, rng.draw(Draw::ReceiptHandle, number, time));
         message.receipt = Some(receipt.clone());
         let received = received(queue, number, message, &receipt);
         self.receipts.insert(receipt, number);

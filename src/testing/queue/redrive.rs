@@ -3,10 +3,10 @@ use std::mem;
 
 use tokio::time::Instant;
 
-use super::shelf::Stored;
+use super::state::Stored;
 use super::{Queue, Refused};
-use crate::testing::dice::Throw;
-use crate::testing::ledger::Place;
+use crate::testing::history::Place;
+use crate::testing::rng::Draw;
 
 impl Queue {
     /// `StartMessageMoveTask`, done at once: send what is visible here to another queue, usually
@@ -23,7 +23,7 @@ impl Queue {
         }
         // One queue's lock at a time: a receive may take them in the other order.
         let now = Instant::now();
-        let mut here = self.current_shelf();
+        let mut here = self.current_state();
         let goes = |message: &Stored| !message.in_flight(now) && !message.deleted;
         let (moved, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
             mem::take(&mut here.messages).into_iter().partition(|(_, message)| goes(message));
@@ -31,10 +31,10 @@ impl Queue {
         drop(here);
 
         let count = moved.len();
-        let mut there = other.shelf();
+        let mut there = other.state();
         for message in moved.into_values() {
             let number = there.number();
-            let message_id = other.dice().uuid(Throw::MessageId, number);
+            let message_id = other.rng().uuid(Draw::MessageId, number);
             let mut entry = message.history.entry();
             entry.message_ids.push(message_id.clone());
             entry.place = Place::Queue(other.settings().name.clone());
@@ -55,7 +55,7 @@ impl Queue {
     pub(super) fn bury(&self, dead: Vec<Stored>) {
         let Some(policy) = &self.settings().dead_letter else { return };
         let (now, fifo) = (Instant::now(), self.settings().is_fifo());
-        let mut there = policy.queue.shelf();
+        let mut there = policy.queue.state();
         for mut message in dead {
             message.receives_here = 0;
             message.visible = now;

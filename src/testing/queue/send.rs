@@ -4,11 +4,11 @@ use aws_lc_rs::digest::{SHA256, digest};
 use tokio::time::Instant;
 
 use super::settings::DeduplicationScope;
-use super::shelf::{DeduplicationKey, Recent, Shelf, Stored};
+use super::state::{DeduplicationKey, QueueState, Recent, Stored};
 use super::{Queue, Refused};
-use crate::testing::dice::Throw;
-use crate::testing::ledger::History;
-use crate::testing::outgoing::{Outgoing, hex};
+use crate::testing::history::History;
+use crate::testing::rng::Draw;
+use crate::testing::send_request::{SendRequest, hex};
 
 /// The deduplication interval: how long FIFO's deduplication remembers a send, whatever happens to its message:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-exactly-once-processing.html>
@@ -30,8 +30,8 @@ pub(super) struct Sent {
     pub(super) history: Option<History>,
 }
 
-impl Shelf {
-    pub(super) fn send(&mut self, queue: &Queue, mut message: Outgoing) -> Result<Sent, Refused> {
+impl QueueState {
+    pub(super) fn send(&mut self, queue: &Queue, mut message: SendRequest) -> Result<Sent, Refused> {
         check(queue, &mut message)?;
         let remembered = queue.settings().deduplication_scope.of(&message);
         if let Some(recent) = remembered.as_ref().and_then(|id| self.recent(id)) {
@@ -41,7 +41,7 @@ impl Shelf {
             return Ok(Sent { message_id, history: None });
         }
         let number = self.number();
-        let message_id = queue.dice().uuid(Throw::MessageId, number);
+        let message_id = queue.rng().uuid(Draw::MessageId, number);
         let history = History::start(&message_id, &message.body, &queue.settings().name);
         if let Some(id) = remembered {
             let recent = Recent { at: Instant::now(), message_id: message_id.clone(), history: history.clone() };
@@ -61,7 +61,7 @@ impl Shelf {
 
 impl DeduplicationScope {
     /// What another send must have in common with this one to be the same message.
-    fn of(self, message: &Outgoing) -> Option<DeduplicationKey> {
+    fn of(self, message: &SendRequest) -> Option<DeduplicationKey> {
         let group = match self {
             Self::Queue => None,
             Self::MessageGroup => message.group.clone(),
@@ -80,7 +80,7 @@ fn is_xml(character: char) -> bool {
 }
 
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
-fn check(queue: &Queue, message: &mut Outgoing) -> Result<(), Refused> {
+fn check(queue: &Queue, message: &mut SendRequest) -> Result<(), Refused> {
     let refused = |code, reason| Err(Refused { code, reason });
     if message.body.is_empty() {
         return refused("MissingParameter", "The request must contain the parameter MessageBody.");

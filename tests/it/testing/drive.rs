@@ -8,7 +8,7 @@ use idempotent_sqs::message::Message;
 use idempotent_sqs::store::{Claim, Store};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs::testing::{
-    DeadLetter, Ended, Fault, FaultyStore, Mapping, MappingSettings, Outgoing, Place, Queue, QueueSettings,
+    DeadLetter, Ended, Fault, FaultyStore, Mapping, MappingSettings, Place, Queue, QueueSettings, SendRequest,
 };
 use idempotent_sqs::work::{Work, WorkError};
 use tokio::time::{Instant, advance, sleep};
@@ -23,7 +23,7 @@ fn handler<S: Store, W: Work>(store: S, work: W, queue: &Queue) -> Handler<S, W>
 
 fn send(queue: &Queue, count: usize) {
     (0..count).for_each(|n| {
-        let message = Outgoing::new("12.50 EUR").attribute("Idempotency-Key", format!("pay_{n}"));
+        let message = SendRequest::new("12.50 EUR").attribute("Idempotency-Key", format!("pay_{n}"));
         drop(queue.send(message).unwrap());
     });
 }
@@ -39,7 +39,7 @@ async fn a_queue_is_drained_and_each_work_runs_once() {
     send(&queue, 200);
     mapping(&queue).drain(&handler(MemoryStore::default(), &told, &queue)).await;
     assert_eq!(told.runs().len(), 200);
-    assert!(queue.ledger().iter().all(|message| message.place == Place::Deleted));
+    assert!(queue.history().iter().all(|message| message.place == Place::Deleted));
     let counts = queue.counts();
     assert!(counts.twice_at_once > 0 && counts.came_again > 0 && counts.visibilities > 0, "{counts:?}");
 }
@@ -65,12 +65,12 @@ async fn a_hopeless_message_reaches_the_dead_letter_queue_and_a_redrive_tries_it
     mapping(&queue).drain(&handler(&store, &told, &queue)).await;
     // The first steps of the back-off: 2, 4, 8, 16 and 32 seconds, of which half is jitter.
     assert!((31 * SECOND..=65 * SECOND).contains(&started.elapsed()), "{:?}", started.elapsed());
-    assert_eq!((told.runs().len(), queue.ledger()[0].receives), (1, 5));
-    assert_eq!(queue.ledger()[0].place, Place::Queue("dead-payments".into()));
+    assert_eq!((told.runs().len(), queue.history()[0].receives), (1, 5));
+    assert_eq!(queue.history()[0].place, Place::Queue("dead-payments".into()));
     dead.redrive_to(&queue).unwrap();
     let mended = Told::to(Do::Return(b""));
     mapping(&queue).drain(&handler(&store, &mended, &queue)).await;
-    assert_eq!((mended.runs().len(), &queue.ledger()[0].place), (1, &Place::Deleted));
+    assert_eq!((mended.runs().len(), &queue.history()[0].place), (1, &Place::Deleted));
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +88,7 @@ async fn a_function_that_stalls_beyond_its_timeout_has_timed_out_and_its_work_is
     assert_eq!(ended, Ended::Failed { reason: "it timed out".into() });
     let told = Told::to(Do::Return(b""));
     mapping(&queue).drain(&handler(&store, &told, &queue)).await;
-    assert_eq!(queue.ledger()[0].place, Place::Deleted);
+    assert_eq!(queue.history()[0].place, Place::Deleted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn under_every_fault_nothing_is_lost_and_nothing_runs_twice_unless_it_is_t
         let mapping = Mapping::new(&queue, settings);
         mapping.drain(&handler(&store, &told, &queue)).await;
 
-        let ledger = queue.ledger();
+        let ledger = queue.history();
         assert!(ledger.iter().all(|message| message.place == Place::Deleted), "seed {seed}: {ledger:?}");
         let mut runs: HashMap<String, Vec<bool>> = HashMap::new();
         told.runs().into_iter().for_each(|run| runs.entry(run.key).or_default().push(run.recovery));

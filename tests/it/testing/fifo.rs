@@ -5,7 +5,7 @@ use idempotent_sqs::handler::Handler;
 use idempotent_sqs::idempotency::{Idempotency, Policy};
 use idempotent_sqs::message::KeySource;
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs::testing::{DeduplicationScope, Mapping, MappingSettings, Outgoing, Queue, QueueSettings};
+use idempotent_sqs::testing::{DeduplicationScope, Mapping, MappingSettings, Queue, QueueSettings, SendRequest};
 use tokio::time::{Instant, advance};
 
 use super::{SECOND, VISIBILITY, bodies, code, queue, receive, settings, with_dead_letters};
@@ -20,7 +20,7 @@ fn fifo() -> Queue {
 /// Each message is in the group of its first letter.
 fn send(queue: &Queue, messages: &[&str]) {
     for body in messages {
-        queue.send(Outgoing::new(*body).group(&body[..1]).deduplication_id(*body)).unwrap();
+        queue.send(SendRequest::new(*body).group(&body[..1]).deduplication_id(*body)).unwrap();
     }
 }
 
@@ -84,7 +84,7 @@ async fn a_delete_after_the_visibility_timeout_fails() {
     queue.delete(&last).unwrap();
     queue.delete(&last).unwrap();
     assert!(queue.is_empty());
-    assert_eq!(queue.ledger()[0].deletes, 1);
+    assert_eq!(queue.history()[0].deletes, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +100,7 @@ async fn a_fifo_queue_delivers_nothing_twice_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_send_is_deduplicated_for_five_minutes_whatever_became_of_its_message() {
     let queue = fifo();
-    let again = || queue.send(Outgoing::new("other").group("b").deduplication_id("a1")).unwrap();
+    let again = || queue.send(SendRequest::new("other").group("b").deduplication_id("a1")).unwrap();
     send(&queue, &["a1"]);
     let received = receive(&queue);
     queue.delete(&received.receipt_handle).unwrap();
@@ -110,14 +110,14 @@ async fn a_send_is_deduplicated_for_five_minutes_whatever_became_of_its_message(
     advance(SECOND).await;
     assert_ne!(again(), received.message_id);
     assert_eq!(receive(&queue).body, "other");
-    assert_eq!((queue.counts().sent, queue.counts().deduplicated, queue.ledger()[0].sends), (2, 1, 2));
+    assert_eq!((queue.counts().sent, queue.counts().deduplicated, queue.history()[0].sends), (2, 1, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn within_message_groups_the_same_deduplication_id_in_another_group_is_another_message() {
     let deduplication_scope = DeduplicationScope::MessageGroup;
     let queue = queue(QueueSettings { deduplication_scope, ..settings("payments.fifo") });
-    let send = |group: &str, body: &str| queue.send(Outgoing::new(body).group(group).deduplication_id("1")).unwrap();
+    let send = |group: &str, body: &str| queue.send(SendRequest::new(body).group(group).deduplication_id("1")).unwrap();
     let first = send("a", "a1");
     assert_ne!(send("b", "b1"), first);
     assert_eq!(send("a", "a2"), first);
@@ -134,7 +134,7 @@ async fn by_content_within_message_groups_equal_bodies_of_two_groups_are_two_mes
         deduplication_scope: DeduplicationScope::MessageGroup,
         ..settings("payments.fifo")
     });
-    let send = |group: &str| queue.send(Outgoing::new("12.50 EUR").group(group)).unwrap();
+    let send = |group: &str| queue.send(SendRequest::new("12.50 EUR").group(group)).unwrap();
     let first = send("a");
     assert_ne!(send("b"), first);
     assert_eq!(send("a"), first);
@@ -153,7 +153,7 @@ async fn what_sqs_keeps_as_two_messages_of_two_groups_is_worked_on_twice() {
         let handler = Handler::new(batch, Some(queue.visibility()));
         let mapping = Mapping::new(&queue, MappingSettings::default());
         for group in ["DE-4711", "DE-4712"] {
-            queue.send(Outgoing::new("12.50 EUR").group(group).deduplication_id("1")).unwrap();
+            queue.send(SendRequest::new("12.50 EUR").group(group).deduplication_id("1")).unwrap();
             if !at_once {
                 mapping.drain(&handler).await;
             }
@@ -166,10 +166,10 @@ async fn what_sqs_keeps_as_two_messages_of_two_groups_is_worked_on_twice() {
 #[tokio::test(start_paused = true)]
 async fn by_content_only_the_body_counts() {
     let queue = queue(QueueSettings { content_based_deduplication: true, ..settings("payments.fifo") });
-    let first = queue.send(Outgoing::new("a").group("a").attribute("Idempotency-Key", "pay_1")).unwrap();
-    let second = queue.send(Outgoing::new("a").group("b").attribute("Idempotency-Key", "pay_2")).unwrap();
+    let first = queue.send(SendRequest::new("a").group("a").attribute("Idempotency-Key", "pay_1")).unwrap();
+    let second = queue.send(SendRequest::new("a").group("b").attribute("Idempotency-Key", "pay_2")).unwrap();
     assert_eq!(first, second);
-    assert_ne!(queue.send(Outgoing::new("b").group("a")).unwrap(), first);
+    assert_ne!(queue.send(SendRequest::new("b").group("a")).unwrap(), first);
     let sha256_of_a = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
     assert_eq!(queue.receive(1)[0].deduplication_id(), Some(sha256_of_a));
 }
@@ -177,9 +177,9 @@ async fn by_content_only_the_body_counts() {
 #[tokio::test(start_paused = true)]
 async fn a_message_needs_a_group_and_a_deduplication_id() {
     let queue = fifo();
-    let code = |message: Outgoing| queue.send(message).unwrap_err().code;
-    assert_eq!(code(Outgoing::new("a").deduplication_id("d")), "MissingParameter");
-    assert_eq!(code(Outgoing::new("a").group("g")), "InvalidParameterValue");
+    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
+    assert_eq!(code(SendRequest::new("a").deduplication_id("d")), "MissingParameter");
+    assert_eq!(code(SendRequest::new("a").group("g")), "InvalidParameterValue");
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,16 +187,21 @@ async fn ids_are_of_up_to_128_letters_digits_and_punctuation() {
     let (fifo, standard) = (fifo(), queue(settings("payments")));
     let all_marks = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
     for good in [all_marks, "7", &"x".repeat(128)] {
-        fifo.send(Outgoing::new("a").group(good).deduplication_id(good)).unwrap();
-        standard.send(Outgoing::new("a").group(good)).unwrap();
+        fifo.send(SendRequest::new("a").group(good).deduplication_id(good)).unwrap();
+        standard.send(SendRequest::new("a").group(good)).unwrap();
     }
     for bad in ["", "DE 4711", "z\u{fc}rich", "a\n", &"x".repeat(129)] {
-        for message in
-            [Outgoing::new("b").group(bad).deduplication_id("d"), Outgoing::new("b").group("g").deduplication_id(bad)]
-        {
+        for message in [
+            SendRequest::new("b").group(bad).deduplication_id("d"),
+            SendRequest::new("b").group("g").deduplication_id(bad),
+        ] {
             assert_eq!(fifo.send(message).unwrap_err().code, "InvalidParameterValue", "{bad:?}");
         }
-        assert_eq!(standard.send(Outgoing::new("b").group(bad)).unwrap_err().code, "InvalidParameterValue", "{bad:?}");
+        assert_eq!(
+            standard.send(SendRequest::new("b").group(bad)).unwrap_err().code,
+            "InvalidParameterValue",
+            "{bad:?}"
+        );
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use idempotent_sqs::sqs;
 use idempotent_sqs::testing::{
-    Answer, Attribute, Ended, Invocation, Mapping, MappingSettings, Outgoing, Queue, QueueSettings,
+    Answer, Attribute, Ended, Invocation, Mapping, MappingSettings, Queue, QueueSettings, SendRequest,
 };
 use serde_json::{Value, json};
 use tokio::time::advance;
@@ -185,7 +185,7 @@ async fn a_throttled_batch_burns_receives_and_reaches_no_function() {
 async fn a_lost_delete_brings_the_message_again_on_a_fifo_queue_too() {
     for name in ["payments", "payments.fifo"] {
         let queue = queue(QueueSettings { content_based_deduplication: true, ..settings(name) });
-        queue.send(Outgoing::new("a").group("g")).unwrap();
+        queue.send(SendRequest::new("a").group("g")).unwrap();
         let mapping = Mapping::new(&queue, MappingSettings { delete_lost: 1.0, ..MappingSettings::default() });
         let ended = mapping.poll().unwrap().end(answer("{}"));
         assert!(matches!(ended, Ended::Answered { deleted, kept } if deleted.is_empty() && kept.len() == 1));
@@ -229,7 +229,7 @@ fn settings_of_fifo() -> QueueSettings {
 #[tokio::test(start_paused = true)]
 async fn an_event_is_written_as_aws_writes_it() {
     let queue = queue(settings("payments"));
-    let id = queue.send(Outgoing::new(r#"{"amount":1250}"#).attribute("Idempotency-Key", "pay_1")).unwrap();
+    let id = queue.send(SendRequest::new(r#"{"amount":1250}"#).attribute("Idempotency-Key", "pay_1")).unwrap();
     advance(Duration::from_millis(31)).await;
     let invocation = mapping(&queue).poll().unwrap();
     let handle = &invocation.messages()[0].receipt_handle;
@@ -270,7 +270,7 @@ async fn the_sample_events_sent_to_a_queue_come_out_as_they_are_checksums_includ
         for record in event["Records"].as_array().unwrap() {
             let name = record["eventSourceARN"].as_str().unwrap().rsplit(':').next().unwrap();
             let queue = queue(settings(name));
-            let mut message = Outgoing::new(record["body"].as_str().unwrap());
+            let mut message = SendRequest::new(record["body"].as_str().unwrap());
             let system = |name: &str| record["attributes"][name].as_str();
             if let Some(group) = system("MessageGroupId") {
                 message = message.group(group);

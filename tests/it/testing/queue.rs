@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use idempotent_sqs::testing::{Attribute, DeadLetter, Outgoing, Place, Queue, QueueSettings};
+use idempotent_sqs::testing::{Attribute, DeadLetter, Place, Queue, QueueSettings, SendRequest};
 use tokio::time::{Instant, advance};
 
 use super::{SECOND, VISIBILITY, bodies, code, queue, receive, settings, with_dead_letters};
@@ -29,7 +29,7 @@ async fn a_deleted_message_is_gone() {
     queue.delete(&receive(&queue).receipt_handle).unwrap();
     assert!(queue.is_empty());
     assert_eq!(queue.next_change(), None);
-    let entry = &queue.ledger()[0];
+    let entry = &queue.history()[0];
     assert_eq!((entry.sends, entry.receives, entry.deletes, &entry.place), (1, 1, 1, &Place::Deleted));
 }
 
@@ -124,7 +124,7 @@ async fn the_visibility_of_what_is_not_in_flight_by_this_receipt_cannot_be_chang
 #[tokio::test(start_paused = true)]
 async fn a_message_that_was_received_too_often_goes_to_the_dead_letter_queue_as_it_is() {
     let (queue, dead) = with_dead_letters("payments", 2);
-    let id = queue.send(Outgoing::new("a").attribute("Idempotency-Key", "pay_1")).unwrap();
+    let id = queue.send(SendRequest::new("a").attribute("Idempotency-Key", "pay_1")).unwrap();
     for _ in 0..2 {
         assert_eq!(receive(&queue).message_id, id);
         assert!(dead.is_empty());
@@ -134,7 +134,7 @@ async fn a_message_that_was_received_too_often_goes_to_the_dead_letter_queue_as_
     assert!(queue.is_empty());
     let received = receive(&dead);
     assert_eq!((received.message_id, received.body.as_str()), (id, "a"));
-    let entry = &queue.ledger()[0];
+    let entry = &queue.history()[0];
     assert_eq!((entry.receives, entry.dead_letters), (3, 1));
     assert_eq!(entry.place, Place::Queue("dead-payments".into()));
 }
@@ -155,7 +155,7 @@ async fn a_dead_letter_says_where_it_comes_from_and_counts_on() {
 #[tokio::test(start_paused = true)]
 async fn a_redrive_sends_the_same_work_again_as_a_new_message() {
     let (queue, dead) = with_dead_letters("payments", 1);
-    let old_id = queue.send(Outgoing::new("a").attribute("Idempotency-Key", "pay_1").group("tenant")).unwrap();
+    let old_id = queue.send(SendRequest::new("a").attribute("Idempotency-Key", "pay_1").group("tenant")).unwrap();
     let first = serde_json::to_value(receive(&queue)).unwrap();
     advance(HOUR).await;
     assert!(queue.receive(10).is_empty());
@@ -174,9 +174,9 @@ async fn a_redrive_sends_the_same_work_again_as_a_new_message() {
     };
     assert_eq!(sent(&again) - sent(&first), 3_600_000);
     assert_eq!(again["attributes"].get("DeadLetterQueueSourceArn"), None);
-    let entry = &queue.ledger()[0];
+    let entry = &queue.history()[0];
     assert_eq!(entry.message_ids, [old_id, received.message_id]);
-    assert_eq!((queue.ledger().len(), entry.sends, entry.receives), (1, 1, 2));
+    assert_eq!((queue.history().len(), entry.sends, entry.receives), (1, 1, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +211,7 @@ async fn a_message_is_lost_when_its_retention_ends_in_flight_or_not() {
     assert!(!queue.is_empty());
     advance(SECOND).await;
     assert!(queue.receive(10).is_empty() && queue.is_empty());
-    assert!(queue.ledger().iter().all(|entry| entry.place == Place::Expired));
+    assert!(queue.history().iter().all(|entry| entry.place == Place::Expired));
     assert_eq!(queue.counts().expired, 2);
 }
 
@@ -222,7 +222,7 @@ async fn a_standard_dead_letter_keeps_the_time_of_its_send_and_a_fifo_one_does_n
         let dead = queue(QueueSettings { retention, ..settings(&format!("dead-{name}")) });
         let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 1 });
         let queue = queue(QueueSettings { dead_letter, ..settings(name) });
-        let message = Outgoing::new("a").group("g");
+        let message = SendRequest::new("a").group("g");
         queue.send(if name.ends_with("fifo") { message.deduplication_id("d") } else { message }).unwrap();
         receive(&queue);
         advance(2 * HOUR).await;
@@ -230,7 +230,7 @@ async fn a_standard_dead_letter_keeps_the_time_of_its_send_and_a_fifo_one_does_n
         advance(lasts - SECOND).await;
         assert!(!dead.is_empty(), "{name}");
         advance(SECOND).await;
-        assert_eq!(queue.ledger()[0].place, Place::Expired, "{name}");
+        assert_eq!(queue.history()[0].place, Place::Expired, "{name}");
     }
 }
 
@@ -249,7 +249,7 @@ async fn a_standard_queue_may_deliver_a_deleted_message_again_and_does_not_bury_
         advance(VISIBILITY).await;
     }
     assert!(dead.is_empty());
-    assert_eq!((queue.counts().came_again, queue.ledger()[0].came_again), (3, 3));
+    assert_eq!((queue.counts().came_again, queue.history()[0].came_again), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,7 +291,7 @@ async fn the_chances_are_as_often_as_set_and_the_same_for_the_same_seed() {
 #[tokio::test(start_paused = true)]
 async fn a_standard_queue_promises_no_order_and_a_group_is_a_tag_there() {
     let queue = queue(QueueSettings { disorder: SECOND, ..settings("payments") });
-    (0..10).for_each(|n| drop(queue.send(Outgoing::new(format!("{n}")).group("tenant")).unwrap()));
+    (0..10).for_each(|n| drop(queue.send(SendRequest::new(format!("{n}")).group("tenant")).unwrap()));
     let (five, others) = (queue.receive(5), queue.receive(10));
     assert_eq!(others.len(), 5, "a group in flight holds nothing back");
     let received = [bodies(&five), bodies(&others)].concat();
@@ -312,11 +312,11 @@ async fn disorder_is_no_more_than_was_set() {
 #[tokio::test(start_paused = true)]
 async fn what_sqs_does_not_take_is_refused() {
     let queue = queue(settings("payments"));
-    let code = |message: Outgoing| queue.send(message).unwrap_err().code;
+    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
     assert_eq!(code("".into()), "MissingParameter");
     assert_eq!(code("x".repeat(1024 * 1024 + 1).into()), "InvalidParameterValue");
-    assert_eq!(code(Outgoing::new("x".repeat(1024 * 1024 - 9)).attribute("key", "text")), "InvalidParameterValue");
-    assert_eq!(code(Outgoing::new("a").deduplication_id("d")), "InvalidParameterValue");
+    assert_eq!(code(SendRequest::new("x".repeat(1024 * 1024 - 9)).attribute("key", "text")), "InvalidParameterValue");
+    assert_eq!(code(SendRequest::new("a").deduplication_id("d")), "InvalidParameterValue");
     queue.send("x".repeat(1024 * 1024)).unwrap();
     assert_eq!(queue.counts().sent, 1);
 }
@@ -324,13 +324,13 @@ async fn what_sqs_does_not_take_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn attributes_have_names_and_values_and_are_ten_at_most() {
     let queue = queue(settings("payments"));
-    let with = |count: u8| (0..count).fold(Outgoing::new("a"), |message, n| message.attribute(n.to_string(), "x"));
-    let code = |message: Outgoing| queue.send(message).unwrap_err().code;
+    let with = |count: u8| (0..count).fold(SendRequest::new("a"), |message, n| message.attribute(n.to_string(), "x"));
+    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
     for nameless_or_empty in
         [("", "pay_1".into()), ("Idempotency-Key", "".into()), ("Bytes", Attribute::Binary(vec![]))]
     {
         let (name, value) = nameless_or_empty;
-        assert_eq!(code(Outgoing::new("a").attribute(name, value)), "InvalidParameterValue", "{name}");
+        assert_eq!(code(SendRequest::new("a").attribute(name, value)), "InvalidParameterValue", "{name}");
     }
     assert_eq!(code(with(11)), "InvalidParameterValue");
     queue.send(with(10)).unwrap();
@@ -339,13 +339,13 @@ async fn attributes_have_names_and_values_and_are_ten_at_most() {
 #[tokio::test(start_paused = true)]
 async fn a_character_that_xml_does_not_have_is_refused_in_a_body_and_in_an_attribute() {
     let queue = queue(settings("payments"));
-    let code = |message: Outgoing| queue.send(message).unwrap_err().code;
+    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
     for bad in ["\0", "\u{8}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
         assert_eq!(code(bad.into()), "InvalidMessageContents", "{bad:?}");
-        assert!(queue.send(Outgoing::new("a").attribute("Idempotency-Key", bad)).is_err(), "{bad:?}");
+        assert!(queue.send(SendRequest::new("a").attribute("Idempotency-Key", bad)).is_err(), "{bad:?}");
     }
     let good = "\t\n\r \u{d7ff}\u{e000}\u{fffd}\u{10000}\u{10ffff}";
-    queue.send(Outgoing::new(good).attribute("Idempotency-Key", good)).unwrap();
+    queue.send(SendRequest::new(good).attribute("Idempotency-Key", good)).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -411,7 +411,7 @@ fn threads_share_a_queue_and_its_dead_letter_queue_and_none_waits_for_another_fo
             });
         }
     });
-    let places = shared.ledger().into_iter().map(|entry| entry.place);
+    let places = shared.history().into_iter().map(|entry| entry.place);
     let kept = places.filter(|place| *place != Place::Deleted).count();
     assert_eq!(kept + shared.counts().deleted, 200);
     assert!(shared.counts().redriven > 0 && shared.counts().deleted > 0);

@@ -16,9 +16,9 @@ use crate::support::redis::{Redis, connect};
 use crate::support::until;
 
 /// Chance that can be repeated: a xorshift.
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
@@ -39,9 +39,9 @@ impl Dice {
 const BEYOND_THE_LEASE: Range<u64> = 2_300..2_800;
 
 /// Something befalls a process.
-pub(super) fn harm_a_process(dice: &mut Dice, orders: &[mpsc::Sender<Order>]) {
-    let victim = usize::try_from(dice.throw(0..orders.len() as u64)).unwrap();
-    let order = if dice.throw(0..4) == 0 { Order::Stop(dice.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
+pub(super) fn harm_a_process(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
+    let victim = usize::try_from(rng.throw(0..orders.len() as u64)).unwrap();
+    let order = if rng.throw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
     // One that is stopped already hears it later.
     let _ = orders[victim].try_send(order);
 }
@@ -65,10 +65,10 @@ impl Ground {
     }
 
     /// Something befalls Redis.
-    pub(super) async fn harm(&mut self, dice: &mut Dice, tally: &Tally) {
+    pub(super) async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         match self {
-            Self::Pair(pair) => pair.harm(dice, tally).await,
-            Self::Cluster(cluster) => cluster.harm(dice, tally).await,
+            Self::Pair(pair) => pair.harm(rng, tally).await,
+            Self::Cluster(cluster) => cluster.harm(rng, tally).await,
         }
     }
 }
@@ -114,9 +114,9 @@ impl Pair {
         info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
     }
 
-    pub(super) async fn harm(&mut self, dice: &mut Dice, tally: &Tally) {
+    pub(super) async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
-        let kind = match dice.throw(0..6) {
+        let kind = match rng.throw(0..6) {
             0 => {
                 self.front.cut();
                 "Redis: connections cut"
@@ -126,21 +126,21 @@ impl Pair {
                 "Redis: scripts flushed"
             }
             2 => {
-                let pause = dice.throw(200..700);
+                let pause = rng.throw(200..700);
                 say(&self.primary, &["CLIENT", "PAUSE", &pause.to_string(), "ALL"]).await;
                 sleep(Duration::from_millis(pause)).await;
                 "Redis: paused"
             }
             3 => {
                 self.front.swallow_replies(true);
-                sleep(dice.millis(50..300)).await;
+                sleep(rng.millis(50..300)).await;
                 self.front.cut();
                 self.front.swallow_replies(false);
                 "Redis: replies lost"
             }
             4 => {
                 self.primary.kill();
-                sleep(dice.millis(50..300)).await;
+                sleep(rng.millis(50..300)).await;
                 self.primary.revive().await;
                 "Redis: restarted with its append-only file"
             }
@@ -181,24 +181,24 @@ impl Cluster {
         self.0.servers[0].addr.to_string()
     }
 
-    async fn harm(&mut self, dice: &mut Dice, tally: &Tally) {
+    async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
-        let kind = if dice.throw(0..3) == 0 {
+        let kind = if rng.throw(0..3) == 0 {
             self.ask_all(&["SCRIPT", "FLUSH"]).await;
             "cluster: scripts flushed"
         } else {
-            self.move_slots(dice).await;
+            self.move_slots(rng).await;
             "cluster: slots moved"
         };
         tally.fault(kind, None, from, Instant::now());
     }
 
     /// Move slots, with the records in them, from one master to the next.
-    async fn move_slots(&self, dice: &mut Dice) {
+    async fn move_slots(&self, rng: &mut Rng) {
         let ids = self.ask_all(&["CLUSTER", "MYID"]).await;
-        let giver = usize::try_from(dice.throw(0..3)).unwrap();
+        let giver = usize::try_from(rng.throw(0..3)).unwrap();
         let (giver, taker) = (&ids[giver], &ids[(giver + 1) % 3]);
-        let slots = dice.throw(200..600).to_string();
+        let slots = rng.throw(200..600).to_string();
         let moved = Command::new("redis-cli")
             .args(["--cluster", "reshard", &self.address(), "--cluster-from", giver, "--cluster-to", taker])
             .args(["--cluster-slots", &slots, "--cluster-yes"])

@@ -2,13 +2,13 @@ use std::fmt::Write as _;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use idempotent_sqs::testing::Outgoing;
+use idempotent_sqs::testing::SendRequest;
 use serde_json::json;
 use tokio::process::Command;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::chaos::{Dice, Pair};
+use super::chaos::{Pair, Rng};
 use super::stage::Stage;
 use super::tally::{Sum, Tally};
 use super::{FAULTS_A_SEED, Length, perform, queue};
@@ -48,9 +48,9 @@ async fn torture(seed: u64, messages: u64) -> Books {
     ];
     let stage = Arc::new(Stage::with_ledger(ground.redis_url(), &queue, settings).await);
     let events: Vec<String> = (0..messages).map(|n| format!("e-{seed}-{n}")).collect();
-    let outgoing = events.iter().zip(0..).map(|(event, n)| Outgoing::new(payment(event, n)));
+    let requests = events.iter().zip(0..).map(|(event, n)| SendRequest::new(payment(event, n)));
     let tally = Arc::clone(&stage.tally);
-    perform(seed, &queue, stage, outgoing.collect(), async |dice| ground.harm(dice, &tally).await).await;
+    perform(seed, &queue, stage, requests.collect(), async |rng| ground.harm(rng, &tally).await).await;
     let mut books = ground.books(&events).await;
     let told = tally.sum(&[]);
     books.sum = Sum { messages: events.len(), invocations: told.invocations, faults: told.faults, ..books.sum };
@@ -102,17 +102,17 @@ impl Ground {
         format!("redis://127.0.0.1:{}", self.redis.front.port)
     }
 
-    async fn harm(&mut self, dice: &mut Dice, tally: &Tally) {
+    async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
-        let kind = match dice.throw(0..6) {
-            0 => return self.redis.harm(dice, tally).await,
+        let kind = match rng.throw(0..6) {
+            0 => return self.redis.harm(rng, tally).await,
             1 => {
                 self.redis.empty().await;
                 "Redis: flushed"
             }
             2 => {
                 self.redis.empty().await;
-                self.relay(dice).await;
+                self.relay(rng).await;
                 "Redis: flushed, and filled by the relay"
             }
             3 => {
@@ -121,14 +121,14 @@ impl Ground {
             }
             4 => {
                 self.front.swallow_replies(true);
-                sleep(dice.millis(50..300)).await;
+                sleep(rng.millis(50..300)).await;
                 self.front.cut();
                 self.front.swallow_replies(false);
                 "PostgreSQL: replies lost"
             }
             _ => {
                 block_in_place(|| self.postgres.kill());
-                sleep(dice.millis(50..300)).await;
+                sleep(rng.millis(50..300)).await;
                 block_in_place(|| self.postgres.revive());
                 "PostgreSQL: restarted"
             }
@@ -137,7 +137,7 @@ impl Ground {
     }
 
     /// The relay runs beside the functions; every third one is killed.
-    async fn relay(&self, dice: &mut Dice) {
+    async fn relay(&self, rng: &mut Rng) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
         command.env_clear().stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).envs([
             ("REDIS_URL", self.redis_url()),
@@ -145,8 +145,8 @@ impl Ground {
             ("IDEMPOTENCY_NAMESPACE", "payments".to_owned()),
         ]);
         let mut relay = command.spawn().unwrap();
-        if dice.throw(0..3) == 0 {
-            sleep(dice.millis(1..50)).await;
+        if rng.throw(0..3) == 0 {
+            sleep(rng.millis(1..50)).await;
             relay.kill().await.unwrap();
         } else {
             timeout(PATIENCE, relay.wait()).await.expect("the relay comes to an end").unwrap();

@@ -6,7 +6,7 @@ use md5::{Digest, Md5};
 
 /// A message on its way into a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct SendRequest {
     pub(super) body: String,
     pub(super) attributes: BTreeMap<String, Attribute>,
     pub(super) group: Option<String>,
@@ -25,7 +25,7 @@ pub enum Attribute {
     Binary(Vec<u8>),
 }
 
-impl Outgoing {
+impl SendRequest {
     /// A message with this body, and nothing else.
     #[must_use]
     pub fn new(body: impl Into<String>) -> Self {
@@ -111,13 +111,13 @@ impl Attribute {
     }
 }
 
-impl From<&str> for Outgoing {
+impl From<&str> for SendRequest {
     fn from(body: &str) -> Self {
         Self::new(body)
     }
 }
 
-impl From<String> for Outgoing {
+impl From<String> for SendRequest {
     fn from(body: String) -> Self {
         Self::new(body)
     }

@@ -3,12 +3,12 @@ use std::collections::{BTreeMap, HashMap};
 use tokio::time::Instant;
 
 use super::Queue;
-use crate::testing::ledger::{History, Place, QueueCounts};
-use crate::testing::outgoing::Outgoing;
+use crate::testing::history::{History, Place, QueueCounts};
+use crate::testing::send_request::SendRequest;
 
 /// The messages of a queue, by the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct QueueState {
     pub(super) messages: BTreeMap<u64, Stored>,
     /// Every receipt handle that was given, and the message that it was given for.
     pub(super) receipts: HashMap<String, u64>,
@@ -25,7 +25,7 @@ pub(super) type DeduplicationKey = (Option<String>, String);
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) message_id: String,
-    pub(super) sent: Outgoing,
+    pub(super) sent: SendRequest,
     pub(super) sent_at: Instant,
     /// From where its retention counts.
     pub(super) enqueued: Instant,
@@ -56,7 +56,7 @@ pub(super) struct Recent {
 }
 
 impl Stored {
-    pub(super) fn new(message_id: String, sent: Outgoing, history: History) -> Self {
+    pub(super) fn new(message_id: String, sent: SendRequest, history: History) -> Self {
         let now = Instant::now();
         Self {
             message_id,
@@ -90,7 +90,7 @@ impl Stored {
     }
 }
 
-impl Shelf {
+impl QueueState {
     /// The number that the next message gets.
     pub(super) fn number(&mut self) -> u64 {
         self.last += 1;

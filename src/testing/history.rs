@@ -1,8 +1,8 @@
-//! What befell the messages, for a test to read at the end.
+//! What happened to the messages, for a test to read at the end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What befell one message since it was sent, in every queue and under every messageId.
+/// What happened to one message since it was sent, in every queue and under every messageId.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The messageIds that it had, in order. A redrive gives it another.

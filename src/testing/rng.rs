@@ -1,8 +1,8 @@
-//! Chance, by seed.
+//! Random numbers by seed.
 
-/// What is thrown for. Each has throws of its own, so that none shifts those of another.
+/// What a number is drawn for. Each has a sequence of its own, so that none shifts those of another.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Throw {
+pub(super) enum Draw {
     MessageId,
     ReceiptHandle,
     Order,
@@ -14,40 +14,40 @@ pub(super) enum Throw {
     Fault,
 }
 
-/// Throws that depend on the seed and on what they are for alone, never on what was thrown before:
-/// several threads that race get the same for the same message.
+/// Numbers that depend on the seed and on what they are for alone, never on what was drawn before: several threads
+/// that race get the same for the same message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(super) fn new(seed: u64) -> Self {
         Self(mix(seed))
     }
 
-    /// The dice of one of many.
+    /// The generator of one of many.
     pub(super) fn of(self, whose: &str) -> Self {
         Self(whose.bytes().fold(mix(self.0), |state, byte| mix(state ^ u64::from(byte))))
     }
 
-    pub(super) fn throw(self, what: Throw, number: u64, time: u64) -> u64 {
+    pub(super) fn draw(self, what: Draw, number: u64, time: u64) -> u64 {
         [what as u64, number, time].into_iter().fold(self.0, |state, part| mix(state ^ part))
     }
 
     /// From 0 up to 1, evenly.
-    pub(super) fn share(self, what: Throw, number: u64, time: u64) -> f64 {
+    pub(super) fn share(self, what: Draw, number: u64, time: u64) -> f64 {
         const BITS: u64 = 1 << 53;
         #[expect(clippy::cast_precision_loss, reason = "53 bits are what an f64 holds")]
-        let share = (self.throw(what, number, time) % BITS) as f64 / BITS as f64;
+        let share = (self.draw(what, number, time) % BITS) as f64 / BITS as f64;
         share
     }
 
-    pub(super) fn hits(self, chance: f64, what: Throw, number: u64, time: u64) -> bool {
+    pub(super) fn hits(self, chance: f64, what: Draw, number: u64, time: u64) -> bool {
         self.share(what, number, time) < chance
     }
 
     /// A UUID of version 4, as SQS and Lambda give them.
-    pub(super) fn uuid(self, what: Throw, number: u64) -> String {
-        let bits = u128::from(self.throw(what, number, 0)) << 64 | u128::from(self.throw(what, number, 1));
+    pub(super) fn uuid(self, what: Draw, number: u64) -> String {
+        let bits = u128::from(self.draw(what, number, 0)) << 64 | u128::from(self.draw(what, number, 1));
         let bits = bits & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
         let hex = format!("{bits:032x}");
         [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
