@@ -37,7 +37,7 @@ IN_CONFLICT = "pay_conflict_BLPd6YDiVr"
 MIXED = Step(
     "mixed",
     "A new payment, one that its producer sent again, one that somebody else is working on,\n"
-    "a line that is not JSON and has no key, a key used again for another amount, and twins.",
+    "a line that is not JSON and has no key, a key used again for another amount, and in-batch duplicates.",
     [
         ("pay_qkddShS7uGvFr3NF", "ACQUIRED", DONE),
         ("pay_xsNKoNU923rYH2Jm", "DUPLICATE", DONE),
@@ -45,7 +45,7 @@ MIXED = Step(
         (None, "NO_KEY", AGAIN_LATER),
         ("pay_5Co164JRGpvgL4Pc", "MISMATCH", AGAIN_LATER),
         ("pay_YMuVevqpAfYTpVhX", "ACQUIRED", DONE),
-        ("pay_YMuVevqpAfYTpVhX", "TWIN", DONE),
+        ("pay_YMuVevqpAfYTpVhX", "IN_BATCH_DUPLICATE", DONE),
     ],
 )
 SLOW = Step(
@@ -88,7 +88,7 @@ SNS = Step(
     "A payment by way of SNS, published twice: the key and the payload are inside the envelope.",
     [
         ("pay_KSpzox6NvrBcNDcg", "ACQUIRED", DONE),
-        ("pay_KSpzox6NvrBcNDcg", "TWIN", DONE),
+        ("pay_KSpzox6NvrBcNDcg", "IN_BATCH_DUPLICATE", DONE),
     ],
 )
 EVENTBRIDGE = Step(
@@ -96,8 +96,8 @@ EVENTBRIDGE = Step(
     "An event of EventBridge, delivered twice, and then put again by its source.",
     [
         ("pay_GzR4tWq2LmXs8VbN", "ACQUIRED", DONE),
-        ("pay_GzR4tWq2LmXs8VbN", "TWIN", DONE),
-        ("pay_GzR4tWq2LmXs8VbN", "TWIN", DONE),
+        ("pay_GzR4tWq2LmXs8VbN", "IN_BATCH_DUPLICATE", DONE),
+        ("pay_GzR4tWq2LmXs8VbN", "IN_BATCH_DUPLICATE", DONE),
     ],
 )
 STORY = [FIRST, REDELIVERY, MIXED, SLOW, AFTERWARDS, FIFO, REDRIVE, SNS, EVENTBRIDGE]

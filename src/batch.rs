@@ -104,7 +104,7 @@ impl<S: Store, W: Work> Batch<S, W> {
             keys,
             next,
             owners: Owners::random(),
-            twins: Mutex::default(),
+            shared_verdicts: Mutex::default(),
             slots: Semaphore::new(self.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
             verdicts: Mutex::new(vec![Verdict::not_started("not processed"); messages.len()]),
             outage: OnceLock::new(),
@@ -177,7 +177,7 @@ struct Course<'a, S, W> {
     /// Whether any message only points to its payload, so that its key is not known yet.
     points: bool,
     /// Of messages with the same key and payload the first runs, and the others wait for its verdict.
-    twins: Mutex<HashMap<(Key, Fingerprint), Twins>>,
+    shared_verdicts: Mutex<HashMap<(Key, Fingerprint), SharedVerdict>>,
     next: Vec<Option<usize>>,
     owners: Owners,
     /// Room for the messages that are worked on at once.
@@ -191,7 +191,7 @@ struct Course<'a, S, W> {
 }
 
 /// The verdict that messages with the same key and payload share.
-type Twins = Arc<OnceCell<Verdict>>;
+type SharedVerdict = Arc<OnceCell<Verdict>>;
 
 impl<S: Store, W: Work> Course<'_, S, W> {
     /// The messages of a lane in their order, up to the first that has to come again: what follows
@@ -265,15 +265,15 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         if !self.points && !self.shared.contains(key) {
             return self.run_once(message, key, fingerprint, None).await;
         }
-        let twins = self.twins(key.clone(), fingerprint);
+        let shared = self.shared_verdict(key.clone(), fingerprint);
         let mut first = false;
-        let verdict = twins
+        let verdict = shared
             .get_or_init(|| {
                 first = true;
                 self.run_once(message, key, fingerprint, None)
             })
             .await;
-        if first { verdict.clone() } else { verdict.for_twin() }
+        if first { verdict.clone() } else { verdict.for_in_batch_duplicate() }
     }
 
     /// The verdict where nothing can be started any more.
@@ -356,8 +356,8 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         }
     }
 
-    fn twins(&self, key: Key, fingerprint: Fingerprint) -> Twins {
-        let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(twins.entry((key, fingerprint)).or_default())
+    fn shared_verdict(&self, key: Key, fingerprint: Fingerprint) -> SharedVerdict {
+        let mut verdicts = self.shared_verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(verdicts.entry((key, fingerprint)).or_default())
     }
 }

@@ -160,9 +160,9 @@ impl Verdict {
 
     /// On another message of the batch with the same key and payload: the work was run, or tried,
     /// once for both.
-    pub(crate) fn for_twin(&self) -> Self {
+    pub(crate) fn for_in_batch_duplicate(&self) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
-        Self { outcome: "TWIN", reason: reason.into(), ran: false, ..self.clone() }
+        Self { outcome: "IN_BATCH_DUPLICATE", reason: reason.into(), ran: false, ..self.clone() }
     }
 
     fn without_claim(outcome: &'static str, disposition: Disposition, reason: Cow<'static, str>) -> Self {

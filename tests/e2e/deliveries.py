@@ -26,11 +26,11 @@ def a_message_sent_again_is_acknowledged_and_does_nothing(scene):
     keys = ["pay_a", "pay_b", "pay_c"]
     consumer.send(*map(Message, keys))
     consumer.wait_until_done(SOON)
-    consumer.send(*map(Message, [*keys, "pay_twin", "pay_twin"]))
+    consumer.send(*map(Message, [*keys, "pay_twice", "pay_twice"]))
     consumer.wait_until_done(SOON)
     consumer.tell(scene.receiver)
-    scene.effects(*keys, "pay_twin")
-    expected = {key: ["ACQUIRED", "DUPLICATE"] for key in keys} | {"pay_twin": ["ACQUIRED", "TWIN"]}
+    scene.effects(*keys, "pay_twice")
+    expected = {key: ["ACQUIRED", "DUPLICATE"] for key in keys} | {"pay_twice": ["ACQUIRED", "IN_BATCH_DUPLICATE"]}
     expect("the outcomes", consumer.outcomes(), expected)
 
 

@@ -226,8 +226,8 @@ async fn another_payload_under_a_key_does_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn twins_run_once_and_share_what_became_of_it() {
-    let twins = [message("first", "pay_1"), message("second", "pay_1"), message("third", "pay_1")];
+async fn in_batch_duplicates_run_once_and_share_the_verdict() {
+    let duplicates = [message("first", "pay_1"), message("second", "pay_1"), message("third", "pay_1")];
     for (what, done) in [
         (Do::Take(Duration::from_secs(1)), true),
         (Do::Refuse, false),
@@ -236,8 +236,8 @@ async fn twins_run_once_and_share_what_became_of_it() {
         (Do::Hang, false),
     ] {
         let (store, told) = (MemoryStore::default(), Told::to(what));
-        let verdicts = run(&batch(&store, &told), &twins).await;
-        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "TWIN", "TWIN"]);
+        let verdicts = run(&batch(&store, &told), &duplicates).await;
+        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "IN_BATCH_DUPLICATE", "IN_BATCH_DUPLICATE"]);
         assert_eq!(dispositions(&verdicts), [verdicts[0].disposition; 3]);
         assert_eq!(verdicts[0].disposition == Disposition::Done, done);
         assert_eq!(told.ran(), ["first"]);
@@ -245,12 +245,12 @@ async fn twins_run_once_and_share_what_became_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn twins_in_different_groups_run_once() {
+async fn in_batch_duplicates_in_different_groups_run_once() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
     let messages =
         [in_group("a", "a1", "x"), in_group("b", "b1", "y"), in_group("a", "a2", "y"), in_group("b", "b2", "x")];
     let verdicts = run(&batch(&store, &told), &messages).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "TWIN", "TWIN"]);
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "IN_BATCH_DUPLICATE", "IN_BATCH_DUPLICATE"]);
     assert_eq!(dispositions(&verdicts), [Disposition::Done; 4]);
 }
 

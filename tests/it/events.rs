@@ -97,7 +97,7 @@ async fn of_a_mixed_batch_only_what_is_in_conflict_or_wrong_comes_again() {
 
     let ids = ids(&messages);
     assert_eq!(invoke(&function, &sample("mixed")).await.unwrap(), failures(&[ids[2], ids[3], ids[4]]));
-    assert_eq!(told.ran()[3..], [ids[0], ids[5]], "new, and one of the twins");
+    assert_eq!(told.ran()[3..], [ids[0], ids[5]], "new, and one of the in-batch duplicates");
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ async fn only_the_failed_message_of_a_batch_is_named() {
 }
 
 #[tokio::test]
-async fn twins_of_a_batch_are_delivered_once() {
+async fn in_batch_duplicates_are_delivered_once() {
     let stage = Stage::start().await;
     let function = stage.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1"), pay("m2", "pay_1")])).await, NO_FAILURES);

@@ -101,20 +101,20 @@ async fn one_payload_in_two_objects_is_one_work_and_another_is_a_mismatch() {
     stage.put("two", r#"{ "amount": 1250.0 }"#).await;
     stage.put("three", r#"{"amount":99}"#).await;
     let verdicts = stage.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "TWIN"]);
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
     assert_eq!(outcomes(&stage.run(&[pointing("m3", "two")]).await), ["DUPLICATE"]);
     assert_eq!(outcomes(&stage.run(&[pointing("m4", "three")]).await), ["MISMATCH"]);
     assert_eq!(stage.seen(), [r#"{"amount":1250}"#]);
 }
 
 #[tokio::test]
-async fn a_payload_in_s3_is_a_twin_of_the_same_in_a_message() {
+async fn a_payload_in_s3_is_an_in_batch_duplicate_of_the_same_in_a_message() {
     let stage = Stage { keys: Some(vec![KeySource::Body("/paymentId".into())]), ..Stage::default() };
     let payment = r#"{"paymentId":"pay_1"}"#;
     stage.put("one", payment).await;
     let plain = Message { id: "m2".into(), body: Some(payment.into()), ..Message::default() };
     let verdicts = stage.run(&[pointing("m1", "one"), plain]).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "TWIN"]);
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
     assert_eq!(verdicts[0].key.as_ref().unwrap().as_str(), "pay_1");
 }
 
@@ -127,7 +127,7 @@ async fn both_generations_of_the_extended_client_are_understood() {
         attributes: attributes(&[("SQSLargePayloadSize", "300000"), ("Idempotency-Key", "pay_1")]),
         ..pointing("m1", "one")
     };
-    assert_eq!(outcomes(&stage.run(&[old, pointing("m2", "one")]).await), ["ACQUIRED", "TWIN"]);
+    assert_eq!(outcomes(&stage.run(&[old, pointing("m2", "one")]).await), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
     assert_eq!(stage.seen(), ["payload"]);
 }
 

@@ -84,7 +84,14 @@ impl Document {
 
     /// The counts that are not zero, by name.
     fn counts(&self) -> Vec<(&str, u64)> {
-        let names = ALWAYS.into_iter().chain(["NoKey", "Twin", "Unprocessed", "Unavailable", "Foreign", "Unreadable"]);
+        let names = ALWAYS.into_iter().chain([
+            "NoKey",
+            "InBatchDuplicate",
+            "Unprocessed",
+            "Unavailable",
+            "Foreign",
+            "Unreadable",
+        ]);
         let counts = names.filter_map(|name| Some((name, self.0[name].as_u64()?)));
         counts.filter(|(_, count)| *count > 0).collect()
     }
@@ -160,7 +167,7 @@ async fn conflict_mismatch_and_what_has_no_key_are_counted() {
     assert_eq!(failed.len(), 3, "{failed:?}");
     let document = document(&other, 1).await;
     assert_eq!(document.0["BatchSize"], 5);
-    for (outcome, count) in [("NoKey", 1), ("Twin", 1), ("Done", 2), ("Redeliver", 3)] {
+    for (outcome, count) in [("NoKey", 1), ("InBatchDuplicate", 1), ("Done", 2), ("Redeliver", 3)] {
         assert_eq!(document.0[outcome], count, "{outcome}");
     }
     // The other payload meets the lease, or what was completed where the first is quick.
