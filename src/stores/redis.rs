@@ -1,21 +1,21 @@
 //! Records in Redis or Valkey, on one server or a cluster: ElastiCache, Serverless, MemoryDB.
 //!
-//! - [`calls`]: each verb's script, its arguments and its answers
-//! - [`checkup`]: a look at the server, for the log
-//! - [`coalesce`]: what is ready together travels together
-//! - [`credentials`]: who the store says it is, by [`iam`] or a secret
-//! - [`link`]: the connection, and its repair
+//! - `batching`: calls that are ready together share a run of a script
+//! - `connection`: the connection to a server or a cluster, and its repair
+//! - `credentials`: how to sign in, by `iam` or a secret
+//! - `preflight`: findings about the server, for the log
 //! - `records`: what an operator sees of the records and does to them
-//! - [`url`]: where the server is
+//! - `scripts`: each verb's script, its arguments and its answers
+//! - `url`: where the server is
 
-mod calls;
-mod checkup;
-mod coalesce;
+mod batching;
+mod connection;
 mod credentials;
 mod iam;
-mod link;
+mod preflight;
 #[cfg(feature = "records")]
 pub mod records;
+mod scripts;
 mod url;
 
 use std::time::Duration;
@@ -23,9 +23,9 @@ use std::time::Duration;
 use crate::record::{Failure, Kept, Key};
 use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
 
-use calls::{Call, FOREIGN};
-use coalesce::Coalescer;
-use link::Link;
+use batching::Batcher;
+use connection::Connection;
+use scripts::{Call, FOREIGN};
 
 pub use credentials::RedisCredentials;
 pub use iam::{ElastiCacheName, IamSettings};
@@ -51,7 +51,7 @@ pub struct RedisSettings {
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     namespace: String,
-    coalescer: Coalescer,
+    batcher: Batcher,
 }
 
 impl RedisStore {
@@ -60,19 +60,19 @@ impl RedisStore {
     /// # Errors
     /// A sentence on what is wrong with the URL or the credentials, without the URL.
     pub fn new(settings: &RedisSettings) -> Result<Self, String> {
-        let coalescer = Coalescer::new(Link::new(settings)?);
-        Ok(Self { namespace: settings.namespace.clone(), coalescer })
+        let batcher = Batcher::new(Connection::new(settings)?);
+        Ok(Self { namespace: settings.namespace.clone(), batcher })
     }
 
     /// How many findings a look at the server had that could cost records. `None` until it was
     /// looked at, which is at the first connection.
     #[must_use]
     pub fn findings(&self) -> Option<u64> {
-        self.coalescer.link().findings()
+        self.batcher.connection().findings()
     }
 
     async fn ask(&self, key: &Key, call: impl FnOnce(String) -> Call) -> Result<Vec<u8>, StoreError> {
-        let answer = self.coalescer.send(call(redis_key(&self.namespace, key))).await?;
+        let answer = self.batcher.send(call(redis_key(&self.namespace, key))).await?;
         if answer == FOREIGN { Err(StoreError::Foreign(redis_key(&self.namespace, key))) } else { Ok(answer) }
     }
 }
@@ -98,27 +98,27 @@ pub fn decode(answer: &[u8]) {
         retention: Duration::ZERO,
         max_attempts: 1,
     };
-    let _ = calls::acquired(answer, attempt);
-    let _ = calls::settled(answer);
+    let _ = scripts::acquired(answer, attempt);
+    let _ = scripts::settled(answer);
     #[cfg(feature = "records")]
     records::decode(answer);
 }
 
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
-        let answer = self.ask(&attempt.key, |key| calls::acquire(key, &attempt)).await?;
-        calls::acquired(&answer, attempt)
+        let answer = self.ask(&attempt.key, |key| scripts::acquire(key, &attempt)).await?;
+        scripts::acquired(&answer, attempt)
     }
 
     async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
-        calls::settled(&self.ask(claim.key(), |key| calls::complete(key, claim, result)).await?)
+        scripts::settled(&self.ask(claim.key(), |key| scripts::complete(key, claim, result)).await?)
     }
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        calls::settled(&self.ask(claim.key(), |key| calls::fail(key, claim, failure)).await?)
+        scripts::settled(&self.ask(claim.key(), |key| scripts::fail(key, claim, failure)).await?)
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
-        calls::settled(&self.ask(&attempt.key, |key| calls::release(key, attempt)).await?)
+        scripts::settled(&self.ask(&attempt.key, |key| scripts::release(key, attempt)).await?)
     }
 }

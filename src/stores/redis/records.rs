@@ -14,8 +14,8 @@ use std::time::Duration;
 use redis::cluster_routing::{Route, SlotAddr};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
 
-use super::calls::{self, FOREIGN, Head};
-use super::link::{Link, is_wrong_type};
+use super::connection::{Connection, is_wrong_type};
+use super::scripts::{self, FOREIGN, Head};
 use super::{RedisSettings, redis_key};
 use crate::record::{Fence, Key};
 use crate::store::StoreError;
@@ -30,7 +30,7 @@ const FORGET: &str = include_str!("../../../lua/forget.lua");
 #[derive(Debug)]
 pub struct Records {
     namespace: String,
-    link: Link,
+    connection: Connection,
 }
 
 /// What is under a key.
@@ -104,7 +104,7 @@ impl Records {
     /// # Errors
     /// A sentence on what is wrong with the settings, without the URL.
     pub fn new(settings: &RedisSettings) -> Result<Self, String> {
-        Ok(Self { namespace: settings.namespace.clone(), link: Link::new(settings)? })
+        Ok(Self { namespace: settings.namespace.clone(), connection: Connection::new(settings)? })
     }
 
     /// The first part of every Redis key.
@@ -183,12 +183,12 @@ impl Records {
     }
 
     async fn ask_at<T: FromRedisValue>(&self, at: Option<Route>, command: &Cmd) -> Result<T, RecordsError> {
-        self.link.ask(at, command).await.map_err(|error| self.explained(error))
+        self.connection.ask(at, command).await.map_err(|error| self.explained(error))
     }
 
     /// The reply about a key's string; its error where the value is no string.
     async fn ask_string<T: FromRedisValue>(&self, command: &Cmd) -> Result<RedisResult<T>, RecordsError> {
-        match self.link.ask(None, command).await {
+        match self.connection.ask(None, command).await {
             Err(error) if is_wrong_type(&error) => Ok(Err(error)),
             outcome => outcome.map(Ok).map_err(|error| self.explained(error)),
         }
@@ -198,7 +198,7 @@ impl Records {
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
             RecordsError::NotPermitted(error.into())
         } else {
-            RecordsError::Unavailable(StoreError::unavailable(self.link.explained(error)))
+            RecordsError::Unavailable(StoreError::unavailable(self.connection.explained(error)))
         }
     }
 }
@@ -219,7 +219,7 @@ fn forgotten(answer: &[u8]) -> Option<Forgotten> {
             if let Some(head) = answer.strip_prefix(b"CHANGED ") {
                 return Head::of(head).map(|head| Forgotten::Changed { fence: head.fence });
             }
-            let ms = calls::whole(answer.strip_prefix(b"HELD ")?)?;
+            let ms = scripts::whole(answer.strip_prefix(b"HELD ")?)?;
             Some(Forgotten::Held { lease_remains: Duration::from_millis(ms) })
         }
     }

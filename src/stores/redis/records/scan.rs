@@ -80,7 +80,7 @@ impl Records {
 
     /// One server is the master of all.
     async fn masters(&self) -> Result<Masters, RecordsError> {
-        if !self.link.is_cluster() {
+        if !self.connection.is_cluster() {
             return match self.server().await {
                 Ok(server) if server.is_cluster => Err(RecordsError::OneOfMany),
                 Ok(_) | Err(RecordsError::NotPermitted(_)) => Ok(Masters::from([(String::new(), 0)])),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
-use super::super::checkup::{field, findings, texts};
+use super::super::preflight::{field, findings, texts};
 use super::{Records, RecordsError};
 
 /// What INFO shows: of one server, or of all the nodes of a cluster together.

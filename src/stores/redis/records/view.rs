@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::calls::{FORMAT, Head, PERMANENT, UNCERTAIN, kept};
+use super::super::scripts::{FORMAT, Head, PERMANENT, UNCERTAIN, kept};
 use crate::record::{Failure, Fence, Fingerprint, Kept, Owner};
 
 /// A record at one moment of Redis's clock.

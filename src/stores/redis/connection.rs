@@ -1,8 +1,7 @@
 //! The connection to one server or to a cluster, and its repair.
 //!
-//! The client library's own reconnection stays with a demoted primary for ever, and with a silent
-//! peer for as long as the peer is silent. So a connection in doubt is dropped here, and the call
-//! asked again on a new one: every script is safe to run twice.
+//! The client library reconnects neither from a demoted primary nor from a peer that is silent. So a connection whose
+//! call failed is dropped here, and the call is sent again on a new one: every script is safe to run twice.
 
 #[cfg(feature = "records")]
 mod ask;
@@ -21,30 +20,29 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::RedisSettings;
-use super::calls::{Dialect, Terms, Waiting};
-use super::checkup;
 use super::credentials::{Logins, is_refusal, signed_in};
+use super::preflight;
+use super::scripts::{Dialect, Terms, Waiting};
 use super::url::RedisUrl;
 use crate::identity::Login;
 use crate::store::StoreError;
 
-/// Once on the connection at hand, once on a new one. A server that refuses a fresh connection
-/// needs more time than a caller has patience.
+/// Once on the open connection and once on a new one. A server that refuses a new connection needs longer to recover
+/// than a caller can wait.
 const TRIES: u32 = 2;
 
-/// Records in one run of a script. Redis serves nobody else meanwhile: half a millisecond for so many,
-/// at 4 µs a record, or 8 on a busy machine (`INFO commandstats`). More of them would gain little, as
-/// a run costs 10 µs of its own, and the next is prepared while Redis is at this one.
+/// Records in one run of a script. Redis serves no other client during a run: half a millisecond for this many, at 4 to
+/// 8 µs a record (`INFO commandstats`). More would gain little, as a run has a fixed cost of only 10 µs.
 const RECORDS_A_RUN: usize = 64;
 
 /// Redirections that the cluster client follows within one try.
 const REDIRECTIONS: u32 = 3;
 
-pub(super) struct Link {
+pub(super) struct Connection {
     target: Target,
     logins: Logins,
     timeout: Duration,
-    /// Counts dials, so that of the callers that wait for one only the first dials.
+    /// Counts connection attempts, so that only the first of the callers that wait for one connects.
     dials: AtomicU64,
     wire: Mutex<Dialled>,
     /// Whether the server has been looked over.
@@ -69,18 +67,18 @@ enum Wire {
 struct Dialled {
     /// Which dial this is the result of.
     dial: u64,
-    /// When, by the clock that goes on while the process is frozen.
+    /// When, by the wall clock, which goes on while the process is frozen.
     at: SystemTime,
     wire: RedisResult<Wire>,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("Connection").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-impl Link {
+impl Connection {
     pub(super) fn new(settings: &RedisSettings) -> Result<Self, String> {
         let logins = Logins::new(&settings.credentials, &settings.url)?;
         let target = Target::new(settings, &logins).map_err(|error| error.to_string())?;
@@ -96,8 +94,8 @@ impl Link {
         self.findings.get().copied()
     }
 
-    /// How many records may share one run of a script. On a cluster their keys live on different
-    /// nodes, so each is a run of its own, all on the way at once.
+    /// How many records may share one run of a script. On a cluster their keys are on different nodes, so each record
+    /// has a run of its own, all in flight at once.
     pub(super) fn records_a_run(&self) -> usize {
         match self.target {
             Target::Server(_) => RECORDS_A_RUN,
@@ -177,12 +175,12 @@ impl Link {
     async fn wire(&self) -> RedisResult<(u64, Wire)> {
         let known = self.dials.load(Ordering::SeqCst);
         let mut dialled = self.wire.lock().await;
-        // The dial that somebody else made while this call waited counts, also where it failed:
-        // else every waiting call would wait through a failed dial of its own, one after another.
+        // An attempt that another call made while this one waited counts, also where it failed: else every waiting call
+        // would make a failing attempt of its own, one after another.
         if (dialled.wire.is_err() && dialled.dial <= known) || self.is_over(&dialled) {
             dialled.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
             dialled.at = SystemTime::now();
-            // Apart, since every call's own future would be as large as that of a dial with AWS's clients.
+            // Boxed, since the future of a connection attempt with AWS's clients is large.
             dialled.wire = Box::pin(self.dial()).await;
             if let Ok(wire) = &dialled.wire {
                 self.check_up(wire.clone());
@@ -213,18 +211,18 @@ impl Link {
         dial.unwrap_or_else(|_elapsed| Err(too_late("no connection to Redis in time")))
     }
 
-    /// Look the server over, beside the first call and not before it.
+    /// Check the server, concurrently with the first call.
     fn check_up(&self, mut wire: Wire) {
-        let (patience, findings) = (self.timeout, Arc::clone(&self.findings));
+        let (limit, findings) = (self.timeout, Arc::clone(&self.findings));
         self.checked.call_once(|| {
             let look = async move {
                 // Not of sections by name: before Redis 7 it took one only.
-                let info = wire.ask(&redis::cmd("INFO"), patience).await;
-                if let Some(count) = checkup::report(info) {
+                let info = wire.ask(&redis::cmd("INFO"), limit).await;
+                if let Some(count) = preflight::report(info) {
                     let _only_look = findings.set(count);
                 }
             };
-            // It ends by itself within its patience, and nothing waits for it.
+            // It ends within its timeout, and nothing waits for it.
             drop(tokio::spawn(look));
         });
     }
@@ -259,10 +257,10 @@ struct Failed {
 }
 
 impl Wire {
-    async fn ask<T: FromRedisValue>(&mut self, command: &Cmd, patience: Duration) -> RedisResult<T> {
+    async fn ask<T: FromRedisValue>(&mut self, command: &Cmd, limit: Duration) -> RedisResult<T> {
         let reply = match self {
-            Self::Server(connection) => timeout(patience, command.query_async(connection)).await,
-            Self::Cluster(connection) => timeout(patience, command.query_async(connection)).await,
+            Self::Server(connection) => timeout(limit, command.query_async(connection)).await,
+            Self::Cluster(connection) => timeout(limit, command.query_async(connection)).await,
         };
         reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))
     }

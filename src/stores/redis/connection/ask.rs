@@ -6,9 +6,9 @@ use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, FromRedisValue, RedisResult};
 use tokio::time::timeout;
 
-use super::{Link, TRIES, Target, Wire, repeats_on_any_connection, too_late};
+use super::{Connection, TRIES, Target, Wire, repeats_on_any_connection, too_late};
 
-impl Link {
+impl Connection {
     pub(in crate::stores::redis) fn is_cluster(&self) -> bool {
         match self.target {
             Target::Server(_) => false,
@@ -46,20 +46,15 @@ impl Link {
 }
 
 impl Wire {
-    async fn ask_at<T: FromRedisValue>(
-        &mut self,
-        at: Option<Route>,
-        command: &Cmd,
-        patience: Duration,
-    ) -> RedisResult<T> {
+    async fn ask_at<T: FromRedisValue>(&mut self, at: Option<Route>, command: &Cmd, limit: Duration) -> RedisResult<T> {
         match (at, self) {
             (Some(master), Self::Cluster(connection)) => {
                 let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(master));
-                let reply = timeout(patience, connection.route_command(command.clone(), node)).await;
+                let reply = timeout(limit, connection.route_command(command.clone(), node)).await;
                 let reply = reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))?;
                 Ok(redis::from_redis_value(reply)?)
             }
-            (None | Some(_), wire) => wire.ask(command, patience).await,
+            (None | Some(_), wire) => wire.ask(command, limit).await,
         }
     }
 }

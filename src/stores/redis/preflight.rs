@@ -1,22 +1,22 @@
-//! A look at the server, once: what about it could cost records, or keep them from being made. It
-//! says so in the log, and is never in the way.
+//! Checks the server once, and logs each setting of it that is unsafe for records. A check that fails is not an
+//! error.
 
 use std::collections::BTreeSet;
 
 use redis::{RedisResult, Value};
 
-/// The first version whose SET takes PXAT: <https://redis.io/docs/latest/commands/set/>. Each Valkey
-/// calls itself a Redis above it.
+/// The first version whose SET takes PXAT: <https://redis.io/docs/latest/commands/set/>. Every version of Valkey
+/// reports a higher `redis_version`.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Log what INFO shows of a server, or of each node of a cluster, that could cost records, and count
-/// it. `None` where there was nothing to look at.
+/// Logs the findings in the INFO of a server, or of each node of a cluster, and returns their count. `None` where the
+/// server gave no INFO.
 pub(super) fn report(info: RedisResult<Value>) -> Option<u64> {
     let info = match info {
         Ok(info) => info,
-        // A server may forbid INFO, and need not answer it: nothing depends on it.
+        // An ACL may forbid INFO. Nothing depends on it.
         Err(error) => {
-            tracing::debug!(%error, "no look at the server was had");
+            tracing::debug!(%error, "INFO is not available: the server was not checked");
             return None;
         }
     };
@@ -24,12 +24,12 @@ pub(super) fn report(info: RedisResult<Value>) -> Option<u64> {
     texts(&info, &mut nodes);
     let findings: BTreeSet<String> = nodes.iter().flat_map(|node| findings(node)).collect();
     for finding in &findings {
-        tracing::warn!(finding, "the store is not what records need");
+        tracing::warn!(finding, "unsafe Redis configuration");
     }
     Some(findings.len() as u64)
 }
 
-/// INFO's texts: one from a server, one a node from a cluster.
+/// Collects the texts of INFO: one from a server, one of each node from a cluster.
 pub(super) fn texts(info: &Value, found: &mut Vec<String>) {
     if let Ok(text) = redis::from_redis_value_ref::<String>(info) {
         found.push(text);
@@ -44,12 +44,12 @@ pub(super) fn texts(info: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What one node's INFO says under this name.
+/// The value of a field of one node's INFO.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// What of one node's INFO could cost records.
+/// The unsafe settings in one node's INFO.
 pub(super) fn findings(info: &str) -> Vec<String> {
     let field = |name: &str| field(info, name);
     let is = |name: &str, value: &str| field(name).is_some_and(|field| field == value);
