@@ -28,7 +28,7 @@ use dial::Dialler;
 pub use address::DatabaseUrl;
 pub use credentials::{CredentialsSource, DatabaseSecret, LoginFuture, RdsIam};
 pub use tokio_postgres::{Row, types};
-pub(crate) use transaction::Frame;
+pub(crate) use transaction::{CommitError, Frame};
 pub use transaction::{Parameters, Transaction};
 
 /// Once on a connection at hand, once on a new one. A server that refuses a fresh connection needs more
@@ -157,7 +157,7 @@ impl Database {
 /// Why the database did not do as it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// There is no connection to be had.
+    /// No connection can be made.
     #[error("PostgreSQL is out of reach: {0}")]
     Unreachable(Arc<dyn Error + Send + Sync>),
     /// The connection broke.
@@ -166,6 +166,9 @@ pub enum DatabaseError {
     /// There was no reply in time.
     #[error("no reply from PostgreSQL in time")]
     Late,
+    /// A prepared statement is no longer valid: the type of its rows has changed, or a pooler has lost it.
+    #[error("the prepared statement is no longer valid, and is prepared anew at its next use")]
+    Outdated,
     /// The server refused.
     #[error("PostgreSQL answered {}{}", code.code(), said(code, message))]
     Refused {
@@ -203,7 +206,7 @@ impl DatabaseError {
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Refused { code, message: _, constraint: _ } => Some(code.code()),
-            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Misused(_) => None,
+            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Outdated | Self::Misused(_) => None,
         }
     }
 
@@ -212,34 +215,60 @@ impl DatabaseError {
     pub fn constraint(&self) -> Option<&str> {
         match self {
             Self::Refused { code: _, message: _, constraint } => constraint.as_deref(),
-            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Misused(_) => None,
+            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Outdated | Self::Misused(_) => None,
         }
     }
 
-    /// Whether it speaks against the connection, so that another may do better: it broke or is silent, the
-    /// server goes down or comes up, or is a standby that takes no writes.
+    /// Whether another connection may do better: this one broke or is silent, or its server goes down, comes up,
+    /// or is a standby that takes no writes.
     fn is_of_the_connection(&self) -> bool {
         match self {
             Self::Broken(_) | Self::Late => true,
-            Self::Unreachable(_) | Self::Misused(_) => false,
+            Self::Unreachable(_) | Self::Outdated | Self::Misused(_) => false,
             Self::Refused { code, message: _, constraint: _ } => {
                 let code = code.code();
                 code.starts_with("08") || code.starts_with("57P") || code == READ_ONLY
             }
         }
     }
+
+    /// Whether it says nothing against the message whose work met it.
+    fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Outdated => true,
+            Self::Misused(_) => false,
+            Self::Refused { code, message: _, constraint: _ } => {
+                let code = code.code();
+                UNAVAILABLE_CLASSES.iter().any(|class| code.starts_with(class)) || UNAVAILABLE.contains(&code)
+            }
+        }
+    }
+
+    /// Whether it can never succeed: wrong data, and what a constraint forbids.
+    fn is_permanent(&self) -> bool {
+        let is_of = |class| self.code().is_some_and(|code| code.starts_with(class));
+        matches!(self, Self::Misused(_)) || is_of("22") || is_of("23")
+    }
 }
+
+/// Classes of SQLSTATEs: the connection, too few resources, an operator who shuts down or cancels, and the
+/// system that the server runs on.
+const UNAVAILABLE_CLASSES: [&str; 4] = ["08", "53", "57", "58"];
+
+/// A server that takes no writes, a serialization failure, a deadlock, and a lock that is held for too long.
+const UNAVAILABLE: [&str; 4] = [READ_ONLY, "40001", "40P01", "55P03"];
 
 /// A transaction on a standby, or on a server that was told to take no writes.
 const READ_ONLY: &str = "25006";
 
-/// Before a commit was asked for, nothing happened: the transaction is undone. Wrong data (class 22) and
-/// what a constraint forbids (class 23) stay so; anything else may pass.
+/// Of an error before a commit was asked for, so that nothing happened: the transaction is undone. What the
+/// message is to blame for counts as an attempt.
 impl From<DatabaseError> for WorkError {
     fn from(error: DatabaseError) -> Self {
-        let hopeless = error.code().is_some_and(|code| code.starts_with("22") || code.starts_with("23"));
-        if hopeless || matches!(error, DatabaseError::Misused(_)) {
+        if error.is_permanent() {
             Self::permanent(error)
+        } else if error.is_unavailable() {
+            Self::unavailable(error)
         } else {
             Self::retryable(error)
         }

@@ -1,17 +1,18 @@
 //! A transaction: begun in one round trip, ended in another, and undone wherever it is left.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::Object;
 use futures_util::future::{join, try_join};
 use tokio::time::{Instant, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
 use super::DatabaseError;
 use super::dial::{Connection, Dialler};
-use crate::work::WorkError;
 
 /// What stands for `$1`, `$2` and so on.
 pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -43,22 +44,13 @@ pub(crate) enum CommitError {
     /// Nothing took effect.
     #[error("the commit was refused")]
     Undone(#[source] DatabaseError),
-    /// It may have taken effect: there was no answer.
-    #[error("the commit had no answer")]
+    /// It may have taken effect: its reply was lost.
+    #[error("the reply to the commit was lost")]
     Unknown(#[source] DatabaseError),
     /// The last statement did not touch the one row that it had to: the transaction was not the one that
     /// was begun.
     #[error("the work has ended its transaction by itself")]
     Strayed,
-}
-
-impl From<CommitError> for WorkError {
-    fn from(error: CommitError) -> Self {
-        match error {
-            CommitError::Undone(error) => error.into(),
-            CommitError::Unknown(_) | CommitError::Strayed => Self::uncertain(error),
-        }
-    }
 }
 
 /// Where it does not matter which.
@@ -153,6 +145,10 @@ impl Transaction {
         let (Ok(connection), Some(closing)) = (self.connection(), &self.closing) else {
             return Err(CommitError::Strayed);
         };
+        if connection.client.is_closed() {
+            let closed = "it was closed before the commit was sent";
+            return Err(CommitError::Undone(DatabaseError::Broken(Arc::from(Box::from(closed)))));
+        }
         // They are sent in this order. Where the first is refused, the commit only undoes.
         let ended =
             join(connection.client.execute(closing, parameters), connection.client.batch_execute("COMMIT")).await;
@@ -186,19 +182,21 @@ impl Transaction {
     }
 }
 
-/// A prepared statement does not outlive a change of what its rows are made of, and a pooler between
-/// may not know it. This transaction can only be undone; the next one prepares it anew.
+/// An outdated statement is prepared anew by the next transaction; this one can only be undone.
 fn refused(connection: &Connection, statement: &str, error: tokio_postgres::Error) -> DatabaseError {
-    let error = DatabaseError::from(error);
-    if matches!(error.code(), Some(FEATURE_NOT_SUPPORTED | INVALID_STATEMENT_NAME)) {
+    let is_outdated = error.as_db_error().is_some_and(|said| {
+        *said.code() == SqlState::INVALID_SQL_STATEMENT_NAME || said.routine() == Some(ROWS_HAVE_CHANGED)
+    });
+    if is_outdated {
         connection.forget(statement);
+        return DatabaseError::Outdated;
     }
-    error
+    error.into()
 }
 
-/// What a changed row type is called: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
-const FEATURE_NOT_SUPPORTED: &str = "0A000";
-const INVALID_STATEMENT_NAME: &str = "26000";
+/// Where the server finds that a prepared statement's rows are no longer of the type that its client knows. The
+/// code, 0A000, has other meanings too, and the message is in the server's language.
+const ROWS_HAVE_CHANGED: &str = "RevalidateCachedQuery";
 
 /// Where it was left before its end nobody knows what is on its way, so the connection ends too, and the
 /// server undoes what was done.

@@ -177,8 +177,9 @@ const MOVE: &str = "INSERT INTO idempotency_relay (namespace, canary, done_at, k
      SET canary = excluded.canary, done_at = excluded.done_at, key = excluded.key, moved_at = now() \
      WHERE idempotency_relay.canary = $5";
 
+/// An unfinished row does not say that its work is done.
 const COUNT: &str = "SELECT count(*) AS rows FROM idempotency_inbox WHERE namespace = $1 \
-     AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4)";
+     AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) AND result IS NOT NULL";
 
 /// The second is for one that has begun and does not show yet. A transaction of another user may not show
 /// its begin. Then half an hour counts: a function runs for 15 minutes at most, and where its process is
@@ -189,10 +190,10 @@ const HORIZON: &str = "SELECT greatest(now() - interval '30 minutes', \
        AND usesysid IS NOT NULL AND (xact_start IS NOT NULL OR backend_xid IS NOT NULL OR backend_xmin IS NOT NULL)";
 
 const ROWS: &str = "SELECT key, fingerprint, fence, attempts, done_at, \
-       CASE WHEN octet_length(result) > $5 THEN NULL ELSE coalesce(result, '') END AS result, \
+       CASE WHEN octet_length(result) <= $5 THEN result END AS result, \
        extract(epoch FROM done_at - now())::float8 + $4 AS remains \
      FROM idempotency_inbox WHERE namespace = $1 \
-       AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) \
+       AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) AND result IS NOT NULL \
      ORDER BY done_at, key LIMIT $6";
 
 const NOTHING: &str = "SELECT 1";

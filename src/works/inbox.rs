@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::database::{Database, DatabaseError, Transaction};
+use crate::database::{CommitError, Database, DatabaseError, Transaction};
 use crate::message::Message;
-use crate::store::Claim;
+use crate::store::{Attempt, Claim};
 use crate::work::{Work, WorkError, WorkErrorKind, Worked};
 
-use table::{Known, Table};
+use table::{Recorded, Table};
 
 /// A work whose effects are rows of one PostgreSQL database. `T` is what it works on, as of a [`Work`].
 ///
@@ -170,19 +170,28 @@ where
     T: ?Sized + Sync,
     W: TransactionalWork<T>,
 {
-    /// For whoever calls it without the heart.
+    /// For a caller without the engine.
     async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
         match self.attempt(claim, input).await? {
             Worked::Done(result) | Worked::DoneBefore(result) => Ok(result),
-            Worked::Busy { after } => Err(WorkError::retryable_after("somebody else is at this very work", after)),
+            Worked::Busy { after } => Err(WorkError::unavailable_after("another transaction is at this work", after)),
             Worked::Mismatch => Err(WorkError::permanent("the key stands for another payload")),
-            Worked::Unreachable(reason) => Err(WorkError::retryable(reason)),
+            Worked::Unreachable(reason) => Err(WorkError::unavailable(reason)),
         }
     }
 
     async fn attempt(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError> {
         // On the heap, as the driver's futures are too deep for the compiler within the batch's own.
-        Box::pin(self.attempt_it(claim, input)).await
+        Box::pin(self.work_within_a_transaction(claim, input)).await
+    }
+
+    async fn recorded(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        match Box::pin(self.look(attempt, until)).await {
+            Ok(Recorded::Done { result, fence: _ }) => Ok(Some(result)),
+            Ok(Recorded::Nothing | Recorded::OtherPayload) => Ok(None),
+            Ok(Recorded::Unfinished) => Err(unfinished()),
+            Err(error) => Err(WorkError::unavailable(InboxError::of(error))),
+        }
     }
 
     fn keeps_record(&self) -> bool {
@@ -191,69 +200,120 @@ where
 }
 
 impl<W> Inbox<W> {
-    async fn attempt_it<T>(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError>
+    async fn work_within_a_transaction<T>(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError>
     where
         T: ?Sized + Sync,
         W: TransactionalWork<T>,
     {
         let row = self.table.row(claim);
-        let begun = self.database.begin(claim.ends(), table::WORK, &row.parameters()).await;
-        let (transaction, inserted) = match begun {
+        let (transaction, inserted) = match self.database.begin(claim.ends(), table::WORK, &row.parameters()).await {
             Ok(begun) => begun,
             Err(error) => return not_begun(claim, error),
         };
         if inserted == 0 {
-            return self.known(transaction, claim).await;
+            return self.found(transaction, claim).await;
         }
-        match self.work.run(&transaction, claim, input).await {
-            Ok(result) => {
-                transaction.commit(&row.finished(&result)).await?;
-                self.clean_now_and_then().await;
-                Ok(Worked::Done(result))
-            }
+        let failed = match self.work.run(&transaction, claim, input).await {
+            Ok(result) => match transaction.commit(&row.finished(&result)).await {
+                Ok(()) => {
+                    self.clean_now_and_then().await;
+                    return Ok(Worked::Done(result));
+                }
+                Err(CommitError::Undone(error)) => error.into(),
+                Err(lost @ CommitError::Unknown(_)) => return self.find_out(claim, lost).await,
+                Err(strayed @ CommitError::Strayed) => return Err(WorkError::uncertain(strayed)),
+            },
             Err(error) => {
                 transaction.roll_back().await;
-                if error.kind() == WorkErrorKind::Permanent {
-                    self.note(claim, input, &error).await?;
-                }
-                Err(error)
+                error
             }
-        }
+        };
+        if failed.kind() == WorkErrorKind::Permanent { self.note(claim, input, failed).await } else { Err(failed) }
     }
 
-    /// The row was there before.
-    async fn known(&self, transaction: Transaction, claim: &Claim) -> Result<Worked, WorkError> {
-        let known = self.table.known(&transaction, claim).await?;
+    /// By the row that was there before.
+    async fn found(&self, transaction: Transaction, claim: &Claim) -> Result<Worked, WorkError> {
+        let recorded = self.table.read(&transaction, claim.asked()).await?;
         transaction.roll_back().await;
-        match known {
-            Some(Known { fingerprint, result }) if fingerprint.agrees_with(&claim.asked().fingerprint) => {
-                Ok(Worked::DoneBefore(result))
+        match recorded {
+            Recorded::Done { result, fence: _ } => Ok(Worked::DoneBefore(result)),
+            Recorded::OtherPayload => Ok(Worked::Mismatch),
+            Recorded::Unfinished => Err(unfinished()),
+            Recorded::Nothing => {
+                Err(WorkError::unavailable("the row of the inbox was removed just now: its retention had ended"))
             }
-            Some(_) => Ok(Worked::Mismatch),
-            None => Err(WorkError::retryable("the row of the inbox was removed just now: its retention had ended")),
         }
     }
 
-    async fn note<T>(&self, claim: &Claim, input: &T, why: &WorkError) -> Result<(), WorkError>
+    /// Whether a commit whose reply was lost took effect. That is known once its transaction has ended, so a
+    /// connection that is new to it is asked.
+    async fn find_out(&self, claim: &Claim, lost: CommitError) -> Result<Worked, WorkError> {
+        match self.look(claim.asked(), claim.ends()).await {
+            Ok(Recorded::Done { result, fence }) if fence == table::stored(claim.fence()) => Ok(Worked::Done(result)),
+            Ok(Recorded::Done { result, fence: _ }) => Ok(Worked::DoneBefore(result)),
+            Ok(Recorded::OtherPayload) => Ok(Worked::Mismatch),
+            Ok(Recorded::Nothing) => Err(WorkError::unavailable("the connection broke before the commit took effect")),
+            Ok(Recorded::Unfinished) => Err(unfinished()),
+            Err(_) => Err(WorkError::uncertain(lost)),
+        }
+    }
+
+    /// What the inbox says, once every transaction that may have inserted the row has ended: an insert waits for
+    /// them, where a mere SELECT would not see their rows.
+    async fn look(&self, attempt: &Attempt, until: Instant) -> Result<Recorded, DatabaseError> {
+        let trial = self.table.trial(attempt);
+        let (transaction, inserted) = self.database.begin(until, table::WORK, &trial.parameters()).await?;
+        let recorded = if inserted == 0 { self.table.read(&transaction, attempt).await } else { Ok(Recorded::Nothing) };
+        transaction.roll_back().await;
+        recorded
+    }
+
+    /// Have the work note its permanent failure. Not where there is a row after all: the work has committed its
+    /// transaction by itself, or another has done it since this one was undone.
+    async fn note<T>(&self, claim: &Claim, input: &T, why: WorkError) -> Result<Worked, WorkError>
     where
         T: ?Sized + Sync,
         W: TransactionalWork<T>,
     {
-        let (transaction, _) = self.database.begin(claim.ends(), table::NOTE, &[]).await?;
-        self.work.refused(&transaction, claim, input, why).await?;
-        // Heard of or not: the note may be made again.
-        transaction.commit(&[]).await.map_err(|error| DatabaseError::from(error).into())
+        let row = self.table.row(claim);
+        let (transaction, found) = self.database.begin(claim.ends(), table::NOTE, &row.place()).await?;
+        if found > 0 {
+            return self.found(transaction, claim).await;
+        }
+        let noted = match self.work.refused(&transaction, claim, input, &why).await {
+            // Whether a lost reply was to a commit that took effect does not matter: a note may be made again.
+            Ok(()) => transaction.commit(&[]).await.map_err(|error| DatabaseError::from(error).into()),
+            Err(error) => {
+                transaction.roll_back().await;
+                Err(error)
+            }
+        };
+        match noted {
+            Ok(()) => Err(why),
+            Err(error) if error.kind() == WorkErrorKind::Permanent => Err(WorkError::retryable(error)),
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// Whether the work took effect is for an operator to find out.
+fn unfinished() -> WorkError {
+    WorkError::uncertain(
+        "the work has committed its transaction by itself before it ended, so what took effect is unknown: look at \
+         the rows of idempotency_inbox WHERE result IS NULL, as docs/inbox.md says",
+    )
 }
 
 /// The row could not be inserted. Nothing happened.
 fn not_begun(claim: &Claim, error: DatabaseError) -> Result<Worked, WorkError> {
-    match error.code() {
+    match (error.code(), &error) {
         // Another transaction has inserted it and is still at work. It began before this one, and so its
         // time is up before this one's would be.
-        Some(LOCK_NOT_AVAILABLE | QUERY_CANCELED) => Ok(Worked::Busy { after: claim.asked().lease }),
-        Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED) => Err(error.into()),
-        Some(_) | None => Ok(Worked::Unreachable(Box::new(InboxError::of(error)))),
+        (Some(LOCK_NOT_AVAILABLE), _) => Ok(Worked::Busy { after: claim.asked().lease }),
+        (Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED | QUERY_CANCELED), _) | (_, DatabaseError::Outdated) => {
+            Err(WorkError::unavailable(error))
+        }
+        (Some(_) | None, _) => Ok(Worked::Unreachable(Box::new(InboxError::of(error)))),
     }
 }
 

@@ -1,3 +1,5 @@
+/// Commits whose replies are lost, and attempts that are used up.
+mod commits;
 /// A connection that breaks or goes silent, a server that restarts, TLS, and who gets in.
 mod connections;
 /// What goes wrong within the transaction, and how it is told.
@@ -8,6 +10,8 @@ mod once;
 mod relay;
 /// Old rows, keys of every kind, and the migration.
 mod rows;
+/// Rows that a work has committed by itself.
+mod unfinished;
 /// The store forgets, is wrong about the time, or is out of reach.
 mod without_redis;
 
@@ -20,11 +24,12 @@ use idempotent_sqs::deadline::Deadline;
 use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy, Report};
 use idempotent_sqs::message::Message;
 use idempotent_sqs::record::{Fingerprint, Key};
-use idempotent_sqs::store::{Claim, Store, StoreError};
+use idempotent_sqs::store::{Attempt, Claim, Store, StoreError};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs::work::{Work, WorkError};
 use idempotent_sqs::works::{Inbox, InboxSettings, TransactionalWork};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::support::postgres::Base;
 

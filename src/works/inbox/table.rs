@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::database::types::ToSql;
 use crate::database::{DatabaseError, Frame, Transaction};
-use crate::record::Fingerprint;
-use crate::store::Claim;
+use crate::record::{Fence, Fingerprint};
+use crate::store::{Attempt, Claim};
 
 /// The work of a claim.
 pub(super) const WORK: Frame = Frame { opening: INSERT, closing: FINISH };
@@ -19,8 +19,8 @@ pub(super) const LOOK: Frame = Frame {
 /// A step in the removal of old rows.
 pub(super) const REMOVAL: Frame = Frame { opening: REMOVE, closing: NOTHING };
 
-/// A transaction that has nothing to do with the inbox.
-pub(super) const NOTE: Frame = Frame { opening: NOTHING, closing: NOTHING };
+/// A transaction that follows one whose row was not to be committed. Its opening touches that row if it was.
+pub(super) const NOTE: Frame = Frame { opening: FIND, closing: NOTHING };
 
 /// Whoever inserts first does the work. A second one waits here until the first has committed or not.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
@@ -30,11 +30,15 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
 const FINISH: &str = "UPDATE idempotency_inbox SET result = $3 \
      WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid";
 
-const KNOWN: &str = "SELECT fingerprint, result FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
+const FIND: &str = "SELECT FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
 
-/// By place, as a DELETE takes no LIMIT. Rows that another such step is at are passed over.
+const READ: &str = "SELECT fingerprint, fence, result FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
+
+/// By place, as a DELETE takes no LIMIT. Rows that another such step is at are passed over, and unfinished ones
+/// are left to an operator.
 const REMOVE: &str = "DELETE FROM idempotency_inbox WHERE ctid = ANY (ARRAY( \
-     SELECT ctid FROM idempotency_inbox WHERE namespace = $1 AND done_at < now() - make_interval(secs => $2) \
+     SELECT ctid FROM idempotency_inbox \
+     WHERE namespace = $1 AND done_at < now() - make_interval(secs => $2) AND result IS NOT NULL \
      ORDER BY done_at LIMIT $3 FOR UPDATE SKIP LOCKED))";
 
 const NOTHING: &str = "SELECT 1";
@@ -54,32 +58,45 @@ pub(super) struct Row<'a> {
     attempts: i16,
 }
 
-/// A row that is there.
-pub(super) struct Known {
-    pub(super) fingerprint: Fingerprint,
-    pub(super) result: Vec<u8>,
+/// What the inbox says of a key and payload.
+#[derive(Debug)]
+pub(super) enum Recorded {
+    /// There is no row.
+    Nothing,
+    /// The work is done.
+    Done { result: Vec<u8>, fence: i64 },
+    /// A row was committed without its result: the work ended its transaction by itself.
+    Unfinished,
+    /// The row is of another payload.
+    OtherPayload,
 }
 
 impl Table {
     pub(super) fn row<'a>(&'a self, claim: &'a Claim) -> Row<'a> {
-        Row {
-            namespace: &self.namespace,
-            key: claim.key().stored(),
-            fingerprint: claim.asked().fingerprint.as_bytes(),
-            // In microseconds since 1970 it is far from the limit.
-            fence: i64::try_from(claim.fence().0).unwrap_or(i64::MAX),
-            attempts: claim.attempt().into(),
-        }
+        Row { fence: stored(claim.fence()), attempts: claim.attempt().into(), ..self.trial(claim.asked()) }
     }
 
-    pub(super) async fn known(&self, transaction: &Transaction, claim: &Claim) -> Result<Option<Known>, DatabaseError> {
-        let row = transaction.query_first(KNOWN, &[&self.namespace, &claim.key().stored()]).await?;
-        Ok(row.map(|row| {
-            let fingerprint = row.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
-            let result = row.get::<_, Option<Vec<u8>>>("result");
-            // One that is not of 16 bytes was not written here; it agrees with none.
-            Known { fingerprint: fingerprint.unwrap_or(Fingerprint::of(b"")), result: result.unwrap_or_default() }
-        }))
+    /// A row that is inserted to see whether another is there, and is never committed.
+    pub(super) fn trial<'a>(&'a self, attempt: &'a Attempt) -> Row<'a> {
+        let (key, fingerprint) = (attempt.key.stored(), attempt.fingerprint.as_bytes());
+        Row { namespace: &self.namespace, key, fingerprint, fence: 0, attempts: 0 }
+    }
+
+    /// What the row says that was there before.
+    pub(super) async fn read(&self, transaction: &Transaction, attempt: &Attempt) -> Result<Recorded, DatabaseError> {
+        let Some(row) = transaction.query_first(READ, &[&self.namespace, &attempt.key.stored()]).await? else {
+            return Ok(Recorded::Nothing);
+        };
+        let fingerprint = row.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
+        // One that is not of 16 bytes was not written here; it agrees with none.
+        if !fingerprint.unwrap_or(Fingerprint::of(b"")).agrees_with(&attempt.fingerprint) {
+            return Ok(Recorded::OtherPayload);
+        }
+        // Of a transaction under way the row would not be seen.
+        Ok(match row.get("result") {
+            Some(result) => Recorded::Done { result, fence: row.get("fence") },
+            None => Recorded::Unfinished,
+        })
     }
 }
 
@@ -88,7 +105,17 @@ impl Row<'_> {
         [&self.namespace, &self.key, &self.fingerprint, &self.fence, &self.attempts]
     }
 
+    /// Where it is.
+    pub(super) fn place(&self) -> [&(dyn ToSql + Sync); 2] {
+        [&self.namespace, &self.key]
+    }
+
     pub(super) fn finished<'a>(&'a self, result: &'a Vec<u8>) -> [&'a (dyn ToSql + Sync); 3] {
         [&self.namespace, &self.key, result]
     }
+}
+
+/// In microseconds since 1970 it is far from the limit.
+pub(super) fn stored(fence: Fence) -> i64 {
+    i64::try_from(fence.0).unwrap_or(i64::MAX)
 }

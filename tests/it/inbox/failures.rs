@@ -6,7 +6,7 @@ use idempotent_sqs::work::WorkErrorKind;
 
 use super::*;
 use crate::support::postgres::{database, until_count};
-use crate::support::soon;
+use crate::support::{soon, until};
 
 const CLEAN: Failure = Failure { uncertain: false, permanent: false };
 const FOR_GOOD: Failure = Failure { uncertain: false, permanent: true };
@@ -14,6 +14,14 @@ const FOR_GOOD: Failure = Failure { uncertain: false, permanent: true };
 fn failure(report: &Report) -> (Failure, String) {
     match &report.outcome {
         Outcome::WorkFailed { failure, error } => (*failure, error.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The reason of a failure that is not the message's own, and that is no attempt.
+fn unavailable(report: &Report) -> String {
+    match &report.outcome {
+        Outcome::Unavailable { error } => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -69,29 +77,121 @@ async fn wrong_data_and_violated_constraints_are_for_good_and_do_not_quote_value
     assert!(reason.contains("22P02") && !reason.contains("4711"), "{reason}");
 }
 
-#[tokio::test]
-async fn a_serialization_failure_is_a_clean_retry() {
-    let base = base().await;
-    let fails = "DO $$ BEGIN RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; END $$";
-    let (kind, reason) = failure(&run(&flushed(), &also(&base, fails)).await);
-    assert_eq!(kind, CLEAN);
-    assert!(reason.contains("40001"), "{reason}");
-    // It may show only when the commit is asked for.
-    base.client
-        .batch_execute(
-            "CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'late' USING ERRCODE \
-             = '40001'; END $$; CREATE CONSTRAINT TRIGGER late AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
-             FOR EACH ROW EXECUTE FUNCTION late()",
-        )
-        .await
-        .unwrap();
-    let (kind, reason) = failure(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
-    assert_eq!(kind, CLEAN, "{reason}");
-    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+/// What a statement or a commit fails with where the message is not at fault: contention, a database that goes down
+/// or is overloaded, and a statement that an operator has cancelled.
+const NOT_ITS_OWN: [&str; 15] = [
+    "08006", "25006", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014", "57P01", "57P02", "57P03",
+    "57P04", "58000", "58030",
+];
+
+fn raises(code: &str) -> String {
+    format!("RAISE EXCEPTION 'as told' USING ERRCODE = '{code}'")
 }
 
 #[tokio::test]
-async fn of_two_in_a_deadlock_one_is_done_and_the_other_retried_clean() {
+async fn contention_and_a_database_in_trouble_are_no_attempt_and_leave_no_doubt() {
+    let (base, idempotency) = (base().await, flushed());
+    for code in NOT_ITS_OWN {
+        let fails: &'static str = format!("DO $$ BEGIN {}; END $$", raises(code)).leak();
+        let reason = unavailable(&run(&idempotency, &also(&base, fails)).await);
+        assert!(reason.contains(code), "{reason}");
+    }
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+/// Has each row of the table of effects fail the commit with this.
+async fn fail_commits(base: &Base, code: &str) {
+    let late = format!(
+        "CREATE OR REPLACE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$; \
+         DROP TRIGGER IF EXISTS late ON effects; CREATE CONSTRAINT TRIGGER late AFTER INSERT ON effects \
+         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
+        raises(code)
+    );
+    base.client.batch_execute(&late).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_attempt_within_the_work_is_none_at_its_commit_either() {
+    let (base, idempotency) = (base().await, flushed());
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    for code in ["40001", "40P01", "57014"] {
+        fail_commits(&base, code).await;
+        let reason = unavailable(&run(&idempotency, &inbox).await);
+        assert!(reason.contains(code), "{reason}");
+    }
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    base.client.batch_execute("DROP TRIGGER late ON effects").await.unwrap();
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_session_that_is_ended_in_mid_work_is_no_attempt() {
+    let base = base().await;
+    let (gate, idempotency) = (Arc::new(Gate::default()), flushed());
+    let held = inbox(Pay { before: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    for _ in 0..7 {
+        let (report, ()) = soon(async {
+            tokio::join!(run(&idempotency, &held), async {
+                gate.reached.notified().await;
+                let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                           WHERE datname = current_database() AND state LIKE 'idle in %'";
+                base.client.execute(end, &[]).await.unwrap();
+                gate.open.notify_one();
+            })
+        })
+        .await;
+        unavailable(&report);
+    }
+    let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_statement_that_an_operator_cancels_is_no_attempt() {
+    let base = base().await;
+    let asleep =
+        "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep(600)' AND state = 'active'";
+    let (slow, idempotency) = (also(&base, "SELECT pg_sleep(600)"), flushed());
+    let (report, ()) = soon(async {
+        tokio::join!(run(&idempotency, &slow), async {
+            until_count(&base, &format!("SELECT count(*) {asleep}"), 1).await;
+            base.client.execute(&format!("SELECT pg_cancel_backend(pid) {asleep}"), &[]).await.unwrap();
+        })
+    })
+    .await;
+    let reason = unavailable(&report);
+    assert!(reason.contains("57014"), "{reason}");
+}
+
+#[tokio::test]
+async fn an_insert_of_the_row_that_an_operator_cancels_is_no_attempt_and_no_conflict() {
+    let base = base().await;
+    base.client
+        .batch_execute("BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', '', 1, 1, '')")
+        .await
+        .unwrap();
+    let operator = crate::support::postgres::connect(base.port, &base.name).await;
+    let (inbox, idempotency) = (inbox(Pay::default(), database(&base.url())), flushed());
+    let (report, ()) = soon(async {
+        tokio::join!(run(&idempotency, &inbox), async {
+            let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity \
+                          WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            until(|| async { operator.query_one(cancel, &[]).await.unwrap().get::<_, i64>(0) == 1 }).await;
+        })
+    })
+    .await;
+    let reason = unavailable(&report);
+    assert!(reason.contains("57014"), "{reason}");
+}
+
+#[tokio::test]
+async fn of_two_in_a_deadlock_one_is_done_and_the_other_made_no_attempt() {
     let base = base().await;
     base.client.batch_execute("INSERT INTO effects VALUES ('a', 0), ('b', 0)").await.unwrap();
     let (first_gate, second_gate) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
@@ -112,8 +212,7 @@ async fn of_two_in_a_deadlock_one_is_done_and_the_other_retried_clean() {
     let (done, failed): (Vec<_>, Vec<_>) =
         reports.iter().partition(|report| matches!(report.outcome, Outcome::Done { .. }));
     assert_eq!((done.len(), failed.len()), (1, 1), "{reports:?}");
-    let (kind, reason) = failure(failed[0]);
-    assert_eq!(kind, CLEAN);
+    let reason = unavailable(failed[0]);
     assert!(reason.contains("40P01"), "{reason}");
 }
 
@@ -142,8 +241,7 @@ async fn a_lock_within_the_work_is_waited_for_no_longer_than_the_settings_say() 
     let mut short = crate::support::postgres::settings(&base.url());
     short.timeout = Duration::from_millis(200);
     let work = Pay { also: Some("UPDATE effects SET fence = 2 WHERE key = 'a'"), ..Pay::default() };
-    let (kind, reason) = failure(&soon(run(&flushed(), &inbox(work, Database::new(&short)))).await);
-    assert_eq!(kind, CLEAN);
+    let reason = unavailable(&soon(run(&flushed(), &inbox(work, Database::new(&short)))).await);
     assert!(reason.contains("55P03"), "{reason}");
 }
 
@@ -184,19 +282,53 @@ async fn a_failure_is_not_final_before_it_is_noted() {
     assert_eq!(inbox_runs(&inbox), 2);
 }
 
-fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
-    inbox.work().0.lock().unwrap().len()
+#[tokio::test]
+async fn a_constraint_that_is_checked_at_the_commit_is_for_good_and_noted() {
+    let base = base().await;
+    let deferred = "CREATE TABLE accounts (key text PRIMARY KEY); \
+                    ALTER TABLE effects ADD CONSTRAINT of_an_account FOREIGN KEY (key) REFERENCES accounts \
+                    DEFERRABLE INITIALLY DEFERRED; CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)";
+    base.client.batch_execute(deferred).await.unwrap();
+    let inbox = inbox(Refuses { fails: None, ..Refuses::default() }, database(&base.url()));
+    let (kind, reason) = failure(&run(&flushed(), &inbox).await);
+    assert_eq!(kind, FOR_GOOD);
+    assert!(reason.contains("23503") && reason.contains("of_an_account"), "{reason}");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    let noted = base.client.query_one("SELECT key, why FROM refusals", &[]).await.unwrap();
+    assert_eq!((noted.get(0), noted.get::<_, &str>(1)), ("pay_1", &*reason));
 }
 
-/// Has an effect, refuses after all, and notes why.
-#[derive(Default)]
-struct Refuses(Mutex<Vec<u64>>);
+#[tokio::test]
+async fn a_note_that_can_never_be_made_leaves_the_failure_for_another_attempt() {
+    let base = base().await;
+    let never = "CREATE TABLE refusals (key text NOT NULL, why text NOT NULL CHECK (why = 'never'))";
+    base.client.batch_execute(never).await.unwrap();
+    let (kind, reason) = failure(&run(&flushed(), &inbox(Refuses::default(), database(&base.url()))).await);
+    assert_eq!(kind, CLEAN);
+    assert!(reason.contains("23514"), "{reason}");
+}
+
+fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
+    inbox.work().runs.lock().unwrap().len()
+}
+
+/// Has an effect, refuses after all unless its commit does, and notes why.
+struct Refuses {
+    runs: Mutex<Vec<u64>>,
+    fails: Option<fn() -> WorkError>,
+}
+
+impl Default for Refuses {
+    fn default() -> Self {
+        Self { runs: Mutex::default(), fails: Some(|| WorkError::permanent("no such account")) }
+    }
+}
 
 impl TransactionalWork for Refuses {
     async fn run(&self, transaction: &Transaction, claim: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
-        self.0.lock().unwrap().push(claim.fence().0);
+        self.runs.lock().unwrap().push(claim.fence().0);
         transaction.execute("INSERT INTO effects VALUES ('undone', 0)", &[]).await?;
-        Err(WorkError::permanent("no such account"))
+        self.fails.map_or(Ok(Vec::new()), |fails| Err(fails()))
     }
 
     async fn refused(
@@ -222,15 +354,24 @@ async fn a_work_that_ends_its_transaction_by_itself_is_found_out() {
 }
 
 #[tokio::test]
-async fn a_statement_whose_table_has_changed_costs_one_attempt() {
+async fn a_statement_whose_table_has_changed_is_prepared_anew_and_costs_no_attempt() {
     let base = base().await;
     let inbox = also(&base, "SELECT * FROM effects");
     done(&deliver(&flushed(), &inbox, "before").await);
     base.client.batch_execute("ALTER TABLE effects ADD note text").await.unwrap();
     let idempotency = flushed();
-    let (kind, reason) = failure(&run(&idempotency, &inbox).await);
+    let reason = unavailable(&run(&idempotency, &inbox).await);
+    assert!(reason.contains("prepared anew"), "{reason}");
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!(report.attempt, Some(1));
+}
+
+#[tokio::test]
+async fn a_statement_that_the_server_does_not_support_is_the_works_own_fault() {
+    let base = base().await;
+    let (kind, reason) = failure(&run(&flushed(), &also(&base, "SELECT count(*) FROM effects FOR UPDATE")).await);
     assert!(kind == CLEAN && reason.contains("0A000"), "{reason}");
-    done(&run(&idempotency, &inbox).await);
 }
 
 #[tokio::test]

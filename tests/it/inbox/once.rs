@@ -242,44 +242,6 @@ async fn a_crash_at_each_step_between_insert_and_acknowledgement_is_made_good() 
 }
 
 #[tokio::test]
-async fn a_commit_without_an_answer_is_uncertain_and_the_next_delivery_finds_out() {
-    for committed in [true, false] {
-        let base = base().await;
-        let front = Front::to(base.port).await;
-        let gate = Arc::new(Gate::default());
-        let idempotency = flushed();
-        let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url_by(front.port)));
-        let (report, ()) = soon(async {
-            tokio::join!(run(&idempotency, &held), async {
-                gate.reached.notified().await;
-                if committed {
-                    front.swallow_replies(true);
-                    gate.open.notify_one();
-                    until_count(&base, EFFECTS, 1).await;
-                    front.cut();
-                } else {
-                    // The commit is sent into a connection that is no more.
-                    front.cut();
-                    gate.open.notify_one();
-                }
-            })
-        })
-        .await;
-        let Outcome::WorkFailed { error, failure } = &report.outcome else { panic!("{report:?}") };
-        assert!(failure.uncertain && !failure.permanent, "{error}");
-        front.swallow_replies(false);
-        let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
-        assert!(next.fence > report.fence);
-        if committed {
-            assert_eq!(duplicate(&next), b"receipt of pay_1");
-        } else {
-            assert!(next.recovery && !done(&next).is_empty());
-        }
-        assert_eq!(base.count(EFFECTS).await, 1);
-    }
-}
-
-#[tokio::test]
 async fn a_zombie_that_wakes_after_its_transaction_was_ended_has_no_effect() {
     let base = base().await;
     let gate = Arc::new(Gate::default());

@@ -100,6 +100,16 @@ async fn a_redis_restored_empty_knows_every_work_before_its_redelivery() {
 }
 
 #[tokio::test]
+async fn an_unfinished_row_is_not_copied() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 3).await;
+    base.client.batch_execute("UPDATE idempotency_inbox SET result = NULL WHERE key = 'pay_2'").await.unwrap();
+    let progress = run_relay(&relay(&base, &redis.store())).await;
+    assert_eq!((progress.copied, progress.offered()), (2, 2));
+    claim(&redis.store(), "pay_2").await;
+}
+
+#[tokio::test]
 async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
     let base = base().await;
     let cluster = spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default())).await.unwrap();
@@ -116,22 +126,20 @@ async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
 }
 
 #[tokio::test]
-async fn what_redis_knows_is_left_as_it_is_but_for_a_failure_of_what_is_done() {
+async fn a_row_is_copied_where_redis_has_nothing_or_a_failure_and_anything_else_is_left_as_it_is() {
     let (base, redis) = (base().await, Redis::start().await);
     let store = redis.store();
     seed(&base, 5).await;
     let _at_work = claim(&store, "pay_1").await;
-    let failed = claim(&store, "pay_2").await;
-    store.fail(&failed, Failure { uncertain: true, permanent: false }).await.unwrap();
     let done = claim(&store, "pay_3").await;
     store.complete(&done, Kept::Inline(b"another receipt")).await.unwrap();
     let mut connection = redis.connection().await;
-    let mut keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     let foreign = keys[0].split(':').next().unwrap().to_owned() + ":pay_4";
-    let () = ::redis::cmd("SET").arg(&foreign).arg("somebody's").query_async(&mut connection).await.unwrap();
-    keys.push(foreign);
-    // Its row says that the work is done, so this failure gives way.
-    keys.retain(|key| !key.ends_with("pay_2"));
+    let () = ::redis::cmd("SET").arg(&foreign).arg("not a record").query_async(&mut connection).await.unwrap();
+    let keys = [keys, vec![foreign]].concat();
+    let failed = claim(&store, "pay_2").await;
+    store.fail(&failed, Failure { uncertain: true, permanent: false }).await.unwrap();
     let before: Vec<Vec<u8>> = ::redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
     for copied in [2, 0] {
         let progress = run_relay(&relay(&base, &store)).await;

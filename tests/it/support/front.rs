@@ -1,5 +1,5 @@
 //! An address in front of a server. It can be made to lead to another server, to cut what is
-//! connected, to swallow or delay replies, and to refuse scripts that open with flags.
+//! connected, to swallow requests or replies, to delay replies, and to refuse scripts that open with flags.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,9 @@ pub(crate) struct Front {
 
 struct State {
     leads_to: AtomicU16,
-    swallows: AtomicBool,
+    swallows_replies: AtomicBool,
+    swallows_requests: AtomicBool,
+    swallowed: Notify,
     delay_ms: AtomicU64,
     refuses_flags: AtomicBool,
     connections: AtomicUsize,
@@ -36,7 +38,9 @@ impl Front {
         let port = listener.local_addr().unwrap().port();
         let state = State {
             leads_to: AtomicU16::new(server),
-            swallows: AtomicBool::new(false),
+            swallows_replies: AtomicBool::new(false),
+            swallows_requests: AtomicBool::new(false),
+            swallowed: Notify::new(),
             delay_ms: AtomicU64::new(0),
             refuses_flags: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
@@ -81,7 +85,19 @@ impl Front {
 
     /// Commands pass, and replies do not, until it is told otherwise.
     pub(crate) fn swallow_replies(&self, swallows: bool) {
-        self.state.swallows.store(swallows, Ordering::SeqCst);
+        self.state.swallows_replies.store(swallows, Ordering::SeqCst);
+    }
+
+    /// Replies pass, and commands do not, until it is told otherwise.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn swallow_requests(&self, swallows: bool) {
+        self.state.swallows_requests.store(swallows, Ordering::SeqCst);
+    }
+
+    /// Returns once a command was swallowed.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn swallowed(&self) {
+        self.state.swallowed.notified().await;
     }
 
     /// How many connections it has taken so far.
@@ -109,21 +125,14 @@ async fn pass(mut near: TcpStream, state: &State) {
     let (mut from_near, to_near) = near.split();
     let to_near = Mutex::new(to_near);
     let (mut from_far, mut to_far) = far.split();
-    let replies = async {
-        let mut chunk = vec![0; 65_536];
-        while let Ok(length @ 1..) = from_far.read(&mut chunk).await {
-            let swallowed = state.swallows.load(Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(state.delay_ms.load(Ordering::SeqCst))).await;
-            if !swallowed && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
-                return;
-            }
-        }
-    };
-    let commands = async {
+    let requests = async {
         let mut chunk = vec![0; 65_536];
         while let Ok(length @ 1..) = from_near.read(&mut chunk).await {
             let flagged = chunk[..length].windows(6).any(|bytes| bytes == b"\n#!lua");
-            let outcome = if flagged && state.refuses_flags.load(Ordering::SeqCst) {
+            let outcome = if state.swallows_requests.load(Ordering::SeqCst) {
+                state.swallowed.notify_one();
+                Ok(())
+            } else if flagged && state.refuses_flags.load(Ordering::SeqCst) {
                 to_near.lock().await.write_all(NOT_COMPILED).await
             } else {
                 to_far.write_all(&chunk[..length]).await
@@ -133,10 +142,20 @@ async fn pass(mut near: TcpStream, state: &State) {
             }
         }
     };
+    let replies = async {
+        let mut chunk = vec![0; 65_536];
+        while let Ok(length @ 1..) = from_far.read(&mut chunk).await {
+            let swallowed = state.swallows_replies.load(Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(state.delay_ms.load(Ordering::SeqCst))).await;
+            if !swallowed && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
+                return;
+            }
+        }
+    };
     // Either side may end it.
     tokio::select! {
         () = state.silence.notified() => std::future::pending().await,
-        () = commands => {}
+        () = requests => {}
         () = replies => {}
     }
 }
