@@ -16,7 +16,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool::managed::{Object, Pool, PoolError};
+use deadpool::Runtime;
+use deadpool::managed::{Object, Pool, PoolError, TimeoutType, Timeouts};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
 
@@ -35,20 +36,27 @@ pub use transaction::{Parameters, Transaction};
 /// time than a caller has patience.
 const TRIES: u32 = 2;
 
-/// How long before its end no begin of a transaction is waited for.
+/// How long before its end the begin of a transaction is given up, in time for the caller to say that nothing
+/// happened. What is waited for in it, a free connection and a lock, is given up earlier by as much again, in time
+/// to say which it was.
 const MARGIN: Duration = Duration::from_millis(50);
+
+fn before(ends: Instant, margin: Duration) -> Instant {
+    ends.checked_sub(margin).unwrap_or(ends)
+}
 
 /// Where the database is.
 #[derive(Clone)]
 pub struct DatabaseSettings {
     /// The server, the database in it, and how to get in.
     pub url: DatabaseUrl,
-    /// The longest wait for a connection, for the begin of a transaction, and for a lock. Where somebody
-    /// else knows the password, it is waited for besides.
+    /// The longest time to make a connection and to begin a transaction, and the longest wait for a lock. The
+    /// time for a password from elsewhere comes on top.
     pub timeout: Duration,
-    /// Connections that are made at most. Each message that is worked on needs one.
+    /// The most connections. Each message that is worked on needs one, and waits for a free one until its
+    /// deadline.
     pub connections: NonZeroUsize,
-    /// Who knows the password, where it is not the one of the URL.
+    /// Where the password comes from, where it is not the one of the URL.
     pub credentials: Option<Arc<dyn CredentialsSource>>,
 }
 
@@ -68,8 +76,8 @@ impl fmt::Debug for DatabaseSettings {
 pub struct Database {
     connections: Pool<Dialler>,
     timeout: Duration,
-    /// The longest wait for a connection, with that for its password.
-    patience: Duration,
+    /// The longest time to make a connection, with that for its password.
+    connect_timeout: Duration,
 }
 
 impl fmt::Debug for Database {
@@ -82,15 +90,14 @@ impl Database {
     /// The database of these settings. Nothing is connected yet.
     ///
     /// # Panics
-    /// Never: a pool cannot be built only where it has timeouts and no runtime to keep them, and this
-    /// one has none.
+    /// Never: a pool cannot be built only where it has timeouts and no runtime to keep them.
     #[must_use]
     pub fn new(settings: &DatabaseSettings) -> Self {
-        let connections = Pool::builder(Dialler::new(settings)).max_size(settings.connections.get()).build();
-        let connections = connections.expect("a pool without timeouts can be built");
-        let timeout = settings.timeout;
-        let patience = if settings.credentials.is_some() { timeout + PATIENCE } else { timeout };
-        Self { connections, timeout, patience }
+        let DatabaseSettings { url: _, timeout, connections, credentials } = settings;
+        let pool = Pool::builder(Dialler::new(settings)).max_size(connections.get()).runtime(Runtime::Tokio1);
+        let connections = pool.build().expect("a pool with a runtime can be built");
+        let connect_timeout = if credentials.is_some() { *timeout + PATIENCE } else { *timeout };
+        Self { connections, timeout: *timeout, connect_timeout }
     }
 
     /// Begin a transaction with its opening statement, in one round trip, and count the rows that it touched.
@@ -110,9 +117,8 @@ impl Database {
         frame: Frame,
         parameters: Parameters<'_>,
     ) -> Result<(Transaction, u64), DatabaseError> {
-        // In time for whoever asks to say that nothing happened.
-        let given_up = ends.checked_sub(MARGIN).unwrap_or(ends);
-        timeout_at(given_up, self.begin_insistently(ends, frame, parameters)).await.unwrap_or(Err(DatabaseError::Late))
+        let begin = self.begin_insistently(ends, frame, parameters);
+        timeout_at(before(ends, MARGIN), begin).await.unwrap_or(Err(DatabaseError::Late))
     }
 
     async fn begin_insistently(
@@ -123,7 +129,7 @@ impl Database {
     ) -> Result<(Transaction, u64), DatabaseError> {
         let mut last = None;
         for _ in 0..TRIES {
-            let connection = self.connection().await?;
+            let connection = self.connection(ends).await?;
             // A begin, and a wait for a lock in it.
             let patience = 2 * self.timeout;
             let begin = Transaction::begin(connection, self.timeout, ends, frame, parameters);
@@ -139,18 +145,17 @@ impl Database {
         Err(last.unwrap_or(DatabaseError::Late))
     }
 
-    async fn connection(&self) -> Result<Object<Dialler>, DatabaseError> {
-        match timeout(self.patience, self.connections.get()).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(PoolError::Backend(error))) => Err(error),
-            Ok(Err(
-                PoolError::Timeout(_)
-                | PoolError::Closed
-                | PoolError::NoRuntimeSpecified
-                | PoolError::PostCreateHook(_),
-            ))
-            | Err(_) => Err(DatabaseError::Unreachable(Arc::from(Box::from("no connection in time")))),
-        }
+    async fn connection(&self, ends: Instant) -> Result<Object<Dialler>, DatabaseError> {
+        let wait = before(ends, 2 * MARGIN).saturating_duration_since(Instant::now());
+        let timeouts = Timeouts { wait: Some(wait), create: Some(self.connect_timeout), recycle: None };
+        self.connections.timeout_get(&timeouts).await.map_err(|error| match error {
+            PoolError::Backend(error) => error,
+            PoolError::Timeout(TimeoutType::Wait) => DatabaseError::NoneFree,
+            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle)
+            | PoolError::Closed
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_) => DatabaseError::Unreachable(Arc::from(Box::from("no connection in time"))),
+        })
     }
 }
 
@@ -160,6 +165,9 @@ pub enum DatabaseError {
     /// No connection can be made.
     #[error("PostgreSQL is out of reach: {0}")]
     Unreachable(Arc<dyn Error + Send + Sync>),
+    /// All connections of this process were in use.
+    #[error("no connection to PostgreSQL came free in time")]
+    NoneFree,
     /// The connection broke.
     #[error("the connection to PostgreSQL broke")]
     Broken(#[source] Arc<dyn Error + Send + Sync>),
@@ -206,7 +214,12 @@ impl DatabaseError {
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Refused { code, message: _, constraint: _ } => Some(code.code()),
-            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Outdated | Self::Misused(_) => None,
+            Self::Unreachable(_)
+            | Self::NoneFree
+            | Self::Broken(_)
+            | Self::Late
+            | Self::Outdated
+            | Self::Misused(_) => None,
         }
     }
 
@@ -215,7 +228,12 @@ impl DatabaseError {
     pub fn constraint(&self) -> Option<&str> {
         match self {
             Self::Refused { code: _, message: _, constraint } => constraint.as_deref(),
-            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Outdated | Self::Misused(_) => None,
+            Self::Unreachable(_)
+            | Self::NoneFree
+            | Self::Broken(_)
+            | Self::Late
+            | Self::Outdated
+            | Self::Misused(_) => None,
         }
     }
 
@@ -224,7 +242,7 @@ impl DatabaseError {
     fn is_of_the_connection(&self) -> bool {
         match self {
             Self::Broken(_) | Self::Late => true,
-            Self::Unreachable(_) | Self::Outdated | Self::Misused(_) => false,
+            Self::Unreachable(_) | Self::NoneFree | Self::Outdated | Self::Misused(_) => false,
             Self::Refused { code, message: _, constraint: _ } => {
                 let code = code.code();
                 code.starts_with("08") || code.starts_with("57P") || code == READ_ONLY
@@ -235,7 +253,7 @@ impl DatabaseError {
     /// Whether it says nothing against the message whose work met it.
     fn is_unavailable(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Broken(_) | Self::Late | Self::Outdated => true,
+            Self::Unreachable(_) | Self::NoneFree | Self::Broken(_) | Self::Late | Self::Outdated => true,
             Self::Misused(_) => false,
             Self::Refused { code, message: _, constraint: _ } => {
                 let code = code.code();

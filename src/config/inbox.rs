@@ -1,5 +1,6 @@
 //! The settings of a function whose effects are in PostgreSQL.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,8 +68,8 @@ impl Config {
 impl<L: Fn(&str) -> Option<String>> Reader<L> {
     pub(super) fn inbox(&mut self, config: Option<&Config>) -> Option<InboxConfig> {
         let url = self.required("DATABASE_URL", DATABASE_URL);
-        // As many connections as messages may be made at once, each with TLS and a password, where little
-        // memory means a fraction of a processor.
+        // Many connections may be made at once, each with TLS and a password, where little memory means a
+        // fraction of a processor.
         let timeout = self.milliseconds("DATABASE_TIMEOUT_MS", 1, Duration::from_secs(2));
         let retention = self.seconds("INBOX_RETENTION_SECONDS", InboxSettings::default().retention);
         let without_redis = self.choice(
@@ -85,11 +86,18 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         });
         let credentials = self.database_credentials(url.as_ref());
         let Config { redis, batch, .. } = config?;
+        let connections = batch.concurrency.saturating_mul(self.invocations_at_once());
         Some(InboxConfig {
-            database: DatabaseSettings { url: url?, timeout, connections: batch.concurrency, credentials },
+            database: DatabaseSettings { url: url?, timeout, connections, credentials },
             inbox: InboxSettings { namespace: redis.namespace.clone(), retention, ..InboxSettings::default() },
             without_redis,
         })
+    }
+
+    /// How many invocations share this process: several on Lambda Managed Instances. Lambda sets it, and its
+    /// runtime takes what is not a number for one.
+    fn invocations_at_once(&self) -> NonZeroUsize {
+        self.get("AWS_LAMBDA_MAX_CONCURRENCY").and_then(|number| number.parse().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 
     fn database_credentials(&mut self, url: Option<&DatabaseUrl>) -> Option<Arc<dyn CredentialsSource>> {

@@ -11,8 +11,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
-use super::DatabaseError;
 use super::dial::{Connection, Dialler};
+use super::{DatabaseError, MARGIN, before};
 
 /// What stands for `$1`, `$2` and so on.
 pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -82,7 +82,7 @@ impl Transaction {
         let connection = transaction.connection()?;
         let (opening, closing) =
             try_join(connection.prepared(frame.opening), connection.prepared(frame.closing)).await?;
-        let bounds = begin(connection, lock_timeout, ends.saturating_duration_since(Instant::now()));
+        let bounds = begin(connection, lock_timeout, ends);
         let (begun, touched) =
             join(connection.client.batch_execute(&bounds), connection.client.execute(&opening, parameters)).await;
         let touched = touched.map_err(|error| refused(connection, frame.opening, error));
@@ -209,9 +209,11 @@ impl Drop for Transaction {
 }
 
 /// Everything that the server needs to end it by itself. A timeout of 0 would be none.
-fn begin(connection: &Connection, lock_timeout: Duration, left: Duration) -> String {
+fn begin(connection: &Connection, lock_timeout: Duration, ends: Instant) -> String {
     let ms = |time: Duration| u64::try_from(time.as_millis()).map_or(MOST_MS, |ms| ms.clamp(1, MOST_MS));
-    let (lock, left) = (ms(lock_timeout), ms(left));
+    let now = Instant::now();
+    let left = ms(ends.saturating_duration_since(now));
+    let lock = ms(lock_timeout.min(before(ends, 2 * MARGIN).saturating_duration_since(now)));
     let by_the_clock =
         if connection.ends_transactions { format!("; SET LOCAL transaction_timeout = {left}") } else { String::new() };
     // The server looks once in a while whether its client is still there, also within a statement.

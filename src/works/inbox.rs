@@ -8,9 +8,9 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use crate::database::{CommitError, Database, DatabaseError, Transaction};
+use crate::database::{CommitError, Database, DatabaseError, Parameters, Transaction};
 use crate::message::Message;
 use crate::store::{Attempt, Claim};
 use crate::work::{Work, WorkError, WorkErrorKind, Worked};
@@ -85,8 +85,8 @@ pub struct InboxSettings {
     pub namespace: String,
     /// Life of a row. It should outlive the message in every queue that it may still come from.
     pub retention: Duration,
-    /// One commit in so many, at random, also removes rows that have outlived their retention, up to
-    /// twice as many: so that the table shrinks wherever it would grow.
+    /// One attempt in so many, at random, first removes rows that have outlived their retention, up to twice as
+    /// many: so that the table shrinks wherever it would grow.
     pub clean_one_in: NonZeroU32,
 }
 
@@ -147,20 +147,31 @@ impl<W> Inbox<W> {
     /// ## Cancel safety
     /// Dropped, the rows may be gone or not.
     pub async fn remove_old(&self) -> Result<u64, InboxError> {
-        let seconds = self.settings.retention.as_secs_f64();
-        let limit = i64::from(self.settings.clean_one_in.get()) * 2;
-        let ends = Instant::now() + LONGEST_STEP;
-        let begun = self.database.begin(ends, table::REMOVAL, &[&self.settings.namespace, &seconds, &limit]).await;
-        let (transaction, removed) = begun.map_err(InboxError::of)?;
-        transaction.commit(&[]).await.map_err(|error| InboxError::of(error.into()))?;
-        Ok(removed)
+        self.remove_old_until(Instant::now() + LONGEST_STEP).await.map_err(InboxError::of)
     }
 
-    /// Beside a commit now and then: there is no process of its own that could.
-    async fn clean_now_and_then(&self) {
-        let drawn = getrandom::u32().is_ok_and(|drawn| drawn % self.settings.clean_one_in == 0);
-        if drawn && let Err(error) = self.remove_old().await {
-            tracing::warn!(%error, "old rows of the inbox were not removed; another commit will try");
+    async fn remove_old_until(&self, ends: Instant) -> Result<u64, DatabaseError> {
+        let seconds = self.settings.retention.as_secs_f64();
+        let limit = i64::from(self.settings.clean_one_in.get()) * 2;
+        let parameters: Parameters<'_> = &[&self.settings.namespace, &seconds, &limit];
+        let removal = async {
+            let (transaction, removed) = self.database.begin(ends, table::REMOVAL, parameters).await?;
+            transaction.commit(&[]).await?;
+            Ok(removed)
+        };
+        timeout_at(ends, removal).await.unwrap_or(Err(DatabaseError::Late))
+    }
+
+    /// Now and then, as no process of its own could do it. It comes before the work: whatever befalls it there,
+    /// nothing has happened, where after the commit it could cost the result.
+    async fn clean_now_and_then(&self, claim_ends: Instant) {
+        if !getrandom::u32().is_ok_and(|drawn| drawn % self.settings.clean_one_in == 0) {
+            return;
+        }
+        let now = Instant::now();
+        let time = LONGEST_CLEANING.min(claim_ends.saturating_duration_since(now) / 10);
+        if let Err(error) = self.remove_old_until(now + time).await {
+            tracing::warn!(%error, "old rows of the inbox were not removed; another attempt will try");
         }
     }
 }
@@ -205,6 +216,7 @@ impl<W> Inbox<W> {
         T: ?Sized + Sync,
         W: TransactionalWork<T>,
     {
+        self.clean_now_and_then(claim.ends()).await;
         let row = self.table.row(claim);
         let (transaction, inserted) = match self.database.begin(claim.ends(), table::WORK, &row.parameters()).await {
             Ok(begun) => begun,
@@ -215,10 +227,7 @@ impl<W> Inbox<W> {
         }
         let failed = match self.work.run(&transaction, claim, input).await {
             Ok(result) => match transaction.commit(&row.finished(&result)).await {
-                Ok(()) => {
-                    self.clean_now_and_then().await;
-                    return Ok(Worked::Done(result));
-                }
+                Ok(()) => return Ok(Worked::Done(result)),
                 Err(CommitError::Undone(error)) => error.into(),
                 Err(lost @ CommitError::Unknown(_)) => return self.find_out(claim, lost).await,
                 Err(strayed @ CommitError::Strayed) => return Err(WorkError::uncertain(strayed)),
@@ -310,9 +319,8 @@ fn not_begun(claim: &Claim, error: DatabaseError) -> Result<Worked, WorkError> {
         // Another transaction has inserted it and is still at work. It began before this one, and so its
         // time is up before this one's would be.
         (Some(LOCK_NOT_AVAILABLE), _) => Ok(Worked::Busy { after: claim.asked().lease }),
-        (Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED | QUERY_CANCELED), _) | (_, DatabaseError::Outdated) => {
-            Err(WorkError::unavailable(error))
-        }
+        (Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED | QUERY_CANCELED), _)
+        | (_, DatabaseError::Outdated | DatabaseError::NoneFree) => Err(WorkError::unavailable(error)),
         (Some(_) | None, _) => Ok(Worked::Unreachable(Box::new(InboxError::of(error)))),
     }
 }
@@ -343,6 +351,10 @@ impl InboxError {
 
 /// Longest time of a step that no claim bounds.
 const LONGEST_STEP: Duration = Duration::from_secs(10);
+
+/// Longest time that an attempt gives to old rows, and no more than a tenth of what it has. A step takes
+/// milliseconds.
+const LONGEST_CLEANING: Duration = Duration::from_secs(1);
 
 /// SQLSTATEs: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 const SERIALIZATION_FAILURE: &str = "40001";

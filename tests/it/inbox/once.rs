@@ -109,6 +109,27 @@ async fn who_has_waited_for_the_other_too_long_is_in_conflict_and_that_is_no_att
 }
 
 #[tokio::test]
+async fn who_has_waited_for_the_other_until_its_own_deadline_is_in_conflict_too() {
+    let base = base().await;
+    let gate = Arc::new(Gate::default());
+    let slow = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let (first, second) = (flushed(), flushed());
+    // It ends before the longest wait for a lock.
+    let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+    soon(async {
+        let (first, ()) = tokio::join!(run(&first, &slow), async {
+            gate.reached.notified().await;
+            let report = second.run(&short, &quick, &Message::default()).await.unwrap();
+            assert!(matches!(report.outcome, Outcome::Conflict { .. }), "{report:?}");
+            gate.open.notify_one();
+        });
+        done(&first);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn another_payload_under_the_key_is_a_mismatch_also_where_the_store_has_forgotten() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));

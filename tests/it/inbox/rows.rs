@@ -3,7 +3,8 @@ use std::process::Command;
 use idempotent_sqs::idempotency::Outcome;
 
 use super::*;
-use crate::support::postgres::{database, migration, program};
+use crate::support::postgres::{database, migration, program, until_count};
+use crate::support::soon;
 
 #[tokio::test]
 async fn the_migration_can_be_run_by_psql_again_and_again() {
@@ -170,14 +171,45 @@ async fn steps_at_once_do_not_wait_for_each_other() {
     assert_eq!(inbox.remove_old().await.unwrap(), 9);
 }
 
+/// An inbox each of whose attempts removes old rows.
+fn cleaning(base: &Base) -> Inbox<Pay> {
+    let settings = InboxSettings { clean_one_in: NonZeroU32::MIN, ..settings() };
+    Inbox::new(Pay::default(), database(&base.url()), settings)
+}
+
 #[tokio::test]
-async fn commits_remove_what_is_old_as_they_go() {
+async fn attempts_remove_what_is_old_as_they_go() {
     let base = base().await;
     aged(&base, 5, 29).await;
-    let settings = InboxSettings { clean_one_in: NonZeroU32::MIN, ..settings() };
-    let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
-    done(&run(&flushed(), &inbox).await);
+    done(&run(&flushed(), &cleaning(&base)).await);
     assert_eq!(base.count(ROWS).await, 4);
+}
+
+#[tokio::test]
+async fn a_removal_of_old_rows_that_takes_too_long_is_given_up_and_the_work_is_done_in_time() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    let slow = "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM pg_sleep(600); RETURN OLD; END $$; \
+                CREATE TRIGGER slowly BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION slowly()";
+    base.client.batch_execute(slow).await.unwrap();
+    let short = delivery("pay_1").deadline(Deadline::within(4 * SECOND));
+    let report = soon(flushed().run(&short, &cleaning(&base), &Message::default())).await.unwrap();
+    assert_eq!(done(&report), b"receipt of pay_1");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (6, 1));
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    until_count(&base, asleep, 0).await;
+}
+
+#[tokio::test]
+async fn a_removal_of_old_rows_that_is_refused_fails_no_work() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'as told'; END $$; \
+                  CREATE TRIGGER refuse BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION refuse()";
+    base.client.batch_execute(refuse).await.unwrap();
+    done(&run(&flushed(), &cleaning(&base)).await);
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (6, 1));
 }
 
 #[tokio::test]
