@@ -1,11 +1,13 @@
 //! PostgreSQL: connections that are made when they are needed, and transactions that end in time.
 //!
 //! - `address`: the URL, and whether TLS is used
+//! - `connection`: its statements, and the end of each of its transactions
 //! - `credentials`: the password that holds at this moment
-//! - `dial`: a connection
+//! - `dial`: makes connections
 //! - `transaction`: what a work is given
 
 mod address;
+mod connection;
 mod credentials;
 mod dial;
 mod transaction;

@@ -1,23 +1,22 @@
-//! A connection: TLS where the URL asks for it, and a second try where the password has changed.
+//! Makes connections: TLS where the URL asks for it, and a second try where the password has changed.
 
-use std::collections::HashMap;
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, NoTls, Socket, Statement};
+use tokio_postgres::{Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::identity::Login;
 
+use super::connection::Connection;
 use super::{CredentialsSource, DatabaseError, DatabaseSettings, DatabaseUrl};
 
 /// Makes connections for the pool.
@@ -27,48 +26,6 @@ pub(super) struct Dialler {
     credentials: Option<Arc<dyn CredentialsSource>>,
     /// Made at the first use: loading certificates takes longer than connecting.
     tls: OnceLock<MakeRustlsConnect>,
-}
-
-/// A connection, and the statements that it knows.
-pub(super) struct Connection {
-    pub(super) client: Client,
-    task: JoinHandle<()>,
-    statements: Mutex<HashMap<String, Statement>>,
-    /// Whether the server can end a transaction by the clock, as since PostgreSQL 17.
-    pub(super) ends_transactions: bool,
-}
-
-impl Connection {
-    /// The statement, prepared at its first use on this connection.
-    pub(super) async fn prepared(&self, statement: &str) -> Result<Statement, DatabaseError> {
-        if let Some(known) = self.known(statement) {
-            return Ok(known);
-        }
-        let prepared = self.client.prepare(statement).await?;
-        self.statements().insert(statement.to_owned(), prepared.clone());
-        Ok(prepared)
-    }
-
-    /// Have it prepared anew at its next use.
-    pub(super) fn forget(&self, statement: &str) {
-        self.statements().remove(statement);
-    }
-
-    fn known(&self, statement: &str) -> Option<Statement> {
-        self.statements().get(statement).cloned()
-    }
-
-    fn statements(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
-        // Every change is one insert or one removal, so a panic elsewhere cannot have left half of one.
-        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The socket closes at once, also where a reply is still to come: the server takes that as the end.
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl Manager for Dialler {
@@ -108,12 +65,12 @@ impl Dialler {
     async fn dial(&self, login: Option<&Login>) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
         let config = self.config(login);
         let dial = async {
-            Ok(if self.url.uses_tls() {
+            if self.url.uses_tls() {
                 let tls = self.tls()?;
                 connect(&config, tls).await
             } else {
                 connect(&config, NoTls).await
-            })
+            }
         };
         timeout(self.timeout, dial).await.unwrap_or_else(|_elapsed| Err(unreachable("no connection in time")))
     }
@@ -163,19 +120,36 @@ impl Dialler {
     }
 }
 
-async fn connect<T>(config: &Config, tls: T) -> Result<Connection, tokio_postgres::Error>
+async fn connect<T>(config: &Config, tls: T) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let (client, connection) = config.connect(tls).await?;
+    let (client, connection) = match config.connect(tls).await {
+        Ok(connected) => connected,
+        Err(error) => return Ok(Err(error)),
+    };
     let version = connection.parameter("server_version").unwrap_or_default();
-    let major = version.split(['.', ' ']).next().and_then(|number| number.parse().ok());
-    let ends_transactions = major.is_some_and(|major: u32| major >= 17);
+    let major = major(version);
+    if major.is_some_and(|major| major < OLDEST) {
+        return Err(unreachable(format!("its version is {version}, and {OLDEST} or newer is needed")));
+    }
+    let ends_transactions = major.is_some_and(|major| major >= ENDS_TRANSACTIONS);
     // Whoever waits for a reply hears how it ended.
     let task = tokio::spawn(async move { drop(connection.await) });
-    Ok(Connection { client, task, statements: Mutex::default(), ends_transactions })
+    Ok(Ok(Connection::new(client, task, ends_transactions)))
 }
+
+/// The first part of a version such as `15.18 (Debian 15.18-0+deb12u1)` or `17beta1`.
+fn major(version: &str) -> Option<u32> {
+    version.split(|digit: char| !digit.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The first version that has `client_connection_check_interval`.
+const OLDEST: u32 = 14;
+
+/// The first version that has `transaction_timeout`.
+const ENDS_TRANSACTIONS: u32 = 17;
 
 /// Whether the server refuses who we say we are.
 fn is_refusal(error: &tokio_postgres::Error) -> bool {
@@ -194,4 +168,17 @@ fn reason(error: &tokio_postgres::Error) -> String {
 
 fn unreachable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> DatabaseError {
     DatabaseError::Unreachable(Arc::from(reason.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::major;
+
+    #[test]
+    fn a_version_of_any_form_is_read() {
+        let versions =
+            ["9.6.24", "13.22 (Debian 13.22-0+deb11u1)", "14.0", "15.4", "17beta1", "18devel", "", "unknown"];
+        let majors = [Some(9), Some(13), Some(14), Some(15), Some(17), Some(18), None, None];
+        assert_eq!(versions.map(major), majors);
+    }
 }

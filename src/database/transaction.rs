@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use deadpool::managed::Object;
 use futures_util::future::{join, try_join};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
-use super::dial::{Connection, Dialler};
+use super::connection::Connection;
+use super::dial::Dialler;
 use super::{DatabaseError, MARGIN, before};
 
 /// What stands for `$1`, `$2` and so on.
@@ -27,6 +28,7 @@ pub struct Transaction {
     /// What it commits with.
     closing: Option<Statement>,
     timeout: Duration,
+    ends: Instant,
 }
 
 /// What a transaction begins and commits with.
@@ -78,7 +80,7 @@ impl Transaction {
         frame: Frame,
         parameters: Parameters<'_>,
     ) -> Result<(Self, u64), DatabaseError> {
-        let mut transaction = Self { connection: Some(connection), closing: None, timeout: lock_timeout };
+        let mut transaction = Self { connection: Some(connection), closing: None, timeout: lock_timeout, ends };
         let connection = transaction.connection()?;
         let (opening, closing) =
             try_join(connection.prepared(frame.opening), connection.prepared(frame.closing)).await?;
@@ -150,31 +152,39 @@ impl Transaction {
             return Err(CommitError::Undone(DatabaseError::Broken(Arc::from(Box::from(closed)))));
         }
         // They are sent in this order. Where the first is refused, the commit only undoes.
-        let ended =
-            join(connection.client.execute(closing, parameters), connection.client.batch_execute("COMMIT")).await;
-        let failed = |error: tokio_postgres::Error| {
-            let error = DatabaseError::from(error);
-            // A server that goes down may have come to the commit before.
-            let told = error.code().is_some() && !error.is_of_the_connection();
-            if told { CommitError::Undone(error) } else { CommitError::Unknown(error) }
-        };
+        let ended = join(connection.client.execute(closing, parameters), connection.end("COMMIT")).await;
         match ended {
-            (Ok(1), Ok(())) => {
-                self.connection = None;
+            (Ok(1), Ok(is_clear)) => {
+                if is_clear {
+                    self.give_back();
+                }
                 Ok(())
             }
-            (Ok(_), Ok(())) => Err(CommitError::Strayed),
-            (Err(error), _) | (Ok(_), Err(error)) => Err(failed(error)),
+            (Ok(_), Ok(_)) => Err(CommitError::Strayed),
+            (Err(error), _) | (Ok(_), Err(error)) => {
+                let error = DatabaseError::from(error);
+                // A server that goes down may have come to the commit before.
+                if error.code().is_none() || error.is_of_the_connection() {
+                    return Err(CommitError::Unknown(error));
+                }
+                self.roll_back().await;
+                Err(CommitError::Undone(error))
+            }
         }
     }
 
     /// Undo everything, and give the connection back, if it answers.
     pub(crate) async fn roll_back(mut self) {
+        let until = before(self.ends, MARGIN).min(Instant::now() + self.timeout);
         if let Ok(connection) = self.connection()
-            && let Ok(Ok(())) = timeout(self.timeout, connection.client.batch_execute("ROLLBACK")).await
+            && let Ok(Ok(true)) = timeout_at(until, connection.end("ROLLBACK")).await
         {
-            self.connection = None;
+            self.give_back();
         }
+    }
+
+    fn give_back(&mut self) {
+        self.connection = None;
     }
 
     fn connection(&self) -> Result<&Connection, DatabaseError> {

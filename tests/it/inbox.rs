@@ -10,6 +10,8 @@ mod once;
 mod relay;
 /// Old rows, keys of every kind, and the migration.
 mod rows;
+/// What a session keeps from one message to the next.
+mod sessions;
 /// Rows that a work has committed by itself.
 mod unfinished;
 /// The store forgets, is wrong about the time, or is out of reach.

@@ -11,6 +11,8 @@ use crate::support::front::Front;
 use crate::support::postgres::{Postgres, connect, migration, settings as database_settings};
 use crate::support::redis::free_port;
 use crate::support::soon;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// A database that is soon given up.
 fn impatient(url: &str, timeout: Duration) -> Database {
@@ -210,6 +212,36 @@ fn there_is_a_connection_for_each_message_that_the_invocations_of_a_process_work
     assert_eq!(connections(Some("8")), 32);
     for as_the_runtime_passes_it_over in ["", "0", "many"] {
         assert_eq!(connections(Some(as_the_runtime_passes_it_over)), 4);
+    }
+}
+
+/// A server of this version that greets whoever connects, and says no more.
+async fn greet_as(version: &'static str) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let length = client.read_u32().await.unwrap();
+            client.read_exact(&mut vec![0; length as usize - 4]).await.unwrap();
+            // Authenticated; the version; ready for a query.
+            let mut greeting = b"R\0\0\0\x08\0\0\0\0S\0\0\0".to_vec();
+            let status = format!("server_version\0{version}\0");
+            greeting.push(u8::try_from(status.len() + 4).unwrap());
+            greeting.extend([status.as_bytes(), b"Z\0\0\0\x05I"].concat());
+            client.write_all(&greeting).await.unwrap();
+            client.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_an_error_that_says_so() {
+    for (version, is_too_old) in [("13.22 (Debian 13.22-0+deb11u1)", true), ("9.6.24", true), ("14.0", false)] {
+        let port = greet_as(version).await;
+        let url = format!("postgres://app@127.0.0.1:{port}/payments");
+        let error = try_run(&flushed(), &inbox(Pay::default(), impatient(&url, SECOND))).await.unwrap_err();
+        assert_eq!(reason(&error).contains("14 or newer"), is_too_old, "{version}: {error:?}");
     }
 }
 
