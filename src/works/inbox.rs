@@ -1,7 +1,11 @@
 //! Effects in PostgreSQL that take place once: the row that says so commits together with the effect.
 //!
-//! - [`table`]: the rows, and the statements on them
+//! - `attempt`: a work and its row in one transaction, and what the row says where that was lost
+//! - `error`: why the inbox cannot be used
+//! - `table`: the rows, and the statements on them
 
+mod attempt;
+mod error;
 mod table;
 
 use std::future::Future;
@@ -10,12 +14,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::database::{CommitError, Database, DatabaseError, Parameters, Transaction};
+use crate::database::{Database, DatabaseError, Parameters, Transaction};
 use crate::message::Message;
-use crate::store::{Attempt, Claim};
-use crate::work::{Work, WorkError, WorkErrorKind, Worked};
+use crate::store::Claim;
+use crate::work::WorkError;
 
-use table::{Recorded, Table};
+pub use error::InboxError;
+use table::Table;
 
 /// A work whose effects are rows of one PostgreSQL database. `T` is what it works on, as of a [`Work`].
 ///
@@ -132,8 +137,12 @@ impl<W> Inbox<W> {
     /// ## Cancel safety
     /// Nothing is changed.
     pub async fn check(&self) -> Result<(), InboxError> {
-        let ends = Instant::now() + LONGEST_STEP;
-        let (transaction, _) = self.database.begin(ends, table::LOOK, &[]).await.map_err(InboxError::of)?;
+        self.check_until(Instant::now() + LONGEST_STEP).await
+    }
+
+    async fn check_until(&self, ends: Instant) -> Result<(), InboxError> {
+        let begun = self.database.begin(ends, table::LOOK, &[&self.settings.namespace]).await;
+        let (transaction, _) = begun.map_err(InboxError::of)?;
         transaction.roll_back().await;
         Ok(())
     }
@@ -176,193 +185,9 @@ impl<W> Inbox<W> {
     }
 }
 
-impl<T, W> Work<T> for Inbox<W>
-where
-    T: ?Sized + Sync,
-    W: TransactionalWork<T>,
-{
-    /// For a caller without the engine.
-    async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
-        match self.attempt(claim, input).await? {
-            Worked::Done(result) | Worked::DoneBefore(result) => Ok(result),
-            Worked::Busy { after } => Err(WorkError::unavailable_after("another transaction is at this work", after)),
-            Worked::Mismatch => Err(WorkError::permanent("the key stands for another payload")),
-            Worked::Unreachable(reason) => Err(WorkError::unavailable(reason)),
-        }
-    }
-
-    async fn attempt(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError> {
-        // On the heap, as the driver's futures are too deep for the compiler within the batch's own.
-        Box::pin(self.work_within_a_transaction(claim, input)).await
-    }
-
-    async fn recorded(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
-        match Box::pin(self.look(attempt, until)).await {
-            Ok(Recorded::Done { result, fence: _ }) => Ok(Some(result)),
-            Ok(Recorded::Nothing | Recorded::OtherPayload) => Ok(None),
-            Ok(Recorded::Unfinished) => Err(unfinished()),
-            Err(error) => Err(WorkError::unavailable(InboxError::of(error))),
-        }
-    }
-
-    fn keeps_record(&self) -> bool {
-        true
-    }
-}
-
-impl<W> Inbox<W> {
-    async fn work_within_a_transaction<T>(&self, claim: &Claim, input: &T) -> Result<Worked, WorkError>
-    where
-        T: ?Sized + Sync,
-        W: TransactionalWork<T>,
-    {
-        self.clean_now_and_then(claim.ends()).await;
-        let row = self.table.row(claim);
-        let (transaction, inserted) = match self.database.begin(claim.ends(), table::WORK, &row.parameters()).await {
-            Ok(begun) => begun,
-            Err(error) => return not_begun(claim, error),
-        };
-        if inserted == 0 {
-            return self.found(transaction, claim).await;
-        }
-        let failed = match self.work.run(&transaction, claim, input).await {
-            Ok(result) => match transaction.commit(&row.finished(&result)).await {
-                Ok(()) => return Ok(Worked::Done(result)),
-                Err(CommitError::Undone(error)) => error.into(),
-                Err(lost @ CommitError::Unknown(_)) => return self.find_out(claim, lost).await,
-                Err(strayed @ CommitError::Strayed) => return Err(WorkError::uncertain(strayed)),
-            },
-            Err(error) => {
-                transaction.roll_back().await;
-                error
-            }
-        };
-        if failed.kind() == WorkErrorKind::Permanent { self.note(claim, input, failed).await } else { Err(failed) }
-    }
-
-    /// By the row that was there before.
-    async fn found(&self, transaction: Transaction, claim: &Claim) -> Result<Worked, WorkError> {
-        let recorded = self.table.read(&transaction, claim.asked()).await?;
-        transaction.roll_back().await;
-        match recorded {
-            Recorded::Done { result, fence: _ } => Ok(Worked::DoneBefore(result)),
-            Recorded::OtherPayload => Ok(Worked::Mismatch),
-            Recorded::Unfinished => Err(unfinished()),
-            Recorded::Nothing => {
-                Err(WorkError::unavailable("the row of the inbox was removed just now: its retention had ended"))
-            }
-        }
-    }
-
-    /// Whether a commit whose reply was lost took effect. That is known once its transaction has ended, so a
-    /// connection that is new to it is asked.
-    async fn find_out(&self, claim: &Claim, lost: CommitError) -> Result<Worked, WorkError> {
-        match self.look(claim.asked(), claim.ends()).await {
-            Ok(Recorded::Done { result, fence }) if fence == table::stored(claim.fence()) => Ok(Worked::Done(result)),
-            Ok(Recorded::Done { result, fence: _ }) => Ok(Worked::DoneBefore(result)),
-            Ok(Recorded::OtherPayload) => Ok(Worked::Mismatch),
-            Ok(Recorded::Nothing) => Err(WorkError::unavailable("the connection broke before the commit took effect")),
-            Ok(Recorded::Unfinished) => Err(unfinished()),
-            Err(_) => Err(WorkError::uncertain(lost)),
-        }
-    }
-
-    /// What the inbox says, once every transaction that may have inserted the row has ended: an insert waits for
-    /// them, where a mere SELECT would not see their rows.
-    async fn look(&self, attempt: &Attempt, until: Instant) -> Result<Recorded, DatabaseError> {
-        let trial = self.table.trial(attempt);
-        let (transaction, inserted) = self.database.begin(until, table::WORK, &trial.parameters()).await?;
-        let recorded = if inserted == 0 { self.table.read(&transaction, attempt).await } else { Ok(Recorded::Nothing) };
-        transaction.roll_back().await;
-        recorded
-    }
-
-    /// Have the work note its permanent failure. Not where there is a row after all: the work has committed its
-    /// transaction by itself, or another has done it since this one was undone.
-    async fn note<T>(&self, claim: &Claim, input: &T, why: WorkError) -> Result<Worked, WorkError>
-    where
-        T: ?Sized + Sync,
-        W: TransactionalWork<T>,
-    {
-        let row = self.table.row(claim);
-        let (transaction, found) = self.database.begin(claim.ends(), table::NOTE, &row.place()).await?;
-        if found > 0 {
-            return self.found(transaction, claim).await;
-        }
-        let noted = match self.work.refused(&transaction, claim, input, &why).await {
-            // Whether a lost reply was to a commit that took effect does not matter: a note may be made again.
-            Ok(()) => transaction.commit(&[]).await.map_err(|error| DatabaseError::from(error).into()),
-            Err(error) => {
-                transaction.roll_back().await;
-                Err(error)
-            }
-        };
-        match noted {
-            Ok(()) => Err(why),
-            Err(error) if error.kind() == WorkErrorKind::Permanent => Err(WorkError::retryable(error)),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Whether the work took effect is for an operator to find out.
-fn unfinished() -> WorkError {
-    WorkError::uncertain(
-        "the work has committed its transaction by itself before it ended, so what took effect is unknown: look at \
-         the rows of idempotency_inbox WHERE result IS NULL, as docs/inbox.md says",
-    )
-}
-
-/// The row could not be inserted. Nothing happened.
-fn not_begun(claim: &Claim, error: DatabaseError) -> Result<Worked, WorkError> {
-    match (error.code(), &error) {
-        // Another transaction has inserted it and is still at work. It began before this one, and so its
-        // time is up before this one's would be.
-        (Some(LOCK_NOT_AVAILABLE), _) => Ok(Worked::Busy { after: claim.asked().lease }),
-        (Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED | QUERY_CANCELED), _)
-        | (_, DatabaseError::Outdated | DatabaseError::NoneFree) => Err(WorkError::unavailable(error)),
-        (Some(_) | None, _) => Ok(Worked::Unreachable(Box::new(InboxError::of(error)))),
-    }
-}
-
-/// Why the inbox cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum InboxError {
-    /// The table is not there, or an older one.
-    #[error("the table idempotency_inbox is missing, or older than this function: run sql/inbox.sql by psql ({0})")]
-    NoTable(DatabaseError),
-    /// The user has no right to the table.
-    #[error("the database's user may not use the table idempotency_inbox: see sql/inbox.sql for what it needs ({0})")]
-    NoRight(DatabaseError),
-    /// The database gives no answer, or another than it should.
-    #[error(transparent)]
-    Database(DatabaseError),
-}
-
-impl InboxError {
-    fn of(error: DatabaseError) -> Self {
-        match error.code() {
-            Some(UNDEFINED_TABLE | UNDEFINED_COLUMN | UNDEFINED_CONSTRAINT) => Self::NoTable(error),
-            Some(INSUFFICIENT_PRIVILEGE) => Self::NoRight(error),
-            Some(_) | None => Self::Database(error),
-        }
-    }
-}
-
 /// Longest time of a step that no claim bounds.
 const LONGEST_STEP: Duration = Duration::from_secs(10);
 
 /// Longest time that an attempt gives to old rows, and no more than a tenth of what it has. A step takes
 /// milliseconds.
 const LONGEST_CLEANING: Duration = Duration::from_secs(1);
-
-/// SQLSTATEs: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
-const SERIALIZATION_FAILURE: &str = "40001";
-const DEADLOCK_DETECTED: &str = "40P01";
-const INSUFFICIENT_PRIVILEGE: &str = "42501";
-const UNDEFINED_COLUMN: &str = "42703";
-const UNDEFINED_TABLE: &str = "42P01";
-/// There is no unique constraint for an ON CONFLICT.
-const UNDEFINED_CONSTRAINT: &str = "42P10";
-const LOCK_NOT_AVAILABLE: &str = "55P03";
-const QUERY_CANCELED: &str = "57014";

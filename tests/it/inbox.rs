@@ -2,6 +2,8 @@
 mod commits;
 /// A connection that breaks or goes silent, a server that restarts, TLS, and who gets in.
 mod connections;
+/// Keys and namespaces in a database that is not of UTF-8.
+mod encoding;
 /// What goes wrong within the transaction, and how it is told.
 mod failures;
 /// Once: two runners, crashes at every step, a commit without an answer.

@@ -10,9 +10,10 @@ use crate::store::{Attempt, Claim};
 /// The work of a claim.
 pub(super) const WORK: Frame = Frame { opening: INSERT, closing: FINISH };
 
-/// A look at the table and each of its columns, and at no row.
+/// A look at the table and each of its columns, and at no row. It has the namespace, for its characters.
 pub(super) const LOOK: Frame = Frame {
-    opening: "SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox WHERE false",
+    opening: "SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox \
+              WHERE namespace = $1 AND false",
     closing: NOTHING,
 };
 

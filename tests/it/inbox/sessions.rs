@@ -126,7 +126,7 @@ async fn message(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
 }
 
 /// A pooler, whose session another client has begun in another encoding. It sets that of the client that is given
-/// the session, as PgBouncer does.
+/// the session, as `PgBouncer` does.
 async fn pooler_of_a_latin1_session(base: &Base) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let (port, server_port) = (listener.local_addr().unwrap().port(), base.port);

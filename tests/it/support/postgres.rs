@@ -51,12 +51,21 @@ impl Base {
         Self::on(shared()).await
     }
 
+    /// A database on the shared server, whose encoding has the characters of Western Europe alone.
+    pub(crate) async fn in_latin1() -> Self {
+        Self::made(shared(), "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0").await
+    }
+
     /// A database on this server, with nothing in it.
     pub(crate) async fn on(server: &Postgres) -> Self {
+        Self::made(server, "").await
+    }
+
+    async fn made(server: &Postgres, options: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test_{}", COUNT.fetch_add(1, Ordering::SeqCst));
         let admin = connect(server.port, "postgres").await;
-        admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        admin.batch_execute(&format!("CREATE DATABASE {name} {options}")).await.unwrap();
         let client = connect(server.port, &name).await;
         Self { port: server.port, name, client }
     }
