@@ -16,7 +16,7 @@ use lambda_runtime::{Error, LambdaEvent, service_fn};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Statement};
 
-/// As the inbox's own.
+/// As the inbox's own, which is sent before its begin is known to have succeeded, and guards against that.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
      VALUES ($1, $2, $3, $4, $5) ON CONFLICT (namespace, key) DO NOTHING";
 

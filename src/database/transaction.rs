@@ -226,11 +226,12 @@ fn begin(connection: &Connection, lock_timeout: Duration, ends: Instant) -> Stri
     let lock = ms(lock_timeout.min(before(ends, 2 * MARGIN).saturating_duration_since(now)));
     let by_the_clock =
         if connection.ends_transactions { format!("; SET LOCAL transaction_timeout = {left}") } else { String::new() };
-    // The server looks once in a while whether its client is still there, also within a statement.
+    // The server looks once in a while whether its client is still there, also within a statement. By the last
+    // setting an opening statement can tell that it is within the transaction.
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {left}; \
          SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \
-         {lock}{by_the_clock}"
+         {lock}{by_the_clock}; SET LOCAL idempotent_sqs.begun = 'yes'"
     )
 }
 

@@ -24,8 +24,12 @@ pub(super) const REMOVAL: Frame = Frame { opening: REMOVE, closing: NOTHING };
 pub(super) const NOTE: Frame = Frame { opening: FIND, closing: NOTHING };
 
 /// Whoever inserts first does the work. A second one waits here until the first has committed or not.
+///
+/// It is sent together with the begin of its transaction. Where that was refused, such as by an operator's cancel,
+/// it would commit by itself, so it fails then: a count of attempts is not NULL.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
-     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (namespace, key) DO NOTHING";
+     VALUES ($1, $2, $3, $4, CASE WHEN current_setting('idempotent_sqs.begun', true) = 'yes' THEN $5::smallint END) \
+     ON CONFLICT (namespace, key) DO NOTHING";
 
 /// The row has to be this very transaction's own: a work that ended its transaction has lost it.
 const FINISH: &str = "UPDATE idempotency_inbox SET result = $3 \

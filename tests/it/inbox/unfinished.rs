@@ -1,5 +1,7 @@
 use idempotent_sqs::record::Failure;
 use idempotent_sqs::work::WorkErrorKind;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::support::attempt;
@@ -127,4 +129,40 @@ async fn an_unfinished_row_outlives_its_retention() {
     base.client.batch_execute("UPDATE idempotency_inbox SET done_at = now() - interval '29 days'").await.unwrap();
     assert_eq!(inbox(Pay::default(), database(&base.url())).remove_old().await.unwrap(), 0);
     uncertain(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
+}
+
+/// A way to the server on which no transaction begins: what should begin it is refused as it stands.
+async fn without_begins(base: &Base) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (port, server_port) = (listener.local_addr().unwrap().port(), base.port);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", server_port)).await.unwrap();
+            let ((mut requests, mut to_client), (mut replies, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut replies, &mut to_client).await });
+            tokio::spawn(async move {
+                let mut chunk = vec![0; 65_536];
+                while let Ok(length @ 1..) = requests.read(&mut chunk).await {
+                    let chunk = &mut chunk[..length];
+                    if let Some(at) = chunk.windows(5).position(|word| word == b"BEGIN") {
+                        chunk[at..at + 5].copy_from_slice(b"NEVER");
+                    }
+                    to_server.write_all(chunk).await.unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_begin_that_is_refused_leaves_no_row_behind() {
+    let base = base().await;
+    let port = without_begins(&base).await;
+    let idempotency = flushed();
+    let error = try_run(&idempotency, &inbox(Pay::default(), database(&base.url_by(port)))).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    done(&run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await);
 }
