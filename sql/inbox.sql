@@ -2,7 +2,7 @@
 --
 --     psql "$DATABASE_URL" --single-transaction --set ON_ERROR_STOP=1 --file sql/inbox.sql
 --
--- It may be run again, also beside functions at work. The function's user needs the rights to SELECT,
+-- For PostgreSQL 14 or newer. It may be run again, also beside functions at work. The function's user needs the rights to SELECT,
 -- INSERT, UPDATE and DELETE on the table, and no more. It goes to the first schema of the search path.
 
 CREATE TABLE IF NOT EXISTS idempotency_inbox (
@@ -11,7 +11,8 @@ CREATE TABLE IF NOT EXISTS idempotency_inbox (
     fingerprint  bytea       NOT NULL,  -- of the payload, 16 bytes; zeros are compared with nothing
     fence        bigint      NOT NULL,  -- of the claim that did the work
     attempts     smallint    NOT NULL,  -- that it took
-    result       bytea,                 -- what the work returned; NULL only within its transaction
+    result       bytea,                 -- what the work returned; NULL within its transaction, and after
+                                        -- it where the work has committed by itself: docs/inbox.md
     done_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (namespace, key)
 ) WITH (

@@ -34,19 +34,22 @@ impl Manager for Dialler {
 
     async fn create(&self) -> Result<Connection, DatabaseError> {
         let Some(source) = &self.credentials else {
-            return self.dial(None).await?.map_err(|error| unreachable(reason(&error)));
+            return self.dial(None).await?.map_err(not_connected);
         };
         // Before the clock of a dial starts: AWS may take longer than PostgreSQL, and is bounded by itself.
         let login = source.login(&self.url, None).await.map_err(unreachable)?;
         let refused = match self.dial(Some(&login)).await? {
             Err(error) if is_refusal(&error) => error,
-            outcome => return outcome.map_err(|error| unreachable(reason(&error))),
+            outcome => return outcome.map_err(not_connected),
         };
         let other = source.login(&self.url, Some(&login)).await.map_err(unreachable)?;
         let outcome = if other == login { Err(refused) } else { self.dial(Some(&other)).await? };
         outcome.map_err(|error| {
-            let reason = reason(&error);
-            unreachable(if is_refusal(&error) { format!("{} ({reason})", source.advice()) } else { reason })
+            if is_refusal(&error) {
+                unreachable(format!("{} ({})", source.advice(), reason(&error)))
+            } else {
+                not_connected(error)
+            }
         })
     }
 
@@ -150,6 +153,11 @@ const OLDEST: u32 = 14;
 
 /// The first version that has `transaction_timeout`.
 const ENDS_TRANSACTIONS: u32 = 17;
+
+/// A server that takes no more connections is within reach of those that stand.
+fn not_connected(error: tokio_postgres::Error) -> DatabaseError {
+    if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) { error.into() } else { unreachable(reason(&error)) }
+}
 
 /// Whether the server refuses who we say we are.
 fn is_refusal(error: &tokio_postgres::Error) -> bool {

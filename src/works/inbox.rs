@@ -22,7 +22,7 @@ use crate::work::WorkError;
 pub use error::InboxError;
 use table::Table;
 
-/// A work whose effects are rows of one PostgreSQL database. `T` is what it works on, as of a [`Work`].
+/// A work whose effects are rows of one PostgreSQL database. `T` is what it works on, as of a [`Work`](crate::work::Work).
 ///
 /// ```
 /// # use idempotent_sqs::database::Transaction;
@@ -47,11 +47,13 @@ pub trait TransactionalWork<T: ?Sized = Message>: Send + Sync {
     /// Do the work by this transaction, and by nothing else. The bytes it returns are its result: they
     /// commit with the effect, and are handed back when the same work is asked for again.
     ///
-    /// The claim may be a recovery; then too, no earlier attempt has committed anything.
+    /// The claim may be a recovery; then too, no earlier attempt has committed anything, unless it has ended its
+    /// transaction by itself and gone on.
     ///
     /// # Errors
     /// A [`WorkError`] undoes everything, and says whether and when to try again. `?` makes one of a
-    /// [`DatabaseError`]: wrong data and violated constraints are permanent, anything else is retryable.
+    /// [`DatabaseError`]: wrong data and violated constraints are permanent; a database that cannot be used now,
+    /// and contention, are unavailable and count as no attempt; anything else is retryable.
     ///
     /// ## Cancel safety
     /// The future is dropped at the deadline, wherever it is, and everything is undone.
@@ -62,12 +64,14 @@ pub trait TransactionalWork<T: ?Sized = Message>: Send + Sync {
         input: &T,
     ) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
 
-    /// Note down that the work has failed for good, by a transaction of its own, which is committed. By
-    /// default nothing is noted. A note may be made again where its commit was not heard of. It is asked
-    /// for where the work itself said permanent, not where its attempts are used up.
+    /// Note down that the work has failed for good, by a transaction of its own, which is committed. By default
+    /// nothing is noted. A note may be made again where the reply to its commit was lost. It is asked for where
+    /// the work said permanent, or a constraint that is checked at its commit, and not where its attempts are
+    /// used up.
     ///
     /// # Errors
-    /// A [`WorkError`] leaves the failure for another attempt: it is final only once it is noted.
+    /// A [`WorkError`], even a permanent one, leaves the failure for another attempt: it is final only once it is
+    /// noted.
     ///
     /// ## Cancel safety
     /// As [`run`](Self::run).
@@ -107,7 +111,7 @@ impl Default for InboxSettings {
     }
 }
 
-/// A [`Work`] that runs a [`TransactionalWork`] in a transaction. A row of the inbox is inserted first
+/// A [`Work`](crate::work::Work) that runs a [`TransactionalWork`] in a transaction. A row of the inbox is inserted first
 /// and commits with the effect, so the effect takes place once whatever becomes of the store's records.
 #[derive(Debug)]
 pub struct Inbox<W> {

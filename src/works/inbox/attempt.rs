@@ -30,16 +30,7 @@ where
     }
 
     async fn recorded(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
-        match Box::pin(self.look(attempt, until)).await {
-            Ok(Recorded::Done { result, fence: _ }) => Ok(Some(result)),
-            Ok(Recorded::Nothing | Recorded::OtherPayload) => Ok(None),
-            Ok(Recorded::Unfinished) => Err(unfinished()),
-            Err(error) => match self.explained(error, until).await {
-                // No row can be there.
-                InboxError::Key(_) => Ok(None),
-                error => Err(WorkError::unavailable(error)),
-            },
-        }
+        Box::pin(self.recorded_in_its_row(attempt, until)).await
     }
 
     fn keeps_record(&self) -> bool {
@@ -75,6 +66,19 @@ impl<W> Inbox<W> {
             }
         };
         if failed.kind() == WorkErrorKind::Permanent { self.note(claim, input, failed).await } else { Err(failed) }
+    }
+
+    async fn recorded_in_its_row(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        match self.look(attempt, until).await {
+            Ok(Recorded::Done { result, fence: _ }) => Ok(Some(result)),
+            Ok(Recorded::Nothing | Recorded::OtherPayload) => Ok(None),
+            Ok(Recorded::Unfinished) => Err(unfinished()),
+            Err(error) => match self.explained(error, until).await {
+                // No row can be there.
+                fault if fault.is_of_the_key() => Ok(None),
+                fault => Err(WorkError::unavailable(fault)),
+            },
+        }
     }
 
     /// By the row that was there before.
@@ -147,11 +151,11 @@ impl<W> Inbox<W> {
             // Another transaction has inserted it and is still at work. It began before this one, and so its
             // time is up before this one's would be.
             (Some(LOCK_NOT_AVAILABLE), _) => Ok(Worked::Busy { after: claim.asked().lease }),
-            (Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED | QUERY_CANCELED), _)
+            (Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED | TOO_MANY_CONNECTIONS | QUERY_CANCELED), _)
             | (_, DatabaseError::Outdated | DatabaseError::NoneFree) => Err(WorkError::unavailable(error)),
             (Some(_) | None, _) => match self.explained(error, claim.ends()).await {
-                error @ InboxError::Key(_) => Err(WorkError::permanent(error)),
-                error => Ok(Worked::Unreachable(Box::new(error))),
+                fault if fault.is_of_the_key() => Err(WorkError::permanent(fault)),
+                fault => Ok(Worked::Unreachable(Box::new(fault))),
             },
         }
     }
@@ -159,13 +163,11 @@ impl<W> Inbox<W> {
     /// With the cause. The database does not say which text its encoding cannot hold, so it is asked for the
     /// namespace alone.
     async fn explained(&self, error: DatabaseError, until: Instant) -> InboxError {
-        match InboxError::of(error) {
-            InboxError::Namespace(error) => match self.check_until(until).await {
-                Ok(()) => InboxError::Key(error),
-                Err(fault) => fault,
-            },
-            fault => fault,
+        let fault = InboxError::of(error.clone());
+        if !matches!(fault, InboxError::Namespace(_)) {
+            return fault;
         }
+        self.check_until(until).await.err().unwrap_or(InboxError::Key(error))
     }
 }
 
@@ -180,5 +182,6 @@ fn unfinished() -> WorkError {
 /// SQLSTATEs: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 const SERIALIZATION_FAILURE: &str = "40001";
 const DEADLOCK_DETECTED: &str = "40P01";
+const TOO_MANY_CONNECTIONS: &str = "53300";
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 const QUERY_CANCELED: &str = "57014";

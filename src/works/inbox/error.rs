@@ -38,6 +38,11 @@ impl InboxError {
             Some(_) | None => Self::Database(error),
         }
     }
+
+    /// Whether it concerns one message alone.
+    pub(super) fn is_of_the_key(&self) -> bool {
+        matches!(self, Self::Key(_))
+    }
 }
 
 /// SQLSTATEs: <https://www.postgresql.org/docs/current/errcodes-appendix.html>

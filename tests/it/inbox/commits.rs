@@ -84,6 +84,25 @@ async fn a_commit_that_never_reached_the_server_is_no_attempt() {
 }
 
 #[tokio::test]
+async fn a_commit_that_could_not_be_sent_is_no_attempt_although_the_server_is_gone() {
+    let base = base().await;
+    let (front, idempotency) = (Front::to(base.port).await, attempts(1));
+    let report = harmed(&idempotency, &base, &front, async |gate| {
+        front.lead_to(free_port());
+        front.cut();
+        let open =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
+        until_count(&base, open, 0).await;
+        gate.open.notify_one();
+    })
+    .await;
+    assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+    let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
 async fn a_commit_that_cannot_be_looked_for_is_uncertain_and_the_next_delivery_finds_it() {
     for most in [1, 10] {
         let base = base().await;

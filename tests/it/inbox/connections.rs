@@ -192,6 +192,34 @@ async fn a_message_for_which_no_connection_comes_free_in_time_made_no_attempt_an
     assert_eq!((report.attempt, report.recovery), (Some(1), false));
 }
 
+#[tokio::test]
+async fn a_server_that_takes_no_more_connections_fails_no_message_that_has_one() {
+    let base = base().await;
+    let user = format!("limited_{}", base.name);
+    let limit =
+        format!("CREATE ROLE {user} LOGIN CONNECTION LIMIT 1; GRANT ALL ON idempotency_inbox, effects TO {user}");
+    base.client.batch_execute(&limit).await.unwrap();
+    let (gate, database) =
+        (Arc::new(Gate::default()), impatient(&base.url().replace("app@", &format!("{user}@")), SECOND));
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database.clone());
+    let quick = inbox(Pay::default(), database);
+    let (first, second) = (flushed(), flushed());
+    let (first, ()) = soon(async {
+        tokio::join!(deliver(&first, &held, "first"), async {
+            gate.reached.notified().await;
+            let report = deliver(&second, &quick, "second").await;
+            let Outcome::Unavailable { error } = &report.outcome else { panic!("{report:?}") };
+            assert!(error.to_string().contains("53300"), "{error}");
+            gate.open.notify_one();
+        })
+    })
+    .await;
+    done(&first);
+    let report = deliver(&second, &quick, "second").await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
 #[test]
 fn there_is_a_connection_for_each_message_that_the_invocations_of_a_process_work_on_at_once() {
     let connections = |invocations: Option<&str>| {
