@@ -104,8 +104,10 @@ async fn an_unfinished_row_is_not_copied() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 3).await;
     base.client.batch_execute("UPDATE idempotency_inbox SET result = NULL WHERE key = 'pay_2'").await.unwrap();
-    let progress = run_relay(&relay(&base, &redis.store())).await;
+    let (relay, mut left) = (relay(&base, &redis.store()), Vec::new());
+    let (progress, _) = relay.run(Start::Watermark, None, |step| left.push(step.left)).await.unwrap();
     assert_eq!((progress.copied, progress.offered()), (2, 2));
+    assert_eq!(left, [Some(0)], "it does not wait to be copied");
     claim(&redis.store(), "pay_2").await;
 }
 
