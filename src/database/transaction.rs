@@ -9,7 +9,7 @@ use futures_util::future::{join, try_join};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 
 use super::connection::Connection;
 use super::dial::Dialler;
@@ -173,14 +173,28 @@ impl Transaction {
         }
     }
 
+    /// Whether the server says that this transaction has ended: the work has committed it or rolled it back.
+    pub(crate) async fn has_strayed(&self) -> bool {
+        let Ok(connection) = self.connection() else { return false };
+        // After an error nothing is executed but the end of the transaction, so that there still is one.
+        match timeout_at(self.patience(), connection.client.simple_query(BEGUN)).await {
+            Ok(Ok(replies)) => !replies.iter().any(says_yes),
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
     /// Undo everything, and give the connection back, if it answers.
     pub(crate) async fn roll_back(mut self) {
-        let until = before(self.ends, MARGIN).min(Instant::now() + self.timeout);
         if let Ok(connection) = self.connection()
-            && let Ok(Ok(true)) = timeout_at(until, connection.end("ROLLBACK")).await
+            && let Ok(Ok(true)) = timeout_at(self.patience(), connection.end("ROLLBACK")).await
         {
             self.give_back();
         }
+    }
+
+    /// The end of the wait for a reply that decides nothing.
+    fn patience(&self) -> Instant {
+        before(self.ends, MARGIN).min(Instant::now() + self.timeout)
     }
 
     fn give_back(&mut self) {
@@ -226,14 +240,20 @@ fn begin(connection: &Connection, lock_timeout: Duration, ends: Instant) -> Stri
     let lock = ms(lock_timeout.min(before(ends, 2 * MARGIN).saturating_duration_since(now)));
     let by_the_clock =
         if connection.ends_transactions { format!("; SET LOCAL transaction_timeout = {left}") } else { String::new() };
-    // The server looks once in a while whether its client is still there, also within a statement. By the last
-    // setting an opening statement can tell that it is within the transaction.
+    // The server looks once in a while whether its client is still there, also within a statement. The last
+    // setting tells whether a statement is within this transaction.
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {left}; \
          SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \
          {lock}{by_the_clock}; SET LOCAL idempotent_sqs.begun = 'yes'"
     )
 }
+
+fn says_yes(reply: &SimpleQueryMessage) -> bool {
+    matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("yes"))
+}
+
+const BEGUN: &str = "SELECT current_setting('idempotent_sqs.begun', true)";
 
 /// PostgreSQL's own largest timeout.
 const MOST_MS: u64 = 2_147_483_647;

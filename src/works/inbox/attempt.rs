@@ -61,7 +61,11 @@ impl<W> Inbox<W> {
                 Err(strayed @ CommitError::Strayed) => return Err(WorkError::uncertain(strayed)),
             },
             Err(error) => {
+                let has_strayed = transaction.has_strayed().await;
                 transaction.roll_back().await;
+                if has_strayed {
+                    return Err(WorkError::uncertain(format!("{}, and then failed: {error}", CommitError::Strayed)));
+                }
                 error
             }
         };
@@ -118,8 +122,8 @@ impl<W> Inbox<W> {
         recorded
     }
 
-    /// Have the work note its permanent failure. Not where there is a row after all: the work has committed its
-    /// transaction by itself, or another has done it since this one was undone.
+    /// Have the work note its permanent failure. Not where there is a row: another owner has done the work since
+    /// this transaction was undone.
     async fn note<T>(&self, claim: &Claim, input: &T, why: WorkError) -> Result<Worked, WorkError>
     where
         T: ?Sized + Sync,

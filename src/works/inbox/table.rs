@@ -20,7 +20,7 @@ pub(super) const LOOK: Frame = Frame {
 /// A step in the removal of old rows.
 pub(super) const REMOVAL: Frame = Frame { opening: REMOVE, closing: NOTHING };
 
-/// A transaction that follows one whose row was not to be committed. Its opening touches that row if it was.
+/// A transaction after one that was undone. Its opening touches the row that another owner may have committed since.
 pub(super) const NOTE: Frame = Frame { opening: FIND, closing: NOTHING };
 
 /// Whoever inserts first does the work. A second one waits here until the first has committed or not.

@@ -308,6 +308,38 @@ async fn a_note_that_can_never_be_made_leaves_the_failure_for_another_attempt() 
     assert!(reason.contains("23514"), "{reason}");
 }
 
+#[tokio::test]
+async fn a_work_that_another_has_done_before_its_refusal_is_noted_is_a_duplicate() {
+    let base = base().await;
+    let mut settings = crate::support::postgres::settings(&base.url());
+    settings.connections = std::num::NonZeroUsize::MIN;
+    let (one_connection, gates) = (Database::new(&settings), [Arc::new(Gate::default()), Arc::new(Gate::default())]);
+    let held = |gate: &Arc<Gate>, fails| Pay { after: Some(gate.clone()), fails, ..Pay::default() };
+    let refuses = inbox(held(&gates[0], Some(|| WorkError::permanent("no such account"))), one_connection.clone());
+    // It has the connection next, so that the note waits for it.
+    let delays = inbox(held(&gates[1], None), one_connection);
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let stores = [flushed(), flushed(), flushed()];
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let (report, ()) = soon(Box::pin(async {
+        tokio::join!(run(&stores[0], &refuses), async {
+            gates[0].reached.notified().await;
+            let (delaying, ()) = tokio::join!(deliver(&stores[1], &delays, "pay_2"), async {
+                let (other, ()) = tokio::join!(run(&stores[2], &quick), async {
+                    until_count(&base, waiting, 1).await;
+                    gates[0].open.notify_one();
+                });
+                done(&other);
+                gates[1].open.notify_one();
+            });
+            done(&delaying);
+        })
+    }))
+    .await;
+    assert_eq!(duplicate(&report), b"receipt of pay_1");
+}
+
 fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
     inbox.work().runs.lock().unwrap().len()
 }

@@ -12,6 +12,15 @@ const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
 /// What the reason of such a failure tells an operator to look at.
 const REASON: &str = "result IS NULL";
 
+/// How a work may end.
+const ENDS: [Option<fn() -> WorkError>; 5] = [
+    None,
+    Some(|| WorkError::retryable("not now")),
+    Some(|| WorkError::unavailable("not now")),
+    Some(|| WorkError::uncertain("no answer from elsewhere")),
+    Some(|| WorkError::permanent("no such account")),
+];
+
 /// A work that takes effect, commits by itself, and then ends as told.
 fn commits_by_itself(fails: Option<fn() -> WorkError>) -> Pay {
     Pay { also: Some("COMMIT"), fails, ..Pay::default() }
@@ -32,24 +41,28 @@ async fn leave_unfinished(base: &Base) {
 
 #[tokio::test]
 async fn a_work_that_commits_by_itself_is_uncertain_however_it_ends_and_never_runs_again() {
-    let ends: [Option<fn() -> WorkError>; 5] = [
-        None,
-        Some(|| WorkError::retryable("not now")),
-        Some(|| WorkError::unavailable("not now")),
-        Some(|| WorkError::uncertain("no answer from elsewhere")),
-        Some(|| WorkError::permanent("no such account")),
-    ];
-    for end in ends {
+    for end in ENDS {
         let base = base().await;
-        let first = run(&flushed(), &inbox(commits_by_itself(end), database(&base.url()))).await;
-        let final_failure = matches!(first.outcome, Outcome::WorkFailed { failure, .. } if failure.permanent);
-        assert!(!final_failure && !matches!(first.outcome, Outcome::Done { .. }), "{first:?}");
+        let reason = uncertain(&run(&flushed(), &inbox(commits_by_itself(end), database(&base.url()))).await);
+        assert!(reason.contains("ended its transaction by itself"), "{reason}");
         // Whatever the store remembers of it.
         for _ in 0..2 {
             let reason = uncertain(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
             assert!(reason.contains(REASON), "{reason}");
         }
         assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_work_that_rolls_back_by_itself_is_uncertain_however_it_ends_and_runs_again_as_a_recovery() {
+    for end in ENDS {
+        let (base, idempotency) = (base().await, flushed());
+        let rolls_back = Pay { also: Some("ROLLBACK"), fails: end, ..Pay::default() };
+        let reason = uncertain(&run(&idempotency, &inbox(rolls_back, database(&base.url()))).await);
+        assert!(reason.contains("ended its transaction by itself"), "{reason}");
+        let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+        assert!(next.recovery && !done(&next).is_empty());
     }
 }
 
