@@ -6,8 +6,14 @@ mod connections;
 mod encoding;
 /// What goes wrong within the transaction, and how it is told.
 mod failures;
+/// What goes wrong and is not the message's fault.
+mod no_attempt;
 /// Once: two runners, crashes at every step, a commit without an answer.
 mod once;
+/// How many connections there are, and who waits for one.
+mod pool;
+/// Failures for good, and their notes.
+mod refusals;
 /// Rows copied to a store that has lost its records.
 mod relay;
 /// Old rows, keys of every kind, and the migration.
@@ -27,7 +33,7 @@ use idempotent_sqs::database::{Database, Transaction};
 use idempotent_sqs::deadline::Deadline;
 use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy, Report};
 use idempotent_sqs::message::Message;
-use idempotent_sqs::record::{Fingerprint, Key};
+use idempotent_sqs::record::{Failure, Fingerprint, Key};
 use idempotent_sqs::store::{Attempt, Claim, Store, StoreError};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs::work::{Work, WorkError};
@@ -35,7 +41,7 @@ use idempotent_sqs::works::{Inbox, InboxSettings, TransactionalWork};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::support::postgres::Base;
+use crate::support::postgres::{Base, database};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -147,4 +153,28 @@ fn duplicate(report: &Report) -> &[u8] {
         Outcome::Duplicate { result: Some(result) } => result,
         other => panic!("{other:?}"),
     }
+}
+
+const CLEAN: Failure = Failure { uncertain: false, permanent: false };
+
+const FOR_GOOD: Failure = Failure { uncertain: false, permanent: true };
+
+fn failure(report: &Report) -> (Failure, String) {
+    match &report.outcome {
+        Outcome::WorkFailed { failure, error } => (*failure, error.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The reason of a failure that is not the message's own, and that is no attempt.
+fn unavailable(report: &Report) -> String {
+    match &report.outcome {
+        Outcome::Unavailable { error } => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A work whose last statement is this one.
+fn also(base: &Base, statement: &'static str) -> Inbox<Pay> {
+    inbox(Pay { also: Some(statement), ..Pay::default() }, database(&base.url()))
 }
