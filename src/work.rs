@@ -68,7 +68,8 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
     /// good. By default there is no such record.
     ///
     /// # Errors
-    /// A [`WorkError`], where the record could not be read; the message comes again.
+    /// A [`WorkError`]: unavailable, where the record could not be read, so that the message comes again; any other,
+    /// where it was read and leaves the end of the work unknown, so that the message fails for good with this reason.
     ///
     /// ## Cancel safety
     /// Nothing is changed.
@@ -81,7 +82,8 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
         ready(Ok(None))
     }
 
-    /// Whether the work keeps a record of its own, which takes effect together with its effect. That
+    /// Whether the work keeps a record of its own, which takes effect together with its effect. An attempt of such
+    /// a work looks at that record first, so that one which fails cleanly shows that nothing took effect before. That
     /// record decides over the store's: a recovery runs whatever the policy, and what is done counts
     /// as done also where the store could not be told.
     fn keeps_record(&self) -> bool {

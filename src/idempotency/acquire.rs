@@ -6,9 +6,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Delivery, Idempotency, Next, Outcome, Report};
 use crate::deadline::Deadline;
-use crate::record::{Fence, Kept, Owner};
+use crate::record::{Failure, Fence, Kept, Owner};
 use crate::store::{Acquire, Attempt, Claim, Store, StoreError};
-use crate::work::{Work, WorkError};
+use crate::work::{Work, WorkError, WorkErrorKind};
 
 /// The longest that an invocation of Lambda can take:
 /// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>
@@ -92,7 +92,9 @@ impl<S: Store> Idempotency<S> {
                 Outcome::Duplicate { result: Some(result) }
             }
             Ok(None) => Outcome::Failed,
-            Err(error) => Outcome::Unavailable { error },
+            Err(error) if matches!(error.kind(), WorkErrorKind::Unavailable { .. }) => Outcome::Unavailable { error },
+            // The record is there, and does not say that the work is done.
+            Err(error) => Outcome::WorkFailed { error, failure: Failure { uncertain: true, permanent: true } },
         }
     }
 }

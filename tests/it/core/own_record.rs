@@ -26,7 +26,7 @@ impl Keeps {
 
 impl Work for Keeps {
     async fn run(&self, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
-        unreachable!("the heart asks for an attempt")
+        unreachable!("the core calls attempt")
     }
 
     async fn attempt(&self, _: &Claim, _: &Message) -> Result<Worked, WorkError> {
@@ -100,6 +100,18 @@ async fn attempts_that_are_used_up_fail_for_good_only_after_a_look_at_its_own_re
             work.record_is(Ok(None));
         }
     }
+}
+
+#[tokio::test]
+async fn a_clean_failure_after_a_doubt_leaves_none_as_its_own_record_was_looked_at() {
+    let answers = [Err(WorkError::uncertain("no reply")), Err(WorkError::permanent("refused"))];
+    let (work, idempotency) = (Keeps::told(answers), in_memory());
+    try_run(&idempotency, &work).await.unwrap();
+    let report = try_run(&idempotency, &work).await.unwrap();
+    assert_eq!(failure(&report), Failure { uncertain: false, permanent: true });
+    let corrected = delivery().fingerprint(Fingerprint::of(b"corrected")).message_id("message-2");
+    let report = idempotency.run(&corrected, &work, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn without_redis_the_function_fails_the_invocation_or_goes_on_as_it_is_tol
     let settings = settings(&nowhere, &database);
     let refuses = Function::start_ledger(&settings).await;
     let batch = || event([record("m1", &payment("e1", "a", "CREDIT", 1250, 1))]);
-    assert!(refuses.error(batch()).await.contains("store is out of reach"));
+    assert!(refuses.error(batch()).await.contains("store is unavailable"));
     assert_eq!(balance(&base, "a").await, (0, 0));
     let proceeds = Function::start_ledger(&[settings, vec![("INBOX_WITHOUT_REDIS", "proceed")]].concat()).await;
     for _ in 0..2 {

@@ -59,7 +59,7 @@ async fn the_command_says_what_is_wrong_and_how_to_mend_it() {
     let mut down = command(&redis, &base, &[]);
     down.env("REDIS_URL", format!("redis://127.0.0.1:{}", crate::support::redis::free_port()));
     let (status, _, error) = output(down).await;
-    assert!(!status.status.success() && error.contains("store is out of reach: "), "{error}");
+    assert!(!status.status.success() && error.contains("store is unavailable: "), "{error}");
 
     let (status, out, _) = output(command(&redis, &base, &["--help"])).await;
     assert!(status.status.success() && out.contains("--from-start"));
