@@ -74,7 +74,7 @@ impl<S: Store, W: Work> Batch<S, W> {
     ///
     /// # Errors
     /// [`StoreError`], where the store was out of reach before any work ran: nothing happened, and
-    /// the whole batch should come again, more slowly.
+    /// the whole batch should come again.
     ///
     /// ## Cancel safety
     /// Dropped, it leaves each claim at hand to its lease, as a killed process would.
@@ -148,7 +148,7 @@ fn lanes(messages: &[Message]) -> Lanes {
     let mut last_of_group = HashMap::new();
     for (at, message) in messages.iter().enumerate() {
         let group = message.group_id.as_deref().filter(|_| message.is_fifo());
-        match group.and_then(|group| last_of_group.insert(group, at)) {
+        match group.and_then(|group| last_of_group.insert((message.queue_arn.as_deref(), group), at)) {
             Some(before) => lanes.next[before] = Some(at),
             None => lanes.firsts.push(at),
         }

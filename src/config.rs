@@ -162,6 +162,7 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         let policy = Policy::default();
         let batch = BatchSettings::default();
         let redis = self.redis();
+        let lease_grace = self.milliseconds("LEASE_GRACE_MS", 0, policy.lease_grace);
         let policy = Policy {
             retention: self.seconds("IDEMPOTENCY_RETENTION_SECONDS", policy.retention),
             max_attempts: self.within("IDEMPOTENCY_MAX_ATTEMPTS", 1..=u8::MAX, policy.max_attempts),
@@ -172,7 +173,8 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
             ),
             result_max_bytes: self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, policy.result_max_bytes),
             results: self.results(redis.as_ref()),
-            lease_grace: self.milliseconds("LEASE_GRACE_MS", 0, policy.lease_grace),
+            lease_grace,
+            longest_lease: LONGEST_INVOCATION + lease_grace,
         };
         let batch = BatchSettings {
             concurrency: self.within("BATCH_CONCURRENCY", NonZeroUsize::MIN..=MOST_AT_ONCE, batch.concurrency),
@@ -248,6 +250,10 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
         })
     }
 }
+
+/// The longest that an invocation of Lambda can take:
+/// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>
+const LONGEST_INVOCATION: Duration = Duration::from_secs(900);
 
 /// The longest `MessageRetentionPeriod` that a queue can have:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>

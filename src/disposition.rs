@@ -26,6 +26,9 @@ const BACKOFF_LONGEST: Duration = Duration::from_secs(900);
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
 const LONGEST_WAIT: Duration = Duration::from_secs(12 * 3600 - 900);
 
+/// By how much longer an in-batch duplicate waits than the message that ran, by half of which it varies.
+const SEPARATION: Duration = Duration::from_secs(10);
+
 /// Spread of redeliveries after a conflict, so that those who waited for one lease do not all come
 /// in the same moment.
 const CONFLICT_JITTER: Duration = Duration::from_secs(2);
@@ -158,11 +161,17 @@ impl Verdict {
         Self { key: Some(key.clone()), ..self }
     }
 
-    /// On another message of the batch with the same key and payload: the work was run, or tried,
-    /// once for both.
+    /// On another message of the batch with the same key and payload: the work was run, or tried, once for both. Where
+    /// it is not done, it comes again at another time, so that what fails one for good does not fail the other unseen.
     pub(crate) fn for_in_batch_duplicate(&self) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
-        Self { outcome: "IN_BATCH_DUPLICATE", reason: reason.into(), ran: false, ..self.clone() }
+        let disposition = match self.disposition {
+            Disposition::Redeliver { after: Some(after) } => {
+                redeliver(after.saturating_add(SEPARATION.mul_f64(0.5 + random())))
+            }
+            Disposition::Done | Disposition::Redeliver { after: None } => self.disposition,
+        };
+        Self { outcome: "IN_BATCH_DUPLICATE", disposition, reason: reason.into(), ran: false, ..self.clone() }
     }
 
     fn without_claim(outcome: &'static str, disposition: Disposition, reason: Cow<'static, str>) -> Self {

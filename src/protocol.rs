@@ -217,16 +217,19 @@ pub fn fail(record: Option<&Record>, claim: Claim<'_>, failure: Failure, now_us:
     }
 }
 
-/// Give the record back as if this attempt had not been made.
+/// Give the record back as if this attempt had not been made. `in_doubt` is its claim, where that is a recovery.
 #[must_use]
-pub fn release(record: Option<&Record>, attempt: &Attempt, now_us: u64) -> (Settled, Option<Record>) {
+pub fn release(
+    record: Option<&Record>,
+    attempt: &Attempt,
+    in_doubt: Option<Claim<'_>>,
+    now_us: u64,
+) -> (Settled, Option<Record>) {
     let Some(record) = record else {
-        // The acquire was not executed, and may still be on its way. This keeps it from taking the record for an
-        // owner that has given up.
-        let none = Claim { attempt, fence: Fence(0), number: 0 };
-        let mut given_up = none.settled(State::Failed(Failure::default()), now_us);
-        given_up.expires_ms = after(now_us, attempt.longest_lease.max(Duration::from_millis(1)));
-        return (Settled::Recorded, Some(given_up));
+        // A doubt that the claim came with is not lost with the record. There is nothing else to give back.
+        let failure = Failure { uncertain: true, permanent: false };
+        let in_doubt = in_doubt.map(|claim| Claim { number: claim.number.saturating_sub(1), ..claim });
+        return (Settled::Recorded, in_doubt.map(|claim| claim.settled(State::Failed(failure), now_us)));
     };
     match record.state {
         State::Failed(_) if record.owner == attempt.owner => (Settled::Recorded, None),

@@ -30,11 +30,12 @@ impl Key {
 
     /// The key as records are kept under it: as it is, so that an operator can read it, or as
     /// `sha256:` and its SHA-256. That stands for a key above 200 bytes, which would cost more memory
-    /// than its record, and no id in common use is as long; and for one with a NUL, which is no text
-    /// to PostgreSQL.
+    /// than its record, and no id in common use is as long; for one with a NUL, which is no text to PostgreSQL; and
+    /// for one that begins with `sha256:` itself, so that no two keys are stored alike.
     #[must_use]
     pub fn stored(&self) -> Cow<'_, str> {
-        if self.is_short() && !self.0.contains('\0') { Cow::Borrowed(&self.0) } else { Cow::Owned(self.hashed()) }
+        let plain = self.is_short() && !self.0.contains('\0') && !self.0.starts_with(HASHED);
+        if plain { Cow::Borrowed(&self.0) } else { Cow::Owned(self.hashed()) }
     }
 
     /// Whether it is short enough to be kept as it is.
@@ -44,7 +45,7 @@ impl Key {
 
     /// `sha256:` and its SHA-256.
     pub(crate) fn hashed(&self) -> String {
-        let mut hashed = String::from("sha256:");
+        let mut hashed = String::from(HASHED);
         for byte in digest(&SHA256, self.0.as_bytes()).as_ref() {
             // Writing to a String cannot fail.
             let _ = write!(hashed, "{byte:02x}");
@@ -52,6 +53,9 @@ impl Key {
         hashed
     }
 }
+
+/// What the stored form of a hashed key begins with.
+const HASHED: &str = "sha256:";
 
 /// The longest key that is kept as it is, bytes.
 const LONGEST_KEY: usize = 200;

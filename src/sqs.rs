@@ -61,7 +61,7 @@ pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
 fn one_by_one(event: &str) -> Result<Vec<Message>, EventError> {
     let event: Event<&RawValue> = serde_json::from_str(event).map_err(|_quotes_the_event| EventError::NotSqs)?;
     let message =
-        |record: &RawValue| serde_json::from_str(record.get()).map_or_else(|_| Named::message(record), Record::message);
+        |record: &RawValue| serde_json::from_str(record.get()).map_or_else(|_| unreadable(record), Record::message);
     Ok(event.records.into_iter().map(message).collect())
 }
 
@@ -100,16 +100,6 @@ struct Attribute {
     string_value: Option<String>,
 }
 
-/// Of a record that cannot be read, what it takes to send it to the dead-letter queue.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Named {
-    message_id: Option<String>,
-    receipt_handle: Option<String>,
-    #[serde(rename = "eventSourceARN")]
-    event_source_arn: Option<String>,
-}
-
 impl Record {
     fn message(self) -> Message {
         let system = self.attributes.unwrap_or_default();
@@ -128,15 +118,16 @@ impl Record {
     }
 }
 
-impl Named {
-    fn message(record: &RawValue) -> Message {
-        let named: Self = serde_json::from_str(record.get()).unwrap_or_default();
-        Message {
-            id: named.message_id.unwrap_or_default(),
-            receipt_handle: named.receipt_handle,
-            queue_arn: named.event_source_arn,
-            ..Message::default()
-        }
+/// Of a record that cannot be read, what it takes to name it in the response and to change its visibility. Each field
+/// is read by itself: another may have any type.
+fn unreadable(record: &RawValue) -> Message {
+    let fields: HashMap<String, &RawValue> = serde_json::from_str(record.get()).unwrap_or_default();
+    let text = |name| serde_json::from_str::<String>(fields.get(name)?.get()).ok();
+    Message {
+        id: text("messageId").unwrap_or_default(),
+        receipt_handle: text("receiptHandle"),
+        queue_arn: text("eventSourceARN"),
+        ..Message::default()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, S
 /// ```text
 /// absent      acquire                           PROCESSING, attempt 1
 ///             complete, fail                    COMPLETED, FAILED: the record was lost
-///             release                           FAILED without an attempt: a late acquire takes nothing
+///             release of a recovery             FAILED, uncertain: the record was lost, its doubt is not
 /// PROCESSING  acquire, same owner               the same answer
 ///             acquire, live lease               (same) CONFLICT, whatever the payload
 ///             acquire, lease ended              PROCESSING, a recovery; MISMATCH for another payload
@@ -67,13 +67,20 @@ pub trait Store: Send + Sync {
     /// [`StoreError`], with the outcome unknown where the store is unavailable.
     fn fail(&self, claim: &Claim, failure: Failure) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 
-    /// Give the record back as if this attempt had not been made: nothing ran, so it is not counted and leaves
-    /// no doubt, and the doubt of earlier attempts stays. The caller need not know whether its acquire was
-    /// executed. Where that is [`Settled::Recorded`], a late acquire of this owner takes nothing.
+    /// Give the record back as if this attempt had not been made: nothing ran, so it is not counted and leaves no
+    /// doubt, and the doubt of earlier attempts stays. A permanent failure that held for another message is not
+    /// restored.
+    ///
+    /// The caller need not know whether its acquire was executed, and has no `claim` then. An acquire that is executed
+    /// later, where there is no record, takes the record all the same, and leaves it to its lease.
     ///
     /// # Errors
     /// [`StoreError`], with the outcome unknown where the store is unavailable.
-    fn release(&self, attempt: &Attempt) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+    fn release(
+        &self,
+        attempt: &Attempt,
+        claim: Option<&Claim>,
+    ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 }
 
 /// A store that is lent keeps records as itself: several consumers may share one.
@@ -90,8 +97,8 @@ impl<S: Store> Store for &S {
         (**self).fail(claim, failure).await
     }
 
-    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
-        (**self).release(attempt).await
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        (**self).release(attempt, claim).await
     }
 }
 
@@ -109,8 +116,8 @@ pub struct Attempt {
     /// How long the owner may hold the record, from the moment the store executes the acquire.
     /// Whole milliseconds.
     pub lease: Duration,
-    /// The longest lease that any owner asks for. What lasts longer was taken under a clock that ran ahead, and
-    /// is shortened to this. Whole milliseconds.
+    /// The longest lease that any owner of the namespace asks for. What lasts longer was taken under a clock that ran
+    /// ahead, and is shortened to this. Whole milliseconds.
     pub longest_lease: Duration,
     /// Life of the record, from this claim on, and no less than the lease. Whole milliseconds.
     pub retention: Duration,

@@ -183,7 +183,8 @@ impl WorkError {
     }
 
     /// What the work needs is out of reach or overloaded, and nothing happened: a receiver that is down, a
-    /// database that restarts, a lock that is held. The attempt is not counted.
+    /// database that restarts, a lock that is held. The attempt is not counted, provided that the store can be told
+    /// before the deadline.
     pub fn unavailable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: WorkErrorKind::Unavailable { after: None }, reason: reason.into() }
     }

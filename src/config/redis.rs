@@ -14,6 +14,10 @@ impl<L: Fn(&str) -> Option<String>> Reader<L> {
                 "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",
             );
         }
+        // `a:b` with the key `c` would share its records with `a` and the key `b:c`.
+        if namespace.as_ref().is_some_and(|namespace| namespace.contains(':')) {
+            self.fault("IDEMPOTENCY_NAMESPACE has a colon, which ends it in a Redis key: set it to a name without one");
+        }
         let cluster = self.choice("REDIS_CLUSTER", TRUE_OR_FALSE, false);
         // A connection within a region takes a few; a reply as well. Beyond it something is wrong.
         let timeout = self.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));

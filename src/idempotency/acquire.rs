@@ -1,7 +1,8 @@
 //! The first step: own the record, or learn why the work does not run.
 
-use std::time::Duration;
+use std::panic::AssertUnwindSafe;
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Delivery, Idempotency, Next, Outcome, Report};
@@ -9,10 +10,6 @@ use crate::deadline::Deadline;
 use crate::record::{Failure, Fence, Kept, Owner};
 use crate::store::{Acquire, Attempt, Claim, Store, StoreError};
 use crate::work::{Work, WorkError, WorkErrorKind};
-
-/// The longest that an invocation of Lambda can take:
-/// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>
-const LONGEST_INVOCATION: Duration = Duration::from_secs(900);
 
 impl<S: Store> Idempotency<S> {
     /// Try to own the record of this delivery.
@@ -30,7 +27,7 @@ impl<S: Store> Idempotency<S> {
         let answer = timeout_at(deadline.work, self.store.acquire(attempt.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
         if answer.as_ref().is_err_and(StoreError::may_have_run) {
-            self.release(&attempt, deadline).await;
+            self.release(&attempt, None, deadline).await;
         }
         let (outcome, fence, attempt) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
@@ -52,14 +49,14 @@ impl<S: Store> Idempotency<S> {
 
     fn attempt(&self, delivery: &Delivery) -> Attempt {
         let remaining = delivery.deadline.end.saturating_duration_since(Instant::now());
-        let grace = self.policy.lease_grace;
+        let longest_lease = self.policy.longest_lease;
         Attempt {
             key: delivery.key.clone(),
             owner: delivery.owner.unwrap_or_else(Owner::random),
             fingerprint: delivery.fingerprint,
             message: delivery.message,
-            lease: remaining.saturating_add(grace),
-            longest_lease: remaining.max(LONGEST_INVOCATION).saturating_add(grace),
+            lease: remaining.saturating_add(self.policy.lease_grace).min(longest_lease),
+            longest_lease,
             retention: self.policy.retention,
             max_attempts: self.policy.max_attempts,
         }
@@ -83,8 +80,13 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        let recorded = timeout_at(deadline.work, work.recorded(&attempt, deadline.work)).await;
-        match recorded.unwrap_or_else(|elapsed| Err(WorkError::unavailable(elapsed))) {
+        let look = AssertUnwindSafe(async { work.recorded(&attempt, deadline.work).await }).catch_unwind();
+        let recorded = match timeout_at(deadline.work, look).await {
+            Ok(Ok(recorded)) => recorded,
+            Ok(Err(_panic)) => Err(WorkError::unavailable("the look at the work's own record panicked")),
+            Err(elapsed) => Err(WorkError::unavailable(elapsed)),
+        };
+        match recorded {
             Ok(Some(result)) => {
                 let claim = Claim::of_done(attempt, Fence(0), self.policy.max_attempts);
                 // The work is done whatever the store says to this.

@@ -29,16 +29,23 @@ impl<S: Store> Idempotency<S> {
         if claim.is_recovery() && self.policy.recovery == Recovery::Park && !work.keeps_record() {
             return Ended::Parked;
         }
-        let mut run = pin!(AssertUnwindSafe(async { work.attempt(claim, input).await }).catch_unwind());
-        // A process that was frozen goes on where it was. It must not take another step of the work before
-        // it has looked at the time.
-        let in_time = poll_fn(|cx| if deadline.is_too_late() { Poll::Pending } else { run.as_mut().poll(cx) });
-        match timeout_at(deadline.work, in_time).await {
-            Ok(Ok(Ok(worked))) => Ended::Worked(worked),
-            Ok(Ok(Err(error))) => Ended::Failed(error),
-            // The panic's own message may quote the payload; it goes only where the panic hook sends it.
-            Ok(Err(_panic)) => Ended::Failed(WorkError::uncertain("the work panicked")),
-            Err(_elapsed) => Ended::Failed(WorkError::uncertain("the work was cancelled at the deadline")),
-        }
+        // A lease that was cut to the longest one may end before the deadline.
+        let is_cut = claim.asked().lease == claim.asked().longest_lease;
+        let until = if is_cut { claim.ends() } else { deadline.work };
+        let run = async {
+            let mut run = pin!(work.attempt(claim, input));
+            // A process that was frozen goes on where it was. It must not take another step of the work before it
+            // has looked at the time.
+            let in_time = poll_fn(|cx| if deadline.is_too_late() { Poll::Pending } else { run.as_mut().poll(cx) });
+            match timeout_at(until, in_time).await {
+                Ok(Ok(worked)) => Ended::Worked(worked),
+                Ok(Err(error)) => Ended::Failed(error),
+                Err(_elapsed) => Ended::Failed(WorkError::uncertain("the work was cancelled at the deadline")),
+            }
+        };
+        // A work that is cancelled is dropped within, so that a panic of that is its own too. Its message may quote the
+        // payload, and goes only where the panic hook sends it.
+        let ended = AssertUnwindSafe(run).catch_unwind().await;
+        ended.unwrap_or_else(|_panic| Ended::Failed(WorkError::uncertain("the work panicked")))
     }
 }

@@ -20,6 +20,9 @@ pub struct Policy {
     pub results: Option<Results>,
     /// How far the lease outlasts the deadline, for requests that are still on the wire.
     pub lease_grace: Duration,
+    /// The longest lease. A work whose deadline is further away is cut off when it ends. All consumers of a namespace
+    /// must agree on it: a lease that lasts longer was taken while the store's clock ran ahead, and is shortened.
+    pub longest_lease: Duration,
 }
 
 /// What is done where an earlier attempt may have taken effect.
@@ -42,6 +45,8 @@ impl Default for Policy {
             result_max_bytes: 4096,
             results: None,
             lease_grace: Duration::from_secs(1),
+            // Longer than a job takes that is run once a day.
+            longest_lease: Duration::from_hours(24),
         }
     }
 }

@@ -42,9 +42,10 @@ pub enum Outcome {
     Mismatch,
     /// An earlier attempt failed for good, or all attempts are used up. Nothing ran.
     Failed,
-    /// No time was left to start the work. Nothing ran, and the attempt is not counted.
+    /// No time was left to start the work. Nothing ran, and the attempt is not counted if the store could be told.
     NotStarted,
-    /// What the work needs is out of reach or overloaded. Nothing happened, and the attempt is not counted.
+    /// What the work needs is out of reach or overloaded. Nothing happened, and the attempt is not counted if the store
+    /// could be told.
     Unavailable {
         /// What the work said.
         error: WorkError,

@@ -28,7 +28,7 @@ impl<S: Store> Idempotency<S> {
     ) -> Result<Report, StoreError> {
         let outcome = match ended {
             Ended::NotStarted => {
-                self.release(claim.asked(), deadline).await;
+                self.release(claim.asked(), Some(claim), deadline).await;
                 Outcome::NotStarted
             }
             Ended::Parked => {
@@ -36,7 +36,7 @@ impl<S: Store> Idempotency<S> {
                 self.fail(claim, error, keeps_record, deadline).await
             }
             Ended::Failed(error) if matches!(error.kind(), WorkErrorKind::Unavailable { .. }) => {
-                self.release(claim.asked(), deadline).await;
+                self.release(claim.asked(), Some(claim), deadline).await;
                 Outcome::Unavailable { error }
             }
             Ended::Failed(error) => self.fail(claim, error, keeps_record, deadline).await,
@@ -66,7 +66,7 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Duplicate { result: Some(result) })
             }
             Worked::Busy { after } => {
-                self.release(claim.asked(), deadline).await;
+                self.release(claim.asked(), Some(claim), deadline).await;
                 Ok(Outcome::Conflict { lease_remains: after })
             }
             Worked::Mismatch => {
@@ -77,7 +77,7 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Mismatch)
             }
             Worked::Unreachable(reason) => {
-                self.release(claim.asked(), deadline).await;
+                self.release(claim.asked(), Some(claim), deadline).await;
                 Err(StoreError::unreachable(reason))
             }
         }
@@ -124,8 +124,8 @@ impl<S: Store> Idempotency<S> {
 
     /// Give the record back. Where the store cannot be told in time, the lease ends by itself, and the next attempt
     /// is a recovery.
-    pub(super) async fn release(&self, attempt: &Attempt, deadline: &Deadline) {
-        let _settled = retry_until(deadline.settle, false, || self.store.release(attempt)).await;
+    pub(super) async fn release(&self, attempt: &Attempt, claim: Option<&Claim>, deadline: &Deadline) {
+        let _settled = retry_until(deadline.settle, false, || self.store.release(attempt, claim)).await;
     }
 }
 

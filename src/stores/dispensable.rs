@@ -49,7 +49,7 @@ impl<S: Store> Store for Dispensable<S> {
         self.store.fail(claim, failure).await
     }
 
-    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
-        self.store.release(attempt).await
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.store.release(attempt, claim).await
     }
 }

@@ -82,7 +82,8 @@ impl Store for MemoryStore {
         Ok(self.step(claim.key(), |record, now| protocol::fail(record, as_claimed(claim), failure, now)))
     }
 
-    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
-        Ok(self.step(&attempt.key, |record, now| protocol::release(record, attempt, now)))
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        let in_doubt = claim.filter(|claim| claim.is_recovery()).map(as_claimed);
+        Ok(self.step(&attempt.key, |record, now| protocol::release(record, attempt, in_doubt, now)))
     }
 }

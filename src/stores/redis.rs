@@ -118,7 +118,7 @@ impl Store for RedisStore {
         scripts::settled(&self.ask(claim.key(), |key| scripts::fail(key, claim, failure)).await?)
     }
 
-    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
-        scripts::settled(&self.ask(&attempt.key, |key| scripts::release(key, attempt)).await?)
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        scripts::settled(&self.ask(&attempt.key, |key| scripts::release(key, attempt, claim)).await?)
     }
 }

@@ -218,10 +218,10 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
         self.call(Verb::Settle, claim.key(), fail).await
     }
 
-    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         let release = || {
-            let (inner, attempt) = (Arc::clone(&self.inner), attempt.clone());
-            async move { inner.release(&attempt).await }
+            let (inner, attempt, claim) = (Arc::clone(&self.inner), attempt.clone(), claim.map(same));
+            async move { inner.release(&attempt, claim.as_ref()).await }
         };
         self.call(Verb::Settle, &attempt.key, release).await
     }

@@ -87,7 +87,9 @@ conformance! {
     a_release_of_a_takeover_leaves_a_recovery
     any_number_of_releases_use_up_no_attempts
     releasing_twice_is_releasing_once
-    a_release_without_an_acquire_keeps_a_late_acquire_out
+    a_release_without_an_acquire_changes_nothing
+    a_release_of_a_recovery_whose_record_was_lost_keeps_the_doubt
+    a_release_of_a_first_attempt_whose_record_was_lost_leaves_it_to_its_owner
     a_release_of_what_another_owner_holds_or_has_settled_is_lost_and_changes_nothing
     an_owner_that_has_released_cannot_acquire_again
     a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing
@@ -445,7 +447,7 @@ async fn a_released_attempt_is_not_counted_and_leaves_no_doubt(store: &impl Stor
     let released = attempt(LONG);
     let claim = acquired(store, released.clone()).await;
     assert_eq!(claim.attempt(), 2);
-    assert_settled(store.release(&released), Settled::Recorded).await;
+    assert_settled(store.release(&released, None), Settled::Recorded).await;
     let next = acquired(store, attempt(LONG)).await;
     assert_eq!(next.attempt(), 2);
     assert!(next.fence() > claim.fence());
@@ -457,7 +459,7 @@ async fn a_release_keeps_the_doubt_of_earlier_attempts(store: &impl Store) {
     for _ in 0..2 {
         let released = attempt(LONG);
         taken_over(store, released.clone()).await;
-        assert_settled(store.release(&released), Settled::Recorded).await;
+        assert_settled(store.release(&released, None), Settled::Recorded).await;
     }
     assert_answer!(store, with_another_payload(LONG), Acquire::Mismatch);
     assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 2);
@@ -468,7 +470,7 @@ async fn a_release_of_a_takeover_leaves_a_recovery(store: &impl Store) {
     sleep(SHORT).await;
     let released = attempt(LONG);
     taken_over(store, released.clone()).await;
-    assert_settled(store.release(&released), Settled::Recorded).await;
+    assert_settled(store.release(&released, None), Settled::Recorded).await;
     assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 2);
 }
 
@@ -476,7 +478,7 @@ async fn any_number_of_releases_use_up_no_attempts(store: &impl Store) {
     for _ in 0..5 {
         let released = Attempt { max_attempts: 2, ..attempt(LONG) };
         assert_eq!(acquired(store, released.clone()).await.attempt(), 1);
-        assert_settled(store.release(&released), Settled::Recorded).await;
+        assert_settled(store.release(&released, None), Settled::Recorded).await;
     }
 }
 
@@ -486,30 +488,45 @@ async fn releasing_twice_is_releasing_once(store: &impl Store) {
     let released = attempt(LONG);
     acquired(store, released.clone()).await;
     for _ in 0..3 {
-        assert_settled(store.release(&released), Settled::Recorded).await;
+        assert_settled(store.release(&released, None), Settled::Recorded).await;
     }
     assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 2);
 }
 
-async fn a_release_without_an_acquire_keeps_a_late_acquire_out(store: &impl Store) {
-    let given_up = attempt(LONG);
-    assert_settled(store.release(&given_up), Settled::Recorded).await;
-    assert_answer!(store, given_up, Acquire::Failed);
+async fn a_release_without_an_acquire_changes_nothing(store: &impl Store) {
+    assert_settled(store.release(&attempt(LONG), None), Settled::Recorded).await;
     let next = acquired(store, attempt(LONG)).await;
     assert_eq!(next.attempt(), 1);
 }
 
+async fn a_release_of_a_recovery_whose_record_was_lost_keeps_the_doubt(store: &impl Store) {
+    let first = acquired(store, Attempt { retention: SHORT, ..attempt(SHORT) }).await;
+    assert_settled(store.fail(&first, UNCERTAIN), Settled::Recorded).await;
+    let recovery = taken_over(store, Attempt { retention: SHORT, ..attempt(SHORT) }).await;
+    sleep(SHORT * 2).await;
+    let asked = Attempt { retention: LONG, ..recovery.asked().clone() };
+    assert_settled(store.release(&asked, Some(&recovery)), Settled::Recorded).await;
+    assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 2);
+}
+
+async fn a_release_of_a_first_attempt_whose_record_was_lost_leaves_it_to_its_owner(store: &impl Store) {
+    let owner = lost(store).await;
+    assert_settled(store.release(&attempt(LONG), None), Settled::Recorded).await;
+    assert_settled(store.complete(&owner, Kept::Inline(b"done")), Settled::Recorded).await;
+    assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
+}
+
 async fn a_release_of_what_another_owner_holds_or_has_settled_is_lost_and_changes_nothing(store: &impl Store) {
     let claim = acquired(store, attempt(LONG)).await;
-    assert_settled(store.release(&attempt(LONG)), Settled::Lost(State::Processing)).await;
+    assert_settled(store.release(&attempt(LONG), None), Settled::Lost(State::Processing)).await;
     assert_answer!(store, attempt(LONG), Acquire::Conflict { .. });
     assert_settled(store.fail(&claim, UNCERTAIN), Settled::Recorded).await;
-    assert_settled(store.release(&attempt(LONG)), Settled::Lost(State::Failed)).await;
+    assert_settled(store.release(&attempt(LONG), None), Settled::Lost(State::Failed)).await;
     let claim = taken_over(store, attempt(LONG)).await;
     assert_eq!(claim.attempt(), 2);
     assert_settled(store.complete(&claim, Kept::Inline(b"done")), Settled::Recorded).await;
     for attempt in [attempt(LONG), claim.asked().clone()] {
-        assert_settled(store.release(&attempt), Settled::Lost(State::Completed)).await;
+        assert_settled(store.release(&attempt, None), Settled::Lost(State::Completed)).await;
     }
     assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
 }
@@ -517,7 +534,7 @@ async fn a_release_of_what_another_owner_holds_or_has_settled_is_lost_and_change
 async fn an_owner_that_has_released_cannot_acquire_again(store: &impl Store) {
     let released = attempt(LONG);
     acquired(store, released.clone()).await;
-    assert_settled(store.release(&released), Settled::Recorded).await;
+    assert_settled(store.release(&released, None), Settled::Recorded).await;
     assert_answer!(store, released, Acquire::Failed);
     assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 1);
 }

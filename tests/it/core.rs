@@ -274,7 +274,7 @@ async fn an_acquire_without_an_answer_runs_nothing_and_ends_before_the_deadline(
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_whose_reply_was_lost_is_given_back_as_soon_as_the_store_answers() {
-    for fault in [Fault::ReplyLost, Fault::OutOfReach, Fault::Late(Duration::from_secs(2))] {
+    for fault in [Fault::ReplyLost, Fault::OutOfReach] {
         let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
         let store = store.patience(Duration::from_millis(500));
         let idempotency = Idempotency::new(&store, Policy { max_attempts: 1, ..Policy::default() });
@@ -310,6 +310,52 @@ async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work
     let report = run(&idempotency, &told).await;
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
     assert_eq!((report.attempt, told.runs().len()), (Some(9), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_hours_is_not_shortened_by_a_delivery_that_has_less_time() {
+    let (idempotency, job) = (in_memory(), Told::to(Do::Take(Duration::from_secs(3000))));
+    let hour = delivery().deadline(Deadline::within(Duration::from_hours(1)));
+    let other = Told::to(Do::Return(b""));
+    let asks = async {
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(500)).await;
+            assert!(matches!(run(&idempotency, &other).await.outcome, Outcome::Conflict { .. }));
+        }
+    };
+    let message = Message::default();
+    let (report, ()) = tokio::join!(idempotency.run(&hour, &job, &message), asks);
+    assert!(matches!(report.unwrap().outcome, Outcome::Done { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_work_ends_with_the_longest_lease_where_its_deadline_is_further_away() {
+    let policy = Policy { longest_lease: Duration::from_secs(5), ..Policy::default() };
+    let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(Do::Hang));
+    let started = Instant::now();
+    assert!(failure(&run(&idempotency, &told).await).uncertain);
+    assert_eq!(started.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_work_that_panics_when_it_is_cancelled_is_uncertain() {
+    struct PanicsWhenDropped;
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("as told");
+        }
+    }
+    struct Hangs;
+    impl Work for Hangs {
+        async fn run(&self, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+            let _held = PanicsWhenDropped;
+            std::future::pending().await
+        }
+    }
+    let idempotency = in_memory();
+    let short = delivery().deadline(Deadline::within(Duration::from_millis(40)));
+    let report = idempotency.run(&short, &Hangs, &Message::default()).await.unwrap();
+    assert!(failure(&report).uncertain);
 }
 
 #[tokio::test]

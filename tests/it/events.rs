@@ -302,3 +302,14 @@ fn json_nested_without_end_is_a_payload_like_any_other() {
     let fingerprint = || FingerprintSource::Body.take(&Payload::of(&message, Envelopes::Auto));
     assert_eq!(fingerprint(), fingerprint());
 }
+
+#[test]
+fn a_record_whose_arn_or_handle_is_no_text_harms_only_itself() {
+    for field in [r#""eventSourceARN":7"#, r#""receiptHandle":{}"#, r#""attributes":[]"#] {
+        let event =
+            format!(r#"{{"Records":[{{"messageId":"m1","body":"a"}},{{"messageId":"m2","body":"b",{field}}}]}}"#);
+        let messages = idempotent_sqs::sqs::messages(&event).unwrap();
+        assert_eq!(messages.iter().map(|message| &*message.id).collect::<Vec<_>>(), ["m1", "m2"]);
+        assert_eq!((messages[0].body.as_deref(), messages[1].body.as_deref()), (Some("a"), None), "{field}");
+    }
+}

@@ -115,3 +115,12 @@ fn a_message_without_a_deduplication_id_has_its_key_elsewhere() {
     let standard = Message { deduplication_id: None, ..fifo("m1", "tenant", "") };
     assert_eq!(key("deduplicationId,messageId", &standard).unwrap(), "m1");
 }
+
+#[test]
+fn a_key_that_looks_like_the_stored_form_of_a_long_one_is_stored_as_another() {
+    let key = |text: &str| idempotent_sqs::record::Key::new(text).unwrap();
+    let long = key(&"k".repeat(201));
+    let literal = key(&long.stored());
+    assert_ne!(literal.stored(), long.stored());
+    assert_eq!(key("sha25").stored(), "sha25");
+}

@@ -362,7 +362,7 @@ async fn a_full_server_takes_what_settles_a_claim_that_it_holds() {
     assert!(store.acquire(attempt("another")).await.unwrap_err().is_unavailable());
     assert_eq!(store.complete(&done, Kept::Inline(b"receipt")).await.unwrap(), Settled::Recorded);
     assert_eq!(store.fail(&failed, Failure::default()).await.unwrap(), Settled::Recorded);
-    assert_eq!(store.release(&released).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.release(&released, None).await.unwrap(), Settled::Recorded);
     let states: Vec<String> = ["done", "failed", "released"].map(|key| format!("payments:{key}")).into_iter().collect();
     for (key, state) in states.iter().zip(["C", "F", "F"]) {
         let found: String = connection.getrange(key, 0, 0).await.unwrap();
@@ -429,7 +429,7 @@ async fn a_server_that_does_not_know_script_flags_is_given_scripts_without_them(
     assert_eq!(store.fail(&failed, Failure::default()).await.unwrap(), Settled::Recorded);
     let released = attempt("pay_4");
     acquired(&store, released.clone()).await;
-    assert_eq!(store.release(&released).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.release(&released, None).await.unwrap(), Settled::Recorded);
 }
 
 #[tokio::test]

@@ -46,7 +46,8 @@ enum Step {
     Acquire(Vec<Ask>),
     Complete(Vec<Settle>),
     Fail(Vec<Settle>),
-    Release(Vec<Ask>),
+    /// By the owner's claim where it has one, and by nothing but the attempt where it has none.
+    Release(Vec<Settle>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +83,7 @@ fn sequences() -> impl Strategy<Value = Sequence> {
         let ask = |(key, owner, message, fingerprint)| Ask { key, owner, message, fingerprint, lease_ms, longest_ms };
         asks.into_iter().map(ask).collect()
     });
-    let acquire = asks.clone().prop_map(Step::Acquire);
+    let acquire = asks.prop_map(Step::Acquire);
     let settle = (key.clone(), owner, prop::bool::weighted(0.2), 0..4_u8)
         .prop_map(|(key, owner, by_first, how)| Settle { key, owner, by_first, how });
     let pass = prop_oneof![
@@ -95,8 +96,8 @@ fn sequences() -> impl Strategy<Value = Sequence> {
     let step = prop_oneof![
         6 => acquire,
         3 => vec(settle.clone(), 1..4).prop_map(Step::Complete),
-        4 => vec(settle, 1..4).prop_map(Step::Fail),
-        3 => asks.prop_map(Step::Release),
+        4 => vec(settle.clone(), 1..4).prop_map(Step::Fail),
+        3 => vec(settle, 1..4).prop_map(Step::Release),
         5 => pass.prop_map(Step::Pass),
         1 => key.prop_map(Step::Evict),
     ];
@@ -216,9 +217,19 @@ impl Expectation {
         self.step(settle.key, |record, now| protocol::fail(record, claim, failure(settle.how), now))
     }
 
-    fn release(&mut self, ask: Ask) -> Settled {
+    fn release(&mut self, settle: Settle) -> Settled {
+        let (at, Granted { ask, fence, attempt: number, recovery }) = self.claim(settle);
         let attempt = self.attempt(ask);
-        self.step(ask.key, |record, now| protocol::release(record, &attempt, now))
+        let claim = protocol::Claim { attempt: &attempt, fence, number };
+        let in_doubt = Some(claim).filter(|_| at.is_some() && recovery);
+        self.step(settle.key, |record, now| protocol::release(record, &attempt, in_doubt, now))
+    }
+
+    /// The record of a claim as it is to be where it was lost, which release takes.
+    fn released(&self, settle: Settle) -> Record {
+        let (_, granted) = self.claim(settle);
+        let state = State::Failed(Failure { uncertain: granted.recovery, permanent: false });
+        Record { attempts: granted.attempt.saturating_sub(1), ..self.settled(settle, state) }
     }
 
     /// The record of a claim as it is to be, which complete and fail take.
@@ -322,7 +333,7 @@ impl Scripts {
                 "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + retention",
             ),
             (FAIL, "'PX', retention", "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + retention"),
-            (RELEASE, "'PX', life", "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + life"),
+            (RELEASE, "'PX', retention", "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + retention"),
         ]
         .map(|(script, by_its_own_clock, by_the_arguments)| {
             assert_eq!(script.matches(by_its_own_clock).count(), 1, "a script looks at the clock in one place");
@@ -391,13 +402,14 @@ impl Scripts {
                         expect(Reply::Words(asks.iter().map(answer).collect()));
                         asks.iter().map(|ask| ask.key).collect()
                     }
-                    Step::Release(asks) => {
-                        let keys = asks.iter().map(|ask| key(ask.key));
-                        let records = asks.iter().map(|ask| asked(&reference.attempt(*ask)));
-                        call(&mut pipe, &self.release, keys, &[asks[0].longest_ms], records, reference.now_us);
-                        let answers = asks.iter().map(|ask| settled_words("RELEASED", reference.release(*ask)));
+                    Step::Release(settles) => {
+                        let keys = settles.iter().map(|settle| key(settle.key));
+                        let records = settles.iter().map(|settle| bytes(&reference.released(*settle)));
+                        call(&mut pipe, &self.release, keys, &[RETENTION_MS], records, reference.now_us);
+                        let answers =
+                            settles.iter().map(|settle| settled_words("RELEASED", reference.release(*settle)));
                         expect(Reply::Words(answers.collect()));
-                        asks.iter().map(|ask| ask.key).collect()
+                        settles.iter().map(|settle| settle.key).collect()
                     }
                     Step::Complete(settles) => {
                         let keys = settles.iter().map(|settle| key(settle.key));
@@ -565,12 +577,17 @@ async fn difference_in_memory(sequence: &Sequence) -> Option<String> {
                     }
                 }
             }
-            Step::Release(asks) => {
-                for ask in asks {
-                    let expected = reference.release(*ask);
-                    let answer = store.release(&reference.attempt(*ask)).await.unwrap();
+            Step::Release(settles) => {
+                for settle in settles.iter().map(|settle| Settle { by_first: false, ..*settle }) {
+                    let (at, granted) = reference.claim(settle);
+                    let claim = at.map(|at| &claims[&(settle.key, settle.owner)][at]);
+                    let attempt = reference.attempt(granted.ask);
+                    let expected = reference.release(settle);
+                    let answer = store.release(&attempt, claim).await.unwrap();
                     if answer != expected {
-                        return Some(format!("at {ask:?}: the store gave {answer:?}, and the protocol {expected:?}"));
+                        return Some(format!(
+                            "at {settle:?}: the store gave {answer:?}, and the protocol {expected:?}"
+                        ));
                     }
                 }
             }

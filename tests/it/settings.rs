@@ -180,12 +180,18 @@ fn what_is_missing_is_named_with_what_it_should_be() {
 }
 
 #[test]
+fn a_namespace_ends_at_the_first_colon_of_a_redis_key_and_so_has_none() {
+    let fault = the_fault("IDEMPOTENCY_NAMESPACE", "payments:eu");
+    assert!(fault.contains("set it to a name without one"), "{fault}");
+}
+
+#[test]
 fn metrics_have_names_that_cloudwatch_takes() {
     for namespace in ["AWS/SQS", ":payments", "payments\"", "z\u{fc}rich", &"n".repeat(256)] {
         let fault = the_fault("METRICS_NAMESPACE", namespace);
         assert!(fault.starts_with("METRICS_NAMESPACE is not usable: set it to a name"), "{fault}");
     }
-    for consumer in [":payments", "z\u{fc}rich", &"n".repeat(1025)] {
+    for consumer in ["z\u{fc}rich", &"n".repeat(1025)] {
         assert!(read(&[REQUIRED, &[("IDEMPOTENCY_NAMESPACE", consumer)]]).is_ok(), "without metrics it may be");
         let settings: Settings = &[("METRICS_NAMESPACE", "idempotent-sqs"), ("IDEMPOTENCY_NAMESPACE", consumer)];
         let faults = faults(&[REQUIRED, settings]);

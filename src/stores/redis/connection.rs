@@ -114,7 +114,9 @@ impl Connection {
                 Ok(answers) if answers.len() == calls.len() => return Ok(answers),
                 Ok(_) => return Err(StoreError::unavailable("the number of replies is not that of the records")),
                 Err(Failed { error, sent }) => {
-                    may_have_run |= sent && !is_refused_whole(&error);
+                    // A cluster's client tries by itself, and tells of its last try only.
+                    let refused = matches!(self.target, Target::Server(_)) && is_refused_whole(&error);
+                    may_have_run |= sent && !refused;
                     let is_final = repeats_on_any_connection(&error);
                     last = error;
                     if is_final {

@@ -23,6 +23,10 @@ pub(super) const FORMAT: u8 = 1;
 pub(super) const UNCERTAIN: u8 = 1;
 pub(super) const PERMANENT: u8 = 2;
 const RESULT_NOT_KEPT: u8 = 4;
+
+/// The end of the lease in a record that has none.
+const NO_LEASE: [u8; 8] = [0; 8];
+
 /// With the mark before it, so that whoever knows no objects takes the result for one that was not kept.
 const RESULT_IN_OBJECT: u8 = 8;
 
@@ -142,19 +146,19 @@ pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
         max_attempts: attempt.max_attempts,
         longest_lease_ms: whole_ms(attempt.longest_lease.max(attempt.lease)),
     };
-    let terms = Terms { verb, retention_ms: whole_ms(attempt.retention), lease_ms: whole_ms(attempt.lease) };
-    Call { terms, key, argument: bytes(attempt) }
-}
-
-/// A record that this writes has only to outlive an acquire that is still on its way.
-pub(super) fn release(key: String, attempt: &Attempt) -> Call {
-    let terms = Terms { verb: Verb::Release, retention_ms: whole_ms(attempt.longest_lease).max(1), lease_ms: 0 };
-    Call { terms, key, argument: bytes(attempt) }
-}
-
-fn bytes(attempt: &Attempt) -> Vec<u8> {
+    let terms = Terms { verb, retention_ms: retention_ms(attempt), lease_ms: whole_ms(attempt.lease) };
     let Attempt { owner, fingerprint, message, .. } = attempt;
-    [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat()
+    let argument = [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat();
+    Call { terms, key, argument }
+}
+
+pub(super) fn release(key: String, attempt: &Attempt, claim: Option<&Claim>) -> Call {
+    let marks = if claim.is_some_and(Claim::is_recovery) { UNCERTAIN } else { 0 };
+    let number = claim.map_or(0, |claim| claim.attempt().saturating_sub(1));
+    let fence = claim.map_or(Fence(0), Claim::fence);
+    let rest = [attempt.message.as_bytes().as_slice(), &NO_LEASE].concat();
+    let argument = record(b'F', marks, number, fence, attempt, &rest);
+    Call { terms: Terms { verb: Verb::Release, retention_ms: retention_ms(attempt), lease_ms: 0 }, key, argument }
 }
 
 pub(super) fn complete(key: String, claim: &Claim, result: Kept<&[u8]>) -> Call {
@@ -168,22 +172,26 @@ pub(super) fn complete(key: String, claim: &Claim, result: Kept<&[u8]>) -> Call 
 
 pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Call {
     let marks = if failure.uncertain { UNCERTAIN } else { 0 } | if failure.permanent { PERMANENT } else { 0 };
-    let (message, no_lease) = (claim.asked().message, [0; 8]);
-    settle(Verb::Fail, key, claim, b'F', marks, &[*message.as_bytes(), no_lease].concat())
+    let rest = [claim.asked().message.as_bytes().as_slice(), &NO_LEASE].concat();
+    settle(Verb::Fail, key, claim, b'F', marks, &rest)
 }
 
 /// The argument is the whole record, as it is to be.
 fn settle(verb: Verb, key: String, claim: &Claim, state: u8, marks: u8, rest: &[u8]) -> Call {
     let asked = claim.asked();
-    let argument = [
-        [state, FORMAT, marks, claim.attempt()].as_slice(),
-        &claim.fence().0.to_be_bytes(),
-        asked.owner.as_bytes(),
-        asked.fingerprint.as_bytes(),
-        rest,
-    ]
-    .concat();
-    Call { terms: Terms { verb, retention_ms: whole_ms(asked.retention), lease_ms: 0 }, key, argument }
+    let argument = record(state, marks, claim.attempt(), claim.fence(), asked, rest);
+    Call { terms: Terms { verb, retention_ms: retention_ms(asked), lease_ms: 0 }, key, argument }
+}
+
+fn record(state: u8, marks: u8, attempts: u8, fence: Fence, attempt: &Attempt, rest: &[u8]) -> Vec<u8> {
+    let head = [state, FORMAT, marks, attempts];
+    let Attempt { owner, fingerprint, .. } = attempt;
+    [head.as_slice(), &fence.0.to_be_bytes(), owner.as_bytes(), fingerprint.as_bytes(), rest].concat()
+}
+
+/// At least 1: Redis refuses an expiry of 0.
+fn retention_ms(attempt: &Attempt) -> u64 {
+    whole_ms(attempt.retention).max(1)
 }
 
 pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {

@@ -73,8 +73,8 @@ impl Store for Forward {
         self.0.fail(claim, failure).await
     }
 
-    async fn release(&self, attempt: &Attempt) -> Result<Settled, StoreError> {
-        self.0.release(attempt).await
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.0.release(attempt, claim).await
     }
 }
 

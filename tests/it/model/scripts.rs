@@ -25,8 +25,6 @@ pub(super) enum Guard {
     DoubtInRelease,
     /// release: the attempt is not counted.
     UncountedInRelease,
-    /// release: an acquire that is executed later takes nothing.
-    ReleaseBeforeAcquire,
     /// acquire: a live lease is a conflict.
     Lease,
     /// acquire: an ended lease is none.
@@ -211,11 +209,12 @@ impl Scripts {
         }
     }
 
-    pub(super) fn release(self, record: Option<Record>, by: Asker) -> (Answer, Option<Record>) {
+    pub(super) fn release(self, record: Option<Record>, by: Asker, claim: Option<Claim>) -> (Answer, Option<Record>) {
         let Some(record) = record else {
-            let none = Claim { fence: 0, number: 0, recovery: false };
-            let given_up = self.has(Guard::ReleaseBeforeAcquire).then(|| settled(State::Failed, CLEAN, by, none));
-            return (Answer::Recorded, given_up);
+            let in_doubt = claim.filter(|claim| claim.recovery);
+            let uncertain = Failure { uncertain: true, permanent: false };
+            let uncounted = in_doubt.map(|claim| Claim { number: claim.number - 1, ..claim });
+            return (Answer::Recorded, uncounted.map(|claim| settled(State::Failed, uncertain, by, claim)));
         };
         let owns = record.owner == by.owner || !self.has(Guard::OwnerInRelease);
         match record.state {

@@ -59,8 +59,6 @@ struct Seen {
     jumped_back: bool,
     highest_fence: u8,
     last_owner: Option<u8>,
-    /// Whose release was the last change of the record.
-    given_up: Option<u8>,
     broken: Broken,
 }
 
@@ -75,7 +73,6 @@ pub(super) enum Promise {
     RunAfterAnEffectIsARecovery,
     FailedForGoodStaysFailed,
     ReleasedIsNotCounted,
-    GivenUpTakesNothing,
 }
 
 /// Of the promises those that were broken.
@@ -494,7 +491,7 @@ impl World {
             Verb::Acquire => scripts.acquire(before, asker, now, |fence| self.has_ended(fence)),
             Verb::Complete => scripts.complete(before, asker, attempt.claim.unwrap()),
             Verb::Fail => scripts.fail(before, asker, attempt.claim.unwrap(), attempt.failure),
-            Verb::Release => scripts.release(before, asker),
+            Verb::Release => scripts.release(before, asker, attempt.claim),
         };
         self.judge(at, verb, answer, written);
         if written.is_some() {
@@ -558,8 +555,9 @@ impl World {
                         && written.is_some_and(|after| after.attempts >= before.attempts)
                 });
                 self.seen.broken.if_so(counted, Promise::ReleasedIsNotCounted);
-                if answer == Answer::Recorded {
-                    self.seen.given_up = Some(owner);
+                // The doubt is not lost with the record, as after a failure of the same owner.
+                if self.record.is_none() && written.is_some() && self.seen.last_owner == Some(owner) {
+                    self.seen.loss_pending = false;
                 }
             }
             Verb::Complete | Verb::Fail => {
@@ -577,8 +575,6 @@ impl World {
     fn judge_claim(&mut self, owner: u8, claim: Claim) {
         let asks = self.attempts[usize::from(owner)];
         let seen = &mut self.seen;
-        let given_up = seen.given_up.take();
-        seen.broken.if_so(given_up == Some(owner), Promise::GivenUpTakesNothing);
         let excused = seen.jumped_back && seen.any_loss;
         seen.broken.if_so(claim.fence <= seen.highest_fence && !excused, Promise::FenceGrows);
         seen.highest_fence = seen.highest_fence.max(claim.fence);
@@ -754,7 +750,6 @@ impl World {
 
     fn lose(&mut self) {
         self.seen.any_loss = true;
-        self.seen.given_up = None;
         self.seen.loss_pending = true;
     }
 
