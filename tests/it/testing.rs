@@ -8,6 +8,8 @@ mod fifo;
 mod mapping;
 /// Visibility, receipts, the dead-letter queue, and what a standard queue is free to do.
 mod queue;
+/// How many receives a FIFO group uses up before its messages are done.
+mod receives;
 
 use std::time::{Duration, UNIX_EPOCH};
 

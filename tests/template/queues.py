@@ -47,10 +47,11 @@ class Queues(unittest.TestCase):
                     self.assertLess(timeout + grace / 1000 + window, stack.properties(queue)["VisibilityTimeout"])
 
     def test_messages_that_keep_failing_go_to_the_dead_letter_queue(self):
-        stack = deployed(**LEDGER, MaxReceiveCount=70)
-        for queue, (dead_letters, _) in QUEUES.items():
-            policy = {"deadLetterTargetArn": arn_of(dead_letters), "maxReceiveCount": 70}
-            self.assertEqual(stack.properties(queue)["RedrivePolicy"], policy)
+        for kind in "standard", "fifo":
+            stack = deployed(**LEDGER, QueueType=kind, MaxReceiveCount="70")
+            for queue, (dead_letters, _) in QUEUES.items():
+                policy = {"deadLetterTargetArn": arn_of(dead_letters), "maxReceiveCount": "70"}
+                self.assertEqual(stack.properties(queue)["RedrivePolicy"], policy)
 
     def test_the_dead_letter_queue_takes_messages_of_this_queue_only(self):
         for _, _, queue, dead_letters in each_kind():
