@@ -193,8 +193,8 @@ fn a_script_asks_for_the_time_once_and_first_and_never_writes_without_a_look() {
             // A SET that takes only what is absent is a look too.
             looked |= line.contains("'GET'") || line.contains("'NX'");
             assert!(looked || !line.contains("'SET'"), "{name} writes before it looks");
-            compared |= line.contains("~= fence then return");
-            assert!(compared || !line.contains("'DEL'"), "{name} deletes before it has compared the fence");
+            compared |= line.contains("seen_of(record) ~= seen then return");
+            assert!(compared || !line.contains("'DEL'"), "{name} deletes before it has compared what was seen");
         }
     }
 }

@@ -22,6 +22,8 @@ use crate::support::redis::Redis;
 use crate::support::{PATIENCE, attempt, soon};
 
 const CLEAN: Failure = Failure { uncertain: false, permanent: false };
+const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
+const PERMANENT: Failure = Failure { uncertain: false, permanent: true };
 
 /// A lease that no test outlives.
 const LONG: Duration = Duration::from_secs(60);
@@ -86,8 +88,8 @@ impl Tool {
         self.inspect(key).await["fence"].to_string()
     }
 
-    async fn forget(&self, key: &str, fence: &str) -> (i32, Value) {
-        self.json(&["forget", key, "--fence", fence]).await
+    async fn forget(&self, key: &str, state: &str, fence: &str) -> (i32, Value) {
+        self.json(&["forget", key, "--state", state, "--fence", fence]).await
     }
 
     /// The same place, for what the function does there.
@@ -290,7 +292,8 @@ async fn what_is_not_a_record_is_named_so_and_never_removed() {
     for key in strings.map(|(key, _)| key).into_iter().chain(["hash"]) {
         let (code, record) = tool.json(&["inspect", key]).await;
         assert_eq!((code, &record["state"]), (1, &json!("FOREIGN")), "{key}");
-        let (code, answer) = tool.json(&["forget", key, "--fence", "0", "--even-in-work"]).await;
+        let (code, answer) =
+            tool.json(&["forget", key, "--state", "processing", "--fence", "0", "--even-in-work"]).await;
         assert_eq!((code, &answer["outcome"]), (1, &json!("FOREIGN")), "{key}");
         assert!(connection.exists::<_, bool>(format!("payments:{key}")).await.unwrap(), "{key}");
     }
@@ -316,12 +319,23 @@ async fn a_question_that_is_wrong_ends_with_2_and_says_what_is_missing() {
     assert!(!said.error.contains("TARGET_URL"), "{}", said.error);
     assert_eq!((said.code, said.text.as_str()), (2, ""));
     let tool = Tool::on("redis://127.0.0.1:1");
-    for wrong in
-        [["inspect", ""].as_slice(), &["forget", "pay_1"], &["forget", "pay_1", "--fence", "x"], &["keys"], &[]]
-    {
+    let wrongs: [&[&str]; 7] = [
+        &["inspect", ""],
+        &["forget", "pay_1"],
+        &["forget", "pay_1", "--fence", "1"],
+        &["forget", "pay_1", "--state", "completed"],
+        &["forget", "pay_1", "--state", "completed", "--fence", "x"],
+        &["keys"],
+        &[],
+    ];
+    for wrong in wrongs {
         let said = tool.ask(wrong).await;
         assert_eq!((said.code, said.text.as_str()), (2, ""), "{wrong:?}");
+        assert!(said.error.contains("Usage: ") || said.error.contains("invalid value"), "{wrong:?}: {}", said.error);
     }
+    // A failure is named with how it failed.
+    let said = tool.ask(&["forget", "pay_1", "--state", "failed", "--fence", "1"]).await;
+    assert!(said.code == 2 && said.error.contains("failed-uncertain"), "{}", said.error);
     let help = tool.ask(&["--help"]).await;
     assert!(help.code == 0 && help.text.contains("inspect") && help.text.contains("REDIS_URL"), "{}", help.text);
 }

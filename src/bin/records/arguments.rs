@@ -1,7 +1,11 @@
 //! What may be asked.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use idempotent_sqs::record::{Fence, Key};
+use idempotent_sqs::stores::records::SeenState;
+
+use super::forget::STATES;
 
 /// A look at the idempotency records in Redis, and their removal.
 ///
@@ -34,9 +38,12 @@ pub(crate) enum Command {
         /// The `idempotency_key` of the log line
         #[arg(value_parser = key)]
         key: Key,
-        /// The fence that `inspect` showed: a newer record stays
+        /// The fence that `inspect` or `failed` showed
         #[arg(long, value_name = "N", value_parser = fence)]
         fence: Fence,
+        /// The state that it showed, and for FAILED the failure: a record that has changed since stays
+        #[arg(long, value_parser = state())]
+        state: SeenState,
         /// Also while its owner is at work: the work can then run twice at once
         #[arg(long)]
         even_in_work: bool,
@@ -68,4 +75,9 @@ fn key(key: &str) -> Result<Key, &'static str> {
 
 fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {
     fence.parse().map(Fence)
+}
+
+fn state() -> impl TypedValueParser<Value = SeenState> {
+    PossibleValuesParser::new(STATES.map(|(name, _)| name))
+        .try_map(|asked| STATES.iter().find(|(name, _)| *name == asked).map(|(_, state)| *state).ok_or("not a state"))
 }

@@ -25,7 +25,7 @@ pub(crate) async fn run(records: &Records, key: &Key) -> Result<Report, RecordsE
         }
         Inspected::Record { view, result, life } => {
             let text = table(key, &redis_key, &view, &result, life);
-            join(&mut json, report::json(&view));
+            report::join(&mut json, report::json(&view));
             json["life_remains_ms"] = life.map(show::ms).into();
             json["result"] = result_json(&view, &result);
             Report { done: true, text, json }
@@ -52,7 +52,7 @@ fn table(key: &Key, redis_key: &str, view: &View, result: &[u8], life: Option<Du
     let mut rows = vec![
         ("key", show::text(key.as_str())),
         ("redis key", show::text(redis_key)),
-        ("state", report::state(view).to_owned()),
+        ("state", report::state(view.seen().state).to_owned()),
     ];
     match view.standing {
         Standing::Processing { recovery, lease } => {
@@ -101,10 +101,4 @@ fn result_json(view: &View, result: &[u8]) -> Value {
 fn printable(bytes: &[u8]) -> Option<&str> {
     let of_a_text = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
     str::from_utf8(bytes).ok().filter(|text| text.chars().all(of_a_text))
-}
-
-fn join(json: &mut Value, more: Value) {
-    if let (Value::Object(json), Value::Object(more)) = (json, more) {
-        json.extend(more);
-    }
 }

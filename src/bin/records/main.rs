@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use idempotent_sqs::config::Config;
-use idempotent_sqs::stores::records::Records;
+use idempotent_sqs::stores::records::{Records, Seen};
 
 use arguments::{Arguments, Command};
 use report::Report;
@@ -41,7 +41,9 @@ async fn run(arguments: Arguments) -> Result<Report, Box<dyn std::error::Error>>
     })?)?;
     Ok(match command {
         Command::Inspect { key } => inspect::run(&records, &key).await?,
-        Command::Forget { key, fence, even_in_work } => forget::run(&records, &key, fence, even_in_work).await?,
+        Command::Forget { key, fence, state, even_in_work } => {
+            forget::run(&records, &key, Seen { state, fence }, even_in_work).await?
+        }
         Command::Failed { limit, keys } => failed::run(&records, limit, keys).await?,
         Command::Stats { keys } => stats::run(&records, keys).await?,
     })

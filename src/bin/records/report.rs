@@ -1,7 +1,7 @@
 //! An answer, for people and for scripts.
 
 use idempotent_sqs::record::{Failure, Kept};
-use idempotent_sqs::stores::records::{Lease, Standing, View};
+use idempotent_sqs::stores::records::{Lease, Seen, SeenState, Standing, View};
 use serde_json::{Value, json};
 
 use super::show;
@@ -14,12 +14,12 @@ pub(crate) struct Report {
     pub(crate) json: Value,
 }
 
-/// What design and log call the state.
-pub(crate) fn state(view: &View) -> &'static str {
-    match view.standing {
-        Standing::Processing { .. } => "PROCESSING",
-        Standing::Completed { .. } => "COMPLETED",
-        Standing::Failed(_) => "FAILED",
+/// The state, as logs name it.
+pub(crate) fn state(state: SeenState) -> &'static str {
+    match state {
+        SeenState::Processing => "PROCESSING",
+        SeenState::Completed => "COMPLETED",
+        SeenState::Failed(_) => "FAILED",
     }
 }
 
@@ -40,16 +40,25 @@ pub(crate) fn lease(lease: Lease) -> String {
     }
 }
 
+/// What `forget` compares.
+pub(crate) fn seen_json(seen: Seen) -> Value {
+    let mut json = json!({ "state": state(seen.state), "fence": seen.fence.0 });
+    if let SeenState::Failed(Failure { uncertain, permanent }) = seen.state {
+        json["uncertain"] = uncertain.into();
+        json["permanent"] = permanent.into();
+    }
+    json
+}
+
 /// The fields that each state has, and those of its own.
 pub(crate) fn json(view: &View) -> Value {
     let mut json = json!({
-        "state": state(view),
         "owner": view.owner.to_string(),
-        "fence": view.fence.0,
         "attempts": view.attempts,
         "fingerprint": show::fingerprint(view.fingerprint),
         "age_ms": show::ms(view.age),
     });
+    join(&mut json, seen_json(view.seen()));
     match view.standing {
         Standing::Processing { recovery, lease } => {
             let remains = match lease {
@@ -60,10 +69,14 @@ pub(crate) fn json(view: &View) -> Value {
             json["lease_remains_ms"] = remains.into();
         }
         Standing::Completed { result } => json["result_kept"] = (result != Kept::Nowhere).into(),
-        Standing::Failed(Failure { uncertain, permanent }) => {
-            json["uncertain"] = uncertain.into();
-            json["permanent"] = permanent.into();
-        }
+        Standing::Failed(_) => {}
     }
     json
+}
+
+/// Add the fields of another object.
+pub(crate) fn join(json: &mut Value, more: Value) {
+    if let (Value::Object(json), Value::Object(more)) = (json, more) {
+        json.extend(more);
+    }
 }

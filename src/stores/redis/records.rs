@@ -4,6 +4,7 @@
 //! A look only reads, by plain commands, so a user who may not write can have it. Redis's clock
 //! judges leases and ages, as it does for the scripts.
 
+mod forget;
 mod scan;
 mod server;
 mod view;
@@ -15,16 +16,14 @@ use redis::cluster_routing::{Route, SlotAddr};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
 
 use super::connection::{Connection, is_wrong_type};
-use super::scripts::{self, FOREIGN, Head};
 use super::{RedisSettings, redis_key};
-use crate::record::{Fence, Key};
+use crate::record::Key;
 use crate::store::StoreError;
 
+pub use forget::{EvenInWork, Forgotten, Seen, SeenState};
 pub use scan::{Page, Scan};
 pub use server::Server;
 pub use view::{Lease, Standing, View};
-
-const FORGET: &str = include_str!("../../../lua/forget.lua");
 
 /// The records of one namespace. It connects at its first use.
 #[derive(Debug)]
@@ -49,36 +48,6 @@ pub enum Inspected {
         /// How long Redis keeps the record yet; `None` where that has no end.
         life: Option<Duration>,
     },
-}
-
-/// Whether a record may be forgotten while its owner is at work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EvenInWork {
-    /// It may: its work can then run twice at once.
-    Yes,
-    /// It may not, until its lease has ended.
-    No,
-}
-
-/// Outcome of a forget. Only the first has changed anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forgotten {
-    /// The record is removed.
-    Removed,
-    /// There is no record, or no longer.
-    Absent,
-    /// The record is another one than was seen.
-    Changed {
-        /// Its fence.
-        fence: Fence,
-    },
-    /// Its owner is at work.
-    Held {
-        /// How long their lease lasts.
-        lease_remains: Duration,
-    },
-    /// The value under the key is not a record.
-    Foreign,
 }
 
 /// Why an operator got no answer.
@@ -140,29 +109,6 @@ impl Records {
         Ok(Inspected::Record { result: view.result_in(&record).to_vec(), view, life })
     }
 
-    /// Remove the record of this key, if it still has the fence that was seen: a newer one stays.
-    ///
-    /// The next delivery of the key then runs its work. An owner who is still at work settles the
-    /// record again, as if it had been lost.
-    ///
-    /// # Errors
-    /// [`RecordsError`], with the outcome unknown where Redis is unavailable. Asking again finds out,
-    /// and then [`Forgotten::Absent`] may be this very call's doing.
-    ///
-    /// ## Cancel safety
-    /// A dropped future leaves the outcome unknown.
-    pub async fn forget(&self, key: &Key, seen: Fence, even: EvenInWork) -> Result<Forgotten, RecordsError> {
-        let even_in_work = match even {
-            EvenInWork::Yes => 1,
-            EvenInWork::No => 0,
-        };
-        let mut command = redis::cmd("EVAL");
-        command.arg(FORGET).arg(1).arg(self.redis_key(key)).arg(even_in_work).arg(&seen.0.to_be_bytes());
-        let answers: Vec<Vec<u8>> = self.ask(&command).await?;
-        forgotten(answers.first().map_or(&[], Vec::as_slice))
-            .ok_or_else(|| self.explained(RedisError::from((ErrorKind::Client, "unexpected reply"))))
-    }
-
     /// The memory that the record of this key takes, in bytes, as Redis estimates it. `None` where it
     /// is gone.
     ///
@@ -207,20 +153,5 @@ impl Records {
 #[cfg(feature = "testing")]
 pub(super) fn decode(bytes: &[u8]) {
     let _ = View::of(bytes, 0).map(|view| view.result_in(bytes));
-    let _ = forgotten(bytes);
-}
-
-fn forgotten(answer: &[u8]) -> Option<Forgotten> {
-    match answer {
-        b"FORGOTTEN" => Some(Forgotten::Removed),
-        b"ABSENT" => Some(Forgotten::Absent),
-        FOREIGN => Some(Forgotten::Foreign),
-        _ => {
-            if let Some(head) = answer.strip_prefix(b"CHANGED ") {
-                return Head::of(head).map(|head| Forgotten::Changed { fence: head.fence });
-            }
-            let ms = scripts::whole(answer.strip_prefix(b"HELD ")?)?;
-            Some(Forgotten::Held { lease_remains: Duration::from_millis(ms) })
-        }
-    }
+    let _ = Forgotten::of(bytes);
 }

@@ -35,7 +35,7 @@ async fn a_user_who_may_only_read_can_look_at_everything_and_change_nothing() {
     assert_eq!(stats["memory"]["records_measured"], 1);
     assert!(stats["server"]["bytes_in_use"].as_u64().unwrap() > 0);
 
-    let said = tool.ask(&["forget", "pay_1", "--fence", &claim.fence().to_string()]).await;
+    let said = tool.ask(&["forget", "pay_1", "--state", "processing", "--fence", &claim.fence().to_string()]).await;
     assert_eq!((said.code, said.text.as_str()), (2, ""));
     assert!(said.error.contains("docs/records.md") && said.error.contains("eval"), "{}", said.error);
     assert!(redis.connection().await.exists::<_, bool>("payments:pay_1").await.unwrap());
@@ -48,7 +48,7 @@ async fn the_rights_of_an_operator_are_enough_to_forget() {
     let redis = Redis::start().await;
     let claim = claim_that_died(&Tool::of(&redis).store(), "pay_1").await;
     let tool = signed_in(&redis, "operator", &rights("operator")).await;
-    assert_eq!(tool.forget("pay_1", &claim.fence().to_string()).await.0, 0);
+    assert_eq!(tool.forget("pay_1", "processing", &claim.fence().to_string()).await.0, 0);
     assert_eq!(tool.ask(&["stats"]).await.code, 0);
 }
 
@@ -69,7 +69,8 @@ async fn what_the_server_says_of_itself_is_left_out_where_it_may_not_be_asked() 
 #[tokio::test]
 async fn a_server_out_of_reach_and_a_refused_password_end_with_2_and_show_no_secret() {
     let away = Tool::on(&format!("redis://default:{PASSWORD}@127.0.0.1:{}", free_port()));
-    for command in [["inspect", "pay_1"].as_slice(), &["failed"], &["stats"], &["forget", "pay_1", "--fence", "1"]] {
+    let forget = ["forget", "pay_1", "--state", "completed", "--fence", "1"];
+    for command in [["inspect", "pay_1"].as_slice(), &["failed"], &["stats"], &forget] {
         let said = away.ask(command).await;
         assert_eq!((said.code, said.text.as_str()), (2, ""));
         assert!(said.error.contains("REDIS_URL") && said.error.contains("because: "), "{}", said.error);

@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use futures_util::future::join_all;
-use idempotent_sqs::record::{Failure, Kept};
+use idempotent_sqs::record::Kept;
 use idempotent_sqs::store::Store;
 use idempotent_sqs::stores::RedisStore;
 use idempotent_sqs::stores::records::{Page, Records};
@@ -11,12 +11,9 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::rights::{allow, rights};
-use super::{CLEAN, LONG, PASSWORD, Tool, claim, claim_that_died, soon};
+use super::{CLEAN, LONG, PASSWORD, PERMANENT, Tool, UNCERTAIN, claim, claim_that_died, soon};
 use crate::support::redis::{Redis, connect};
 use crate::support::until;
-
-const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
-const PERMANENT: Failure = Failure { uncertain: false, permanent: true };
 
 /// Of 10,000 records: 9,000 COMPLETED, 600 FAILED, of which 100 uncertain and 200 permanent, 400 PROCESSING.
 async fn fill(store: &RedisStore) {
@@ -111,7 +108,7 @@ async fn a_cluster_is_looked_through_on_all_its_masters_and_says_when_slots_move
     assert_eq!(tool.json(&["stats"]).await.1["completed"], 9_000);
     let record = tool.inspect("pay_5000").await;
     assert_eq!((&record["state"], &record["result"]["text"]), (&json!("COMPLETED"), &json!("receipt")));
-    let (code, answer) = tool.forget("pay_5000", &record["fence"].to_string()).await;
+    let (code, answer) = tool.forget("pay_5000", "completed", &record["fence"].to_string()).await;
     assert_eq!((code, &answer["outcome"]), (0, &json!("FORGOTTEN")));
     assert_eq!(tool.ask(&["inspect", "pay_5000"]).await.code, 1);
 

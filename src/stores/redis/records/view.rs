@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::scripts::{FORMAT, Head, PERMANENT, UNCERTAIN, kept};
+use super::forget::{Seen, SeenState};
 use crate::record::{Failure, Fence, Fingerprint, Kept, Owner};
 
 /// A record at one moment of Redis's clock.
@@ -64,13 +65,15 @@ impl View {
         let Head { marks, attempts, fence } = Head::of(record)?;
         let (owner, rest) = record[Head::LENGTH..].split_first_chunk()?;
         let (fingerprint, rest) = rest.split_first_chunk()?;
-        let uncertain = marks & UNCERTAIN != 0;
         let standing = match record[..2] {
-            [b'P', FORMAT] => Standing::Processing { recovery: uncertain, lease: Lease::until(lease_end(rest)?, now) },
+            [b'P', FORMAT] => {
+                let recovery = marks & UNCERTAIN != 0;
+                Standing::Processing { recovery, lease: Lease::until(lease_end(rest)?, now) }
+            }
             [b'C', FORMAT] => Standing::Completed { result: kept(marks, ()) },
             [b'F', FORMAT] => {
                 lease_end(rest)?;
-                Standing::Failed(Failure { uncertain, permanent: marks & PERMANENT != 0 })
+                Standing::Failed(failure(marks))
             }
             _ => return None,
         };
@@ -82,6 +85,17 @@ impl View {
             fingerprint: Fingerprint::from_bytes(*fingerprint),
             age: Duration::from_micros(now.saturating_sub(fence.0)),
         })
+    }
+
+    /// What has to be the same for its removal.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let state = match self.standing {
+            Standing::Processing { .. } => SeenState::Processing,
+            Standing::Completed { .. } => SeenState::Completed,
+            Standing::Failed(failure) => SeenState::Failed(failure),
+        };
+        Seen { state, fence: self.fence }
     }
 
     /// The result in this, its whole record; or the text of its place, where it is in an object.
@@ -103,6 +117,11 @@ impl Lease {
             Some(_) | None => Self::Ended(now.saturating_sub(end)),
         }
     }
+}
+
+/// How the attempt of a FAILED record with these marks failed.
+pub(super) fn failure(marks: u8) -> Failure {
+    Failure { uncertain: marks & UNCERTAIN != 0, permanent: marks & PERMANENT != 0 }
 }
 
 /// The end of the lease, in ms, of what follows the fingerprint of a record that is not COMPLETED.
