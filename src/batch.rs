@@ -21,7 +21,7 @@ use crate::record::{Fingerprint, Key, Owners};
 use crate::store::{Store, StoreError};
 use crate::timings::{Times, Timings};
 use crate::traces;
-use crate::work::{Work, WorkError};
+use crate::work::{Work, WorkError, Worked};
 
 /// Messages that are started in one turn of the runtime. What these ask of the store is on its way
 /// while the next are prepared. As many as share a run of a script, so that nothing travels half empty.
@@ -333,7 +333,12 @@ impl<S: Store, W: Work> Course<'_, S, W> {
             Next::Report(report) => return Ok(report),
         };
         let ended = if let Some(missing) = missing {
-            Ended::Failed(WorkError::permanent(missing))
+            // Its own record may say that the work was done, and the payload removed with it.
+            match work.recorded(claim.asked(), self.deadline.work).await {
+                Ok(Some(result)) => Ended::Worked(Worked::DoneBefore(result)),
+                Ok(None) => Ended::Failed(WorkError::permanent(missing)),
+                Err(error) => Ended::Failed(error),
+            }
         } else {
             let attempt = idempotency.attempt_work(&claim, work, message, &self.deadline);
             self.timed(|timings| &timings.work, attempt).await

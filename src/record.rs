@@ -13,19 +13,29 @@ use aws_lc_rs::digest::{Context, SHA256, digest};
 ///
 /// It is namespaced by the store, so the same key of two consumers is two records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key(Arc<str>);
+pub struct Key {
+    text: Arc<str>,
+    /// Whether the text is the stored form of a key that is not known.
+    is_stored: bool,
+}
 
 impl Key {
     /// The key, or `None` where it is empty: an empty key would make every message the same work.
     #[must_use]
     pub fn new(key: &str) -> Option<Self> {
-        (!key.is_empty()).then(|| Self(key.into()))
+        (!key.is_empty()).then(|| Self { text: key.into(), is_stored: false })
     }
 
-    /// The key as the producer gave it.
+    /// The key whose [stored](Self::stored) form this is, as a record or a row has it; `None` where it is empty.
+    #[must_use]
+    pub fn from_stored(key: &str) -> Option<Self> {
+        (!key.is_empty()).then(|| Self { text: key.into(), is_stored: key.starts_with(HASHED) })
+    }
+
+    /// The key as the producer gave it; of one [from its stored form](Self::from_stored) that form.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The key as records are kept under it: as it is, so that an operator can read it, or as
@@ -34,19 +44,19 @@ impl Key {
     /// for one that begins with `sha256:` itself, so that no two keys are stored alike.
     #[must_use]
     pub fn stored(&self) -> Cow<'_, str> {
-        let plain = self.is_short() && !self.0.contains('\0') && !self.0.starts_with(HASHED);
-        if plain { Cow::Borrowed(&self.0) } else { Cow::Owned(self.hashed()) }
+        let plain = self.is_short() && !self.text.contains('\0') && !self.text.starts_with(HASHED);
+        if plain || self.is_stored { Cow::Borrowed(&self.text) } else { Cow::Owned(self.hashed()) }
     }
 
     /// Whether it is short enough to be kept as it is.
     pub(crate) fn is_short(&self) -> bool {
-        self.0.len() <= LONGEST_KEY
+        self.text.len() <= LONGEST_KEY
     }
 
     /// `sha256:` and its SHA-256.
     pub(crate) fn hashed(&self) -> String {
         let mut hashed = String::from(HASHED);
-        for byte in digest(&SHA256, self.0.as_bytes()).as_ref() {
+        for byte in digest(&SHA256, self.text.as_bytes()).as_ref() {
             // Writing to a String cannot fail.
             let _ = write!(hashed, "{byte:02x}");
         }
@@ -62,7 +72,7 @@ const LONGEST_KEY: usize = 200;
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

@@ -82,8 +82,7 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
         ready(Ok(None))
     }
 
-    /// Whether the work keeps a record of its own, which takes effect together with its effect. An attempt of such
-    /// a work looks at that record first, so that one which fails cleanly shows that nothing took effect before. That
+    /// Whether the work keeps a record of its own, which takes effect together with its effect. That
     /// record decides over the store's: a recovery runs whatever the policy, and what is done counts
     /// as done also where the store could not be told.
     fn keeps_record(&self) -> bool {

@@ -161,6 +161,9 @@ impl Transaction {
                 Ok(())
             }
             (Ok(_), Ok(_)) => Err(CommitError::Strayed),
+            // A work has deallocated it, or a pooler has lost it. The connection goes with the transaction, so that
+            // none of its statements is used again.
+            (Err(error), _) if is_outdated(&error) => Err(CommitError::Undone(DatabaseError::Outdated)),
             (Err(error), _) | (Ok(_), Err(error)) => {
                 let error = DatabaseError::from(error);
                 // A server that goes down may have come to the commit before.
@@ -208,14 +211,17 @@ impl Transaction {
 
 /// An outdated statement is prepared anew by the next transaction; this one can only be undone.
 fn refused(connection: &Connection, statement: &str, error: tokio_postgres::Error) -> DatabaseError {
-    let is_outdated = error.as_db_error().is_some_and(|said| {
-        *said.code() == SqlState::INVALID_SQL_STATEMENT_NAME || said.routine() == Some(ROWS_HAVE_CHANGED)
-    });
-    if is_outdated {
+    if is_outdated(&error) {
         connection.forget(statement);
         return DatabaseError::Outdated;
     }
     error.into()
+}
+
+fn is_outdated(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|said| {
+        *said.code() == SqlState::INVALID_SQL_STATEMENT_NAME || said.routine() == Some(ROWS_HAVE_CHANGED)
+    })
 }
 
 /// Where the server finds that a prepared statement's rows are no longer of the type that its client knows. The

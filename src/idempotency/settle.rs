@@ -109,9 +109,8 @@ impl<S: Store> Idempotency<S> {
         let uncertain = error.kind() == WorkErrorKind::Uncertain;
         let was_last = claim.attempt() >= self.policy.max_attempts;
         let failure = Failure {
-            // What an earlier attempt may have done is not undone by the failure of this one. But a work that keeps
-            // its own record has seen there that nothing was done.
-            uncertain: uncertain || claim.is_recovery() && !keeps_record,
+            // What an earlier attempt may have done is not undone by the failure of this one.
+            uncertain: uncertain || claim.is_recovery(),
             // The work's own record may say that an uncertain attempt is done, so that is looked at first.
             permanent: error.kind() == WorkErrorKind::Permanent || was_last && !(uncertain && keeps_record),
         };

@@ -146,7 +146,7 @@ impl Row {
         let fingerprint = columns.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
         let minutes = (columns.get::<_, f64>("remains") / 60.0).ceil();
         Some(Self {
-            key: Key::new(&key)?,
+            key: Key::from_stored(&key)?,
             // One that is not of 16 bytes was not written here; it agrees with none.
             fingerprint: fingerprint.unwrap_or(Fingerprint::of(b"")),
             fence: Fence(u64::try_from(columns.get::<_, i64>("fence")).unwrap_or(0)),

@@ -69,8 +69,11 @@ pub(crate) enum Command {
 /// read it (`INFO commandstats`).
 const MOST_KEYS: u64 = 1_000_000;
 
+/// The key as the log shows it, or the hash that Redis has for a long one.
 fn key(key: &str) -> Result<Key, &'static str> {
-    Key::new(key).ok_or("a key is never empty")
+    let is_hash = key.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64);
+    let key = if is_hash { Key::from_stored(key) } else { Key::new(key) };
+    key.ok_or("a key is never empty")
 }
 
 fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {

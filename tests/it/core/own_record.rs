@@ -103,18 +103,6 @@ async fn attempts_that_are_used_up_fail_for_good_only_after_a_look_at_its_own_re
 }
 
 #[tokio::test]
-async fn a_clean_failure_after_a_doubt_leaves_none_as_its_own_record_was_looked_at() {
-    let answers = [Err(WorkError::uncertain("no reply")), Err(WorkError::permanent("refused"))];
-    let (work, idempotency) = (Keeps::told(answers), in_memory());
-    try_run(&idempotency, &work).await.unwrap();
-    let report = try_run(&idempotency, &work).await.unwrap();
-    assert_eq!(failure(&report), Failure { uncertain: false, permanent: true });
-    let corrected = delivery().fingerprint(Fingerprint::of(b"corrected")).message_id("message-2");
-    let report = idempotency.run(&corrected, &work, &Message::default()).await.unwrap();
-    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
-}
-
-#[tokio::test]
 async fn an_uncertain_last_attempt_is_not_final_where_its_own_record_decides() {
     let idempotency = Idempotency::new(MemoryStore::default(), Policy { max_attempts: 1, ..Policy::default() });
     let report = try_run(&idempotency, &Keeps::told([Err(WorkError::uncertain("no reply"))])).await.unwrap();

@@ -173,3 +173,14 @@ async fn a_session_keeps_few_prepared_statements_however_many_its_works_have() {
     let often = "SELECT count(*)::text FROM pg_prepared_statements WHERE statement LIKE '%this one%'";
     assert_eq!([ask(&database, vec![often]).await, ask(&database, vec![often]).await], ["1", "1"]);
 }
+
+#[tokio::test]
+async fn statements_that_a_work_deallocates_are_no_attempt_of_the_messages_after_it() {
+    let base = base().await;
+    let database = one_connection(&base.url());
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy { max_attempts: 2, ..Policy::default() });
+    let bad = deliver(&idempotency, &inbox(Sql(vec!["DEALLOCATE ALL"], None), database.clone()), "bad").await;
+    assert!(matches!(bad.outcome, Outcome::Unavailable { .. }), "{bad:?}");
+    let next = deliver(&idempotency, &inbox(Pay::default(), database), "innocent").await;
+    assert_eq!((done(&next), next.attempt), (b"receipt of innocent".as_slice(), Some(1)));
+}

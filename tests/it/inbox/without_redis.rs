@@ -152,3 +152,31 @@ async fn a_redis_that_dies_and_comes_back_empty_in_mid_run_neither_doubles_nor_l
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
+
+#[tokio::test]
+async fn a_done_message_whose_payload_was_removed_is_done_also_where_redis_has_lost_its_record() {
+    use crate::support::postgres::database;
+    use idempotent_sqs::batch::{Batch, BatchSettings};
+    use idempotent_sqs::disposition::Disposition;
+    use idempotent_sqs::objects::MemoryObjects;
+    use idempotent_sqs::offload::Offload;
+
+    let base = base().await;
+    let new_store = || Idempotency::new(MemoryStore::default(), Policy::default());
+    done(&run(&new_store(), &inbox(Pay::default(), database(&base.url()))).await);
+    let objects: std::sync::Arc<dyn idempotent_sqs::object::Objects> = std::sync::Arc::new(MemoryObjects::default());
+    let offload = Offload { objects: Some(objects), buckets: vec!["payloads".into()], ..Offload::default() };
+    let settings = BatchSettings { offload, ..BatchSettings::default() };
+    let batch = Batch::new(new_store(), inbox(Pay::default(), database(&base.url())), settings);
+    let pointer =
+        r#"["software.amazon.payloadoffloading.PayloadS3Pointer",{"s3BucketName":"payloads","s3Key":"removed"}]"#;
+    let attributes = [("ExtendedPayloadSize", "300000"), ("Idempotency-Key", "pay_1")];
+    let message = Message {
+        id: "m-1".into(),
+        body: Some(pointer.into()),
+        attributes: attributes.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).into(),
+        ..Message::default()
+    };
+    let verdicts = batch.run(&[message], Deadline::within(TIME)).await.unwrap();
+    assert_eq!(verdicts[0].disposition, Disposition::Done, "{verdicts:?}");
+}

@@ -137,9 +137,10 @@ async fn a_failure_that_was_marked_uncertain_since_it_was_seen_is_left_alone() {
     let tool = Tool::of(&redis);
     let store = tool.store();
     let owner = claim(&store, "pay_1", SHORT).await;
-    // The record is lost, and an acquire that was not executed is given back: its record has fence 0.
+    // The record is lost, and another attempt fails before its first owner does.
     let () = redis.connection().await.del("payments:pay_1").await.unwrap();
-    store.release(&attempt("pay_1")).await.unwrap();
+    let other = claim(&store, "pay_1", SHORT).await;
+    store.fail(&other, CLEAN).await.unwrap();
     let seen = tool.inspect("pay_1").await;
     assert_eq!(seen["state"], "FAILED");
     store.fail(&owner, UNCERTAIN).await.unwrap();

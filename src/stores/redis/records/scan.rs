@@ -109,7 +109,7 @@ impl Records {
         if record.is_empty() {
             return Ok(Look::Gone);
         }
-        let key = key.get(self.namespace.len() + 1..).and_then(|key| Key::new(str::from_utf8(key).ok()?));
+        let key = key.get(self.namespace.len() + 1..).and_then(|key| Key::from_stored(str::from_utf8(key).ok()?));
         Ok(key.zip(View::of(&record, now)).map_or(Look::Foreign, |(key, view)| Look::Record(key, view)))
     }
 }
