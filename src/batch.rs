@@ -334,7 +334,7 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         };
         let ended = if let Some(missing) = missing {
             // Its own record may say that the work was done, and the payload removed with it.
-            match work.recorded(claim.asked(), self.deadline.work).await {
+            match idempotency.recorded(claim.asked(), work, &self.deadline).await {
                 Ok(Some(result)) => Ended::Worked(Worked::DoneBefore(result)),
                 Ok(None) => Ended::Failed(WorkError::permanent(missing)),
                 Err(error) => Ended::Failed(error),

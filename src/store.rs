@@ -40,7 +40,8 @@ use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, S
 /// - Whatever else complete, fail and release meet is [`Settled::Lost`], and is left alone.
 /// - Each acquire that takes a record over counts one attempt, and release takes it back. Attempts begin at 1
 ///   again where another message brings a key whose attempts are used up.
-/// - A fence only grows, also over the loss of its record.
+/// - A fence only grows, also over the loss of its record, unless the store's clock is then behind the one that gave
+///   the lost fence.
 /// - [`Fingerprint::NONE`] agrees with every payload, and never replaces a stored fingerprint.
 /// - A record lives for its retention, and never less than its lease.
 ///

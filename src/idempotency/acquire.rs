@@ -80,13 +80,7 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        let look = AssertUnwindSafe(async { work.recorded(&attempt, deadline.work).await }).catch_unwind();
-        let recorded = match timeout_at(deadline.work, look).await {
-            Ok(Ok(recorded)) => recorded,
-            Ok(Err(_panic)) => Err(WorkError::unavailable("the look at the work's own record panicked")),
-            Err(elapsed) => Err(WorkError::unavailable(elapsed)),
-        };
-        match recorded {
+        match self.recorded(&attempt, work, deadline).await {
             Ok(Some(result)) => {
                 let claim = Claim::of_done(attempt, Fence(0), self.policy.max_attempts);
                 // The work is done whatever the store says to this.
@@ -97,6 +91,25 @@ impl<S: Store> Idempotency<S> {
             Err(error) if matches!(error.kind(), WorkErrorKind::Unavailable { .. }) => Outcome::Unavailable { error },
             // The record is there, and does not say that the work is done.
             Err(error) => Outcome::WorkFailed { error, failure: Failure { uncertain: true, permanent: true } },
+        }
+    }
+
+    /// What the work's own record says, where it has one.
+    pub(crate) async fn recorded<T, W>(
+        &self,
+        attempt: &Attempt,
+        work: &W,
+        deadline: &Deadline,
+    ) -> Result<Option<Vec<u8>>, WorkError>
+    where
+        T: ?Sized + Sync,
+        W: Work<T>,
+    {
+        let look = AssertUnwindSafe(async { work.recorded(attempt, deadline.work).await }).catch_unwind();
+        match timeout_at(deadline.work, look).await {
+            Ok(Ok(recorded)) => recorded,
+            Ok(Err(_panic)) => Err(WorkError::unavailable("the look at the work's own record panicked")),
+            Err(elapsed) => Err(WorkError::unavailable(elapsed)),
         }
     }
 }

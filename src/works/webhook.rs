@@ -42,7 +42,8 @@ impl fmt::Debug for WebhookSettings {
 /// A [`Work`] that sends the message's body as it is, with `Content-Type` and these headers:
 ///
 /// - `Idempotency-Key`: the key, percent-encoded where it is not visible ASCII.
-/// - `Idempotency-Fence`: a number that only grows, and also does so where the store lost the record.
+/// - `Idempotency-Fence`: a number that only grows, also where the store lost the record, unless its clock is then
+///   behind.
 /// - `Idempotency-Attempt`: which attempt it is, from 1.
 /// - `Idempotency-Receive-Count`: [`Message::receive_count`], where it is known.
 /// - `Idempotency-Recovery: true`, only where an earlier attempt may have taken effect.

@@ -377,7 +377,7 @@ async fn what_is_unavailable_is_not_counted_and_keeps_the_doubt_of_earlier_attem
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_completion_of_a_finished_work_replaces_the_failure_of_whoever_took_over() {
+async fn a_late_completion_of_a_finished_work_replaces_the_failure_of_another_owner() {
     let (idempotency, slow) = (in_memory(), Told::to(Do::Take(Duration::from_secs(20))));
     let stale =
         delivery().deadline(Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) });
