@@ -328,41 +328,48 @@ impl<S: Store, W: Work> Course<'_, S, W> {
         slot: Option<SemaphorePermit<'_>>,
     ) -> Result<Report, StoreError> {
         let Batch { idempotency, work, settings: _ } = self.batch;
-        let claim = match self.timed(|timings| &timings.store, idempotency.acquire(delivery, work)).await? {
+        let began = self.timings.map(|timings| (&timings.store, Instant::now()));
+        let next = idempotency.acquire(delivery, work).await;
+        add_time(began);
+        let claim = match next? {
             Next::Work(claim) => claim,
             Next::Report(report) => return Ok(report),
         };
         let ended = if let Some(missing) = missing {
-            // Its own record may say that the work was done, and the payload removed with it.
-            match idempotency.recorded(claim.asked(), work, &self.deadline).await {
+            // Its own record may say that the work was done, and the payload removed with it. Boxed, as it is rare.
+            match Box::pin(idempotency.recorded(claim.asked(), work, &self.deadline)).await {
                 Ok(Some(result)) => Ended::Worked(Worked::DoneBefore(result)),
                 Ok(None) => Ended::Failed(WorkError::permanent(missing)),
                 Err(error) => Ended::Failed(error),
             }
         } else {
-            let attempt = idempotency.attempt_work(&claim, work, message, &self.deadline);
-            self.timed(|timings| &timings.work, attempt).await
+            let began = self.timings.map(|timings| (&timings.work, Instant::now()));
+            let ended = idempotency.attempt_work(&claim, work, message, &self.deadline).await;
+            add_time(began);
+            ended
         };
         // The next message starts while this one is recorded.
         drop(slot);
-        let settle = idempotency.settle(&claim, ended, work.keeps_record(), &self.deadline);
-        let report = self.timed(|timings| &timings.store, settle).await?;
+        let began = self.timings.map(|timings| (&timings.store, Instant::now()));
+        let settled = idempotency.settle(&claim, ended, work.keeps_record(), &self.deadline).await;
+        add_time(began);
+        let report = settled?;
         if let Some(timings) = self.timings {
             timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
         }
         Ok(report)
     }
 
-    /// The output of this step, whose time is added to these where it is measured.
-    async fn timed<T>(&self, times: impl FnOnce(&Timings) -> &Times, step: impl Future<Output = T>) -> T {
-        match self.timings {
-            Some(timings) => times(timings).of(step).await,
-            None => step.await,
-        }
-    }
-
     fn shared_verdict(&self, key: Key, fingerprint: Fingerprint) -> SharedVerdict {
         let mut verdicts = self.shared_verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(verdicts.entry((key, fingerprint)).or_default())
+    }
+}
+
+/// Adds the time since a step began, where it is measured. A step is awaited where it stands, and not within a function
+/// that measures it, as such a function's future would hold the step's twice.
+fn add_time(began: Option<(&Times, Instant)>) {
+    if let Some((times, began)) = began {
+        times.add(began.elapsed());
     }
 }

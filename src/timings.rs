@@ -4,8 +4,6 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 /// How long the steps of an invocation's messages took.
 #[derive(Debug, Default)]
 pub(crate) struct Timings {
@@ -21,14 +19,6 @@ pub(crate) struct Timings {
 pub(crate) struct Times(Mutex<Vec<Duration>>);
 
 impl Times {
-    /// The output of this step, whose time is added.
-    pub(crate) async fn of<T>(&self, step: impl Future<Output = T>) -> T {
-        let began = Instant::now();
-        let output = step.await;
-        self.add(began.elapsed());
-        output
-    }
-
     pub(crate) fn add(&self, time: Duration) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(time);
     }

@@ -40,7 +40,8 @@ impl<S: Store> Idempotency<S> {
             Acquire::Conflict { lease_remains } => (Outcome::Conflict { lease_remains }, None, None),
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
             Acquire::Failed if work.keeps_record() => {
-                (self.by_its_own_record(attempt, work, deadline).await, None, None)
+                // Boxed, as it is rare, and the future of every message would have room for it.
+                (Box::pin(self.by_its_own_record(attempt, work, deadline)).await, None, None)
             }
             Acquire::Failed => (Outcome::Failed, None, None),
         };
