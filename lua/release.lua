@@ -14,10 +14,12 @@
 --   FOREIGN            the value under the key is not a record; it is left alone
 --
 -- The caller need not know whether its acquire was executed: the record tells. Where an earlier attempt may have
--- taken effect, the record still says so afterwards. A released record is no larger than the claim, so it is written
+-- taken effect, the record still says so afterwards, also one of another owner that has failed with the same
+-- payload since. A released record is no larger than the claim, so it is written
 -- also on a server that is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
+local no_fingerprint = ('\0'):rep(16)
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
@@ -32,7 +34,12 @@ local function release(key, failed)
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
   if not is_record(record) then return 'FOREIGN' end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
+  local print, fingerprint = record:sub(21, 36), failed:sub(21, 36)
+  local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
   if state == 'F' and owns then return 'RELEASED' end
+  if state == 'F' and same_payload and failed:byte(3) == 1 and record:byte(3) % 2 == 0 then
+    redis.call('SET', key, record:sub(1, 2) .. string.char(record:byte(3) + 1) .. record:sub(4), 'KEEPTTL')
+  end
   if state ~= 'P' or not owns then return lost[state] end
   local head = struct.pack('>c1BBB', 'F', 1, record:byte(3), math.max(record:byte(4) - 1, 0))
   redis.call('SET', key, head .. record:sub(5, 44) .. ('\0'):rep(8), 'KEEPTTL')

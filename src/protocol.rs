@@ -238,6 +238,13 @@ pub fn release(
             let attempts = record.attempts.saturating_sub(1);
             (Settled::Recorded, Some(Record { attempts, state, ..record.clone() }))
         }
+        // The next attempt is told of what an earlier one may have done.
+        State::Failed(known)
+            if in_doubt.is_some() && !known.uncertain && record.fingerprint.agrees_with(&attempt.fingerprint) =>
+        {
+            let state = State::Failed(Failure { uncertain: true, ..known });
+            (Settled::Lost(record::State::Failed), Some(Record { state, ..record.clone() }))
+        }
         State::Processing { .. } | State::Completed { .. } | State::Failed(_) => {
             (Settled::Lost(record.state.name()), None)
         }

@@ -34,7 +34,8 @@ use crate::record::{Failure, Fence, Fingerprint, Kept, Key, MessageTag, Owner, S
 ///                      used up
 ///             acquire, uncertain                (same) MISMATCH for another payload
 ///             complete, same payload            COMPLETED: what is done is done
-///             fail, another owner, uncertain    (same) marked as uncertain, where the payload is the same
+///             fail, another owner, uncertain;   (same) marked as uncertain, where the payload is the same
+///             release of a recovery
 /// ```
 ///
 /// - Whatever else complete, fail and release meet is [`Settled::Lost`], and is left alone.

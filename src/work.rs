@@ -69,7 +69,7 @@ pub trait Work<T: ?Sized = Message>: Send + Sync {
     ///
     /// # Errors
     /// A [`WorkError`]: unavailable, where the record could not be read, so that the message comes again; any other,
-    /// where it was read and leaves the end of the work unknown, so that the message fails for good with this reason.
+    /// where it was read and leaves the end of the work unknown, so that the message fails with this reason.
     ///
     /// ## Cancel safety
     /// Nothing is changed.

@@ -22,6 +22,8 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
+        // The store's lease may run from here on, however late the reply is.
+        let asked = Instant::now();
         let attempt = self.attempt(delivery);
         let deadline = &delivery.deadline;
         let answer = timeout_at(deadline.work, self.store.acquire(attempt.clone())).await;
@@ -31,7 +33,8 @@ impl<S: Store> Idempotency<S> {
         }
         let (outcome, fence, attempt) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
-                return Ok(Next::Work(claim.until(deadline.work)));
+                let lease = attempt.lease.saturating_sub(self.policy.lease_grace);
+                return Ok(Next::Work(claim.until(deadline.work.min(asked + lease))));
             }
             Acquire::Duplicate { fence, attempts, result } => {
                 let result = self.result(result, delivery).await;
@@ -106,11 +109,11 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        let look = AssertUnwindSafe(async { work.recorded(attempt, deadline.work).await }).catch_unwind();
-        match timeout_at(deadline.work, look).await {
+        let look = async { timeout_at(deadline.work, work.recorded(attempt, deadline.work)).await };
+        match AssertUnwindSafe(look).catch_unwind().await {
             Ok(Ok(recorded)) => recorded,
-            Ok(Err(_panic)) => Err(WorkError::unavailable("the look at the work's own record panicked")),
-            Err(elapsed) => Err(WorkError::unavailable(elapsed)),
+            Ok(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),
+            Err(_panic) => Err(WorkError::unavailable("the look at the work's own record panicked")),
         }
     }
 }

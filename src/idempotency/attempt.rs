@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::FutureExt;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Ended, Idempotency, Recovery};
 use crate::deadline::Deadline;
@@ -36,7 +36,7 @@ impl<S: Store> Idempotency<S> {
             let mut run = pin!(work.attempt(claim, input));
             // A process that was frozen goes on where it was. It must not take another step of the work before it
             // has looked at the time.
-            let in_time = poll_fn(|cx| if deadline.is_too_late() { Poll::Pending } else { run.as_mut().poll(cx) });
+            let in_time = poll_fn(|cx| if Instant::now() >= until { Poll::Pending } else { run.as_mut().poll(cx) });
             match timeout_at(until, in_time).await {
                 Ok(Ok(worked)) => Ended::Worked(worked),
                 Ok(Err(error)) => Ended::Failed(error),

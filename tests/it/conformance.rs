@@ -89,6 +89,7 @@ conformance! {
     releasing_twice_is_releasing_once
     a_release_without_an_acquire_changes_nothing
     a_release_of_a_recovery_whose_record_was_lost_keeps_the_doubt
+    a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload
     a_release_of_a_first_attempt_whose_record_was_lost_leaves_it_to_its_owner
     a_release_of_what_another_owner_holds_or_has_settled_is_lost_and_changes_nothing
     an_owner_that_has_released_cannot_acquire_again
@@ -507,6 +508,17 @@ async fn a_release_of_a_recovery_whose_record_was_lost_keeps_the_doubt(store: &i
     let asked = Attempt { retention: LONG, ..recovery.asked().clone() };
     assert_settled(store.release(&asked, Some(&recovery)), Settled::Recorded).await;
     assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 2);
+}
+
+async fn a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload(store: &impl Store) {
+    let (_late, recovery) = overtaken(store).await;
+    // As after a loss: another attempt has the record, and fails.
+    let other = Attempt { owner: Owner::random(), ..recovery.asked().clone() };
+    assert_settled(store.fail(&recovery, CLEAN), Settled::Recorded).await;
+    let failed = acquired(store, other).await;
+    assert_settled(store.fail(&failed, CLEAN), Settled::Recorded).await;
+    assert_settled(store.release(recovery.asked(), Some(&recovery)), Settled::Lost(State::Failed)).await;
+    taken_over(store, attempt(LONG)).await;
 }
 
 async fn a_release_of_a_first_attempt_whose_record_was_lost_leaves_it_to_its_owner(store: &impl Store) {

@@ -71,7 +71,9 @@ const MOST_KEYS: u64 = 1_000_000;
 
 /// The key as the log shows it, or the hash that Redis has for a long one.
 fn key(key: &str) -> Result<Key, &'static str> {
-    let is_hash = key.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64);
+    let is_hash = key
+        .strip_prefix("sha256:")
+        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let key = if is_hash { Key::from_stored(key) } else { Key::new(key) };
     key.ok_or("a key is never empty")
 }

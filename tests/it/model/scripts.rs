@@ -229,6 +229,9 @@ impl Scripts {
                 };
                 (Answer::Recorded, Some(released))
             }
+            State::Failed if !record.uncertain && record.payload == by.payload && claim.is_some_and(|c| c.recovery) => {
+                (Answer::Lost(Some(State::Failed)), Some(Record { uncertain: true, ..record }))
+            }
             State::Processing | State::Completed | State::Failed => (Answer::Lost(Some(record.state)), None),
         }
     }

@@ -534,8 +534,8 @@ impl World {
                 && before.payload == self.attempts[at].payload
                 && match verb {
                     Verb::Complete => true,
-                    Verb::Fail => written == Some(Record { uncertain: true, ..before }),
-                    Verb::Acquire | Verb::Release => false,
+                    Verb::Fail | Verb::Release => written == Some(Record { uncertain: true, ..before }),
+                    Verb::Acquire => false,
                 };
             let stale = stale && !gives_way;
             self.seen.broken.if_so(stale && changes, Promise::StaleOwnerChangesNothing);
