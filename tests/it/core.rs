@@ -78,6 +78,16 @@ async fn a_work_that_was_frozen_beyond_its_deadline_takes_no_effect_when_it_goes
 }
 
 #[tokio::test]
+async fn a_work_that_was_frozen_beyond_a_lease_that_was_cut_takes_no_effect_when_it_goes_on() {
+    let policy = Policy { longest_lease: Duration::from_millis(40), lease_grace: Duration::ZERO, ..Policy::default() };
+    let idempotency = Idempotency::new(MemoryStore::default(), policy);
+    let work = Frozen { took_effect: AtomicBool::new(false) };
+    let report = idempotency.run(&delivery(), &work, &Message::default()).await.unwrap();
+    assert!(failure(&report).uncertain, "{report:?}");
+    assert!(!work.took_effect.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
 async fn the_work_gets_key_fence_and_attempt_and_is_told_of_a_recovery() {
     let (idempotency, told) = (in_memory(), Told::to(Do::BeUncertain));
     let reports = [run(&idempotency, &told).await, run(&idempotency, &told).await];
