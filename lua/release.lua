@@ -14,9 +14,9 @@
 --   FOREIGN            the value under the key is not a record; it is left alone
 --
 -- The caller need not know whether its acquire was executed: the record tells. Where an earlier attempt may have
--- taken effect, the record still says so afterwards, also one of another owner that has failed with the same
--- payload since. A released record is no larger than the claim, so it is written
--- also on a server that is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
+-- taken effect, the record still says so afterwards. So does the record of another owner that has failed with the
+-- same payload since. A released record is no larger than the claim, so it is written also on a server that is out
+-- of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
 local no_fingerprint = ('\0'):rep(16)

@@ -214,29 +214,15 @@ impl DatabaseError {
     /// The server's SQLSTATE, where it answered.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
-        match self {
-            Self::Refused { code, message: _, constraint: _ } => Some(code.code()),
-            Self::Unreachable(_)
-            | Self::NoneFree
-            | Self::Broken(_)
-            | Self::Late
-            | Self::Outdated
-            | Self::Misused(_) => None,
-        }
+        let Self::Refused { code, message: _, constraint: _ } = self else { return None };
+        Some(code.code())
     }
 
     /// The constraint that was violated, where one was.
     #[must_use]
     pub fn constraint(&self) -> Option<&str> {
-        match self {
-            Self::Refused { code: _, message: _, constraint } => constraint.as_deref(),
-            Self::Unreachable(_)
-            | Self::NoneFree
-            | Self::Broken(_)
-            | Self::Late
-            | Self::Outdated
-            | Self::Misused(_) => None,
-        }
+        let Self::Refused { code: _, message: _, constraint } = self else { return None };
+        constraint.as_deref()
     }
 
     /// Whether another connection may do better: this one broke or is silent, or its server goes down, comes up,

@@ -198,8 +198,8 @@ fn redeliver(after: Duration) -> Disposition {
     Disposition::Redeliver { after: Some(after.min(LONGEST_WAIT)) }
 }
 
-/// What no further attempt can help. It waits longer each time, until the redrive policy moves it to the dead-letter
-/// queue.
+/// For a message that no further attempt can help. It backs off by receive count, until the redrive policy moves it to
+/// the dead-letter queue.
 fn hopeless(message: &Message) -> Disposition {
     redeliver(step(message))
 }

@@ -27,17 +27,17 @@
 //! - *Work* is the business logic, and its *result* is handed back to duplicates. A *recovery* is
 //!   an attempt after one that may have taken effect. The *disposition* is what the queue is told.
 
-// The words, and what everything is made of.
+// Values that every layer uses: keys, fingerprints, messages, deadlines.
 pub mod deadline;
 mod envelope;
 mod json;
 pub mod message;
 pub mod record;
 
-// Who this process is to AWS, for whoever asks for a password.
+// AWS-derived credentials for Redis and PostgreSQL.
 pub mod identity;
 
-// The contracts: what keeps objects, what keeps the records, and what does the work.
+// The contracts: a store of objects, a store of records, and the business logic.
 pub mod object;
 pub mod store;
 pub mod work;
@@ -45,7 +45,7 @@ pub mod work;
 // The state machine of a record, as pure functions.
 pub mod protocol;
 
-// The database that a work may have its effect in.
+// PostgreSQL, for works whose effects are rows of a database.
 #[cfg(feature = "postgres")]
 pub mod database;
 
@@ -58,11 +58,11 @@ pub mod works;
 pub mod idempotency;
 pub mod results;
 
-// What brings a store that has lost its records up to the inbox again.
+// Copies rows of the inbox to a store that has lost its records.
 #[cfg(feature = "postgres")]
 pub mod relay;
 
-// Many messages, what their queue is told, and what those who watch are.
+// Batches of messages, what SQS is told of each, and metrics and traces.
 pub mod batch;
 pub mod disposition;
 pub mod metrics;
@@ -75,7 +75,7 @@ pub mod handler;
 pub mod sqs;
 pub mod visibility;
 
-// The environment, and everything wired by it.
+// Loads settings from the environment and reports every error together.
 pub mod config;
 
 // What tests need.

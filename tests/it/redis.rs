@@ -241,7 +241,7 @@ async fn a_silent_peer_is_given_up_in_time_and_left_by_the_next_try() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_not_sent_and_what_travels_with_it_is() {
+async fn a_call_whose_caller_has_given_up_is_not_sent_and_those_that_share_its_run_are() {
     let (silent, new) = (Redis::start().await, Redis::start().await);
     let front = Front::to(silent.port()).await;
     // With a password, so that there is a reply to wait for before anything else is sent.
