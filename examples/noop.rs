@@ -1,15 +1,12 @@
-//! A function of your own: a work, and the wiring. This one's work does nothing, and says so.
+//! A function with your own work, which does nothing here, and the wiring.
 
-use idempotent_sqs::config::Config;
-use idempotent_sqs::message::Message;
-use idempotent_sqs::store::Claim;
-use idempotent_sqs::work::{Work, WorkError};
+use idempotent_sqs::{Claim, Config, Message, Work, WorkError};
 
 struct Noop;
 
-impl Work for Noop {
+impl Work<Message> for Noop {
     async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
-        Ok(b"nothing was done, gladly".to_vec())
+        Ok(b"nothing done".to_vec())
     }
 }
 

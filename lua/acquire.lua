@@ -14,7 +14,7 @@
 --   CONFLICT ms           another owner holds the lease for so much longer, whatever the payload
 --   MISMATCH              another payload was completed under the key, or may have taken effect
 --   FAILED                permanent, or attempts used up, until another message brings the key
---   FOREIGN               the value under the key is not a record; it is left alone
+--   NOT_A_RECORD               the value under the key is not a record; it is left alone
 --
 -- A record: its head, state c1 (P | C | F), format B, marks B, attempts B, fence I8; owner c8,
 -- fingerprint c16; then C: the result; P and F: message c8, end of the lease I8 (ms, Redis's clock; 0 in F).
@@ -39,8 +39,8 @@ local function acquire(key, asked, seen)
   if seen and seen:sub(1, 2) == 'C\1' and seen:sub(21, 36) == asked:sub(9, 24) then return 'DUPLICATE ' .. seen end
   if redis.call('SET', key, first_head .. asked .. lease_end, 'NX', 'PXAT', expiry) then return first_acquired end
   local record = redis.pcall('GET', key)
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
-  if not is_record(record) then return 'FOREIGN' end
+  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
+  if not is_record(record) then return 'NOT_A_RECORD' end
   local state, marks, attempts, print = record:sub(1, 1), record:byte(3), record:byte(4), record:sub(21, 36)
   local owner, fingerprint, uncertain = asked:sub(1, 8), asked:sub(9, 24), marks % 2
   local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint

@@ -10,7 +10,7 @@
 --   LOST PROCESSING    another owner is at work
 --   LOST COMPLETED     another owner has completed
 --   LOST FAILED        another owner has failed with another payload
---   FOREIGN            the value under the key is not a record; it is left alone
+--   NOT_A_RECORD            the value under the key is not a record; it is left alone
 --
 -- A completed record is smaller than the claim but for its result, so it is written also on a server that is
 -- out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
@@ -23,7 +23,7 @@ local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\
 
 -- Of a value that is not the claim as it was taken: the answer, and the value as it has to be.
 local function otherwise(record, completed)
-  if not is_record(record) then return 'FOREIGN', record end
+  if not is_record(record) then return 'NOT_A_RECORD', record end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == completed:sub(13, 20)
   local print, fingerprint = record:sub(21, 36), completed:sub(21, 36)
   local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
@@ -48,7 +48,7 @@ local function complete(key, completed)
     return 'COMPLETED'
   end
   -- A refused command has written nothing.
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
+  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
   if record:sub(1, 2) == 'P\1' and record:sub(5, 36) == completed:sub(5, 36) then return 'COMPLETED' end
   local answer, value = otherwise(record, completed)
   redis.call('SET', key, value, 'KEEPTTL')

@@ -10,7 +10,7 @@
 --   LOST PROCESSING    another owner is at work
 --   LOST COMPLETED     the work is completed, by this owner or another
 --   LOST FAILED        another owner has failed
---   FOREIGN            the value under the key is not a record; it is left alone
+--   NOT_A_RECORD            the value under the key is not a record; it is left alone
 --
 -- An uncertain failure that comes after another owner's failure of the same payload marks that record, so that
 -- the next attempt is told. A failed record is no larger than the claim, so it is written also on a server that
@@ -26,7 +26,7 @@ local function is_uncertain(r) return r:byte(3) % 2 == 1 end
 
 -- Of a value that is not the claim as it was taken: the answer, and the value as it has to be.
 local function otherwise(record, failed)
-  if not is_record(record) then return 'FOREIGN', record end
+  if not is_record(record) then return 'NOT_A_RECORD', record end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
   local print, fingerprint = record:sub(21, 36), failed:sub(21, 36)
   local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint
@@ -52,7 +52,7 @@ local function fail(key, failed)
     return 'FAILED'
   end
   -- A refused command has written nothing.
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
+  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
   if record:sub(1, 2) == 'P\1' and record:sub(5, 36) == failed:sub(5, 36) then return 'FAILED' end
   local answer, value = otherwise(record, failed)
   redis.call('SET', key, value, 'KEEPTTL')

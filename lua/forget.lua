@@ -9,7 +9,7 @@
 --   ABSENT         there is no record, or no longer
 --   CHANGED head   the record has another state, other marks or another fence; of it this is the start
 --   HELD ms        an owner is at work, and holds the lease for so much longer
---   FOREIGN        the value under the key is not a record; it is left alone
+--   NOT_A_RECORD        the value under the key is not a record; it is left alone
 --
 -- No other script removes a record. The fence alone does not say that the record is the same: it names an
 -- attempt, and the record of an attempt can still be settled, completed by a late owner, or marked uncertain.
@@ -29,8 +29,8 @@ end
 local function forget(key, seen)
   local record = redis.pcall('GET', key)
   if not record then return 'ABSENT' end
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
-  if not is_record(record) then return 'FOREIGN' end
+  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
+  if not is_record(record) then return 'NOT_A_RECORD' end
   if seen_of(record) ~= seen then return 'CHANGED ' .. record:sub(1, 12) end
   if record:sub(1, 1) == 'P' and not even_in_work then
     local remains = struct.unpack('>I8', record, 45) - now_us / 1000

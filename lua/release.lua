@@ -11,7 +11,7 @@
 --   LOST PROCESSING    another owner is at work
 --   LOST COMPLETED     the work is completed
 --   LOST FAILED        another owner has failed
---   FOREIGN            the value under the key is not a record; it is left alone
+--   NOT_A_RECORD            the value under the key is not a record; it is left alone
 --
 -- The caller need not know whether its acquire was executed: the record tells. Where an earlier attempt may have
 -- taken effect, the record still says so afterwards. So does the record of another owner that has failed with the
@@ -31,8 +31,8 @@ local function release(key, failed)
     if failed:byte(3) == 1 then redis.call('SET', key, failed, 'PX', retention) end
     return 'RELEASED'
   end
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'FOREIGN' or error(record) end
-  if not is_record(record) then return 'FOREIGN' end
+  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
+  if not is_record(record) then return 'NOT_A_RECORD' end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
   local print, fingerprint = record:sub(21, 36), failed:sub(21, 36)
   local same_payload = print == fingerprint or print == no_fingerprint or fingerprint == no_fingerprint

@@ -1,266 +1,195 @@
-//! The environment to each module's settings, with all its faults at once.
+//! Loads settings from the environment and reports every error together. docs/configuration.md lists the settings.
+//!
+//! - `environment`: reads settings and collects their errors
+//! - `objects`: payloads and results in S3
+//! - `redis`: the connection to Redis
+//! - `webhook`: the webhook
 
-#[cfg(feature = "postgres")]
-mod inbox;
+mod environment;
 mod objects;
-mod reader;
 mod redis;
-#[cfg(feature = "postgres")]
-mod relay;
+#[cfg(feature = "webhook")]
+mod webhook;
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::batch::{Batch, BatchSettings};
-use crate::handler::Handler;
-use crate::idempotency::{Idempotency, Policy, Recovery};
-use crate::message::{Envelopes, FingerprintSource, KeySource};
+use crate::aws::AwsConfig;
+use crate::idempotency::{Idempotency, Policy, Recovery, Store, Work};
+use crate::lambda::Handler;
 use crate::metrics::{Metrics, MetricsSettings};
-use crate::results::LARGEST;
-use crate::store::Store;
+use crate::sqs::{Batch, BatchSettings, Envelopes, FingerprintSource, KeySource, Message, Visibility};
 use crate::stores::{RedisSettings, RedisStore};
-use crate::visibility::Visibility;
-use crate::work::Work;
-use crate::works::{Url, WebhookSettings};
 
-use reader::{Reader, TRUE_OR_FALSE};
-
-#[cfg(feature = "postgres")]
-pub use inbox::InboxConfig;
-#[cfg(feature = "postgres")]
-pub use relay::RelayConfig;
+pub use environment::{ConfigError, Environment};
+pub use redis::SECRET_ARN_EXAMPLE;
 
 /// Settings of a function, whatever its work.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
-    /// Where the records are.
+    /// The connection to Redis.
     pub redis: RedisSettings,
-    /// How records are kept and attempts are judged.
+    /// How records are kept and attempts are counted.
     pub policy: Policy,
     /// How a batch is run.
     pub batch: BatchSettings,
-    /// Whether the visibility of messages that come again is changed.
+    /// Whether the visibility timeout of failed messages is changed.
     pub visibility_backoff: bool,
-    /// Whose metrics are printed; `None` measures nothing.
+    /// Metrics to print. `None` measures nothing.
     pub metrics: Option<MetricsSettings>,
-}
-
-/// What is wrong with the environment: every fault, and how to mend it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ConfigError {
-    faults: Vec<String>,
-}
-
-/// A `main` that returns its error shows it by this.
-impl fmt::Debug for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the settings have {} fault(s):", self.faults.len())?;
-        self.faults.iter().try_for_each(|fault| write!(f, "\n  - {fault}"))
-    }
+    /// The AWS SDK configuration that all clients share.
+    pub aws: AwsConfig,
 }
 
 impl Config {
-    /// The function of these settings, with this work. Nothing is connected yet.
+    /// The settings in the environment of this process.
     ///
     /// # Errors
-    /// [`ConfigError`], where no client can be made of the settings of Redis.
-    pub fn handler<W: Work>(self, work: W) -> Result<Handler<RedisStore, W>, ConfigError> {
+    /// [`ConfigError`] with all errors.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        let mut environment = Environment::of_process();
+        let config = Self::read(&mut environment);
+        environment.finish(config)
+    }
+
+    /// Reads the settings. Returns `None` if a required one is missing or invalid.
+    pub fn read(environment: &mut Environment) -> Option<Self> {
+        let aws = AwsConfig::default();
+        let redis = redis::read(environment, &aws);
+        let policy = policy(environment, redis.as_ref(), &aws);
+        let batch = batch(environment, &aws);
+        let visibility_backoff = environment.flag("VISIBILITY_BACKOFF", true);
+        let metrics = metrics(environment, redis.as_ref());
+        Some(Self { redis: redis?, policy, batch, visibility_backoff, metrics, aws })
+    }
+
+    /// Creates the handler of a function with this work. No connection is opened yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the Redis client rejects the settings.
+    pub fn handler<W: Work<Message>>(self, work: W) -> Result<Handler<RedisStore, W>, ConfigError> {
         let redis = self.store()?;
-        Ok(self.handler_on(redis.clone(), redis, work))
+        Ok(self.handler_with_store(redis.clone(), &redis, work))
     }
 
-    fn store(&self) -> Result<RedisStore, ConfigError> {
-        RedisStore::new(&self.redis)
-            .map_err(|fault| ConfigError { faults: vec![format!("REDIS_URL is not usable ({fault})")] })
+    /// Creates the store of these settings. No connection is opened yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the Redis client rejects the settings.
+    pub fn store(&self) -> Result<RedisStore, ConfigError> {
+        RedisStore::new(&self.redis).map_err(|error| ConfigError::new(format!("REDIS_URL is invalid ({error})")))
     }
 
-    /// On a store that stands before this Redis, or is it.
-    fn handler_on<S: Store, W: Work>(self, store: S, redis: RedisStore, work: W) -> Handler<S, W> {
-        if self.policy.retention < LONGEST_IN_A_QUEUE {
+    /// As [`handler`](Self::handler), with a store that wraps `redis`. The metrics report the findings of `redis`.
+    pub fn handler_with_store<S: Store, W: Work<Message>>(
+        self,
+        store: S,
+        redis: &RedisStore,
+        work: W,
+    ) -> Handler<S, W> {
+        if self.policy.retention < MAX_SQS_RETENTION {
             tracing::warn!(
                 retention_s = self.policy.retention.as_secs(),
-                "records may end before their messages do: SQS can keep a message for 14 days, and a message that \
-                 outlives its record runs again; IDEMPOTENCY_RETENTION_SECONDS should be no less than the queue's \
+                "records may expire before their messages: SQS can keep a message for 14 days, and a message that \
+                 outlives its record runs again; set IDEMPOTENCY_RETENTION_SECONDS to at least the queue's \
                  MessageRetentionPeriod"
             );
         }
-        let metrics = self.metrics.map(|settings| Metrics::new(settings, move || redis.findings()));
         let batch = Batch::new(Idempotency::new(store, self.policy), work, self.batch);
-        let handler = Handler::new(batch, self.visibility_backoff.then(Visibility::default));
-        match metrics {
-            Some(metrics) => handler.with_metrics(metrics),
+        let handler = Handler::new(batch, self.visibility_backoff.then(|| Visibility::new(self.aws)));
+        let redis = redis.clone();
+        match self.metrics {
+            Some(settings) => handler.with_metrics(Metrics::new(settings, move || redis.findings())),
             None => handler,
         }
     }
+}
 
-    /// The settings in this process's environment.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names every fault.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_lookup(environment)
-    }
+/// Number of invocations that share this process: more than one on Lambda Managed Instances. Lambda sets
+/// `AWS_LAMBDA_MAX_CONCURRENCY`, and its runtime takes an invalid value as 1.
+#[must_use]
+pub fn concurrent_invocations() -> NonZeroUsize {
+    let value = std::env::var("AWS_LAMBDA_MAX_CONCURRENCY").ok();
+    value.and_then(|number| number.parse().ok()).unwrap_or(NonZeroUsize::MIN)
+}
 
-    /// The settings in this process's environment, with those of the webhook.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names every fault.
-    pub fn from_env_with_webhook() -> Result<(Self, WebhookSettings), ConfigError> {
-        Self::from_lookup_with_webhook(environment)
-    }
-
-    /// Where the records are, of the settings that `lookup` knows, and nothing else: for a tool that
-    /// runs no work.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names every fault.
-    pub fn redis_from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<RedisSettings, ConfigError> {
-        let mut reader = Reader { lookup, faults: Vec::new() };
-        let redis = reader.redis();
-        reader.finish(redis)
-    }
-
-    /// The settings that `lookup` knows.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names every fault.
-    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let mut reader = Reader { lookup, faults: Vec::new() };
-        let config = reader.config();
-        reader.finish(config)
-    }
-
-    /// The settings that `lookup` knows, with those of the webhook.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which names every fault.
-    pub fn from_lookup_with_webhook(
-        lookup: impl Fn(&str) -> Option<String>,
-    ) -> Result<(Self, WebhookSettings), ConfigError> {
-        let mut reader = Reader { lookup, faults: Vec::new() };
-        let config = reader.config();
-        let webhook = reader.webhook();
-        reader.finish(config.zip(webhook))
+fn policy(environment: &mut Environment, redis: Option<&RedisSettings>, aws: &AwsConfig) -> Policy {
+    let default = Policy::default();
+    let lease_grace = environment.milliseconds("LEASE_GRACE_MS", 0, default.lease_grace);
+    let recoveries = [("rerun", Recovery::Rerun), ("park", Recovery::Park)];
+    Policy {
+        retention: environment.seconds("IDEMPOTENCY_RETENTION_SECONDS", default.retention),
+        max_attempts: environment.number("IDEMPOTENCY_MAX_ATTEMPTS", 1..=u8::MAX, default.max_attempts),
+        recovery: environment.choice("IDEMPOTENCY_RECOVERY", &recoveries, default.recovery),
+        result_max_bytes: environment.number(
+            "IDEMPOTENCY_RESULT_MAX_BYTES",
+            0..=MAX_INLINE_RESULT,
+            default.result_max_bytes,
+        ),
+        results: objects::results(environment, redis, aws),
+        lease_grace,
+        longest_lease: MAX_INVOCATION + lease_grace,
     }
 }
 
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-impl<L: Fn(&str) -> Option<String>> Reader<L> {
-    fn config(&mut self) -> Option<Config> {
-        let policy = Policy::default();
-        let batch = BatchSettings::default();
-        let redis = self.redis();
-        let lease_grace = self.milliseconds("LEASE_GRACE_MS", 0, policy.lease_grace);
-        let policy = Policy {
-            retention: self.seconds("IDEMPOTENCY_RETENTION_SECONDS", policy.retention),
-            max_attempts: self.within("IDEMPOTENCY_MAX_ATTEMPTS", 1..=u8::MAX, policy.max_attempts),
-            recovery: self.choice(
-                "IDEMPOTENCY_RECOVERY",
-                &[("rerun", Recovery::Rerun), ("park", Recovery::Park)],
-                policy.recovery,
-            ),
-            result_max_bytes: self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, policy.result_max_bytes),
-            results: self.results(redis.as_ref()),
-            lease_grace,
-            longest_lease: LONGEST_INVOCATION + lease_grace,
-        };
-        let batch = BatchSettings {
-            concurrency: self.within("BATCH_CONCURRENCY", NonZeroUsize::MIN..=MOST_AT_ONCE, batch.concurrency),
-            keys: self.keys(batch.keys),
-            fingerprint: self.fingerprint(batch.fingerprint),
-            envelopes: self.choice(
-                "IDEMPOTENCY_ENVELOPE",
-                &[("auto", Envelopes::Auto), ("none", Envelopes::None)],
-                batch.envelopes,
-            ),
-            offload: self.offload(batch.offload),
-        };
-        let visibility_backoff = self.choice("VISIBILITY_BACKOFF", TRUE_OR_FALSE, true);
-        let metrics = self.metrics();
-        Some(Config { redis: redis?, policy, batch, visibility_backoff, metrics })
-    }
-
-    fn namespace(&self) -> Option<String> {
-        self.get("IDEMPOTENCY_NAMESPACE").or_else(|| self.get("AWS_LAMBDA_FUNCTION_NAME"))
-    }
-
-    fn metrics(&mut self) -> Option<MetricsSettings> {
-        let settings = MetricsSettings { namespace: self.get("METRICS_NAMESPACE")?, consumer: self.namespace()? };
-        if !settings.is_fine_namespace() {
-            self.fault(
-                "METRICS_NAMESPACE is not usable: set it to a name of up to 255 letters, digits and . - _ / # : or \
-                 spaces, which begins neither with AWS/ nor with a colon",
-            );
-        }
-        if !settings.is_fine_consumer() {
-            self.fault(
-                "IDEMPOTENCY_NAMESPACE is not usable as a dimension of metrics: set it to up to 1024 characters of \
-                 ASCII that do not begin with a colon, or leave METRICS_NAMESPACE empty",
-            );
-        }
-        Some(settings)
-    }
-
-    fn webhook(&mut self) -> Option<WebhookSettings> {
-        let url = self.required("TARGET_URL", "the https:// address of the webhook");
-        let timeout = self.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));
-        let connect_timeout = self.milliseconds("TARGET_CONNECT_TIMEOUT_MS", 1, Duration::from_secs(2)).min(timeout);
-        let inline = self.within("IDEMPOTENCY_RESULT_MAX_BYTES", 0..=MAX_RESULT, Policy::default().result_max_bytes);
-        let kept = if self.get("RESULT_BUCKET").is_some() { LARGEST } else { inline };
-        match Url::parse(&url?) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") => {
-                Some(WebhookSettings { url, timeout, connect_timeout, answer_max_bytes: kept + 1 })
-            }
-            Ok(_) | Err(_) => {
-                self.fault("TARGET_URL is not usable: set it to the http:// or https:// address of the webhook");
-                None
-            }
-        }
-    }
-
-    fn keys(&mut self, default: Vec<KeySource>) -> Vec<KeySource> {
-        let Some(places) = self.get("IDEMPOTENCY_KEY") else { return default };
-        let places = places.split(',').map(|place| place.trim().parse());
-        match places.collect() {
-            Ok(keys) => keys,
-            Err(fault) => {
-                self.fault(&format!("IDEMPOTENCY_KEY: {fault}, several separated by commas"));
-                default
-            }
-        }
-    }
-
-    fn fingerprint(&mut self, default: FingerprintSource) -> FingerprintSource {
-        let Some(source) = self.get("IDEMPOTENCY_FINGERPRINT") else { return default };
-        source.trim().parse().unwrap_or_else(|fault| {
-            self.fault(&format!("IDEMPOTENCY_FINGERPRINT: {fault}"));
-            default
-        })
+fn batch(environment: &mut Environment, aws: &AwsConfig) -> BatchSettings {
+    let default = BatchSettings::default();
+    let envelopes = [("auto", Envelopes::Auto), ("none", Envelopes::None)];
+    BatchSettings {
+        concurrency: environment.number("BATCH_CONCURRENCY", NonZeroUsize::MIN..=MAX_BATCH, default.concurrency),
+        keys: keys(environment, default.keys),
+        fingerprint: fingerprint(environment, default.fingerprint),
+        envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &envelopes, default.envelopes),
+        extended_client: objects::extended_client(environment, aws),
     }
 }
 
-/// The longest that an invocation of Lambda can take:
+fn keys(environment: &mut Environment, default: Vec<KeySource>) -> Vec<KeySource> {
+    let Some(sources) = environment.get("IDEMPOTENCY_KEY") else { return default };
+    let sources: Result<_, _> = sources.split(',').map(|source| source.trim().parse()).collect();
+    sources.unwrap_or_else(|error| {
+        environment.error(&format!("IDEMPOTENCY_KEY: {error}, several separated by commas"));
+        default
+    })
+}
+
+fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> FingerprintSource {
+    let Some(source) = environment.get("IDEMPOTENCY_FINGERPRINT") else { return default };
+    source.trim().parse().unwrap_or_else(|error| {
+        environment.error(&format!("IDEMPOTENCY_FINGERPRINT: {error}"));
+        default
+    })
+}
+
+fn metrics(environment: &mut Environment, redis: Option<&RedisSettings>) -> Option<MetricsSettings> {
+    let settings =
+        MetricsSettings { namespace: environment.get("METRICS_NAMESPACE")?, consumer: redis?.namespace.clone() };
+    if !settings.has_valid_namespace() {
+        environment.error(
+            "METRICS_NAMESPACE is invalid: set it to a name of up to 255 letters, digits and . - _ / # : or spaces, \
+             which starts neither with AWS/ nor with a colon",
+        );
+    }
+    if !settings.has_valid_consumer() {
+        environment.error(
+            "IDEMPOTENCY_NAMESPACE is invalid as a dimension of metrics: set it to up to 1024 ASCII characters that do \
+             not start with a colon, or leave METRICS_NAMESPACE empty",
+        );
+    }
+    Some(settings)
+}
+
+/// The longest invocation of Lambda:
 /// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>
-const LONGEST_INVOCATION: Duration = Duration::from_secs(900);
+const MAX_INVOCATION: Duration = Duration::from_secs(900);
 
-/// The longest `MessageRetentionPeriod` that a queue can have:
+/// The longest `MessageRetentionPeriod` of a queue:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>
-const LONGEST_IN_A_QUEUE: Duration = Duration::from_secs(1_209_600);
+pub const MAX_SQS_RETENTION: Duration = Duration::from_secs(1_209_600);
 
-/// No batch of SQS is larger.
-const MOST_AT_ONCE: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+/// The largest batch of SQS.
+const MAX_BATCH: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
-/// A message's own largest size: a result beyond it belongs in a store for objects.
-const MAX_RESULT: usize = 1_048_576;
+/// The largest message of SQS, bytes. Larger results belong in S3.
+const MAX_INLINE_RESULT: usize = 1_048_576;

@@ -1,34 +1,67 @@
-//! The core: acquire → work → settle, for one delivery of one key. It knows nothing of SQS, and serves any
-//! consumer.
+//! The core: acquire → work → settle for one delivery of one key. It does not depend on SQS and works with any
+//! broker.
 //!
-//! - `acquire`: own the record, or learn why the work does not run
-//! - `attempt`: one attempt at the work, up to the deadline
-//! - `settle`: record how it ended, or give the record back
+//! - `key`, `fingerprint`, `owner`, `record`: the parts of an idempotency record
+//! - [`protocol`]: the state machine of a record, as pure functions
+//! - `store`, `claim`: the contract with a store of records, and the proof of ownership that it gives
+//! - `work`: the contract with the business logic
+//! - `acquire`, `attempt`, `settle`: the three steps
+//! - `delivery`, `deadline`, `policy`: their input
+//! - `report`, `decision`: their output
+//! - `objects`, `results`: results that are too large for a record
 
 mod acquire;
 mod attempt;
+mod causes;
+mod claim;
+mod deadline;
+mod decision;
 mod delivery;
+mod fingerprint;
+mod key;
+mod objects;
+mod owner;
 mod policy;
+pub mod protocol;
+mod record;
 mod report;
+mod results;
 mod settle;
+mod store;
+mod work;
 
-use crate::store::{Claim, Store, StoreError};
-use crate::work::{Work, WorkError, Worked};
-
+#[cfg(feature = "lambda")]
+pub(crate) use acquire::read_own_record;
+#[doc(hidden)]
+pub use causes::with_causes;
+pub use claim::Claim;
+pub use deadline::Deadline;
+#[cfg(feature = "lambda")]
+pub(crate) use decision::random;
+pub use decision::{Decision, backoff};
 pub use delivery::Delivery;
+pub use fingerprint::{Fingerprint, MessageTag};
+pub use key::{EmptyKeyError, Key};
+pub use objects::{Location, ObjectError, Objects};
+#[cfg(feature = "lambda")]
+pub(crate) use owner::Owners;
+pub use owner::{Fence, Owner};
 pub use policy::{Policy, Recovery};
+pub use record::{Failure, State, StoredResult};
 pub use report::{Outcome, Report};
+pub use results::{MAX_RESULT_BYTES, Results};
+pub use store::{Acquire, Attempt, Settled, Store, StoreError};
+#[doc(hidden)]
+pub use work::{OwnRecord, RecordedAttempt};
+pub use work::{Work, WorkError, WorkErrorKind, WorkFn, work_fn};
 
 /// Runs a [`Work`] so that it takes effect once for each key.
 ///
 /// ```
 /// use std::time::Duration;
-/// use idempotent_sqs::deadline::Deadline;
-/// use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy};
-/// use idempotent_sqs::record::{Fingerprint, Key};
-/// use idempotent_sqs::store::Claim;
-/// use idempotent_sqs::stores::MemoryStore;
-/// use idempotent_sqs::work::{Work, WorkError};
+/// use idempotent_sqs::{
+///     Claim, Deadline, Decision, Delivery, Fingerprint, Idempotency, Key, MemoryStore, Outcome, Policy, Work, WorkError,
+/// };
 ///
 /// struct SendInvoice;
 ///
@@ -39,19 +72,21 @@ pub use report::{Outcome, Report};
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// // A cron job here; a Kafka or RabbitMQ consumer does the same for each of its messages.
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A scheduled job; a Kafka or RabbitMQ consumer does the same for each of its messages.
 /// let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
-/// let delivery = Delivery::new(Key::new("2026-11/acme").unwrap())
+/// let delivery = Delivery::new(Key::new("2026-11/acme")?)
 ///     .fingerprint(Fingerprint::of(b"1250 EUR"))
 ///     .deadline(Deadline::within(Duration::from_secs(30)));
 ///
-/// let first = idempotency.run(&delivery, &SendInvoice, "acme").await.unwrap();
+/// let first = idempotency.run(&delivery, &SendInvoice, "acme").await?;
 /// assert!(matches!(first.outcome, Outcome::Done { .. }));
+/// assert_eq!(first.decision(1), Decision::Ack);
 ///
-/// let again = idempotency.run(&delivery, &SendInvoice, "acme").await.unwrap();
+/// let again = idempotency.run(&delivery, &SendInvoice, "acme").await?;
 /// let Outcome::Duplicate { result: Some(result) } = again.outcome else { panic!("{again:?}") };
 /// assert_eq!(result, b"invoice 2026-11/acme sent to acme");
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
@@ -60,52 +95,52 @@ pub struct Idempotency<S> {
     policy: Policy,
 }
 
-/// What follows an acquire.
-pub(crate) enum Next {
-    /// The work, under this claim.
+/// The step after an acquire.
+pub(crate) enum NextStep {
+    /// Run the work under this claim.
     Work(Claim),
-    /// Nothing: the work does not run.
+    /// The work must not run.
     Report(Report),
 }
 
 /// How an attempt at the work ended.
-pub(crate) enum Ended {
+pub(crate) enum AttemptResult {
     /// The work did not fail.
-    Worked(Worked),
+    Worked(RecordedAttempt),
     /// The work failed, panicked or was cancelled.
     Failed(WorkError),
-    /// The work did not run, as an earlier attempt may have taken effect.
+    /// The work did not run, because an earlier attempt may have taken effect and the policy parks such messages.
     Parked,
     /// No time was left to start the work.
     NotStarted,
 }
 
 impl<S: Store> Idempotency<S> {
-    /// The core on this store.
+    /// Creates the core on this store.
     pub fn new(store: S, policy: Policy) -> Self {
         Self { store, policy }
     }
 
-    /// Run `work` on `input`, unless it was done before, another owner is at work, or it failed for good.
+    /// Runs `work` on `input`, unless it was done before, another owner holds its lease, or it failed permanently.
     ///
-    /// An acquire that may have been executed although its reply was lost is given back, for as long as there is
-    /// time to settle, so that it neither counts as an attempt nor leaves a doubt.
+    /// If the reply to the acquire is lost, the record is given back until the time for settling ends, so that the
+    /// lost acquire neither counts as an attempt nor causes a recovery.
     ///
     /// # Errors
-    /// [`StoreError`], where the store gave no answer to the acquire: no work ran.
+    /// [`StoreError`] if the store did not answer the acquire. No work ran.
     ///
     /// ## Cancel safety
-    /// A dropped future leaves the claim to its lease; the next attempt after that is a recovery.
+    /// A dropped future leaves the claim until its lease ends. The next attempt after that is a recovery.
     pub async fn run<T, W>(&self, delivery: &Delivery, work: &W, input: &T) -> Result<Report, StoreError>
     where
         T: ?Sized + Sync,
         W: Work<T>,
     {
         let claim = match self.acquire(delivery, work).await? {
-            Next::Work(claim) => claim,
-            Next::Report(report) => return Ok(report),
+            NextStep::Work(claim) => claim,
+            NextStep::Report(report) => return Ok(report),
         };
-        let ended = self.attempt_work(&claim, work, input, &delivery.deadline).await;
-        self.settle(&claim, ended, work.keeps_record(), &delivery.deadline).await
+        let result = self.attempt_work(&claim, work, input, &delivery.deadline).await;
+        self.settle(&claim, result, work.own_record().is_some(), &delivery.deadline).await
     }
 }

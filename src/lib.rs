@@ -1,83 +1,128 @@
-//! SQS delivers at least once. This library, and the function built of it, make the work of each
+#![cfg_attr(docsrs, feature(doc_cfg))]
+//! SQS delivers messages at least once. This library, and the Lambda function built from it, make the *work* of each
 //! message take effect once.
 //!
-//! A message of a batch goes through an atomic Lua check on Redis or Valkey: a first delivery runs
-//! the business logic, a duplicate is acknowledged without running it, and only a message in
-//! conflict or failed is named in the partial batch response, so that it alone comes again.
-//!
-//! Data flows one way:
+//! Each message of a batch goes through an atomic Lua check on Redis or Valkey. A first delivery runs the business
+//! logic, a duplicate is acknowledged without running it, and only messages in conflict or failed are named in the
+//! partial batch response, so that only they are delivered again.
 //!
 //! ```text
-//! event → messages → batch → claim → work → settle → response
-//!   sqs    message    batch   store   work   store     sqs
-//!                       └─ idempotency, for each message ─┘
+//! event → messages → batch → acquire → work → settle → response
+//!            sqs       sqs    └── idempotency ──┘       sqs
 //! ```
 //!
-//! # A function of your own
+//! # A Lambda function with your own work
 //! ```no_run
 #![doc = include_str!("../examples/noop.rs")]
 //! ```
 //!
-//! # The words
-//! - *message*: one SQS delivery. *Idempotency record*: what the store keeps under a *key*, which
-//!   makes two messages the same work; its *fingerprint* tells whether they really are.
-//! - A record is PROCESSING, COMPLETED, FAILED or absent. To *acquire* it is to own it for a
-//!   *lease*, and gives a *claim* with a *fence*, a number that only grows. *Complete* and *fail*
-//!   settle the claim; only its *owner* may, anyone else has *lost* it.
-//! - *Work* is the business logic, and its *result* is handed back to duplicates. A *recovery* is
-//!   an attempt after one that may have taken effect. The *disposition* is what the queue is told.
-
-// Values that every layer uses: keys, fingerprints, messages, deadlines.
-pub mod deadline;
-mod envelope;
-mod json;
-pub mod message;
-pub mod record;
-
-// AWS-derived credentials for Redis and PostgreSQL.
-pub mod identity;
-
-// The contracts: a store of objects, a store of records, and the business logic.
-pub mod object;
-pub mod store;
-pub mod work;
-
-// The state machine of a record, as pure functions.
-pub mod protocol;
-
-// PostgreSQL, for works whose effects are rows of a database.
-#[cfg(feature = "postgres")]
-pub mod database;
-
-// Their implementations.
-pub mod objects;
-pub mod stores;
-pub mod works;
+//! # Any other consumer
+//! [`Idempotency::run`] takes one delivery of a key from any broker or job and returns a [`Report`], whose
+//! [`decision`](Report::decision) is to acknowledge, to retry or to dead-letter:
+//!
+//! ```
+//! use idempotent_sqs::{Claim, Decision, Delivery, Idempotency, Key, MemoryStore, Policy, WorkError, work_fn};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let charge = work_fn(|claim: &Claim, amount: &u32| {
+//!     let receipt = format!("{} charged {amount}", claim.key());
+//!     async move { Ok::<_, WorkError>(receipt.into_bytes()) }
+//! });
+//! let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+//!
+//! let delivery = Delivery::new(Key::new("pay_7f3a")?).message_id("0191d3a2");
+//! let report = idempotency.run(&delivery, &charge, &1250).await?;
+//! match report.decision(1) {
+//!     Decision::Ack => println!("acknowledge"),
+//!     Decision::Retry { after } => println!("deliver again after {after:?}"),
+//!     Decision::DeadLetter => println!("move to the dead-letter queue"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Unit tests of a work
+//! [`MemoryStore`] needs no server. The crate `idempotent-sqs-testing` has a claim for unit tests, a simulated queue
+//! with an event source mapping, a store with faults, and the conformance suite for stores.
+//!
+//! # Words
+//! - A *record* is what the store keeps under a *key*, which makes two messages the same work. Its *fingerprint* is a
+//!   hash of the payload.
+//! - A record is PROCESSING, COMPLETED, FAILED or absent. To *acquire* it is to own it for a *lease*; that gives a
+//!   *claim* with a *fence*, a number that only grows. *Complete* and *fail* settle the claim. Only its *owner* can
+//!   settle it; any other attempt has *lost* it.
+//! - *Work* is the business logic. A *recovery* is an attempt after one that may have taken effect. The *disposition*
+//!   is what the queue is told about a message.
+//!
+//! # Features
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `redis` | yes | [`RedisStore`] |
+//! | `aws` | yes | [`aws`]: IAM authentication tokens and Secrets Manager |
+//! | `lambda` | yes | [`sqs`], [`lambda`], [`config`], [`metrics`], [`traces`]; enables `redis` and `aws` |
+//! | `webhook` | yes | [`webhook`], and the binary `idempotent-sqs` |
+//! | `s3` | yes | [`s3`]: payloads and results in S3; enables `aws` |
+//! | `otel` | no | [`traces`] are sent to an OpenTelemetry collector |
+//!
+//! Without any feature, the core on [`MemoryStore`] remains.
 
 // The core: one delivery of one key.
 pub mod idempotency;
-pub mod results;
 
-// Copies rows of the inbox to a store that has lost its records.
-#[cfg(feature = "postgres")]
-pub mod relay;
+// Where records are kept, and what signs in there.
+#[cfg(feature = "redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
+pub mod credentials;
+pub mod stores;
 
-// Batches of messages, what SQS is told of each, and metrics and traces.
-pub mod batch;
-pub mod disposition;
+// AWS, shared by the modules below.
+#[cfg(feature = "aws")]
+#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
+pub mod aws;
+#[cfg(feature = "s3")]
+#[cfg_attr(docsrs, doc(cfg(feature = "s3")))]
+pub mod s3;
+
+// Batches of SQS messages.
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
+pub mod sqs;
+
+// Metrics and traces of an invocation.
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
 pub mod metrics;
-pub mod offload;
-mod timings;
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
 pub mod traces;
 
-// AWS: SQS's events and answers, Lambda's invocations.
-pub mod handler;
-pub mod sqs;
-pub mod visibility;
+// Invocations of the function.
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
+pub mod lambda;
 
-// Loads settings from the environment and reports every error together.
+// The ready business logic.
+#[cfg(feature = "webhook")]
+#[cfg_attr(docsrs, doc(cfg(feature = "webhook")))]
+pub mod webhook;
+
+// Settings from the environment.
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
 pub mod config;
 
-// What tests need.
-#[cfg(feature = "testing")]
-pub mod testing;
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
+pub use config::Config;
+pub use idempotency::{
+    Claim, Deadline, Decision, Delivery, Fingerprint, Idempotency, Key, Outcome, Policy, Report, Store, Work,
+    WorkError, work_fn,
+};
+#[cfg(feature = "lambda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
+pub use sqs::Message;
+pub use stores::MemoryStore;
+#[cfg(feature = "redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
+pub use stores::{RedisSettings, RedisStore};

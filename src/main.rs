@@ -1,11 +1,11 @@
-//! The function: delivers each message once to a webhook. Wiring only.
+//! The function: delivers each message to a webhook. Wiring only.
 
+use std::io;
 use std::process::ExitCode;
-use std::{env, io};
 
-use idempotent_sqs::config::Config;
+use idempotent_sqs::config::{Config, Environment, concurrent_invocations};
 use idempotent_sqs::traces;
-use idempotent_sqs::works::Webhook;
+use idempotent_sqs::webhook::{Webhook, WebhookSettings};
 use lambda_runtime::Error;
 use tokio::runtime::{Builder, Runtime};
 
@@ -20,17 +20,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// One invocation at a time is answered sooner by one thread. Where several share the process, as on
-/// Lambda Managed Instances, none should have to wait while another computes, and there are at least
-/// two processors to use.
+/// One invocation at a time is faster on one thread. If several share the process, as on Lambda Managed Instances, none
+/// should wait while another computes, and there are at least two processors.
 fn runtime() -> io::Result<Runtime> {
-    let at_once = env::var("AWS_LAMBDA_MAX_CONCURRENCY").ok().and_then(|number| number.parse::<u32>().ok());
-    let several = at_once.is_some_and(|number| number > 1);
-    let mut builder = if several { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let mut builder =
+        if concurrent_invocations().get() > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     builder.enable_all().build()
 }
 
 async fn run() -> Result<(), Error> {
-    let (config, webhook) = Config::from_env_with_webhook()?;
+    let mut environment = Environment::of_process();
+    let config = Config::read(&mut environment);
+    let webhook = WebhookSettings::read(&mut environment, config.as_ref());
+    let (config, webhook) = environment.finish(config.zip(webhook))?;
     config.handler(Webhook::new(webhook))?.serve().await
 }

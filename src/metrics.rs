@@ -1,8 +1,8 @@
-//! What an invocation came to, for CloudWatch: one document a line, in the Embedded Metric Format.
+//! Metrics of each invocation for CloudWatch: one line in the Embedded Metric Format.
 //!
 //! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 //!
-//! - `document`: the verdicts and the timings as metrics
+//! - `document`: the reports and timings as metrics
 
 mod document;
 
@@ -13,50 +13,52 @@ use std::sync::{Mutex, PoisonError};
 use metrique_writer_core::format::Format;
 use metrique_writer_format_emf::Emf;
 
-use crate::disposition::Verdict;
-use crate::store::StoreError;
-use crate::timings::Timings;
+use crate::idempotency::StoreError;
+use crate::sqs::{MessageReport, Timings};
 
 use document::{Counts, Document};
 
-/// The one dimension. Whatever has more values, a key or a queue, would make a metric of each.
+/// The only dimension. CloudWatch bills a metric for each value of a dimension.
 const DIMENSION: &str = "Consumer";
 
-/// Whose metrics they are.
+/// Namespace and dimension of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsSettings {
-    /// CloudWatch's namespace.
+    /// Namespace in CloudWatch.
     pub namespace: String,
-    /// The logical consumer: the dimension's value.
+    /// Name of the logical consumer, the value of the dimension.
     pub consumer: String,
 }
 
 impl MetricsSettings {
-    /// Whether CloudWatch takes the namespace:
+    /// Whether CloudWatch accepts the namespace:
     /// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html#Namespace>
-    pub(crate) fn is_fine_namespace(&self) -> bool {
+    pub(crate) fn has_valid_namespace(&self) -> bool {
         let name = self.namespace.as_str();
-        let fine = |c: char| c.is_ascii_alphanumeric() || ".-_/#: ".contains(c);
-        (1..=255).contains(&name.len()) && name.chars().all(fine) && !name.starts_with("AWS/") && !name.starts_with(':')
+        let valid = |c: char| c.is_ascii_alphanumeric() || ".-_/#: ".contains(c);
+        (1..=255).contains(&name.len())
+            && name.chars().all(valid)
+            && !name.starts_with("AWS/")
+            && !name.starts_with(':')
     }
 
-    /// Whether CloudWatch takes the consumer as a dimension's value:
+    /// Whether CloudWatch accepts the consumer as the value of a dimension:
     /// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_Dimension.html>
-    pub(crate) fn is_fine_consumer(&self) -> bool {
+    pub(crate) fn has_valid_consumer(&self) -> bool {
         let name = self.consumer.as_str();
-        let fine = |c: char| c.is_ascii_graphic() || c == ' ';
-        (1..=1024).contains(&name.len()) && name.chars().all(fine) && !name.starts_with(':')
+        let valid = |c: char| c.is_ascii_graphic() || c == ' ';
+        (1..=1024).contains(&name.len()) && name.chars().all(valid) && !name.starts_with(':')
     }
 }
 
-/// Prints a document for each invocation.
+/// Prints a metrics document for each invocation.
 pub struct Metrics {
     consumer: String,
     format: Mutex<Emf>,
     findings: Box<Findings>,
 }
 
-/// How many findings a look at the store had; `None` where no look was had yet.
+/// Returns the number of findings of the server check; `None` until it is done.
 type Findings = dyn Fn() -> Option<u64> + Send + Sync;
 
 impl fmt::Debug for Metrics {
@@ -66,33 +68,33 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Metrics of these settings. `findings` says how many findings a look at the store had, as
-    /// [`RedisStore::findings`](crate::stores::RedisStore::findings) does; `None` before there was one.
+    /// Metrics with these settings. `findings` returns the number of findings of the server check, as
+    /// [`RedisStore::findings`](crate::RedisStore::findings) does.
     pub fn new(settings: MetricsSettings, findings: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
         let MetricsSettings { namespace, consumer } = settings;
         let format = Emf::builder(namespace, vec![vec![DIMENSION.to_owned()]]).build();
         Self { consumer, format: Mutex::new(format), findings: Box::new(findings) }
     }
 
-    /// Print the document of an invocation of so many messages.
+    /// Prints the document of an invocation with `batch_size` messages.
     pub(crate) fn print(
         &self,
         request_id: &str,
         batch_size: usize,
-        verdicts: &Result<Vec<Verdict>, StoreError>,
+        reports: &Result<Vec<MessageReport>, StoreError>,
         timings: &Timings,
     ) {
-        let counts = match verdicts {
-            Ok(verdicts) => Counts::of(verdicts),
-            Err(_none_was_answered) => Counts::of_outage(batch_size),
+        let counts = match reports {
+            Ok(reports) => Counts::of(reports),
+            Err(_) => Counts::of_outage(batch_size),
         };
         let findings = (self.findings)();
         let document = Document { consumer: &self.consumer, request_id, findings, counts, timings };
         let mut line = Vec::new();
         let formatted = self.format.lock().unwrap_or_else(PoisonError::into_inner).format(&document, &mut line);
-        // One write for the whole line: several invocations may be printing.
+        // A single write, because several invocations may print at once.
         if let Err(error) = formatted.map_err(io::Error::other).and_then(|()| io::stdout().lock().write_all(&line)) {
-            tracing::warn!(%error, "the metrics of this invocation are lost");
+            tracing::warn!(%error, "the metrics of this invocation were not written");
         }
     }
 }

@@ -1,14 +1,12 @@
-//! The implementations of [`Store`](crate::store::Store). All of them pass one conformance suite.
+//! The implementations of [`Store`](crate::Store). All pass one conformance suite, which is in the crate
+//! `idempotent-sqs-testing`.
 
-mod dispensable;
 mod memory;
-mod redis;
+#[cfg(feature = "redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
+pub mod redis;
 
-pub use self::dispensable::{Dispensable, Outage};
-pub use self::memory::MemoryStore;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub use self::redis::decode;
-#[cfg(feature = "records")]
-pub use self::redis::records;
-pub use self::redis::{ElastiCacheName, IamSettings, RedisCredentials, RedisSettings, RedisStore, RedisUrl};
+pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
+pub use redis::{RedisSettings, RedisSettingsError, RedisStore, RedisUrl, RedisUrlError};

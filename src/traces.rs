@@ -1,9 +1,11 @@
-//! Traces: a span for each invocation and each of its messages, sent to an OpenTelemetry collector
-//! before the invocation answers, as Lambda may freeze the process then.
+//! Traces: a span for each invocation and each of its messages. They are sent to an OpenTelemetry collector before the
+//! invocation responds, because Lambda may freeze the process afterwards.
 //!
-//! With the feature `otel`, and where `OTEL_EXPORTER_OTLP_ENDPOINT` or
-//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` says where the collector is. Without the feature nothing here
-//! does anything, or costs anything.
+//! Traces need the feature `otel` and `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`. Without
+//! the feature this module does nothing.
+//!
+//! - `otlp`: creates and sends spans
+//! - `pending`: collects ended spans
 
 #[cfg(not(feature = "otel"))]
 mod none;
@@ -17,10 +19,10 @@ use none as spans;
 #[cfg(feature = "otel")]
 use otlp as spans;
 
-pub(crate) use spans::{flush, judged, of_invocation, of_message};
+pub(crate) use spans::{flush, of_invocation, of_message, record_report};
 
-/// Set up the log by `log`, which is `lambda_runtime::tracing::init_default_subscriber` as a rule; and
-/// where traces are to be sent, these and a log like that one. To be called once, first in `main`.
+/// Sets up the log by calling `log`, usually `lambda_runtime::tracing::init_default_subscriber`. If traces are enabled,
+/// sets up these and a log in the same format instead. Call it once, first in `main`.
 pub fn init(log: impl FnOnce()) {
     spans::init(log);
 }

@@ -1,70 +1,111 @@
-//! Where Redis is, and how to sign in to it.
+//! The connection to Redis.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::reader::{Reader, SECRET_ARN, TRUE_OR_FALSE};
-use crate::stores::{IamSettings, RedisCredentials, RedisSettings, RedisUrl};
+use super::Environment;
+use crate::aws::{AwsConfig, ElastiCacheIam, ElastiCacheIamSettings, SecretArn, SecretCredentials};
+use crate::credentials::CredentialsSource;
+use crate::stores::{RedisSettings, RedisUrl};
 
-impl<L: Fn(&str) -> Option<String>> Reader<L> {
-    pub(super) fn redis(&mut self) -> Option<RedisSettings> {
-        let url = self.required("REDIS_URL", REDIS_URL);
-        let namespace = self.namespace();
-        if namespace.is_none() {
-            self.fault(
-                "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",
-            );
-        }
-        // `a:b` with the key `c` would share its records with `a` and the key `b:c`.
-        if namespace.as_ref().is_some_and(|namespace| namespace.contains(':')) {
-            self.fault("IDEMPOTENCY_NAMESPACE has a colon, which ends it in a Redis key: set it to a name without one");
-        }
-        let cluster = self.choice("REDIS_CLUSTER", TRUE_OR_FALSE, false);
-        // A connection within a region takes a few; a reply as well. Beyond it something is wrong.
-        let timeout = self.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
-        let credentials = self.credentials();
-        match url?.parse::<RedisUrl>() {
-            Ok(url) => {
-                if let Err(fault) = credentials.go_with(&url) {
-                    self.fault(&fault);
-                }
-                Some(RedisSettings { url, cluster, timeout, namespace: namespace?, credentials })
-            }
-            Err(fault) => {
-                self.fault(&format!("REDIS_URL is not usable ({fault}): set it to {REDIS_URL}"));
-                None
-            }
-        }
-    }
-
-    fn credentials(&mut self) -> RedisCredentials {
-        let iam = self.iam();
-        match (iam, self.parsed("REDIS_SECRET_ARN", SECRET_ARN)) {
-            (Some(_), Some(_)) => {
-                self.fault("REDIS_SECRET_ARN and REDIS_IAM_USER are two ways to sign in: take one of them out");
-                RedisCredentials::Url
-            }
-            (Some(iam), None) => RedisCredentials::Iam(iam),
-            (None, Some(arn)) => RedisCredentials::Secret(arn),
-            (None, None) => RedisCredentials::Url,
-        }
-    }
-
-    fn iam(&mut self) -> Option<IamSettings> {
-        let serverless = self.choice("REDIS_IAM_SERVERLESS", TRUE_OR_FALSE, false);
-        let longest = IamSettings::LONGEST_SESSION.as_secs();
-        let session = self.within("REDIS_IAM_SESSION_SECONDS", 1..=longest, IamSettings::SESSION.as_secs());
-        if self.get("REDIS_IAM_USER").or_else(|| self.get("REDIS_IAM_CACHE")).is_some() {
-            self.required("REDIS_IAM_USER", IAM_USER);
-            self.required("REDIS_IAM_CACHE", IAM_CACHE);
-        }
-        let user = self.parsed("REDIS_IAM_USER", IAM_USER);
-        let cache = self.parsed("REDIS_IAM_CACHE", IAM_CACHE);
-        Some(IamSettings { user: user?, cache: cache?, serverless, session: Duration::from_secs(session) })
+impl RedisSettings {
+    /// Reads the connection to Redis, for a tool that runs no work.
+    pub fn read(environment: &mut Environment) -> Option<Self> {
+        read(environment, &AwsConfig::default())
     }
 }
 
-const REDIS_URL: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
+pub(super) fn read(environment: &mut Environment, aws: &AwsConfig) -> Option<RedisSettings> {
+    let url = environment.required("REDIS_URL", URL_EXAMPLE);
+    let namespace = namespace(environment);
+    let cluster = environment.flag("REDIS_CLUSTER", false);
+    let timeout = environment.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
+    let iam = iam(environment);
+    let secret: Option<SecretArn> = environment.parsed("REDIS_SECRET_ARN", SECRET_ARN_EXAMPLE);
+    let url = match url?.parse::<RedisUrl>() {
+        Ok(url) => url,
+        Err(error) => {
+            environment.error(&format!("REDIS_URL is invalid ({error}): set it to {URL_EXAMPLE}"));
+            return None;
+        }
+    };
+    let credentials = credentials(environment, &url, iam, secret, aws);
+    let mut settings = RedisSettings::new(url, namespace?);
+    settings.cluster = cluster;
+    settings.timeout = timeout;
+    settings.credentials = credentials;
+    Some(settings)
+}
 
-const IAM_USER: &str = "the id of an ElastiCache user for IAM, which is its name too";
+fn namespace(environment: &mut Environment) -> Option<String> {
+    let namespace = environment.get("IDEMPOTENCY_NAMESPACE").or_else(|| environment.get("AWS_LAMBDA_FUNCTION_NAME"));
+    match &namespace {
+        None => environment
+            .error("IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments"),
+        // `a:b` with the key `c` would share its records with `a` and the key `b:c`.
+        Some(name) if name.contains(':') => environment.error(
+            "IDEMPOTENCY_NAMESPACE has a colon, which ends the namespace in a Redis key: set it to a name without one",
+        ),
+        Some(_) => {}
+    }
+    namespace
+}
 
-const IAM_CACHE: &str = "the id of the replication group, or the name of the serverless cache, and not its address";
+fn credentials(
+    environment: &mut Environment,
+    url: &RedisUrl,
+    iam: Option<ElastiCacheIamSettings>,
+    secret: Option<SecretArn>,
+    aws: &AwsConfig,
+) -> Option<Arc<dyn CredentialsSource>> {
+    match (iam, secret) {
+        (Some(_), Some(_)) => {
+            environment.error("REDIS_SECRET_ARN and REDIS_IAM_USER are both set: remove one of them");
+            None
+        }
+        (Some(iam), None) => {
+            if url.has_password() || url.user().is_some() {
+                environment.error(
+                    "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL",
+                );
+            } else if !url.uses_tls() {
+                environment.error(
+                    "REDIS_URL is without TLS, which ElastiCache requires for IAM tokens: set it to rediss://HOST:6379",
+                );
+            }
+            Some(Arc::new(ElastiCacheIam::new(iam, aws.clone())))
+        }
+        (None, Some(arn)) => {
+            if url.has_password() {
+                environment.error(
+                    "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it: remove it from REDIS_URL",
+                );
+            }
+            let advice = "Redis rejected the user and password of REDIS_SECRET_ARN, which was read again";
+            Some(Arc::new(SecretCredentials::new(arn, url.user(), advice, aws.clone())))
+        }
+        (None, None) => None,
+    }
+}
+
+fn iam(environment: &mut Environment) -> Option<ElastiCacheIamSettings> {
+    let serverless = environment.flag("REDIS_IAM_SERVERLESS", false);
+    let (default, max) = (ElastiCacheIamSettings::DEFAULT_SESSION, ElastiCacheIamSettings::MAX_SESSION);
+    let session = environment.number("REDIS_IAM_SESSION_SECONDS", 1..=max.as_secs(), default.as_secs());
+    if environment.get("REDIS_IAM_USER").or_else(|| environment.get("REDIS_IAM_CACHE")).is_some() {
+        environment.required("REDIS_IAM_USER", IAM_USER_EXAMPLE);
+        environment.required("REDIS_IAM_CACHE", IAM_CACHE_EXAMPLE);
+    }
+    let user = environment.parsed("REDIS_IAM_USER", IAM_USER_EXAMPLE);
+    let cache = environment.parsed("REDIS_IAM_CACHE", IAM_CACHE_EXAMPLE);
+    Some(ElastiCacheIamSettings { user: user?, cache: cache?, serverless, session: Duration::from_secs(session) })
+}
+
+/// Example of the ARN of a secret, for error messages.
+pub const SECRET_ARN_EXAMPLE: &str = "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME";
+
+const URL_EXAMPLE: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
+
+const IAM_USER_EXAMPLE: &str = "the id of an ElastiCache user for IAM, which equals its name";
+
+const IAM_CACHE_EXAMPLE: &str = "the id of the replication group, or the name of the serverless cache, not its address";

@@ -1,30 +1,34 @@
-//! The first step: own the record, or learn why the work does not run.
+//! Step 1: take ownership of the record, or find out why the work must not run.
 
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Delivery, Idempotency, Next, Outcome, Report};
-use crate::deadline::Deadline;
-use crate::record::{Failure, Fence, Kept, Owner};
-use crate::store::{Acquire, Attempt, Claim, Store, StoreError};
-use crate::work::{Work, WorkError, WorkErrorKind};
+use super::claim::Claim;
+use super::deadline::Deadline;
+use super::delivery::Delivery;
+use super::owner::{Fence, Owner};
+use super::record::StoredResult;
+use super::report::{Outcome, Report};
+use super::store::{Acquire, Attempt, Store, StoreError};
+use super::work::{OwnRecord, Work, WorkError};
+use super::{Idempotency, NextStep};
 
 impl<S: Store> Idempotency<S> {
-    /// Try to own the record of this delivery.
+    /// Tries to take ownership of the record of this delivery.
     ///
     /// # Errors
-    /// [`StoreError`], where the store gave no answer. An acquire that may have been executed all the same was
-    /// given back, if the store could be told in time.
-    pub(crate) async fn acquire<T, W>(&self, delivery: &Delivery, work: &W) -> Result<Next, StoreError>
+    /// [`StoreError`] if the store gave no answer. If the acquire may have been executed, the record was given back,
+    /// provided that the store could be reached in time.
+    pub(crate) async fn acquire<T, W>(&self, delivery: &Delivery, work: &W) -> Result<NextStep, StoreError>
     where
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        // The store's lease may run from here on, however late the reply is.
+        // The lease may start now, however late the reply is.
         let asked = Instant::now();
-        let attempt = self.attempt(delivery);
+        let attempt = self.new_attempt(delivery);
         let deadline = &delivery.deadline;
         let answer = timeout_at(deadline.work, self.store.acquire(attempt.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
@@ -34,24 +38,24 @@ impl<S: Store> Idempotency<S> {
         let (outcome, fence, attempt) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
                 let lease = attempt.lease.saturating_sub(self.policy.lease_grace);
-                return Ok(Next::Work(claim.until(deadline.work.min(asked + lease))));
+                return Ok(NextStep::Work(claim.until(deadline.work.min(asked + lease))));
             }
             Acquire::Duplicate { fence, attempts, result } => {
-                let result = self.result(result, delivery).await;
+                let result = self.read_result(result, delivery).await;
                 (Outcome::Duplicate { result }, Some(fence), Some(attempts))
             }
             Acquire::Conflict { lease_remains } => (Outcome::Conflict { lease_remains }, None, None),
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
-            Acquire::Failed if work.keeps_record() => {
-                // Boxed, as it is rare, and the future of every message would have room for it.
-                (Box::pin(self.by_its_own_record(attempt, work, deadline)).await, None, None)
-            }
-            Acquire::Failed => (Outcome::Failed, None, None),
+            Acquire::Failed => match work.own_record() {
+                // Boxed: this is rare, and the future of every message would reserve space for it.
+                Some(record) => (Box::pin(self.check_own_record(attempt, record, deadline)).await, None, None),
+                None => (Outcome::FailedBefore, None, None),
+            },
         };
-        Ok(Next::Report(Report { outcome, fence, attempt, recovery: false }))
+        Ok(NextStep::Report(Report { outcome, fence, attempt, recovery: false }))
     }
 
-    fn attempt(&self, delivery: &Delivery) -> Attempt {
+    fn new_attempt(&self, delivery: &Delivery) -> Attempt {
         let remaining = delivery.deadline.end.saturating_duration_since(Instant::now());
         let longest_lease = self.policy.longest_lease;
         Attempt {
@@ -66,54 +70,48 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    /// The result of a duplicate, where it was kept and is asked for.
-    async fn result(&self, kept: Kept<Vec<u8>>, delivery: &Delivery) -> Option<Vec<u8>> {
-        match (kept, &self.policy.results) {
-            (Kept::Inline(result), _) => Some(result),
-            (Kept::Object(place), Some(results)) if delivery.result_is_read => {
-                results.get(&place, delivery.deadline.settle).await
+    /// The result of a duplicate, if it was kept and is requested.
+    async fn read_result(&self, stored: StoredResult<Vec<u8>>, delivery: &Delivery) -> Option<Vec<u8>> {
+        match (stored, &self.policy.results) {
+            (StoredResult::Inline(result), _) => Some(result),
+            (StoredResult::Object(location), Some(results)) if delivery.reads_result => {
+                results.read(&location, delivery.deadline.settle).await
             }
-            (Kept::Object(_) | Kept::Nowhere, _) => None,
+            (StoredResult::Object(_) | StoredResult::NotKept, _) => None,
         }
     }
 
-    /// The store would fail the message for good. A work that keeps its own record may know that it is done, as
-    /// where the reply to the commit of its last attempt was lost.
-    async fn by_its_own_record<T, W>(&self, attempt: Attempt, work: &W, deadline: &Deadline) -> Outcome
+    /// The store reports a permanent failure. The work's own record may still show that the work is done, for example
+    /// if the reply to the commit of its last attempt was lost.
+    async fn check_own_record<T>(&self, attempt: Attempt, record: &dyn OwnRecord<T>, deadline: &Deadline) -> Outcome
     where
         T: ?Sized + Sync,
-        W: Work<T>,
     {
-        match self.recorded(&attempt, work, deadline).await {
+        match read_own_record(record, &attempt, deadline).await {
             Ok(Some(result)) => {
-                let claim = Claim::of_done(attempt, Fence(0), self.policy.max_attempts);
-                // The work is done whatever the store says to this.
+                let claim = Claim::of_completed_work(attempt, Fence(0), self.policy.max_attempts);
+                // The work is done, whatever the store answers.
                 let _settled = self.complete(&claim, &result, deadline, true).await;
                 Outcome::Duplicate { result: Some(result) }
             }
-            Ok(None) => Outcome::Failed,
-            Err(error) if matches!(error.kind(), WorkErrorKind::Unavailable { .. }) => Outcome::Unavailable { error },
-            // The record is there, and does not say that the work is done.
-            Err(error) => Outcome::WorkFailed { error, failure: Failure { uncertain: true, permanent: true } },
+            Ok(None) => Outcome::FailedBefore,
+            Err(error) if error.is_unavailable() => Outcome::Unavailable { error },
+            // The record exists and does not show that the work is done.
+            Err(error) => Outcome::FailedPermanently { error, uncertain: true },
         }
     }
+}
 
-    /// What the work's own record says, where it has one.
-    pub(crate) async fn recorded<T, W>(
-        &self,
-        attempt: &Attempt,
-        work: &W,
-        deadline: &Deadline,
-    ) -> Result<Option<Vec<u8>>, WorkError>
-    where
-        T: ?Sized + Sync,
-        W: Work<T>,
-    {
-        let look = async { timeout_at(deadline.work, work.recorded(attempt, deadline.work)).await };
-        match AssertUnwindSafe(look).catch_unwind().await {
-            Ok(Ok(recorded)) => recorded,
-            Ok(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),
-            Err(_panic) => Err(WorkError::unavailable("the look at the work's own record panicked")),
-        }
+/// Reads the work's own record, up to the deadline. A panic is an unavailable record.
+pub(crate) async fn read_own_record<T: ?Sized + Sync>(
+    record: &dyn OwnRecord<T>,
+    attempt: &Attempt,
+    deadline: &Deadline,
+) -> Result<Option<Vec<u8>>, WorkError> {
+    let read = async { timeout_at(deadline.work, record.recorded(attempt, deadline.work)).await };
+    match AssertUnwindSafe(read).catch_unwind().await {
+        Ok(Ok(recorded)) => recorded,
+        Ok(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),
+        Err(_panic) => Err(WorkError::unavailable("reading the work's own record panicked")),
     }
 }

@@ -1,4 +1,4 @@
-//! The second step: one attempt at the work, up to the deadline.
+//! Step 2: one attempt at the work, up to the deadline.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -8,44 +8,58 @@ use std::task::Poll;
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Ended, Idempotency, Recovery};
-use crate::deadline::Deadline;
-use crate::store::{Claim, Store};
-use crate::work::{Work, WorkError};
+use super::claim::Claim;
+use super::deadline::Deadline;
+use super::policy::Recovery;
+use super::store::Store;
+use super::work::{RecordedAttempt, Work, WorkError};
+use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {
-    /// Run the work under this claim, unless there is no time left or its recoveries are parked.
+    /// Runs the work under this claim, unless no time is left or the policy parks recoveries.
     ///
     /// ## Cancel safety
-    /// A dropped future drops the work, and leaves the claim to its lease.
-    pub(crate) async fn attempt_work<T, W>(&self, claim: &Claim, work: &W, input: &T, deadline: &Deadline) -> Ended
+    /// Dropping the future drops the work and leaves the claim until its lease ends.
+    pub(crate) async fn attempt_work<T, W>(
+        &self,
+        claim: &Claim,
+        work: &W,
+        input: &T,
+        deadline: &Deadline,
+    ) -> AttemptResult
     where
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        if deadline.is_too_late() {
-            return Ended::NotStarted;
+        if deadline.has_passed() {
+            return AttemptResult::NotStarted;
         }
-        if claim.is_recovery() && self.policy.recovery == Recovery::Park && !work.keeps_record() {
-            return Ended::Parked;
+        let own_record = work.own_record();
+        if claim.is_recovery() && self.policy.recovery == Recovery::Park && own_record.is_none() {
+            return AttemptResult::Parked;
         }
-        // A lease that was cut to the longest one may end before the deadline.
-        let is_cut = claim.asked().lease == claim.asked().longest_lease;
-        let until = if is_cut { claim.ends() } else { deadline.work };
+        // A lease shortened to the longest one may end before the deadline.
+        let is_shortened = claim.asked().lease == claim.asked().longest_lease;
+        let until = if is_shortened { claim.ends() } else { deadline.work };
         let run = async {
-            let mut run = pin!(work.attempt(claim, input));
-            // A process that was frozen goes on where it was. It must not take another step of the work before it
-            // has looked at the time.
+            let mut run = pin!(async {
+                match own_record {
+                    Some(record) => record.attempt(claim, input).await,
+                    None if claim.is_recovery() => work.recover(claim, input).await.map(RecordedAttempt::Done),
+                    None => work.run(claim, input).await.map(RecordedAttempt::Done),
+                }
+            });
+            // A frozen process resumes where it was. It must check the time before it continues the work.
             let in_time = poll_fn(|cx| if Instant::now() >= until { Poll::Pending } else { run.as_mut().poll(cx) });
             match timeout_at(until, in_time).await {
-                Ok(Ok(worked)) => Ended::Worked(worked),
-                Ok(Err(error)) => Ended::Failed(error),
-                Err(_elapsed) => Ended::Failed(WorkError::uncertain("the work was cancelled at the deadline")),
+                Ok(Ok(attempt)) => AttemptResult::Worked(attempt),
+                Ok(Err(error)) => AttemptResult::Failed(error),
+                Err(_elapsed) => AttemptResult::Failed(WorkError::uncertain("the work was cancelled at the deadline")),
             }
         };
-        // A work that is cancelled is dropped within, so that a panic of that is its own too. Its message may quote the
-        // payload, and goes only where the panic hook sends it.
-        let ended = AssertUnwindSafe(run).catch_unwind().await;
-        ended.unwrap_or_else(|_panic| Ended::Failed(WorkError::uncertain("the work panicked")))
+        // Cancelled work is dropped inside, so a panic in its destructor is caught too. The panic message may contain
+        // the payload; only the panic hook prints it.
+        let result = AssertUnwindSafe(run).catch_unwind().await;
+        result.unwrap_or_else(|_panic| AttemptResult::Failed(WorkError::uncertain("the work panicked")))
     }
 }

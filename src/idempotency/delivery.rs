@@ -1,67 +1,70 @@
-//! What the core needs to know of a delivery.
+//! One delivery of a key.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::deadline::Deadline;
-use crate::record::{Fingerprint, Key, MessageTag, Owner};
+use super::deadline::Deadline;
+use super::fingerprint::{Fingerprint, MessageTag};
+use super::key::Key;
+use super::owner::Owner;
 
-/// The tag of no messageId. Every delivery begins with it, so it is hashed once.
+/// The tag of an absent messageId. Hashed once, because every delivery starts with it.
 static NO_MESSAGE: LazyLock<MessageTag> = LazyLock::new(|| MessageTag::of(""));
 
-/// One delivery of a key: what the core needs to know of it.
+/// One delivery of a key: the input of [`Idempotency::run`](super::Idempotency::run) besides the work.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub(super) key: Key,
     pub(super) fingerprint: Fingerprint,
     pub(super) message: MessageTag,
     pub(super) deadline: Deadline,
-    pub(super) result_is_read: bool,
-    /// `None` for a new one at each run.
+    pub(super) reads_result: bool,
+    /// `None` creates a token at each run.
     pub(super) owner: Option<Owner>,
 }
 
 impl Delivery {
-    /// A delivery of `key`, with no fingerprint, under no messageId, and within a minute.
+    /// A delivery of `key` with no fingerprint, no messageId and a deadline in one minute.
     ///
-    /// All deliveries without a [`message_id`](Self::message_id) count as the same message. So a permanent
-    /// failure, or attempts that are used up, fail every later one too, until the record's retention ends or a
-    /// delivery comes with a messageId.
+    /// All deliveries without a [`message_id`](Self::message_id) count as the same message. So a permanent failure,
+    /// or attempts that are used up, also fail every later one, until the record's retention ends or a delivery has
+    /// a messageId.
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));
         let (fingerprint, message) = (Fingerprint::NONE, *NO_MESSAGE);
-        Self { key, fingerprint, message, deadline, result_is_read: true, owner: None }
+        Self { key, fingerprint, message, deadline, reads_result: true, owner: None }
     }
 
-    /// The payload's fingerprint.
+    /// Sets the fingerprint of the payload.
     #[must_use]
     pub fn fingerprint(self, fingerprint: Fingerprint) -> Self {
         Self { fingerprint, ..self }
     }
 
-    /// What the broker calls this message. A permanent failure, and attempts that are used up, hold until the key
-    /// comes under another id: by a redrive or by another send.
+    /// Sets the broker's id of this message. A permanent failure, and attempts that are used up, apply until the key
+    /// arrives under another id: by a redrive or by another send.
     #[must_use]
     pub fn message_id(self, id: &str) -> Self {
         Self { message: MessageTag::of(id), ..self }
     }
 
-    /// The result of a duplicate is not needed: one that is in an object is not fetched.
-    #[must_use]
-    pub fn without_result(self) -> Self {
-        Self { result_is_read: false, ..self }
-    }
-
-    /// The token of the attempt. The delivery can be run once, as a second run would count as the same attempt.
-    #[must_use]
-    pub(crate) fn owner(self, owner: Owner) -> Self {
-        Self { owner: Some(owner), ..self }
-    }
-
-    /// When it has to be over.
+    /// Sets the deadline of the whole run. The default is one minute after [`new`](Self::new).
     #[must_use]
     pub fn deadline(self, deadline: Deadline) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// Skips fetching the result of a duplicate from the object store.
+    #[must_use]
+    pub fn without_result(self) -> Self {
+        Self { reads_result: false, ..self }
+    }
+
+    /// Sets the owner token. The delivery can then be run only once: a second run would count as the same attempt.
+    #[cfg(feature = "lambda")]
+    #[must_use]
+    pub(crate) fn owner(self, owner: Owner) -> Self {
+        Self { owner: Some(owner), ..self }
     }
 }

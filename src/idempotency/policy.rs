@@ -1,51 +1,59 @@
-//! How records are kept and attempts are judged.
+//! How records are kept and attempts are counted.
 
 use std::time::Duration;
 
-use crate::results::Results;
+use super::results::Results;
 
-/// How records are kept and attempts are judged.
+/// How records are kept and attempts are counted.
+///
+/// ```
+/// use std::time::Duration;
+/// use idempotent_sqs::Policy;
+///
+/// let mut policy = Policy::default();
+/// policy.retention = Duration::from_hours(24);
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Policy {
-    /// Life of a record from its claim. It should outlive the message in every queue that it
-    /// may still come from.
+    /// Life of a record from its last acquire. Make it longer than a message can stay in any queue that it comes
+    /// from. Default: 14 days, the longest retention of SQS.
     pub retention: Duration,
-    /// Attempts after which a failure is permanent.
+    /// Number of attempts after which a failure is permanent. Default: 10.
     pub max_attempts: u8,
-    /// What is done where an earlier attempt may have taken effect.
+    /// What to do if an earlier attempt may have taken effect. Default: [`Recovery::Rerun`].
     pub recovery: Recovery,
-    /// Largest result kept in the record, bytes.
+    /// Largest result stored in the record, bytes. Default: 4,096.
     pub result_max_bytes: usize,
-    /// Where a larger one is kept; with `None` it is not.
+    /// Where larger results are stored. Default: `None`, they are not kept.
     pub results: Option<Results>,
-    /// How far the lease outlasts the deadline, for requests that are still on the wire.
+    /// How much longer than the deadline a lease lasts, for requests that are still in flight. Default: 1 second.
     pub lease_grace: Duration,
-    /// The longest lease. A work whose deadline is further away is cut off when it ends. All consumers of a namespace
-    /// must agree on it: a lease that lasts longer was taken while the store's clock ran ahead, and is shortened.
+    /// The longest lease. A work with a later deadline is cancelled when the lease ends. All consumers of a
+    /// namespace must use the same value: a lease that lasts longer was taken while the store's clock was ahead,
+    /// and is shortened to this value. Default: 24 hours.
     pub longest_lease: Duration,
 }
 
-/// What is done where an earlier attempt may have taken effect.
+/// What to do if an earlier attempt may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// [`Work::recover`](crate::work::Work::recover) runs.
+    /// Run [`Work::recover`](super::Work::recover).
     Rerun,
-    /// Nothing runs: the message fails permanently, for somebody to look at.
+    /// Run nothing. The message fails permanently and waits in the dead-letter queue for an operator.
     Park,
 }
 
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            // As long as SQS can keep a message.
             retention: Duration::from_hours(14 * 24),
-            // An attempt that died before it could be given back counts, so there is room for some of those.
+            // Attempts whose process died before it could give the record back are counted too.
             max_attempts: 10,
             recovery: Recovery::Rerun,
             result_max_bytes: 4096,
             results: None,
             lease_grace: Duration::from_secs(1),
-            // Longer than a job takes that is run once a day.
             longest_lease: Duration::from_hours(24),
         }
     }

@@ -1,19 +1,21 @@
-//! What became of a delivery.
+//! The outcome of one delivery.
 
 use std::time::Duration;
 
-use crate::record::{Failure, Fence, State};
-use crate::store::StoreError;
-use crate::work::WorkError;
+use super::owner::Fence;
+use super::record::State;
+use super::store::StoreError;
+use super::work::WorkError;
 
-/// What became of a delivery.
+/// The outcome of one delivery. [`decision`](Report::decision) turns it into an instruction for the broker.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Report {
     /// What happened.
     pub outcome: Outcome,
-    /// Fence of the claim, where there is one.
+    /// Fence of the claim, if there is one.
     pub fence: Option<Fence>,
-    /// Count of attempts, where it is known.
+    /// Number of attempts, if known.
     pub attempt: Option<u8>,
     /// Whether this run was a recovery.
     pub recovery: bool,
@@ -21,59 +23,67 @@ pub struct Report {
 
 /// What happened to a delivery.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The work is done and recorded.
     Done {
-        /// What the work returned.
+        /// The result of the work.
         result: Vec<u8>,
     },
-    /// The work was done before.
+    /// The work was done before. Nothing ran.
     Duplicate {
-        /// What it returned then; `None` where the result was not kept, cannot be had, or was not
-        /// asked for.
+        /// The result of the earlier run. `None` if it was not kept, could not be read, or was not requested.
         result: Option<Vec<u8>>,
     },
-    /// Another owner is at work.
+    /// Another owner holds the lease. Nothing ran.
     Conflict {
-        /// How long its lease lasts.
+        /// Remaining time of that lease.
         lease_remains: Duration,
     },
-    /// The key stands for another payload, which was completed or may have taken effect. Nothing ran.
+    /// Another payload was completed under this key, or may have taken effect. Nothing ran.
     Mismatch,
-    /// An earlier attempt failed for good, or all attempts are used up. Nothing ran.
-    Failed,
-    /// No time was left to start the work. Nothing ran, and the attempt is not counted if the store could be told.
+    /// An earlier attempt failed permanently, or all attempts are used up. Nothing ran.
+    FailedBefore,
+    /// There was no time left to start the work. Nothing ran. The attempt is not counted if the store could be
+    /// reached.
     NotStarted,
-    /// What the work needs is out of reach or overloaded. Nothing happened, and the attempt is not counted if the store
-    /// could be told.
+    /// The work needs a service that is out of reach or overloaded. Nothing happened. The attempt is not counted if
+    /// the store could be reached.
     Unavailable {
-        /// What the work said.
+        /// The error of the work.
         error: WorkError,
     },
-    /// The work failed, and that is recorded.
-    WorkFailed {
-        /// What the work said, or what befell it.
+    /// The attempt failed and was recorded. The next delivery is another attempt.
+    Failed {
+        /// The error of the work, or that it panicked or was cancelled.
         error: WorkError,
-        /// As it was recorded. Permanent also where this was the last attempt.
-        failure: Failure,
+        /// Whether this or an earlier attempt may have taken effect. The next attempt is then a recovery.
+        uncertain: bool,
     },
-    /// The record went to somebody else while the work ran.
+    /// The attempt failed and no other is made for this message: the error is permanent, or all attempts are used up.
+    FailedPermanently {
+        /// The error of the work. Its kind is that of this attempt, also if attempts are used up.
+        error: WorkError,
+        /// Whether this or an earlier attempt may have taken effect.
+        uncertain: bool,
+    },
+    /// Another owner took the record over while the work ran.
     Lost {
-        /// The state it is in now.
+        /// State of the record now.
         state: State,
-        /// Whether the work was done. Where it failed, what others completed may be another payload.
+        /// Whether the work was done. If it failed, the other owner may have completed another payload.
         done: bool,
     },
-    /// The work ran, and its record could not be written in time. The next delivery is a recovery,
-    /// unless the write arrives late.
+    /// The work ran, and its outcome could not be recorded in time. The next delivery is a recovery, unless the
+    /// store executes the call late.
     Unsettled {
-        /// What the store said last.
+        /// The last error of the store.
         error: StoreError,
     },
-    /// The work is done by its [own record](crate::work::Work::keeps_record), which the store's does not tell: it went
-    /// to somebody else, or could not be written.
-    Kept {
-        /// What the work returned.
+    /// The work is done according to its own record, such as the row of an inbox, but not according to the store:
+    /// another owner holds that record, or it could not be written.
+    DoneByOwnRecord {
+        /// The result of the work.
         result: Vec<u8>,
     },
 }

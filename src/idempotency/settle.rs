@@ -1,46 +1,47 @@
-//! The third step: record how the attempt ended, or give the record back where nothing ran.
+//! Step 3: record how the attempt ended, or give the record back if nothing ran.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Ended, Idempotency, Outcome, Report};
-use crate::deadline::Deadline;
-use crate::record::{Failure, Kept};
-use crate::store::{Attempt, Claim, Settled, Store, StoreError};
-use crate::work::{WorkError, WorkErrorKind, Worked};
+use super::claim::Claim;
+use super::deadline::Deadline;
+use super::record::{Failure, StoredResult};
+use super::report::{Outcome, Report};
+use super::store::{Attempt, Settled, Store, StoreError};
+use super::work::{RecordedAttempt, WorkError, WorkErrorKind};
+use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {
-    /// Settle the claim. `keeps_record` says that the work has a record of its own, so that the store is told once
-    /// and nothing depends on its answer.
+    /// Settles the claim. If the work `has_own_record`, the store is called once and its answer decides nothing.
     ///
     /// # Errors
-    /// [`StoreError`], where what every work needs is out of reach. That does not concern this delivery alone.
+    /// [`StoreError`] if a resource that every work needs is out of reach. It is not specific to this delivery.
     ///
     /// ## Cancel safety
-    /// A dropped future leaves the claim settled or to its lease.
+    /// A dropped future leaves the claim settled, or owned until its lease ends.
     pub(crate) async fn settle(
         &self,
         claim: &Claim,
-        ended: Ended,
-        keeps_record: bool,
+        result: AttemptResult,
+        has_own_record: bool,
         deadline: &Deadline,
     ) -> Result<Report, StoreError> {
-        let outcome = match ended {
-            Ended::NotStarted => {
+        let outcome = match result {
+            AttemptResult::NotStarted => {
                 self.release(claim.asked(), Some(claim), deadline).await;
                 Outcome::NotStarted
             }
-            Ended::Parked => {
+            AttemptResult::Parked => {
                 let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
-                self.fail(claim, error, keeps_record, deadline).await
+                self.fail(claim, error, has_own_record, deadline).await
             }
-            Ended::Failed(error) if matches!(error.kind(), WorkErrorKind::Unavailable { .. }) => {
+            AttemptResult::Failed(error) if error.is_unavailable() => {
                 self.release(claim.asked(), Some(claim), deadline).await;
                 Outcome::Unavailable { error }
             }
-            Ended::Failed(error) => self.fail(claim, error, keeps_record, deadline).await,
-            Ended::Worked(worked) => self.settle_worked(claim, worked, keeps_record, deadline).await?,
+            AttemptResult::Failed(error) => self.fail(claim, error, has_own_record, deadline).await,
+            AttemptResult::Worked(attempt) => self.settle_worked(claim, attempt, has_own_record, deadline).await?,
         };
         let (fence, attempt) = (Some(claim.fence()), Some(claim.attempt()));
         Ok(Report { outcome, fence, attempt, recovery: claim.is_recovery() })
@@ -49,34 +50,34 @@ impl<S: Store> Idempotency<S> {
     async fn settle_worked(
         &self,
         claim: &Claim,
-        worked: Worked,
-        keeps_record: bool,
+        attempt: RecordedAttempt,
+        has_own_record: bool,
         deadline: &Deadline,
     ) -> Result<Outcome, StoreError> {
-        match worked {
-            Worked::Done(result) => Ok(match self.complete(claim, &result, deadline, keeps_record).await {
+        match attempt {
+            RecordedAttempt::Done(result) => Ok(match self.complete(claim, &result, deadline, has_own_record).await {
                 Ok(Settled::Recorded) => Outcome::Done { result },
-                Ok(Settled::Lost(_)) | Err(_) if keeps_record => Outcome::Kept { result },
+                Ok(Settled::Lost(_)) | Err(_) if has_own_record => Outcome::DoneByOwnRecord { result },
                 Ok(Settled::Lost(state)) => Outcome::Lost { state, done: true },
                 Err(error) => Outcome::Unsettled { error },
             }),
-            Worked::DoneBefore(result) => {
-                // By the work's own record it is done, whatever the store says to this.
-                let _settled = self.complete(claim, &result, deadline, keeps_record).await;
+            RecordedAttempt::DoneBefore(result) => {
+                // Its own record shows that the work is done, whatever the store answers.
+                let _settled = self.complete(claim, &result, deadline, has_own_record).await;
                 Ok(Outcome::Duplicate { result: Some(result) })
             }
-            Worked::Busy { after } => {
+            RecordedAttempt::Busy { after } => {
                 self.release(claim.asked(), Some(claim), deadline).await;
                 Ok(Outcome::Conflict { lease_remains: after })
             }
-            Worked::Mismatch => {
-                // What the key stands for took effect under another payload, so nothing of this one did.
+            RecordedAttempt::Mismatch => {
+                // The key took effect with another payload, so nothing of this one did.
                 let failure = Failure { uncertain: false, permanent: true };
                 let fail = || self.store.fail(claim, failure);
-                let _settled = retry_until(deadline.settle, keeps_record, fail).await;
+                let _settled = retry_until(deadline.settle, has_own_record, fail).await;
                 Ok(Outcome::Mismatch)
             }
-            Worked::Unreachable(reason) => {
+            RecordedAttempt::Unreachable(reason) => {
                 self.release(claim.asked(), Some(claim), deadline).await;
                 Err(StoreError::unreachable(reason))
             }
@@ -88,57 +89,60 @@ impl<S: Store> Idempotency<S> {
         claim: &Claim,
         result: &[u8],
         deadline: &Deadline,
-        keeps_record: bool,
+        has_own_record: bool,
     ) -> Result<Settled, StoreError> {
-        let place = self.keep(claim, result).await;
-        let kept = match &place {
-            Some(place) => Kept::Object(place.as_bytes()),
-            None if result.len() <= self.policy.result_max_bytes => Kept::Inline(result),
-            None => Kept::Nowhere,
+        let location = self.write_large_result(claim, result).await;
+        let stored = match &location {
+            Some(location) => StoredResult::Object(location.as_bytes()),
+            None if result.len() <= self.policy.result_max_bytes => StoredResult::Inline(result),
+            None => StoredResult::NotKept,
         };
-        retry_until(deadline.settle, keeps_record, || self.store.complete(claim, kept)).await
+        retry_until(deadline.settle, has_own_record, || self.store.complete(claim, stored)).await
     }
 
-    /// Where a result is kept that is too large for the record. The time for settling is not for this.
-    async fn keep(&self, claim: &Claim, result: &[u8]) -> Option<String> {
+    /// Writes a result that is too large for the record, and returns its location. This uses the time for work, not
+    /// the time for settling.
+    async fn write_large_result(&self, claim: &Claim, result: &[u8]) -> Option<String> {
         let results = self.policy.results.as_ref().filter(|_| result.len() > self.policy.result_max_bytes)?;
-        results.keep(claim, result, claim.ends()).await
+        results.write(claim, result, claim.ends()).await
     }
 
-    async fn fail(&self, claim: &Claim, error: WorkError, keeps_record: bool, deadline: &Deadline) -> Outcome {
-        let uncertain = error.kind() == WorkErrorKind::Uncertain;
+    async fn fail(&self, claim: &Claim, error: WorkError, has_own_record: bool, deadline: &Deadline) -> Outcome {
+        let is_uncertain = error.kind() == WorkErrorKind::Uncertain;
         let was_last = claim.attempt() >= self.policy.max_attempts;
         let failure = Failure {
-            // What an earlier attempt may have done is not undone by the failure of this one.
-            uncertain: uncertain || claim.is_recovery(),
-            // The work's own record may say that an uncertain attempt is done, so that is looked at first.
-            permanent: error.kind() == WorkErrorKind::Permanent || was_last && !(uncertain && keeps_record),
+            // The failure of this attempt does not undo what an earlier one may have done.
+            uncertain: is_uncertain || claim.is_recovery(),
+            // The work's own record may show that an uncertain attempt is done, so the next attempt reads it.
+            permanent: error.kind() == WorkErrorKind::Permanent || was_last && !(is_uncertain && has_own_record),
         };
-        match retry_until(deadline.settle, keeps_record, || self.store.fail(claim, failure)).await {
-            Ok(Settled::Recorded) => Outcome::WorkFailed { error, failure },
+        let Failure { uncertain, permanent } = failure;
+        match retry_until(deadline.settle, has_own_record, || self.store.fail(claim, failure)).await {
+            Ok(Settled::Recorded) if permanent => Outcome::FailedPermanently { error, uncertain },
+            Ok(Settled::Recorded) => Outcome::Failed { error, uncertain },
             Ok(Settled::Lost(state)) => Outcome::Lost { state, done: false },
             Err(error) => Outcome::Unsettled { error },
         }
     }
 
-    /// Give the record back. Where the store cannot be told in time, the lease ends by itself, and the next attempt
+    /// Gives the record back. If the store cannot be reached in time, the lease ends by itself and the next attempt
     /// is a recovery.
     pub(super) async fn release(&self, attempt: &Attempt, claim: Option<&Claim>, deadline: &Deadline) {
         let _settled = retry_until(deadline.settle, false, || self.store.release(attempt, claim)).await;
     }
 }
 
-/// Asks until there is an answer, or once: an effect without its record would be repeated, so only the end of the
-/// time ends this.
-async fn retry_until<F>(until: Instant, once: bool, mut ask: impl FnMut() -> F) -> Result<Settled, StoreError>
+/// Calls the store until it answers, or `once`. An effect without its record would be repeated, so only the deadline
+/// ends the retries.
+async fn retry_until<F>(until: Instant, once: bool, mut call: impl FnMut() -> F) -> Result<Settled, StoreError>
 where
     F: Future<Output = Result<Settled, StoreError>>,
 {
-    // Short against a failover, long against a round trip.
+    // Short compared to a failover, long compared to a round trip.
     const PAUSE: Duration = Duration::from_millis(50);
     let mut last = None;
     loop {
-        match timeout_at(until, ask()).await {
+        match timeout_at(until, call()).await {
             Ok(Err(error)) if error.is_unavailable() && !once && Instant::now() + PAUSE < until => last = Some(error),
             Ok(answer) => return answer,
             Err(elapsed) => return Err(last.unwrap_or_else(|| StoreError::unavailable(elapsed))),

@@ -1,4 +1,4 @@
-//! A store in this process's memory: for tests of a [`Work`](crate::work::Work), without a server.
+//! A store in this process's memory: for tests of a [`Work`](crate::idempotency::Work), without a server.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,9 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::protocol::{self, Answer, Record};
-use crate::record::{Failure, Kept, Key};
-use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
+use crate::idempotency::protocol::{self, Answer, Record};
+use crate::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
 
 /// A [`Store`] for tests. It protects nothing beyond this process, and forgets with it.
 ///
@@ -73,7 +72,7 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
         let result = result.into_owned();
         Ok(self.step(claim.key(), |record, now| protocol::complete(record, as_claimed(claim), result, now)))
     }

@@ -1,92 +1,121 @@
-//! Records in Redis or Valkey, on one server or a cluster: ElastiCache, Serverless, MemoryDB.
+//! Records in Redis or Valkey, on one server or a cluster: ElastiCache, ElastiCache Serverless, MemoryDB.
 //!
-//! - `batching`: calls that are ready together share a run of a script
-//! - `connection`: the connection to a server or a cluster, and its repair
-//! - `credentials`: how to sign in, by `iam` or a secret
-//! - `preflight`: findings about the server, for the log
-//! - `records`: what an operator sees of the records and does to them
-//! - `scripts`: each verb's script, its arguments and its answers
-//! - `url`: where the server is
+//! - `batching`: calls that are made together share a script call
+//! - `connection`: the connection to a server or a cluster
+//! - `credentials`: signs connections in
+//! - `preflight`: checks the server's configuration
+//! - [`records`]: the operator's view of the records
+//! - `scripts`: the scripts' arguments and replies
+//! - `url`: the address of the server
 
 mod batching;
 mod connection;
 mod credentials;
-mod iam;
 mod preflight;
-#[cfg(feature = "records")]
 pub mod records;
 mod scripts;
 mod url;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::{Failure, Kept, Key};
-use crate::store::{Acquire, Attempt, Claim, Settled, Store, StoreError};
+use crate::credentials::CredentialsSource;
+use crate::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
 
 use batching::Batcher;
 use connection::Connection;
-use scripts::{Call, FOREIGN};
+use scripts::{Call, NOT_A_RECORD};
 
-pub use credentials::RedisCredentials;
-pub use iam::{ElastiCacheName, IamSettings};
-pub use url::RedisUrl;
+pub use url::{RedisUrl, RedisUrlError};
 
-/// Where the records are.
+/// Settings of a [`RedisStore`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RedisSettings {
-    /// The server; of a cluster any node.
+    /// The server, or any node of a cluster.
     pub url: RedisUrl,
-    /// Whether to speak the cluster protocol. ElastiCache Serverless wants it too.
+    /// Whether to use the cluster protocol. ElastiCache Serverless requires it. Default: `false`.
     pub cluster: bool,
-    /// The longest wait for a connection, and for a reply.
+    /// Longest time for opening a connection, and for a reply. Default: 500 ms.
     pub timeout: Duration,
-    /// The logical consumer: first part of every Redis key.
+    /// Name of the logical consumer, the first part of every Redis key. It must not contain a colon.
     pub namespace: String,
-    /// Who the store says it is.
-    pub credentials: RedisCredentials,
+    /// Source of the login. Default: `None`, the user and password of the URL.
+    pub credentials: Option<Arc<dyn CredentialsSource>>,
 }
 
-/// A [`Store`] in Redis or Valkey. It connects at its first use, and again whenever the connection
-/// is in doubt.
+impl RedisSettings {
+    /// Default settings for this server and consumer.
+    #[must_use]
+    pub fn new(url: RedisUrl, namespace: impl Into<String>) -> Self {
+        let timeout = Duration::from_millis(500);
+        Self { url, cluster: false, timeout, namespace: namespace.into(), credentials: None }
+    }
+}
+
+/// The client library rejected the settings. The message does not contain the URL.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct RedisSettingsError(#[from] redis::RedisError);
+
+/// A [`Store`] in Redis or Valkey. It connects at its first use, and again after a failed call.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    namespace: String,
+    namespace: Arc<str>,
     batcher: Batcher,
 }
 
 impl RedisStore {
-    /// The store of these settings. Nothing is connected yet.
+    /// Creates the store. No connection is opened yet.
     ///
     /// # Errors
-    /// A sentence on what is wrong with the URL or the credentials, without the URL.
-    pub fn new(settings: &RedisSettings) -> Result<Self, String> {
+    /// [`RedisSettingsError`] if the client library rejects the URL.
+    pub fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
         let batcher = Batcher::new(Connection::new(settings)?);
-        Ok(Self { namespace: settings.namespace.clone(), batcher })
+        Ok(Self { namespace: settings.namespace.as_str().into(), batcher })
     }
 
-    /// How many findings a look at the server had that could cost records. `None` until it was
-    /// looked at, which is at the first connection.
+    /// Number of settings of the server that could lose records, such as an eviction policy. They are logged as
+    /// warnings. `None` until the first connection was opened and the check is done.
     #[must_use]
     pub fn findings(&self) -> Option<u64> {
         self.batcher.connection().findings()
     }
 
-    async fn ask(&self, key: &Key, call: impl FnOnce(String) -> Call) -> Result<Vec<u8>, StoreError> {
-        let answer = self.batcher.send(call(redis_key(&self.namespace, key))).await?;
-        if answer == FOREIGN { Err(StoreError::Foreign(redis_key(&self.namespace, key))) } else { Ok(answer) }
+    async fn call(&self, key: &Key, call: impl FnOnce(String) -> Call) -> Result<Vec<u8>, StoreError> {
+        let reply = self.batcher.send(call(redis_key(&self.namespace, key))).await?;
+        if reply == NOT_A_RECORD { Err(StoreError::NotARecord(redis_key(&self.namespace, key))) } else { Ok(reply) }
     }
 }
 
-/// `<namespace>:<key>`, which an operator can read.
+impl Store for RedisStore {
+    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+        let reply = self.call(&attempt.key, |key| scripts::acquire(key, &attempt)).await?;
+        scripts::acquired(&reply, attempt)
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        scripts::settled(&self.call(claim.key(), |key| scripts::complete(key, claim, result)).await?)
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        scripts::settled(&self.call(claim.key(), |key| scripts::fail(key, claim, failure)).await?)
+    }
+
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        scripts::settled(&self.call(&attempt.key, |key| scripts::release(key, attempt, claim)).await?)
+    }
+}
+
+/// `<namespace>:<key>`, readable by an operator.
 fn redis_key(namespace: &str, key: &Key) -> String {
     [namespace, ":", &key.stored()].concat()
 }
 
-/// Read an answer as each verb would: for whoever tries any bytes.
-#[cfg(feature = "testing")]
+/// Decodes a reply as each call would, for fuzzing.
 #[doc(hidden)]
-pub fn decode(answer: &[u8]) {
-    use crate::record::{Fingerprint, MessageTag, Owner};
+pub fn decode(reply: &[u8]) {
+    use crate::idempotency::{Fingerprint, MessageTag, Owner};
 
     let attempt = Attempt {
         key: Key::new("key").expect("it is not empty"),
@@ -98,27 +127,7 @@ pub fn decode(answer: &[u8]) {
         retention: Duration::ZERO,
         max_attempts: 1,
     };
-    let _ = scripts::acquired(answer, attempt);
-    let _ = scripts::settled(answer);
-    #[cfg(feature = "records")]
-    records::decode(answer);
-}
-
-impl Store for RedisStore {
-    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
-        let answer = self.ask(&attempt.key, |key| scripts::acquire(key, &attempt)).await?;
-        scripts::acquired(&answer, attempt)
-    }
-
-    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
-        scripts::settled(&self.ask(claim.key(), |key| scripts::complete(key, claim, result)).await?)
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        scripts::settled(&self.ask(claim.key(), |key| scripts::fail(key, claim, failure)).await?)
-    }
-
-    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        scripts::settled(&self.ask(&attempt.key, |key| scripts::release(key, attempt, claim)).await?)
-    }
+    let _ = scripts::acquired(reply, attempt);
+    let _ = scripts::settled(reply);
+    records::decode(reply);
 }

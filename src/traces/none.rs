@@ -3,8 +3,7 @@
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::disposition::Verdict;
-use crate::message::Message;
+use crate::sqs::{Message, MessageReport};
 
 pub(super) fn init(log: impl FnOnce()) {
     log();
@@ -18,6 +17,6 @@ pub(crate) fn of_message(_message: &Message) -> Span {
     Span::none()
 }
 
-pub(crate) fn judged(_span: &Span, _verdict: &Verdict) {}
+pub(crate) fn record_report(_span: &Span, _report: &MessageReport) {}
 
 pub(crate) async fn flush(_until: Instant) {}

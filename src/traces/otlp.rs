@@ -1,4 +1,4 @@
-//! Spans by OpenTelemetry, over OTLP.
+//! Sends spans to an OpenTelemetry collector over OTLP.
 
 use std::env;
 use std::error::Error;
@@ -21,16 +21,14 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::pending::{Collect, Pending};
-use crate::disposition::{Disposition, Verdict};
-use crate::message::Message;
-use crate::record::Key;
+use crate::idempotency::Key;
+use crate::sqs::{Disposition, Message, MessageReport};
 
-/// What has ended in this process and is not sent yet. The log is one for all invocations, and so
-/// are its spans.
+/// Ended spans that are not sent yet, of all invocations of this process.
 static PENDING: OnceLock<Arc<Pending>> = OnceLock::new();
 
 pub(super) fn init(log: impl FnOnce()) {
-    if !is_wanted() {
+    if !is_enabled() {
         return log();
     }
     match tracer() {
@@ -38,20 +36,20 @@ pub(super) fn init(log: impl FnOnce()) {
             let spans = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
             tracing_subscriber::registry().with(lines()).with(spans.with_filter(filter_fn(is_sent))).init();
         }
-        // Whoever looks at traces misses them; whoever sends messages shall not.
+        // Messages are processed without traces too.
         Err(error) => {
             log();
-            tracing::warn!(error, "no traces are sent: do the OTEL_ variables say what they should?");
+            tracing::warn!(error, "no traces are sent: check the OTEL_ variables");
         }
     }
 }
 
 /// <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>
-fn is_wanted() -> bool {
+fn is_enabled() -> bool {
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set.trim().eq_ignore_ascii_case(value));
     let to = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-    let somewhere = to.into_iter().any(|name| env::var(name).is_ok_and(|endpoint| !endpoint.trim().is_empty()));
-    somewhere && !is("OTEL_SDK_DISABLED", "true") && !is("OTEL_TRACES_EXPORTER", "none")
+    let has_endpoint = to.into_iter().any(|name| env::var(name).is_ok_and(|endpoint| !endpoint.trim().is_empty()));
+    has_endpoint && !is("OTEL_SDK_DISABLED", "true") && !is("OTEL_TRACES_EXPORTER", "none")
 }
 
 fn tracer() -> Result<SdkTracer, String> {
@@ -67,7 +65,7 @@ fn tracer() -> Result<SdkTracer, String> {
     Ok(provider.tracer(env!("CARGO_PKG_NAME")))
 }
 
-/// What the environment says, and the function's name where it says none.
+/// The resource of the environment, with the function's name if the environment has no service name.
 fn resource() -> Resource {
     let named = env::var("OTEL_SERVICE_NAME").is_ok()
         || env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|attributes| attributes.contains("service.name="));
@@ -77,7 +75,7 @@ fn resource() -> Resource {
     }
 }
 
-/// The log, like `lambda_runtime`'s own.
+/// The log, in the format of `lambda_runtime`'s own.
 fn lines<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
@@ -93,16 +91,16 @@ where
     }
 }
 
-/// This crate's spans, and those of the work that are of interest to everybody. What is said in them
-/// is in the log; and the runtime's span of an invocation ends only after the answer.
+/// Whether a span is sent: those of this crate, and those of the work at level INFO and above. Events are in the log
+/// only. The runtime's own span of an invocation ends after the response, too late to be sent.
 fn is_sent(what: &Metadata<'_>) -> bool {
     let ours = what.target().starts_with(env!("CARGO_CRATE_NAME"));
     what.is_span() && (ours || *what.level() <= Level::INFO) && !what.target().starts_with("lambda_runtime")
 }
 
-/// An invocation's span, in the trace that Lambda names, or linked with it.
+/// The span of an invocation: a child of the trace in Lambda's header, or linked to it.
 pub(crate) fn of_invocation(request_id: &str, trace_header: Option<&str>) -> Span {
-    // Below the level of the log, whose lines stay as they are.
+    // At TRACE level, so that the span does not appear in the lines of the log.
     let span = tracing::trace_span!(
         "invocation",
         otel.kind = "consumer",
@@ -113,7 +111,7 @@ pub(crate) fn of_invocation(request_id: &str, trace_header: Option<&str>) -> Spa
         && let Some(lambda) = context(trace_header)
     {
         if follows_xray() {
-            // It fails where nothing is sent, or where the span has begun, which this one has not.
+            // Fails only if no spans are sent or the span has started, and it has not.
             let _ = span.set_parent(Context::new().with_remote_span_context(lambda));
         } else {
             span.add_link(lambda);
@@ -122,7 +120,7 @@ pub(crate) fn of_invocation(request_id: &str, trace_header: Option<&str>) -> Spa
     span
 }
 
-/// A message's span, linked with the trace that it was sent in.
+/// The span of a message, linked to the trace of its sender.
 pub(crate) fn of_message(message: &Message) -> Span {
     let queue = message.queue_arn.as_deref().and_then(|arn| arn.rsplit(':').next());
     let span = tracing::trace_span!(
@@ -148,22 +146,22 @@ pub(crate) fn of_message(message: &Message) -> Span {
     span
 }
 
-/// Tell the message's span what became of it.
-pub(crate) fn judged(span: &Span, verdict: &Verdict) {
-    span.record("idempotency.key", verdict.key.as_ref().map(Key::as_str));
-    span.record("idempotency.outcome", verdict.outcome);
-    span.record("idempotency.fence", verdict.fence.map(|fence| fence.0));
-    span.record("idempotency.attempt", verdict.attempt);
-    match verdict.disposition {
+/// Adds the report to the span of its message.
+pub(crate) fn record_report(span: &Span, report: &MessageReport) {
+    span.record("idempotency.key", report.key.as_ref().map(Key::as_str));
+    span.record("idempotency.outcome", report.outcome.as_str());
+    span.record("idempotency.fence", report.fence.map(|fence| fence.0));
+    span.record("idempotency.attempt", report.attempt);
+    match report.disposition {
         Disposition::Done => {}
         Disposition::Redeliver { after: _ } => {
             span.record("otel.status_code", "error");
-            span.record("otel.status_description", &*verdict.reason);
+            span.record("otel.status_description", &*report.reason);
         }
     }
 }
 
-/// Send what has ended, for no longer than until then.
+/// Sends the ended spans. Stops at `until`.
 pub(crate) async fn flush(until: Instant) {
     let Some(pending) = PENDING.get() else { return };
     let sent = timeout_at(until, pending.send()).await;
@@ -172,17 +170,17 @@ pub(crate) async fn flush(until: Instant) {
         Ok(Err(error)) => error.into(),
         Err(elapsed) => elapsed.into(),
     };
-    tracing::warn!(%error, "spans are lost: is the collector there?");
+    tracing::warn!(%error, "spans were not sent: check that the collector can be reached");
 }
 
-/// Of a header such as `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1`:
+/// The span context of a header such as `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1`:
 /// <https://docs.aws.amazon.com/xray/latest/devguide/xray-concepts.html#xray-concepts-tracingheader>
 fn context(header: Option<&str>) -> Option<SpanContext> {
     span_context_from_str(header?).filter(SpanContext::is_valid)
 }
 
-/// Whether an invocation belongs to the trace that Lambda names, and is left out where X-Ray leaves it
-/// out, which is always where X-Ray is not active.
+/// Whether the span of an invocation is a child of the trace in Lambda's header. It is then sent only if X-Ray samples
+/// that trace, so never if X-Ray is not active.
 fn follows_xray() -> bool {
     static FOLLOWS: OnceLock<bool> = OnceLock::new();
     *FOLLOWS.get_or_init(|| {

@@ -1,7 +1,7 @@
-//! Spans that have ended, until they are sent.
+//! Ended spans that are not sent yet.
 //!
-//! The SDK's own processors send from a thread, or by a timer, and neither runs while the process is
-//! frozen. Here they are sent when an invocation says so, and by its own task.
+//! The processors of the SDK send from a thread or by a timer, and neither runs while the process is frozen. This one
+//! sends when an invocation ends, in the task of that invocation.
 
 use std::fmt;
 use std::mem;
@@ -13,17 +13,17 @@ use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter as _, SpanProcessor};
 
-/// Spans in one request, as in the SDK's own processor (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
-const SPANS_A_REQUEST: usize = 512;
+/// Spans in one request; the default of the SDK's own processor (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+const SPANS_PER_REQUEST: usize = 512;
 
-/// Spans that wait at most: those of the largest batch, and some of the work's own. Beyond them spans
-/// are dropped, so that a collector that is away does not cost the process its memory.
-const MOST_WAITING: usize = 20_000;
+/// Largest number of unsent spans: those of the largest batch, and some of the work's own. Further spans are dropped, so
+/// that an unreachable collector does not exhaust memory.
+const MAX_PENDING: usize = 20_000;
 
-/// Spans that have ended, and who sends them.
+/// Ended spans, and their exporter.
 pub(super) struct Pending {
     ended: Mutex<Vec<SpanData>>,
-    /// One request at a time, as the exporter's contract wants it.
+    /// One request at a time, as the exporter requires.
     exporter: tokio::sync::Mutex<SpanExporter>,
 }
 
@@ -38,12 +38,12 @@ impl Pending {
         Self { ended: Mutex::default(), exporter: tokio::sync::Mutex::new(exporter) }
     }
 
-    /// Send all spans that have ended by now.
+    /// Sends all ended spans.
     pub(super) async fn send(&self) -> OTelSdkResult {
         let exporter = self.exporter.lock().await;
         let mut spans = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner)).into_iter();
         loop {
-            let some: Vec<_> = spans.by_ref().take(SPANS_A_REQUEST).collect();
+            let some: Vec<_> = spans.by_ref().take(SPANS_PER_REQUEST).collect();
             if some.is_empty() {
                 return Ok(());
             }
@@ -52,7 +52,7 @@ impl Pending {
     }
 }
 
-/// What the SDK tells of each span.
+/// Receives the spans of the SDK.
 #[derive(Debug)]
 pub(super) struct Collect(pub(super) Arc<Pending>);
 
@@ -61,7 +61,7 @@ impl SpanProcessor for Collect {
 
     fn on_end(&self, span: SpanData) {
         let mut ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        if span.span_context.is_sampled() && ended.len() < MOST_WAITING {
+        if span.span_context.is_sampled() && ended.len() < MAX_PENDING {
             ended.push(span);
         }
     }

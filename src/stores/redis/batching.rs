@@ -9,7 +9,7 @@ use tokio::task::unconstrained;
 
 use super::connection::Connection;
 use super::scripts::{Answer, Call, Terms, Waiting};
-use crate::store::StoreError;
+use crate::idempotency::StoreError;
 
 /// Runs in flight at once. The timeout of a reply starts when its run is sent, so the last run must not wait behind
 /// too many others: on a cluster, where each record is a run of its own, this many take 20 ms (70 µs each, three
@@ -65,7 +65,7 @@ impl Batcher {
         for one in waiting {
             let terms = one.call.terms;
             let joins =
-                |run: &&mut Run| run.waiting.len() < self.connection.records_a_run() && run.terms.go_with(&terms);
+                |run: &&mut Run| run.waiting.len() < self.connection.records_per_call() && run.terms.go_with(&terms);
             match runs.iter_mut().rfind(joins) {
                 Some(run) => {
                     run.terms = run.terms.of_both(&terms);
@@ -95,7 +95,7 @@ impl Run {
         // The semaphore is never closed.
         let _turn = batcher.at_once.acquire().await.ok();
         // A caller that has given up has dropped its receiver, so sending to it fails, which is fine.
-        match batcher.connection.run(&self.terms, &mut self.waiting).await {
+        match batcher.connection.call_script(&self.terms, &mut self.waiting).await {
             Ok(answers) => {
                 self.waiting.into_iter().zip(answers).for_each(|(one, answer)| drop(one.answer.send(Ok(answer))));
             }

@@ -1,75 +1,74 @@
-//! The connection to one server or to a cluster, and its repair.
+//! The connection to a server or a cluster, which is replaced when it fails.
 //!
-//! The client library reconnects neither from a demoted primary nor from a peer that is silent. So a connection whose
-//! call failed is dropped here, and the call is sent again on a new one: every script is safe to run twice.
+//! The client library does not reconnect from a demoted primary or a silent peer. So a connection whose call failed is
+//! dropped, and the call is sent again on a new one: every script is safe to run twice.
+//!
+//! - `errors`: what an error says about the connection and the script
+//! - `operator`: plain commands for the operator's view of the records
+//! - `wire`: opens connections and sends commands
 
-#[cfg(feature = "records")]
-mod ask;
+mod errors;
+mod operator;
+mod wire;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use redis::aio::MultiplexedConnection;
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-use redis::cluster_async::ClusterConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::RedisSettings;
-use super::credentials::{Logins, is_refusal, signed_in};
+use super::credentials::{is_rejected, login};
 use super::preflight;
 use super::scripts::{Dialect, Terms, Waiting};
-use super::url::RedisUrl;
-use crate::identity::Login;
-use crate::store::StoreError;
+use super::{RedisSettings, RedisSettingsError};
+use crate::credentials::{CredentialsSource, Login};
+use crate::idempotency::StoreError;
+
+use errors::{is_not_compiled, is_rejected_whole, repeats_on_any_connection, timed_out};
+use wire::{Target, Wire};
+
+pub(super) use errors::is_wrong_type;
 
 /// Once on the open connection and once on a new one. A server that refuses a new connection needs longer to recover
 /// than a caller can wait.
 const TRIES: u32 = 2;
 
-/// Records in one run of a script. Redis serves no other client during a run: half a millisecond for this many, at 4 to
-/// 8 µs a record (`INFO commandstats`). More would gain little, as a run has a fixed cost of only 10 µs.
-const RECORDS_A_RUN: usize = 64;
-
-/// Redirections that the cluster client follows within one try.
-const REDIRECTIONS: u32 = 3;
+/// Records in one script call. Redis serves no other client during a call: half a millisecond for this many, at 4 to
+/// 8 µs a record (`INFO commandstats`). More would gain little, as a call has a fixed cost of only 10 µs.
+const RECORDS_PER_CALL: usize = 64;
 
 pub(super) struct Connection {
     target: Target,
-    logins: Logins,
+    credentials: Option<Arc<dyn CredentialsSource>>,
     timeout: Duration,
     /// Counts connection attempts, so that only the first of the callers that wait for one connects.
     dials: AtomicU64,
-    wire: Mutex<Dialled>,
-    /// Whether the server has been looked over.
+    current: Mutex<Dialled>,
+    /// Whether the server has been checked.
     checked: Once,
-    /// How many findings that look had.
+    /// Number of findings of that check.
     findings: Arc<OnceLock<u64>>,
-    /// Whether the server has refused a script for its first line, as Redis 6.2 does.
+    /// Whether the server has rejected the first line of a script, as Redis 6.2 does.
     no_flags: AtomicBool,
 }
 
-enum Target {
-    Server(Box<Client>),
-    Cluster(Box<ClusterClient>),
-}
-
-#[derive(Clone)]
-enum Wire {
-    Server(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
-
+/// The result of a connection attempt.
 struct Dialled {
-    /// Which dial this is the result of.
+    /// Number of the attempt.
     dial: u64,
-    /// When, by the wall clock, which goes on while the process is frozen.
+    /// Time of the attempt by the wall clock, which advances while the process is frozen.
     at: SystemTime,
     wire: RedisResult<Wire>,
+}
+
+/// A try that failed.
+struct Failed {
+    error: RedisError,
+    /// Whether the command may have reached the server.
+    sent: bool,
 }
 
 impl fmt::Debug for Connection {
@@ -79,44 +78,53 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(settings: &RedisSettings) -> Result<Self, String> {
-        let logins = Logins::new(&settings.credentials, &settings.url)?;
-        let target = Target::new(settings, &logins).map_err(|error| error.to_string())?;
-        let not_yet = RedisError::from((ErrorKind::Io, "not connected yet"));
-        let wire = Mutex::new(Dialled { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_yet) });
-        let (dials, checked, findings) = (AtomicU64::new(0), Once::new(), Arc::default());
-        let no_flags = AtomicBool::new(false);
-        Ok(Self { target, logins, timeout: settings.timeout, dials, wire, checked, findings, no_flags })
+    pub(super) fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
+        let target = Target::new(settings)?;
+        let not_connected = RedisError::from((ErrorKind::Io, "not connected yet"));
+        Ok(Self {
+            target,
+            credentials: settings.credentials.clone(),
+            timeout: settings.timeout,
+            dials: AtomicU64::new(0),
+            current: Mutex::new(Dialled { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_connected) }),
+            checked: Once::new(),
+            findings: Arc::default(),
+            no_flags: AtomicBool::new(false),
+        })
     }
 
-    /// How many findings the look at the server had, once it was had.
+    /// Number of findings of the server check, once it is done.
     pub(super) fn findings(&self) -> Option<u64> {
         self.findings.get().copied()
     }
 
-    /// How many records may share one run of a script. On a cluster their keys are on different nodes, so each record
-    /// has a run of its own, all in flight at once.
-    pub(super) fn records_a_run(&self) -> usize {
+    /// How many records may share one script call. On a cluster their keys are on different nodes, so each record has
+    /// a call of its own, all in flight at once.
+    pub(super) fn records_per_call(&self) -> usize {
         match self.target {
-            Target::Server(_) => RECORDS_A_RUN,
+            Target::Server(_) => RECORDS_PER_CALL,
             Target::Cluster(_) => 1,
         }
     }
 
-    /// One run of a script for these calls, which agree on its terms: an answer for each that is left. Calls
-    /// whose callers have given up are taken out before anything is sent.
-    pub(super) async fn run(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, StoreError> {
-        // Whether a try before this one may have been executed.
+    /// Calls a script for these records, which share its terms, and returns a reply for each that is left. Records
+    /// whose callers have given up are removed before anything is sent.
+    pub(super) async fn call_script(
+        &self,
+        terms: &Terms,
+        calls: &mut Vec<Waiting>,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        // Whether an earlier try may have been executed.
         let mut may_have_run = false;
         let mut last = RedisError::from((ErrorKind::Io, "nothing was tried"));
         for _ in 0..TRIES {
-            match self.try_run(terms, calls).await {
-                Ok(answers) if answers.len() == calls.len() => return Ok(answers),
-                Ok(_) => return Err(StoreError::unavailable("the number of replies is not that of the records")),
+            match self.try_script(terms, calls).await {
+                Ok(replies) if replies.len() == calls.len() => return Ok(replies),
+                Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
-                    // A cluster's client tries by itself, and tells of its last try only.
-                    let refused = matches!(self.target, Target::Server(_)) && is_refused_whole(&error);
-                    may_have_run |= sent && !refused;
+                    // The cluster client retries on its own and reports only its last error.
+                    let rejected = matches!(self.target, Target::Server(_)) && is_rejected_whole(&error);
+                    may_have_run |= sent && !rejected;
                     let is_final = repeats_on_any_connection(&error);
                     last = error;
                     if is_final {
@@ -125,11 +133,11 @@ impl Connection {
                 }
             }
         }
-        let reason = self.explained(last);
+        let reason = self.explain(last);
         Err(if may_have_run { StoreError::unavailable(reason) } else { StoreError::unreachable(reason) })
     }
 
-    async fn try_run(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, Failed> {
+    async fn try_script(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, Failed> {
         let (dial, mut wire) = self.wire().await.map_err(|error| Failed { error, sent: false })?;
         let outcome = self.evaluate(&mut wire, terms, calls).await;
         if let Err(error) = &outcome
@@ -141,30 +149,31 @@ impl Connection {
     }
 
     async fn evaluate(&self, wire: &mut Wire, terms: &Terms, calls: &mut Vec<Waiting>) -> RedisResult<Vec<Vec<u8>>> {
-        let mut whole = false;
+        let mut send_source = false;
         loop {
-            // The wait for a connection, or for the reply before this one, may have taken longer than an
-            // invocation had: a claim would hold its record while no work runs, and what was given up would be
-            // settled after all.
+            // Waiting for a connection or for the previous reply may have taken longer than the caller's deadline. A
+            // claim would then hold its record while no work runs.
             calls.retain(|waiting| !waiting.answer.is_closed());
             if calls.is_empty() {
                 return Ok(Vec::new());
             }
             let dialect = if self.no_flags.load(Ordering::Relaxed) { Dialect::NoFlags } else { Dialect::Flags };
-            let command = if whole {
+            let command = if send_source {
                 command("EVAL", terms.script(dialect), terms, calls)
             } else {
                 command("EVALSHA", terms.hash(dialect), terms, calls)
             };
-            match wire.ask(&command, self.timeout).await {
-                // A restart, a failover, SCRIPT FLUSH and a slot's new node all lose the script. EVAL
-                // brings it to the very node that lacks it.
-                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) && !whole => whole = true,
-                Err(error) if whole && dialect == Dialect::Flags && is_not_compiled(&error) => {
+            match wire.send(&command, self.timeout).await {
+                // A restart, a failover, SCRIPT FLUSH and the move of a slot all lose the script. EVAL sends it to the
+                // node that lacks it.
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) && !send_source => {
+                    send_source = true;
+                }
+                Err(error) if send_source && dialect == Dialect::Flags && is_not_compiled(&error) => {
                     if !self.no_flags.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
-                            "the server does not know script flags, as Redis 7.0 and Valkey do: when it is out of \
-                             memory, finished work cannot be recorded"
+                            "the server does not support script flags, as Redis 7.0 and Valkey do: while it is out of \
+                             memory, completed work cannot be recorded"
                         );
                     }
                 }
@@ -173,151 +182,92 @@ impl Connection {
         }
     }
 
-    /// The connection at hand, or a new one.
+    /// The current connection, or a new one.
     async fn wire(&self) -> RedisResult<(u64, Wire)> {
         let known = self.dials.load(Ordering::SeqCst);
-        let mut dialled = self.wire.lock().await;
-        // An attempt that another call made while this one waited counts, also where it failed: else every waiting call
-        // would make a failing attempt of its own, one after another.
-        if (dialled.wire.is_err() && dialled.dial <= known) || self.is_over(&dialled) {
-            dialled.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
-            dialled.at = SystemTime::now();
-            // Boxed, since the future of a connection attempt with AWS's clients is large.
-            dialled.wire = Box::pin(self.dial()).await;
-            if let Ok(wire) = &dialled.wire {
-                self.check_up(wire.clone());
+        let mut current = self.current.lock().await;
+        // An attempt that another call made while this one waited counts, also if it failed. Otherwise every waiting
+        // call would make a failing attempt of its own, one after another.
+        if (current.wire.is_err() && current.dial <= known) || self.has_expired(&current) {
+            current.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
+            current.at = SystemTime::now();
+            // Boxed, because the future of a connection attempt with AWS's clients is large.
+            current.wire = Box::pin(self.dial()).await;
+            if let Ok(wire) = &current.wire {
+                self.check_server(wire.clone());
             }
         }
-        dialled.wire.clone().map(|wire| (dialled.dial, wire))
+        current.wire.clone().map(|wire| (current.dial, wire))
     }
 
-    /// Whether a connection is as old as its login allows. One from the future is too: the clock was
-    /// set, and nothing tells its age.
-    fn is_over(&self, dialled: &Dialled) -> bool {
-        let over = |session| dialled.at.elapsed().map_or(true, |age| age >= session);
-        dialled.wire.is_ok() && self.logins.session().is_some_and(over)
+    /// Whether the session of a connection has ended. A connection time in the future counts as ended: the clock was
+    /// set, so the age is unknown.
+    fn has_expired(&self, current: &Dialled) -> bool {
+        let max_session = self.credentials.as_ref().and_then(|source| source.max_session());
+        let ended = |session| current.at.elapsed().map_or(true, |age| age >= session);
+        current.wire.is_ok() && max_session.is_some_and(ended)
     }
 
-    /// A new connection, signed in. A refused login is tried once more if it may have changed.
+    /// Opens a connection and signs it in. A rejected login is tried once more if it has changed.
     async fn dial(&self) -> RedisResult<Wire> {
-        match self.try_dial().await {
-            Err(error) if is_refusal(&error) && self.logins.refused().await => self.try_dial().await,
+        let Some(source) = &self.credentials else { return self.open(None).await };
+        // Fetched before the timeout starts: AWS may take longer than Redis, and has a timeout of its own.
+        let first = login(&**source, None).await?;
+        match self.open(Some(&first)).await {
+            Err(error) if is_rejected(&error) => match login(&**source, Some(&first)).await {
+                Ok(second) if second != first => self.open(Some(&second)).await,
+                Ok(_) | Err(_) => Err(error),
+            },
             outcome => outcome,
         }
     }
 
-    async fn try_dial(&self) -> RedisResult<Wire> {
-        // Before the clock starts: AWS may take longer than Redis, and is bounded by itself.
-        let login = self.logins.next().await?;
-        let dial = timeout(self.target.dials() * self.timeout, self.target.dial(login)).await;
-        dial.unwrap_or_else(|_elapsed| Err(too_late("no connection to Redis in time")))
+    async fn open(&self, login: Option<&Login>) -> RedisResult<Wire> {
+        let open = timeout(self.target.round_trips() * self.timeout, self.target.open(login)).await;
+        open.unwrap_or_else(|_elapsed| Err(timed_out("no connection to Redis in time")))
     }
 
-    /// Check the server, concurrently with the first call.
-    fn check_up(&self, mut wire: Wire) {
+    /// Checks the server's configuration, concurrently with the first call.
+    fn check_server(&self, mut wire: Wire) {
         let (limit, findings) = (self.timeout, Arc::clone(&self.findings));
         self.checked.call_once(|| {
-            let look = async move {
-                // Not of sections by name: before Redis 7 it took one only.
-                let info = wire.ask(&redis::cmd("INFO"), limit).await;
+            let check = async move {
+                // All sections: before Redis 7, INFO accepts only one section by name.
+                let info = wire.send(&redis::cmd("INFO"), limit).await;
                 if let Some(count) = preflight::report(info) {
-                    let _only_look = findings.set(count);
+                    let _only_check = findings.set(count);
                 }
             };
             // It ends within its timeout, and nothing waits for it.
-            drop(tokio::spawn(look));
+            drop(tokio::spawn(check));
         });
     }
 
-    /// Drop the connection of this dial, if it is still the one in use.
+    /// Drops the connection of this attempt, if it is still the current one.
     async fn drop_wire(&self, dial: u64, error: &RedisError) {
-        let mut dialled = self.wire.lock().await;
-        if dialled.dial == dial {
-            dialled.wire = Err(error.clone());
+        let mut current = self.current.lock().await;
+        if current.dial == dial {
+            current.wire = Err(error.clone());
         }
     }
 
-    /// The error, with advice where there is some.
-    pub(super) fn explained(&self, error: RedisError) -> Box<dyn std::error::Error + Send + Sync> {
-        if is_refusal(&error) {
-            return format!("{} ({error})", self.logins.advice()).into();
+    /// The error, with advice if there is any.
+    pub(super) fn explain(&self, error: RedisError) -> Box<dyn std::error::Error + Send + Sync> {
+        if is_rejected(&error) {
+            const URL: &str = "Redis rejected the user and password of REDIS_URL, or requires them";
+            let advice = self.credentials.as_ref().map_or(URL, |source| source.advice());
+            return format!("{advice} ({error})").into();
         }
         match (&self.target, error.kind()) {
             (Target::Server(_), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot)) => {
-                format!("the server is part of a cluster; set REDIS_CLUSTER=true ({error})").into()
+                format!("the server is part of a cluster: set REDIS_CLUSTER=true ({error})").into()
             }
             (Target::Server(_) | Target::Cluster(_), _) => error.into(),
         }
     }
 }
 
-/// A try that failed.
-struct Failed {
-    error: RedisError,
-    /// Whether the command may have reached the server.
-    sent: bool,
-}
-
-impl Wire {
-    async fn ask<T: FromRedisValue>(&mut self, command: &Cmd, limit: Duration) -> RedisResult<T> {
-        let reply = match self {
-            Self::Server(connection) => timeout(limit, command.query_async(connection)).await,
-            Self::Cluster(connection) => timeout(limit, command.query_async(connection)).await,
-        };
-        reply.unwrap_or_else(|_elapsed| Err(too_late("no reply from Redis in time")))
-    }
-}
-
-impl Target {
-    fn new(settings: &RedisSettings, logins: &Logins) -> RedisResult<Self> {
-        // A call must not wait in the socket for the acknowledgement of the one before (Nagle).
-        let tcp = TcpSettings::default().set_nodelay(true);
-        let RedisUrl(info) = settings.url.clone();
-        if !settings.cluster {
-            return Client::open(info.set_tcp_settings(tcp)).map(|client| Self::Server(Box::new(client)));
-        }
-        let mut cluster = ClusterClientBuilder::new([info]);
-        if !matches!(logins, Logins::Url) {
-            cluster = cluster.set_credentials_provider(logins.clone());
-        }
-        cluster
-            .tcp_settings(tcp)
-            .connection_timeout(settings.timeout)
-            .response_timeout(settings.timeout)
-            .retries(REDIRECTIONS)
-            .min_retry_wait(10)
-            .max_retry_wait(100)
-            .build()
-            .map(|client| Self::Cluster(Box::new(client)))
-    }
-
-    /// Connections that are made one after another: to a cluster's first node, then to all at once.
-    fn dials(&self) -> u32 {
-        match self {
-            Self::Server(_) => 1,
-            Self::Cluster(_) => 2,
-        }
-    }
-
-    async fn dial(&self, login: Option<Login>) -> RedisResult<Wire> {
-        match self {
-            Self::Server(client) => {
-                let server = client.get_connection_info().clone();
-                let client = Client::open(match login {
-                    Some(login) => signed_in(server, &login),
-                    None => server,
-                })?;
-                // Both are bounded above, together with what they wait for.
-                let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-                client.get_multiplexed_async_connection_with_config(&config).await.map(Wire::Server)
-            }
-            // It asks for the login of each node's connection by itself.
-            Self::Cluster(client) => client.get_async_connection().await.map(Wire::Cluster),
-        }
-    }
-}
-
-/// The script is named by its hash, or given whole.
+/// `name` with the source or the hash of the script, its keys and its arguments.
 fn command(name: &str, script: &str, terms: &Terms, calls: &[Waiting]) -> Cmd {
     let mut command = redis::cmd(name);
     command.arg(script).arg(calls.len());
@@ -331,50 +281,4 @@ fn command(name: &str, script: &str, terms: &Terms, calls: &[Waiting]) -> Cmd {
         command.arg(&call.argument);
     }
     command
-}
-
-/// A refusal that says nothing against the connection. A plain ERR may: before Redis 7 it is what
-/// becomes of a READONLY inside a script.
-fn repeats_on_any_connection(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || is_wrong_type(error)
-}
-
-/// Whether the server refused the script before it wrote anything. It names the reason by a code of its own then;
-/// a plain ERR may come from the middle of a script, and another error from the network.
-fn is_refused_whole(error: &RedisError) -> bool {
-    // Before Redis 7 the first write of a script is refused by a plain ERR.
-    let out_of_memory = error.detail().is_some_and(|detail| detail.contains("OOM command not allowed"));
-    out_of_memory || error.code().is_some_and(|code| code != "ERR")
-}
-
-/// Whether the server could not compile the script: before Redis 7 its first line is no Lua.
-fn is_not_compiled(error: &RedisError) -> bool {
-    error.detail().is_some_and(|detail| detail.contains("compiling script"))
-}
-
-/// Whether the value under the key is no string, and so no record.
-pub(super) fn is_wrong_type(error: &RedisError) -> bool {
-    error.code() == Some("WRONGTYPE")
-}
-
-fn too_late(what: &'static str) -> RedisError {
-    std::io::Error::new(std::io::ErrorKind::TimedOut, what).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stores::redis::credentials::RedisCredentials;
-
-    #[test]
-    fn a_cluster_has_time_for_its_first_node_and_then_for_all() {
-        let target = |cluster| {
-            let url = "redis://127.0.0.1".parse().unwrap();
-            let timeout = Duration::from_millis(500);
-            let credentials = RedisCredentials::Url;
-            let settings = RedisSettings { url, cluster, timeout, namespace: String::new(), credentials };
-            Target::new(&settings, &Logins::Url).unwrap()
-        };
-        assert_eq!((target(false).dials(), target(true).dials()), (1, 2));
-    }
 }

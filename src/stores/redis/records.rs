@@ -16,9 +16,8 @@ use redis::cluster_routing::{Route, SlotAddr};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
 
 use super::connection::{Connection, is_wrong_type};
-use super::{RedisSettings, redis_key};
-use crate::record::Key;
-use crate::store::StoreError;
+use super::{RedisSettings, RedisSettingsError, redis_key};
+use crate::idempotency::{Key, StoreError};
 
 pub use forget::{EvenInWork, Forgotten, Seen, SeenState};
 pub use scan::{Page, Scan};
@@ -38,7 +37,7 @@ pub enum Inspected {
     /// Nothing: there was none, or its life has ended.
     Absent,
     /// A value that is not a record.
-    Foreign,
+    NotARecord,
     /// A record.
     Record {
         /// All of it but its result.
@@ -71,8 +70,8 @@ impl Records {
     /// The records of these settings. Nothing is connected yet.
     ///
     /// # Errors
-    /// A sentence on what is wrong with the settings, without the URL.
-    pub fn new(settings: &RedisSettings) -> Result<Self, String> {
+    /// [`RedisSettingsError`] if the client library rejects the URL.
+    pub fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
         Ok(Self { namespace: settings.namespace.clone(), connection: Connection::new(settings)? })
     }
 
@@ -99,11 +98,11 @@ impl Records {
         let key = self.redis_key(key);
         let now = self.now(Route::with_key(&key, SlotAddr::Master)).await?;
         let Ok(record) = self.ask_string::<Option<Vec<u8>>>(redis::cmd("GET").arg(&key)).await? else {
-            return Ok(Inspected::Foreign);
+            return Ok(Inspected::NotARecord);
         };
         let Some(record) = record else { return Ok(Inspected::Absent) };
         let life: i64 = self.ask(redis::cmd("PTTL").arg(&key)).await?;
-        let Some(view) = View::of(&record, now) else { return Ok(Inspected::Foreign) };
+        let Some(view) = View::of(&record, now) else { return Ok(Inspected::NotARecord) };
         // -1: no end; -2: it has ended since.
         let life = (life != -1).then(|| Duration::from_millis(u64::try_from(life).unwrap_or(0)));
         Ok(Inspected::Record { result: view.result_in(&record).to_vec(), view, life })
@@ -129,12 +128,12 @@ impl Records {
     }
 
     async fn ask_at<T: FromRedisValue>(&self, at: Option<Route>, command: &Cmd) -> Result<T, RecordsError> {
-        self.connection.ask(at, command).await.map_err(|error| self.explained(error))
+        self.connection.send(at, command).await.map_err(|error| self.explained(error))
     }
 
     /// The reply about a key's string; its error where the value is no string.
     async fn ask_string<T: FromRedisValue>(&self, command: &Cmd) -> Result<RedisResult<T>, RecordsError> {
-        match self.connection.ask(None, command).await {
+        match self.connection.send(None, command).await {
             Err(error) if is_wrong_type(&error) => Ok(Err(error)),
             outcome => outcome.map(Ok).map_err(|error| self.explained(error)),
         }
@@ -144,13 +143,12 @@ impl Records {
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
             RecordsError::NotPermitted(error.into())
         } else {
-            RecordsError::Unavailable(StoreError::unavailable(self.connection.explained(error)))
+            RecordsError::Unavailable(StoreError::unavailable(self.connection.explain(error)))
         }
     }
 }
 
 /// Read any bytes as a record and as an answer.
-#[cfg(feature = "testing")]
 pub(super) fn decode(bytes: &[u8]) {
     let _ = View::of(bytes, 0).map(|view| view.result_in(bytes));
     let _ = Forgotten::of(bytes);

@@ -7,8 +7,7 @@ use std::time::Duration;
 use redis::Script;
 use tokio::sync::oneshot;
 
-use crate::record::{Failure, Fence, Kept, State};
-use crate::store::{Acquire, Attempt, Claim, Settled, StoreError};
+use crate::idempotency::{Acquire, Attempt, Claim, Failure, Fence, Settled, State, StoreError, StoredResult};
 
 const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
 const COMPLETE: &str = include_str!("../../../lua/complete.lua");
@@ -16,7 +15,7 @@ const FAIL: &str = include_str!("../../../lua/fail.lua");
 const RELEASE: &str = include_str!("../../../lua/release.lua");
 
 /// What any script answers of a value that is not a record.
-pub(super) const FOREIGN: &[u8] = b"FOREIGN";
+pub(super) const NOT_A_RECORD: &[u8] = b"NOT_A_RECORD";
 
 pub(super) const FORMAT: u8 = 1;
 
@@ -161,11 +160,11 @@ pub(super) fn release(key: String, attempt: &Attempt, claim: Option<&Claim>) -> 
     Call { terms: Terms { verb: Verb::Release, retention_ms: retention_ms(attempt), lease_ms: 0 }, key, argument }
 }
 
-pub(super) fn complete(key: String, claim: &Claim, result: Kept<&[u8]>) -> Call {
+pub(super) fn complete(key: String, claim: &Claim, result: StoredResult<&[u8]>) -> Call {
     let (marks, rest): (_, &[u8]) = match result {
-        Kept::Inline(result) => (0, result),
-        Kept::Object(place) => (RESULT_NOT_KEPT | RESULT_IN_OBJECT, place),
-        Kept::Nowhere => (RESULT_NOT_KEPT, &[]),
+        StoredResult::Inline(result) => (0, result),
+        StoredResult::Object(place) => (RESULT_NOT_KEPT | RESULT_IN_OBJECT, place),
+        StoredResult::NotKept => (RESULT_NOT_KEPT, &[]),
     };
     settle(Verb::Complete, key, claim, b'C', marks, rest)
 }
@@ -227,15 +226,15 @@ impl Head {
 fn duplicate(record: &[u8]) -> Option<Acquire> {
     let Head { marks, attempts, fence } = Head::of(record)?;
     let (_owner_and_fingerprint, result) = record[Head::LENGTH..].split_first_chunk::<24>()?;
-    Some(Acquire::Duplicate { fence, attempts, result: kept(marks, result.to_vec()) })
+    Some(Acquire::Duplicate { fence, attempts, result: stored_result(marks, result.to_vec()) })
 }
 
 /// Where the result of a COMPLETED record is, by its marks. `bytes` are what follows the fingerprint.
-pub(super) fn kept<B>(marks: u8, bytes: B) -> Kept<B> {
+pub(super) fn stored_result<B>(marks: u8, bytes: B) -> StoredResult<B> {
     match (marks & RESULT_NOT_KEPT != 0, marks & RESULT_IN_OBJECT != 0) {
-        (false, _) => Kept::Inline(bytes),
-        (true, true) => Kept::Object(bytes),
-        (true, false) => Kept::Nowhere,
+        (false, _) => StoredResult::Inline(bytes),
+        (true, true) => StoredResult::Object(bytes),
+        (true, false) => StoredResult::NotKept,
     }
 }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use super::super::scripts::{self, FOREIGN, Head, PERMANENT, UNCERTAIN};
+use super::super::scripts::{self, Head, NOT_A_RECORD, PERMANENT, UNCERTAIN};
 use super::view::failure;
 use super::{Records, RecordsError};
-use crate::record::{Failure, Fence, Key};
+use crate::idempotency::{Failure, Fence, Key};
 
 const FORGET: &str = include_str!("../../../../lua/forget.lua");
 
@@ -62,7 +62,7 @@ pub enum Forgotten {
         lease_remains: Duration,
     },
     /// The value under the key is not a record.
-    Foreign,
+    NotARecord,
 }
 
 impl Records {
@@ -123,7 +123,7 @@ impl Forgotten {
         match answer {
             b"FORGOTTEN" => Some(Self::Removed),
             b"ABSENT" => Some(Self::Absent),
-            FOREIGN => Some(Self::Foreign),
+            NOT_A_RECORD => Some(Self::NotARecord),
             _ => {
                 if let Some(head) = answer.strip_prefix(b"CHANGED ") {
                     return Seen::of(head).map(|now| Self::Changed { now });

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::scripts::{FORMAT, Head, PERMANENT, UNCERTAIN, kept};
+use super::super::scripts::{FORMAT, Head, PERMANENT, UNCERTAIN, stored_result};
 use super::forget::{Seen, SeenState};
-use crate::record::{Failure, Fence, Fingerprint, Kept, Owner};
+use crate::idempotency::{Failure, Fence, Fingerprint, Owner, StoredResult};
 
 /// A record at one moment of Redis's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Standing {
     /// The work is done.
     Completed {
         /// Where its result is.
-        result: Kept<()>,
+        result: StoredResult<()>,
     },
     /// The attempt failed.
     Failed(Failure),
@@ -70,7 +70,7 @@ impl View {
                 let recovery = marks & UNCERTAIN != 0;
                 Standing::Processing { recovery, lease: Lease::until(lease_end(rest)?, now) }
             }
-            [b'C', FORMAT] => Standing::Completed { result: kept(marks, ()) },
+            [b'C', FORMAT] => Standing::Completed { result: stored_result(marks, ()) },
             [b'F', FORMAT] => {
                 lease_end(rest)?;
                 Standing::Failed(failure(marks))

@@ -1,0 +1,55 @@
+//! A store whose outage is tolerated.
+
+use idempotent_sqs::Store;
+use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Fence, Settled, StoreError, StoredResult};
+
+/// A store for works that keep their own record, such as an [`Inbox`](crate::Inbox). Do not use it with any other work:
+/// without the store nothing would prevent that work from running twice.
+#[derive(Clone, Debug)]
+pub struct OptionalStore<S> {
+    store: S,
+    outage: Outage,
+}
+
+/// What to do while the store is unavailable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outage {
+    /// Run nothing.
+    #[default]
+    Refuse,
+    /// Run the work. Its own record alone prevents duplicates.
+    Proceed,
+}
+
+impl<S> OptionalStore<S> {
+    /// Wraps a store.
+    pub fn new(store: S, outage: Outage) -> Self {
+        Self { store, outage }
+    }
+}
+
+impl<S: Store> Store for OptionalStore<S> {
+    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+        match self.store.acquire(attempt.clone()).await {
+            Err(error) if error.is_unavailable() && self.outage == Outage::Proceed => {
+                tracing::warn!(%error, key = attempt.key.as_str(), "the work runs without the idempotency store");
+                // Earlier attempts are unknown, so this one is a recovery. A store computes its fences from its clock,
+                // and continues after one computed from this machine's clock.
+                Ok(Acquire::claimed(attempt, Fence::from_clock(), 1, true))
+            }
+            answer => answer,
+        }
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.store.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.store.fail(claim, failure).await
+    }
+
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.store.release(attempt, claim).await
+    }
+}

@@ -1,0 +1,50 @@
+//! Attempts and claims for unit tests.
+
+use std::time::Duration;
+
+use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Fence, Fingerprint, Key, MessageTag, Owner};
+
+/// An attempt at this key by a new owner: with a lease of 60 seconds, a retention of 10 minutes and 5 attempts.
+///
+/// # Panics
+/// If the key is empty.
+#[must_use]
+pub fn attempt(key: &str) -> Attempt {
+    Attempt {
+        key: Key::new(key).expect("the key is not empty"),
+        owner: Owner::random(),
+        fingerprint: Fingerprint::of(b"payload"),
+        message: MessageTag::of("message"),
+        lease: Duration::from_secs(60),
+        longest_lease: Duration::from_secs(901),
+        retention: Duration::from_secs(600),
+        max_attempts: 5,
+    }
+}
+
+/// The claim of a first attempt at this key, for the unit tests of a work.
+///
+/// # Panics
+/// If the key is empty.
+#[must_use]
+pub fn claim(key: &str) -> Claim {
+    claimed(key, 1, false)
+}
+
+/// The claim of a second attempt after one that may have taken effect, for the unit tests of a work.
+///
+/// # Panics
+/// If the key is empty.
+#[must_use]
+pub fn recovery(key: &str) -> Claim {
+    claimed(key, 2, true)
+}
+
+fn claimed(key: &str, number: u8, recovery: bool) -> Claim {
+    match Acquire::claimed(attempt(key), Fence::from_clock(), number, recovery) {
+        Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => claim,
+        Acquire::Duplicate { .. } | Acquire::Conflict { .. } | Acquire::Mismatch | Acquire::Failed => {
+            unreachable!("`claimed` returns a claim")
+        }
+    }
+}

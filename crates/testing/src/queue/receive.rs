@@ -1,0 +1,120 @@
+use tokio::time::Instant;
+
+use super::Queue;
+use super::settings::DeadLetter;
+use super::state::{QueueState, Stored};
+use crate::event::{Received, SystemAttributes};
+use crate::rng::Draw;
+
+/// What a record's other fields take in an event, about, in bytes.
+const ROOM_OF_A_RECORD: usize = 1024;
+
+impl Queue {
+    /// Messages for one batch, whose records take so many bytes at most, about. What was received
+    /// too often goes to the dead-letter queue in its turn.
+    pub(crate) fn receive_within(&self, max: usize, mut room: usize) -> Vec<Received> {
+        let now = Instant::now();
+        let (mut received, mut dead) = (Vec::new(), Vec::new());
+        let mut current = self.current_state();
+        for number in current.receivable(self, now) {
+            if received.len() >= max {
+                break;
+            }
+            let Some(message) = current.messages.get(&number) else { continue };
+            if self.gives_up(message) {
+                dead.extend(current.messages.remove(&number));
+                current.counts.dead_letters += 1;
+                continue;
+            }
+            let size = message.sent.size() + ROOM_OF_A_RECORD;
+            if size > room {
+                break;
+            }
+            room -= size;
+            received.extend(current.hand_out(self, number, now));
+        }
+        drop(current);
+        if !dead.is_empty() {
+            self.bury(dead);
+        }
+        received
+    }
+
+    /// `maxReceiveCount` counts deliveries to this queue, `ApproximateReceiveCount` those of all queues:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>,
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
+    fn gives_up(&self, message: &Stored) -> bool {
+        let policy = self.settings().dead_letter.as_ref();
+        policy.is_some_and(|DeadLetter { queue: _, max_receive_count }| message.receives_here >= *max_receive_count)
+            && !message.deleted
+    }
+}
+
+impl QueueState {
+    /// The messages that may be received now, in the order of this receive.
+    fn receivable(&self, queue: &Queue, now: Instant) -> Vec<u64> {
+        if queue.settings().is_fifo() {
+            return self.groups_in_order(now);
+        }
+        let messages = self.messages.iter();
+        let visible = messages.filter(|(_, message)| message.visible_since() <= now);
+        let mut visible: Vec<_> = visible
+            .map(|(number, message)| {
+                let share = queue.rng().share(Draw::Order, *number, message.receives.into());
+                (message.visible_since() + queue.settings().disorder.mul_f64(share), *number)
+            })
+            .collect();
+        visible.sort_unstable();
+        visible.into_iter().map(|(_, number)| number).collect()
+    }
+
+    fn hand_out(&mut self, queue: &Queue, number: u64, now: Instant) -> Option<Received> {
+        let (settings, rng) = (queue.settings(), queue.rng());
+        let message = self.messages.get_mut(&number)?;
+        self.counts.received += 1;
+        self.counts.twice_at_once += usize::from(message.in_flight(now));
+        message.history.entry().receives += 1;
+        message.receives += 1;
+        message.receives_here += 1;
+        let time = message.receives.into();
+        message.received = Some(now);
+        message.first_received.get_or_insert(now);
+        // A visibility that was changed holds for its own receive only.
+        message.visible = now + settings.visibility;
+        let twice = !settings.is_fifo() && rng.hits(settings.twice_at_once, Draw::TwiceAtOnce, number, time);
+        message.copy = twice.then_some(now);
+        let receipt = format!("AQEB{:016x}{:016x}", number, rng.draw(Draw::ReceiptHandle, number, time));
+        message.receipt = Some(receipt.clone());
+        let received = received(queue, number, message, &receipt);
+        self.receipts.insert(receipt, number);
+        Some(received)
+    }
+}
+
+fn received(queue: &Queue, number: u64, message: &Stored, receipt: &str) -> Received {
+    // SQS numbers a FIFO queue's messages with 20 digits, and leaves gaps.
+    const FIRST_SEQUENCE_NUMBER: u128 = 18_899_000_000_000_000_000;
+    let (settings, sent) = (queue.settings(), &message.sent);
+    let timestamp = |at: Option<Instant>| queue.timestamp(at.unwrap_or(message.sent_at)).to_string();
+    Received {
+        message_id: message.message_id.clone(),
+        receipt_handle: receipt.into(),
+        body: sent.body.clone(),
+        attributes: SystemAttributes {
+            approximate_receive_count: message.receives.to_string(),
+            sent_timestamp: timestamp(None),
+            sequence_number: settings.is_fifo().then(|| (FIRST_SEQUENCE_NUMBER + u128::from(number) * 256).to_string()),
+            message_group_id: sent.group.clone(),
+            sender_id: "AROA4YSNI2G3IITN5XVKT:producer",
+            message_deduplication_id: sent.deduplication_id.clone(),
+            approximate_first_receive_timestamp: timestamp(message.first_received),
+            dead_letter_queue_source_arn: message.dead_from.clone(),
+        },
+        message_attributes: sent.attributes.iter().map(|(name, value)| (name.clone(), value.into())).collect(),
+        md5_of_message_attributes: sent.md5_of_attributes(),
+        md5_of_body: sent.md5_of_body(),
+        event_source: "aws:sqs",
+        event_source_arn: queue.arn(),
+        aws_region: settings.region.clone(),
+    }
+}

@@ -1,0 +1,37 @@
+//! The ledger: a function that books payment events on accounts in PostgreSQL, each once. Wiring only.
+
+mod event;
+mod ledger;
+
+use std::process::ExitCode;
+
+use idempotent_sqs::config::{Config, Environment};
+use idempotent_sqs_postgres::InboxConfig;
+
+use ledger::Ledger;
+
+/// The key is the id of the event. An event without an id is refused, under the messageId.
+const KEY: &str = "body:/eventId,messageId";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    lambda_runtime::tracing::init_default_subscriber();
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), lambda_runtime::Error> {
+    let mut environment = Environment::of_process();
+    if environment.get("IDEMPOTENCY_KEY").is_none() {
+        environment = environment.with("IDEMPOTENCY_KEY", Some(KEY.to_owned()));
+    }
+    let config = Config::read(&mut environment);
+    let inbox = InboxConfig::read(&mut environment, config.as_ref());
+    let (config, inbox) = environment.finish(config.zip(inbox))?;
+    inbox.handler(config, Ledger)?.serve().await
+}

@@ -1,0 +1,46 @@
+//! AWS: the shared SDK configuration, and AWS-derived credentials for Redis and PostgreSQL.
+//!
+//! - `elasticache`, `rds`: IAM authentication tokens
+//! - `secret`: passwords in Secrets Manager
+//! - `token`: signs tokens
+
+mod elasticache;
+mod rds;
+mod secret;
+mod token;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, SdkConfig};
+use tokio::sync::OnceCell;
+
+pub use elasticache::{ElastiCacheIam, ElastiCacheIamSettings, ElastiCacheName};
+pub use rds::{RdsIam, RdsIamSettings};
+pub use secret::{SecretArn, SecretCredentials};
+
+/// Longest time for AWS to return credentials or a secret, including the TLS handshake of the first call. Much longer
+/// than a region takes, and much shorter than an invocation. Added to the connect timeout of a database.
+pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The AWS SDK configuration of this process: region, credentials, endpoints, retries. It is loaded from the
+/// environment at its first use. Clones share it, and so do all clients that are created from it.
+#[derive(Clone, Default)]
+pub struct AwsConfig {
+    loaded: Arc<OnceCell<SdkConfig>>,
+}
+
+impl AwsConfig {
+    /// The loaded configuration. Loading is deferred to the first use, because reading certificates takes longer than
+    /// starting the function.
+    pub(crate) async fn load(&self) -> &SdkConfig {
+        self.loaded.get_or_init(|| aws_config::defaults(BehaviorVersion::latest()).load()).await
+    }
+}
+
+impl fmt::Debug for AwsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwsConfig").finish_non_exhaustive()
+    }
+}

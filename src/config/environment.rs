@@ -1,0 +1,178 @@
+//! Reads settings one by one and collects their errors.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Reads settings from environment variables and collects their errors, so that all are reported together. Settings of
+/// your own can be read in the same way as those of this crate:
+///
+/// ```
+/// use idempotent_sqs::config::{Config, Environment};
+///
+/// # fn main() {
+/// let mut environment = Environment::new(|name| match name {
+///     "REDIS_URL" => Some("redis://127.0.0.1:6379".into()),
+///     "IDEMPOTENCY_NAMESPACE" => Some("invoices".into()),
+///     _ => None,
+/// });
+/// let config = Config::read(&mut environment);
+/// let sender = environment.required("SENDER", "the address that invoices are sent from");
+/// let error = environment.finish(config.zip(sender)).unwrap_err();
+/// assert!(error.to_string().contains("SENDER is missing: set it to the address that invoices are sent from"));
+/// # }
+/// ```
+pub struct Environment {
+    lookup: Box<dyn Fn(&str) -> Option<String>>,
+    errors: Vec<String>,
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment").field("errors", &self.errors).finish_non_exhaustive()
+    }
+}
+
+/// The settings that are missing or invalid, with what to set each to.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    errors: Vec<String>,
+}
+
+impl ConfigError {
+    /// An error with this one message.
+    pub(super) fn new(error: String) -> Self {
+        Self { errors: vec![error] }
+    }
+}
+
+/// As `Display`, because a `main` that returns an error prints it with `Debug`.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the settings have {} error(s):", self.errors.len())?;
+        self.errors.iter().try_for_each(|error| write!(f, "\n  - {error}"))
+    }
+}
+
+impl Environment {
+    /// The environment of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        Self::new(|name| std::env::var(name).ok())
+    }
+
+    /// The settings that `lookup` returns.
+    pub fn new(lookup: impl Fn(&str) -> Option<String> + 'static) -> Self {
+        Self { lookup: Box::new(lookup), errors: Vec::new() }
+    }
+
+    /// Replaces the setting `name` for everything that is read afterwards. `None` removes it.
+    #[must_use]
+    pub fn with(self, name: &'static str, value: Option<String>) -> Self {
+        let lookup = self.lookup;
+        let lookup = move |asked: &str| if asked == name { value.clone() } else { lookup(asked) };
+        Self { lookup: Box::new(lookup), errors: self.errors }
+    }
+
+    /// The value of this setting. An empty value counts as not set, because templates set empty defaults.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<String> {
+        (self.lookup)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    /// The value of this setting, which must be set. `example` completes the error message "set it to …".
+    pub fn required(&mut self, name: &str, example: &str) -> Option<String> {
+        let value = self.get(name);
+        if value.is_none() {
+            self.error(&format!("{name} is missing: set it to {example}"));
+        }
+        value
+    }
+
+    /// Parses this setting if it is set.
+    pub fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, name: &str, example: &str) -> Option<T> {
+        match self.get(name)?.trim().parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.error(&format!("{name} is invalid ({error}): set it to {example}"));
+                None
+            }
+        }
+    }
+
+    /// A whole number in this range.
+    pub fn number<T>(&mut self, name: &str, range: RangeInclusive<T>, default: T) -> T
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some(value) = self.get(name) else { return default };
+        match value.trim().parse() {
+            Ok(number) if range.contains(&number) => number,
+            Ok(_) | Err(_) => {
+                let (min, max) = range.into_inner();
+                self.error(&format!("{name} is {value:?}: set it to a whole number from {min} to {max}"));
+                default
+            }
+        }
+    }
+
+    /// A number of seconds from 1 to ten years.
+    pub fn seconds(&mut self, name: &str, default: Duration) -> Duration {
+        Duration::from_secs(self.number(name, 1..=MAX_SECONDS, default.as_secs()))
+    }
+
+    /// A number of milliseconds from `min` to 15 minutes.
+    pub fn milliseconds(&mut self, name: &str, min: u64, default: Duration) -> Duration {
+        let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.number(name, min..=MAX_MS, default))
+    }
+
+    /// One of these words.
+    pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
+        let Some(value) = self.get(name) else { return default };
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value.trim()) {
+            return *choice;
+        }
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        self.error(&format!("{name} is {value:?}: set it to {}", words.join(" or ")));
+        default
+    }
+
+    /// `true` or `false`.
+    pub fn flag(&mut self, name: &str, default: bool) -> bool {
+        self.choice(name, &[("true", true), ("false", false)], default)
+    }
+
+    /// Adds an error, unless there is an equal one.
+    pub fn error(&mut self, error: &str) {
+        if !self.errors.iter().any(|known| known == error) {
+            self.errors.push(error.to_owned());
+        }
+    }
+
+    /// Returns `settings` if there was no error.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with all errors.
+    pub fn finish<T>(self, settings: Option<T>) -> Result<T, ConfigError> {
+        match settings {
+            Some(settings) if self.errors.is_empty() => Ok(settings),
+            Some(_) | None => Err(ConfigError { errors: self.errors }),
+        }
+    }
+}
+
+/// The longest time that a Lambda function can run, so no wait in it can be longer.
+const MAX_MS: u64 = 900_000;
+
+/// Ten years. Far below what overflows in Redis.
+const MAX_SECONDS: u64 = 315_360_000;

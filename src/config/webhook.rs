@@ -1,0 +1,27 @@
+//! The webhook.
+
+use std::time::Duration;
+
+use super::{Config, Environment};
+use crate::idempotency::MAX_RESULT_BYTES;
+use crate::webhook::{Url, WebhookSettings};
+
+impl WebhookSettings {
+    /// Reads the settings of the webhook. `config` determines how much of a response is kept.
+    pub fn read(environment: &mut Environment, config: Option<&Config>) -> Option<Self> {
+        let url = environment.required("TARGET_URL", "the https:// address of the webhook");
+        let timeout = environment.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));
+        let connect_timeout = environment.milliseconds("TARGET_CONNECT_TIMEOUT_MS", 1, Duration::from_secs(2));
+        let url = match Url::parse(&url?) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => url,
+            Ok(_) | Err(_) => {
+                environment.error("TARGET_URL is invalid: set it to the http:// or https:// address of the webhook");
+                return None;
+            }
+        };
+        let policy = &config?.policy;
+        let kept = if policy.results.is_some() { MAX_RESULT_BYTES } else { policy.result_max_bytes };
+        let connect_timeout = connect_timeout.min(timeout);
+        Some(Self { url, timeout, connect_timeout, response_max_bytes: kept + 1 })
+    }
+}

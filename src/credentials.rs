@@ -1,0 +1,48 @@
+//! The contract with a source of logins for Redis and PostgreSQL.
+//!
+//! The implementations for AWS are in [`aws`](crate::aws).
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+/// What one connection signs in with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The user, if it is not the one in the URL.
+    pub user: Option<String>,
+    /// The password, or a token in its place.
+    pub password: String,
+}
+
+/// Omits the password.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// Provides the login of each new connection: a password that is rotated, or a token that expires.
+pub trait CredentialsSource: fmt::Debug + Send + Sync {
+    /// The login of a new connection. `rejected` is the login that the server has just rejected, if it did. If the
+    /// returned login differs from it, one more connection is tried.
+    ///
+    /// # Errors
+    /// If no login is available. No connection is made.
+    fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a>;
+
+    /// How long a connection may be used after its login. By default without limit.
+    fn max_session(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What to check if the server rejects the login. Part of the error message.
+    fn advice(&self) -> &'static str {
+        "the server rejected the user and password"
+    }
+}
+
+/// The future of [`CredentialsSource::login`].
+pub type LoginFuture<'a> = BoxFuture<'a, Result<Login, Box<dyn Error + Send + Sync>>>;

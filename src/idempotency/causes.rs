@@ -1,0 +1,18 @@
+//! Formats an error with its causes.
+
+use std::error::Error;
+
+/// The error and its causes in one line. A cause that an error already contains in its own text is not repeated.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        cause = error.source();
+    }
+    line
+}

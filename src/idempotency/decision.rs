@@ -1,0 +1,85 @@
+//! From the outcome of a delivery to what any broker can be told: acknowledge, deliver again, or dead-letter.
+
+use std::time::Duration;
+
+use super::record::State;
+use super::report::{Outcome, Report};
+use super::work::{WorkError, WorkErrorKind};
+
+/// First step of the backoff.
+const FIRST_BACKOFF: Duration = Duration::from_secs(2);
+
+/// Longest step of the backoff: the longest time that a Lambda function can run.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(900);
+
+/// Shortest delay, also if the work asked for none: a message that is delivered again at once would loop.
+const SHORTEST_DELAY: Duration = Duration::from_secs(1);
+
+/// Spread of redeliveries after a conflict, so that messages that waited for one lease do not all return at once.
+const CONFLICT_JITTER: Duration = Duration::from_secs(2);
+
+/// What to do with a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Acknowledge the message: its work is done.
+    Ack,
+    /// Deliver the message again.
+    Retry {
+        /// After this delay. `None` leaves the time to the broker, such as the visibility timeout of SQS.
+        after: Option<Duration>,
+    },
+    /// No further attempt can help: move the message to a dead-letter queue. If that is not possible at once, deliver
+    /// it again with a [`backoff`].
+    DeadLetter,
+}
+
+impl Report {
+    /// What to do with the delivery. `deliveries` is how often the broker has delivered this message, from 1; it
+    /// determines the backoff.
+    #[must_use]
+    pub fn decision(&self, deliveries: u32) -> Decision {
+        match &self.outcome {
+            Outcome::Done { .. }
+            | Outcome::Duplicate { .. }
+            | Outcome::DoneByOwnRecord { .. }
+            | Outcome::Lost { state: State::Completed, done: true } => Decision::Ack,
+            Outcome::Conflict { lease_remains } => {
+                let after = lease_remains.saturating_add(CONFLICT_JITTER.mul_f64(random()));
+                Decision::Retry { after: Some(after) }
+            }
+            Outcome::Failed { error, .. } | Outcome::Unavailable { error } => {
+                Decision::Retry { after: Some(delay(error, deliveries)) }
+            }
+            Outcome::NotStarted | Outcome::Lost { .. } | Outcome::Unsettled { .. } => Decision::Retry { after: None },
+            Outcome::Mismatch | Outcome::FailedBefore | Outcome::FailedPermanently { .. } => Decision::DeadLetter,
+        }
+    }
+}
+
+/// Delay of a failed message. An unavailable service is not called again before the backoff, even if it asked for
+/// less: these attempts are not counted, so only the number of deliveries limits them.
+fn delay(error: &WorkError, deliveries: u32) -> Duration {
+    match error.kind() {
+        WorkErrorKind::Retryable { after: Some(after) } => after.max(SHORTEST_DELAY),
+        WorkErrorKind::Unavailable { after: Some(after) } => after.max(backoff(deliveries)),
+        WorkErrorKind::Retryable { after: None }
+        | WorkErrorKind::Unavailable { after: None }
+        | WorkErrorKind::Uncertain
+        | WorkErrorKind::Permanent => backoff(deliveries),
+    }
+}
+
+/// Exponential backoff by the number of deliveries: 2 s doubled each time, up to 15 minutes. Half of each step is
+/// jitter, so that messages that failed together do not return together:
+/// <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
+#[must_use]
+pub fn backoff(deliveries: u32) -> Duration {
+    let doublings = deliveries.saturating_sub(1);
+    let step = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_BACKOFF);
+    step.mul_f64(0.5 + random() / 2.0).max(SHORTEST_DELAY)
+}
+
+/// A random number from 0 to 1, and 1 if the operating system returns no random bytes.
+pub(crate) fn random() -> f64 {
+    f64::from(getrandom::u32().unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+}

@@ -1,0 +1,82 @@
+//! Hashes that a record stores: of the payload and of the messageId.
+
+use std::fmt;
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+/// Hash of a payload, which detects a key that is reused for other work: the first 128 bits of SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// No fingerprint; it matches every payload. A payload whose hash is all zeros has a probability of 2⁻¹²⁸,
+    /// and finding one takes 2¹²⁸ tries.
+    pub const NONE: Self = Self([0; 16]);
+
+    /// The fingerprint of these bytes.
+    #[must_use]
+    pub fn of(payload: &[u8]) -> Self {
+        Self(sha256_prefix(&[payload]))
+    }
+
+    /// The fingerprint of `content`, which never equals that of another `kind`. The byte is hashed before the
+    /// content.
+    #[must_use]
+    pub fn of_kind(kind: u8, content: &[u8]) -> Self {
+        Self(sha256_prefix(&[&[kind], content]))
+    }
+
+    /// Restores a fingerprint from its stored bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether both stand for the same payload. [`NONE`](Self::NONE) agrees with every fingerprint.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self == other || *self == Self::NONE || *other == Self::NONE
+    }
+
+    /// The bytes that a store keeps.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+/// Formats the fingerprint in hexadecimal.
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Hash of the messageId of a delivery: the first 64 bits of SHA-256. A permanent failure applies to the message
+/// that met it; the same key in another message (a redrive or a new send) may run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageTag([u8; 8]);
+
+impl MessageTag {
+    /// The tag of this messageId.
+    #[must_use]
+    pub fn of(message_id: &str) -> Self {
+        Self(sha256_prefix(&[message_id.as_bytes()]))
+    }
+
+    /// The bytes that a store keeps.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 8] {
+        &self.0
+    }
+}
+
+fn sha256_prefix<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
+    let mut hash = Context::new(&SHA256);
+    for part in parts {
+        hash.update(part);
+    }
+    let mut prefix = [0; N];
+    prefix.copy_from_slice(&hash.finish().as_ref()[..N]);
+    prefix
+}

@@ -1,0 +1,90 @@
+//! The contract with an object store, for what is too large for a message or a record.
+//!
+//! The implementation for S3 is [`s3`](crate::s3).
+
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+use futures_util::future::BoxFuture;
+
+/// Stores whole objects.
+///
+/// ## Cancel safety
+/// A dropped future leaves the outcome unknown. An object may be put again.
+pub trait Objects: fmt::Debug + Send + Sync {
+    /// Reads the object at this location, of at most `max_bytes`.
+    ///
+    /// # Errors
+    /// [`ObjectError`], also if the object is larger.
+    fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>>;
+
+    /// Writes an object, replacing any object at this location.
+    ///
+    /// # Errors
+    /// [`ObjectError`]. If the object store is unavailable, the outcome is unknown.
+    fn put<'a>(&'a self, location: &'a Location, bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>>;
+}
+
+/// Location of an object, written `s3://bucket/name`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Name of the object, which S3 calls its key.
+    pub name: String,
+}
+
+/// Omits the name, which may come from a message.
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Location").field("bucket", &self.bucket).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}/{}", self.bucket, self.name)
+    }
+}
+
+impl FromStr for Location {
+    type Err = ObjectError;
+
+    fn from_str(location: &str) -> Result<Self, ObjectError> {
+        match location.strip_prefix("s3://").and_then(|location| location.split_once('/')) {
+            Some((bucket, name)) if !bucket.is_empty() && !name.is_empty() => {
+                Ok(Self { bucket: bucket.into(), name: name.into() })
+            }
+            Some(_) | None => Err(ObjectError::NotFound),
+        }
+    }
+}
+
+/// Why an object could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// There is no object at this location.
+    #[error("the object does not exist")]
+    NotFound,
+    /// The object is larger than requested.
+    #[error("the object is larger than {max_bytes} bytes")]
+    TooLarge {
+        /// The requested limit.
+        max_bytes: usize,
+    },
+    /// The object store rejected the request with this error code.
+    #[error("S3 rejected the request: {0}")]
+    Rejected(String),
+    /// The object store cannot be reached, or cannot answer now.
+    #[error("S3 is unavailable")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl ObjectError {
+    /// Creates an [`Unavailable`](Self::Unavailable) error.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable(source.into())
+    }
+}

@@ -1,0 +1,96 @@
+//! Results that are too large for their record: each is an object, and the record stores its location.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::causes::with_causes;
+use super::claim::Claim;
+use super::key::Key;
+use super::objects::{Location, ObjectError, Objects};
+
+/// Largest result that is kept, bytes: the payload limit of a Lambda response.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
+pub const MAX_RESULT_BYTES: usize = 6 << 20;
+
+/// Longest time for one object. The work is already done, and the response waits for this.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where large results are stored.
+///
+/// Each claim has an object of its own, `<prefix><key>/<fence>`, so a late owner cannot overwrite the result of
+/// another.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// The object store.
+    pub objects: Arc<dyn Objects>,
+    /// The bucket.
+    pub bucket: String,
+    /// Prefix of the object names. Consumers that share keys must use different prefixes.
+    pub prefix: String,
+}
+
+impl Results {
+    /// Writes the result of this claim and returns the text of its location. Returns `None` and logs a warning if
+    /// that fails: the work is done all the same.
+    pub(crate) async fn write(&self, claim: &Claim, result: &[u8], until: Instant) -> Option<String> {
+        let name = format!("{}{}/{}", self.prefix, path_segment(claim.key()), claim.fence());
+        let location = Location { bucket: self.bucket.clone(), name };
+        let written = match result.len() {
+            0..=MAX_RESULT_BYTES => in_time(until, self.objects.put(&location, result.to_vec())).await,
+            _ => Err(ObjectError::TooLarge { max_bytes: MAX_RESULT_BYTES }),
+        };
+        match written {
+            Ok(()) => Some(location.to_string()),
+            Err(error) => {
+                let advice = "check that the function may call s3:PutObject there and can reach S3";
+                tracing::warn!(reason = with_causes(&error), advice, "a large result was not kept");
+                None
+            }
+        }
+    }
+
+    /// Reads the result at a stored location. Returns `None` and logs a warning if that fails.
+    pub(crate) async fn read(&self, location: &[u8], until: Instant) -> Option<Vec<u8>> {
+        let location = str::from_utf8(location).ok().and_then(|location| location.parse::<Location>().ok());
+        let read = match &location {
+            Some(location) => in_time(until, self.objects.get(location, MAX_RESULT_BYTES)).await,
+            None => Err(ObjectError::NotFound),
+        };
+        let log = |error: &ObjectError| {
+            let advice = "check that the bucket keeps objects for as long as the retention";
+            tracing::warn!(reason = with_causes(error), advice, "a large result could not be read");
+        };
+        read.inspect_err(log).ok()
+    }
+}
+
+async fn in_time<T>(until: Instant, call: impl Future<Output = Result<T, ObjectError>>) -> Result<T, ObjectError> {
+    let until = until.min(Instant::now() + TIMEOUT);
+    timeout_at(until, call).await.unwrap_or_else(|elapsed| Err(ObjectError::unavailable(elapsed)))
+}
+
+/// The key as one segment of an object name, or its hash if it has other characters or is too long. A whole name may
+/// have 1,024 bytes.
+fn path_segment(key: &Key) -> String {
+    let text = key.as_str();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    let is_segment = key.is_short() && text.bytes().all(plain) && text.bytes().any(|byte| byte != b'.');
+    if is_segment { text.to_owned() } else { key.hashed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_segment_of_a_name_whatever_it_contains() {
+        let of = |key: &str| path_segment(&Key::new(key).unwrap());
+        assert_eq!(of("pay_7f3a:2026-11.1"), "pay_7f3a:2026-11.1");
+        for key in ["..", ".", "../pay_1", "a/b", "größe", " ", "a\nb", &"x".repeat(201)] {
+            assert!(of(key).starts_with("sha256:") && of(key).len() == 71, "{key}");
+        }
+        assert_ne!(of("a/b"), of("a/c"));
+    }
+}

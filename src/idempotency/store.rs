@@ -1,0 +1,232 @@
+//! The contract between the core and a store of idempotency records: one method for each transition. Outcomes are
+//! values; only a store that cannot answer returns an error.
+//!
+//! The implementations are in [`stores`](crate::stores).
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::claim::Claim;
+use super::fingerprint::{Fingerprint, MessageTag};
+use super::key::Key;
+use super::owner::{Fence, Owner};
+use super::record::{Failure, State, StoredResult};
+
+/// Keeps idempotency records. Each call reads and changes one record atomically, by the store's own clock.
+///
+/// Every method may be called again with the same arguments, and a retrying client may execute a call late or
+/// twice: the answer is the same, and nothing is done twice.
+///
+/// ```text
+/// absent      acquire                           PROCESSING, attempt 1
+///             complete, fail                    COMPLETED, FAILED: the record was lost
+///             release of a recovery             FAILED, uncertain: the record was lost, its uncertainty is kept
+/// PROCESSING  acquire, same owner               the same answer
+///             acquire, live lease               (same) CONFLICT, whatever the payload
+///             acquire, lease ended              PROCESSING, a recovery; MISMATCH for another payload
+///             complete, fail, by the owner      COMPLETED, FAILED
+///             release, by the owner             FAILED, attempt not counted, uncertain as before the acquire
+/// COMPLETED   acquire                           (same) DUPLICATE; MISMATCH for another payload
+/// FAILED      acquire                           PROCESSING, a recovery if uncertain
+///             acquire, the owner that failed    (same) FAILED
+///             acquire, permanent or attempts    (same) FAILED for the same message, PROCESSING for another
+///                      used up
+///             acquire, uncertain                (same) MISMATCH for another payload
+///             complete, same payload            COMPLETED: completed work stays completed
+///             fail, another owner, uncertain;   (same) marked as uncertain, if the payload is the same
+///             release of a recovery
+/// ```
+///
+/// - In every other case complete, fail and release return [`Settled::Lost`] and change nothing.
+/// - Each acquire that takes a record over counts one attempt; release uncounts it. The count restarts at 1 when
+///   another message brings a key whose attempts are used up.
+/// - A fence grows with every claim, also after its record was lost, unless the store's clock is then behind the
+///   clock that produced the lost fence.
+/// - [`Fingerprint::NONE`] agrees with every payload and never replaces a stored fingerprint.
+/// - A record lives for its retention, and at least for its lease.
+///
+/// The crate `idempotent-sqs-testing` has a conformance suite for implementations.
+///
+/// ## Cancel safety
+/// A dropped future leaves the outcome unknown: the store may or may not have executed the call. Call the same
+/// method with the same owner to find out.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a store of idempotency records",
+    note = "use `RedisStore` (feature `redis`), or `MemoryStore` in tests",
+    note = "stores work behind `&`, `Arc` and `Box`"
+)]
+pub trait Store: Send + Sync {
+    /// Tries to take ownership of the record of `attempt.key`.
+    ///
+    /// # Errors
+    /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the record may be owned all the same.
+    fn acquire(&self, attempt: Attempt) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
+
+    /// Records that the work of the claim is done, and where its result is.
+    ///
+    /// # Errors
+    /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the outcome is unknown.
+    fn complete(
+        &self,
+        claim: &Claim,
+        result: StoredResult<&[u8]>,
+    ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+
+    /// Records that the attempt of the claim failed. For a recovery the caller sets `failure.uncertain`, unless it
+    /// is certain that no attempt took effect.
+    ///
+    /// # Errors
+    /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the outcome is unknown.
+    fn fail(&self, claim: &Claim, failure: Failure) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+
+    /// Gives the record back as if this attempt had not been made. Use it only if nothing ran: the attempt is not
+    /// counted. The uncertainty of earlier attempts stays; a permanent failure that applied to another message is
+    /// not restored.
+    ///
+    /// Without a `claim`, the caller does not know whether its acquire was executed. If that acquire is executed
+    /// after this call and finds no record, it takes the record, which then stays owned until its lease ends.
+    ///
+    /// # Errors
+    /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the outcome is unknown.
+    fn release(
+        &self,
+        attempt: &Attempt,
+        claim: Option<&Claim>,
+    ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+}
+
+/// Implements [`Store`] for pointers to stores.
+macro_rules! impl_store_for_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<S: Store> Store for $pointer {
+            async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+                (**self).acquire(attempt).await
+            }
+
+            async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+                (**self).complete(claim, result).await
+            }
+
+            async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+                (**self).fail(claim, failure).await
+            }
+
+            async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+                (**self).release(attempt, claim).await
+            }
+        }
+    )*};
+}
+
+impl_store_for_pointer!(&S, Arc<S>, Box<S>);
+
+/// One attempt at a key: the arguments of an acquire.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The key of the record.
+    pub key: Key,
+    /// Token of this attempt.
+    pub owner: Owner,
+    /// Hash of the payload.
+    pub fingerprint: Fingerprint,
+    /// The delivery that brought the key.
+    pub message: MessageTag,
+    /// How long the owner may hold the record, from the moment at which the store executes the acquire.
+    /// Whole milliseconds.
+    pub lease: Duration,
+    /// The longest lease that any owner of the namespace asks for. A lease that lasts longer was taken while the
+    /// store's clock was ahead, and is shortened to this. Whole milliseconds.
+    pub longest_lease: Duration,
+    /// Life of the record from this acquire on, and at least the lease. Whole milliseconds.
+    pub retention: Duration,
+    /// Number of attempts after which acquire returns [`Acquire::Failed`] until another message brings the key.
+    pub max_attempts: u8,
+}
+
+/// Outcome of an acquire.
+#[derive(Debug)]
+pub enum Acquire {
+    /// The caller owns the record. No earlier attempt took effect.
+    Acquired(Claim),
+    /// The caller owns the record. An earlier attempt may have taken effect.
+    AcquiredStale(Claim),
+    /// The work was done before.
+    Duplicate {
+        /// Fence of the claim that did it.
+        fence: Fence,
+        /// Number of attempts that it took.
+        attempts: u8,
+        /// Its result, or where the result is.
+        result: StoredResult<Vec<u8>>,
+    },
+    /// Another owner holds the lease.
+    Conflict {
+        /// Remaining time of that lease.
+        lease_remains: Duration,
+    },
+    /// Another payload was completed under this key, or may have taken effect. During a lease another payload is a
+    /// conflict; after a clean failure it may run.
+    Mismatch,
+    /// An earlier attempt failed permanently, or all attempts are used up, until another message brings the key.
+    Failed,
+}
+
+impl Acquire {
+    /// For implementations of [`Store`]: `attempt` now owns its record. `number` counts the attempts including this
+    /// one; `recovery` means that an earlier one may have taken effect.
+    #[must_use]
+    pub fn claimed(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
+        let claim = Claim::new(attempt, fence, number, recovery);
+        if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
+    }
+}
+
+/// Outcome of complete, fail and release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Recorded, now or by an earlier call with the same claim.
+    Recorded,
+    /// This owner no longer holds the record; it is unchanged. Contains its state.
+    Lost(State),
+}
+
+/// Why a store gave no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no connection to the store. Nothing was executed.
+    #[error("the idempotency store is unavailable")]
+    Unreachable(#[source] Arc<dyn Error + Send + Sync>),
+    /// The call was sent and no valid reply came. It is unknown whether it was executed.
+    #[error("the idempotency store is unavailable")]
+    Unavailable(#[source] Arc<dyn Error + Send + Sync>),
+    /// The value under this key of the store is not an idempotency record. It is unchanged.
+    #[error("the value under the Redis key {0:?} is not an idempotency record, or cannot be read; it was not changed")]
+    NotARecord(String),
+}
+
+impl StoreError {
+    /// Creates an [`Unreachable`](Self::Unreachable) error.
+    pub fn unreachable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unreachable(Arc::from(source.into()))
+    }
+
+    /// Creates an [`Unavailable`](Self::Unavailable) error.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable(Arc::from(source.into()))
+    }
+
+    /// Whether a later call may succeed.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Unavailable(_))
+    }
+
+    /// Whether the store may have executed the call.
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}

@@ -1,0 +1,256 @@
+//! The contract between the core and the business logic.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::claim::Claim;
+use super::store::Attempt;
+
+/// The business logic. `T` is its input: a [`Message`](crate::sqs::Message) on SQS, any type elsewhere.
+///
+/// If the process dies between an effect outside the store and its record, the effect can be repeated. To prevent
+/// that, pass the claim's key or fence on to the service that is called, or make the effect and its record one
+/// transaction (crate `idempotent-sqs-postgres`), or implement [`recover`](Work::recover) so that it first finds out
+/// whether the effect took place.
+///
+/// ```
+/// use idempotent_sqs::{Claim, Work, WorkError};
+///
+/// struct SendInvoice;
+///
+/// impl Work<str> for SendInvoice {
+///     async fn run(&self, claim: &Claim, customer: &str) -> Result<Vec<u8>, WorkError> {
+///         if customer.is_empty() {
+///             return Err(WorkError::permanent("the invoice has no customer"));
+///         }
+///         Ok(format!("invoice {} sent", claim.key()).into_bytes())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Work` on `{T}`",
+    note = "implement `idempotent_sqs::Work<{T}>` for it, or pass a closure to `idempotent_sqs::work_fn`",
+    note = "works behind `&`, `Arc` and `Box` are works too"
+)]
+pub trait Work<T: ?Sized>: Send + Sync {
+    /// Does the work. The returned bytes are its result, which duplicates get back.
+    ///
+    /// # Errors
+    /// A [`WorkError`] states whether the work may have taken effect, and whether and when to try again.
+    ///
+    /// ## Cancel safety
+    /// The future is dropped at the deadline. That counts as uncertain.
+    fn run(&self, claim: &Claim, input: &T) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
+
+    /// Does the work after an earlier attempt that may have taken effect: its process died, it was cancelled, or it
+    /// returned [`WorkError::uncertain`]. By default the work runs again.
+    ///
+    /// A recovery that fails cleanly or permanently is followed by another recovery, because the earlier attempt may
+    /// still have taken effect. If the store has lost the record, [`run`](Work::run) is called instead.
+    ///
+    /// # Errors
+    /// As for [`run`](Work::run).
+    ///
+    /// ## Cancel safety
+    /// As for [`run`](Work::run).
+    fn recover(&self, claim: &Claim, input: &T) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send {
+        self.run(claim, input)
+    }
+
+    /// For works that record their effect themselves, in the same transaction as the effect.
+    #[doc(hidden)]
+    fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
+        None
+    }
+}
+
+/// A record that a work keeps itself, in the same transaction as its effect, such as the row of an inbox. It takes
+/// precedence over the store's record.
+#[doc(hidden)]
+pub trait OwnRecord<T: ?Sized>: Send + Sync {
+    /// One attempt at the work, a first one or a recovery.
+    fn attempt<'a>(&'a self, claim: &'a Claim, input: &'a T) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>>;
+
+    /// The result if the work of this key and fingerprint is done, else `None`. Changes nothing.
+    ///
+    /// # Errors
+    /// Unavailable if the record could not be read, so that the message is tried again. Any other error means that
+    /// the record leaves the outcome unknown, and fails the message.
+    fn recorded<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>>;
+}
+
+/// Outcome of an attempt of a work with its own record.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum RecordedAttempt {
+    /// The work is done, with this result.
+    Done(Vec<u8>),
+    /// An earlier attempt did the work, with this result.
+    DoneBefore(Vec<u8>),
+    /// Another process is doing this work. Nothing happened here, and the attempt is not counted.
+    Busy {
+        /// When it should be done.
+        after: Duration,
+    },
+    /// The key was used for another payload. Nothing happened here.
+    Mismatch,
+    /// A resource that every work needs is out of reach. Nothing happened, and the attempt is not counted.
+    Unreachable(Box<dyn Error + Send + Sync>),
+}
+
+/// Implements [`Work`] for pointers to works.
+macro_rules! impl_work_for_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<T: ?Sized + Sync, W: Work<T>> Work<T> for $pointer {
+            async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+                (**self).run(claim, input).await
+            }
+
+            async fn recover(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+                (**self).recover(claim, input).await
+            }
+
+            fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
+                (**self).own_record()
+            }
+        }
+    )*};
+}
+
+impl_work_for_pointer!(&W, Arc<W>, Box<W>);
+
+/// Makes a [`Work`] from a closure. The closure takes what it needs from its arguments before its future starts.
+///
+/// ```
+/// use idempotent_sqs::{Claim, WorkError, work_fn};
+///
+/// let work = work_fn(|claim: &Claim, customer: &str| {
+///     let invoice = format!("invoice {} for {customer}", claim.key());
+///     async move { Ok::<_, WorkError>(invoice.into_bytes()) }
+/// });
+/// # fn is_work(_: impl idempotent_sqs::Work<str>) {}
+/// # is_work(work);
+/// ```
+pub fn work_fn<F>(function: F) -> WorkFn<F> {
+    WorkFn { function }
+}
+
+/// A [`Work`] made by [`work_fn`].
+#[derive(Clone, Copy)]
+pub struct WorkFn<F> {
+    function: F,
+}
+
+impl<F> fmt::Debug for WorkFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkFn").finish_non_exhaustive()
+    }
+}
+
+impl<T, F, R> Work<T> for WorkFn<F>
+where
+    T: ?Sized + Sync,
+    F: Fn(&Claim, &T) -> R + Send + Sync,
+    R: Future<Output = Result<Vec<u8>, WorkError>> + Send,
+{
+    async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+        (self.function)(claim, input).await
+    }
+}
+
+/// Why a work failed, and what that means for the next attempt. There is no `From` for other errors, because only
+/// the work can tell these cases apart.
+#[derive(Debug)]
+pub struct WorkError {
+    kind: WorkErrorKind,
+    reason: Box<dyn Error + Send + Sync>,
+}
+
+/// What a failure means for the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkErrorKind {
+    /// Nothing happened. Try again.
+    Retryable {
+        /// The delay that the work asked for; by default the usual backoff. SQS counts whole seconds.
+        after: Option<Duration>,
+    },
+    /// Nothing happened, because a service that the work needs is out of reach or overloaded. The attempt is not
+    /// counted. Try again.
+    Unavailable {
+        /// The delay that the work asked for, at least one second; by default the usual backoff.
+        after: Option<Duration>,
+    },
+    /// The work may have taken effect. The next attempt is a recovery.
+    Uncertain,
+    /// No attempt can succeed. The message goes to the dead-letter queue.
+    Permanent,
+}
+
+impl WorkError {
+    /// Nothing happened; try again after the usual backoff.
+    pub fn retryable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Retryable { after: None }, reason: reason.into() }
+    }
+
+    /// Nothing happened; try again, but not before `after`.
+    pub fn retryable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
+        Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: reason.into() }
+    }
+
+    /// Nothing happened, because a service that the work needs is out of reach or overloaded: a receiver that is
+    /// down, a database that restarts, a lock held by another transaction. The attempt is not counted, provided that
+    /// the store can be reached before the deadline.
+    pub fn unavailable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Unavailable { after: None }, reason: reason.into() }
+    }
+
+    /// As [`unavailable`](Self::unavailable); try again, but not before `after`.
+    pub fn unavailable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
+        Self { kind: WorkErrorKind::Unavailable { after: Some(after) }, reason: reason.into() }
+    }
+
+    /// The work may have taken effect. The next attempt is a recovery.
+    pub fn uncertain(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Uncertain, reason: reason.into() }
+    }
+
+    /// No attempt can succeed.
+    pub fn permanent(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Permanent, reason: reason.into() }
+    }
+
+    /// What the failure means for the next attempt.
+    #[must_use]
+    pub fn kind(&self) -> WorkErrorKind {
+        self.kind
+    }
+
+    /// Whether the error is [`WorkErrorKind::Unavailable`].
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.kind, WorkErrorKind::Unavailable { .. })
+    }
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl Error for WorkError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.reason.source()
+    }
+}

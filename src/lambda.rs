@@ -1,0 +1,169 @@
+//! Serves Lambda: event → messages → batch → visibility → response.
+
+use std::pin::Pin;
+use std::sync::{Arc, Once};
+
+use futures_util::future::poll_immediate;
+use lambda_runtime::layers::TracingLayer;
+use lambda_runtime::{Context, Error, LambdaEvent, Runtime, service_fn};
+use serde_json::value::RawValue;
+use tokio::task::yield_now;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tracing::Instrument;
+
+use crate::idempotency::{Deadline, Store, StoreError, Work, with_causes};
+use crate::metrics::Metrics;
+use crate::sqs::{
+    self, Batch, Disposition, Message, MessageOutcome, MessageReport, SqsBatchResponse, Timings, Visibility,
+};
+use crate::traces;
+
+/// Handles the invocations of a function.
+#[derive(Debug)]
+pub struct Handler<S, W> {
+    batch: Batch<S, W>,
+    /// `None` changes no visibility timeout.
+    visibility: Option<Visibility>,
+    /// `None` measures nothing.
+    metrics: Option<Metrics>,
+    /// Logs only once that a lease outlived the visibility timeout.
+    early_redelivery: Once,
+}
+
+impl<S: Store, W: Work<Message>> Handler<S, W> {
+    /// Creates a handler. Without `visibility`, failed messages return after the visibility timeout of their queue.
+    pub fn new(batch: Batch<S, W>, visibility: Option<Visibility>) -> Self {
+        Self { batch, visibility, metrics: None, early_redelivery: Once::new() }
+    }
+
+    /// Prints metrics for each invocation.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Serves Lambda until it ends the process: one invocation after another or, on Lambda Managed Instances, as many
+    /// at once as `AWS_LAMBDA_MAX_CONCURRENCY`. These share the clients and the connection to Redis.
+    ///
+    /// With SnapStart, this call waits for the restore. No connection is opened and no token is signed before the first
+    /// invocation, so nothing in a snapshot can be outdated.
+    ///
+    /// # Errors
+    /// If the Lambda Runtime API cannot be reached.
+    pub async fn serve(self) -> Result<(), Error>
+    where
+        S: 'static,
+        W: 'static,
+    {
+        let handler = Arc::new(self);
+        let answer = move |LambdaEvent { payload, context }: LambdaEvent<Box<RawValue>>| {
+            let handler = Arc::clone(&handler);
+            async move {
+                let deadline = Deadline::at(context.deadline());
+                let _timer = register_timer(deadline.work).await;
+                handler.handle_until(payload.get(), &context, deadline).await
+            }
+        };
+        let runtime = Runtime::new(service_fn(answer)).layer(TracingLayer::new());
+        // Boxed, because every caller would move the large future.
+        Box::pin(runtime.run_concurrent()).await
+    }
+
+    /// Handles one invocation. `event` is its JSON.
+    ///
+    /// # Errors
+    /// If there is no partial batch response: the event is not an SQS event, a record has no messageId, or the store
+    /// was unavailable before any work ran. SQS delivers all messages again.
+    pub async fn handle(&self, event: &str, context: &Context) -> Result<SqsBatchResponse, Error> {
+        self.handle_until(event, context, Deadline::at(context.deadline())).await
+    }
+
+    async fn handle_until(
+        &self,
+        event: &str,
+        context: &Context,
+        deadline: Deadline,
+    ) -> Result<SqsBatchResponse, Error> {
+        let span = traces::of_invocation(&context.request_id, context.xray_trace_id.as_deref());
+        let response = self.respond(event, &context.request_id, deadline).instrument(span).await;
+        // Lambda may freeze the process after the response, and unsent spans with it.
+        traces::flush(deadline.answer).await;
+        response
+    }
+
+    async fn respond(&self, event: &str, request_id: &str, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
+        let messages = sqs::messages(event)?;
+        let reports = self.run_batch(&messages, deadline, request_id).await;
+        let reports = reports.map_err(|error| with_causes(&error))?;
+        let reported = || messages.iter().zip(&reports);
+
+        reported().for_each(|(message, report)| log(message, report));
+        if reported().any(|(message, report)| was_redelivered_during_lease(message, report)) {
+            self.early_redelivery.call_once(|| {
+                tracing::warn!(
+                    "a message was delivered again during its lease: check that the queue's visibility timeout is \
+                     longer than the function's timeout plus LEASE_GRACE_MS"
+                );
+            });
+        }
+        if let Some(visibility) = &self.visibility {
+            let delayed = |(message, report): (_, &MessageReport)| Some((message, report.disposition.delay()?));
+            let changes: Vec<_> = reported().filter_map(delayed).collect();
+            visibility.change(&changes, deadline.answer).await;
+        }
+        Ok(sqs::response(reported().map(|(message, report)| (message, report.disposition))))
+    }
+
+    async fn run_batch(
+        &self,
+        messages: &[Message],
+        deadline: Deadline,
+        request_id: &str,
+    ) -> Result<Vec<MessageReport>, StoreError> {
+        let timings = Timings::default();
+        let reports = self.batch.run_timed(messages, deadline, self.metrics.is_some().then_some(&timings)).await;
+        if let Some(metrics) = &self.metrics {
+            metrics.print(request_id, messages.len(), &reports, &timings);
+        }
+        reports
+    }
+}
+
+/// Registers a timer with the runtime. Without one that is as early, each later timer wakes the runtime with a system
+/// call, and a batch has many timers.
+async fn register_timer(until: Instant) -> Pin<Box<Sleep>> {
+    let mut timer = Box::pin(sleep_until(until));
+    let _pending = poll_immediate(timer.as_mut()).await;
+    yield_now().await;
+    timer
+}
+
+/// Whether a message was delivered again before the lease of its earlier delivery ended. A conflict on a first delivery
+/// has another cause: another message with the same key.
+fn was_redelivered_during_lease(message: &Message, report: &MessageReport) -> bool {
+    report.outcome == MessageOutcome::Conflict && message.receive_count.is_some_and(|count| count > 1)
+}
+
+/// Logs one line for a message, without its payload.
+fn log(message: &Message, report: &MessageReport) {
+    macro_rules! line {
+        ($level:ident, $disposition:literal) => {
+            tracing::$level!(
+                message_id = message.id,
+                idempotency_key = report.key.as_ref().map(|key| key.as_str()),
+                outcome = report.outcome.as_str(),
+                disposition = $disposition,
+                retry_after_s = report.disposition.delay().map(|after| after.as_secs_f64().ceil()),
+                fence = report.fence.map(|fence| fence.0),
+                attempt = report.attempt,
+                receive_count = message.receive_count,
+                reason = &*report.reason,
+                "message"
+            )
+        };
+    }
+    match report.disposition {
+        Disposition::Done => line!(info, "done"),
+        Disposition::Redeliver { after: _ } => line!(warn, "redeliver"),
+    }
+}

@@ -1,0 +1,298 @@
+//! Objects in S3, by the two calls of it that are needed.
+//!
+//! AWS's own signer and the webhook's HTTP client do it. S3's whole SDK would bring a hundred calls
+//! more, for a longer build and a larger function.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings, UriPathNormalizationMode,
+    sign,
+};
+use aws_sigv4::sign::v4::SigningParams;
+use futures_util::future::BoxFuture;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+pub use reqwest::Url;
+use reqwest::{Client, Method, Response, StatusCode, redirect};
+use tokio::sync::OnceCell;
+use tokio::time::sleep;
+
+use crate::aws::AwsConfig;
+use crate::idempotency::{Location, ObjectError, Objects};
+
+/// Calls that are made of one before it is given up: S3 answers some with 503 on purpose, to be asked
+/// again. <https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html>
+const TRIES: u32 = 3;
+
+/// Before the second call; twice as long before the third.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Within a region a connection takes a few milliseconds. Where there is no way to S3, as in a VPC
+/// without its endpoint, nothing answers at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How much is read of an answer that says no. Its word comes first.
+const REFUSAL_BYTES: usize = 4096;
+
+/// Where S3 is.
+#[derive(Clone, Debug)]
+pub struct S3Settings {
+    /// The region of the buckets.
+    pub region: String,
+    /// What answers in S3's location, or by an endpoint of one's own: its `http://` or `https://` address.
+    pub endpoint: Option<Url>,
+}
+
+/// [`Objects`] in S3. The client is created at its first use.
+pub struct S3 {
+    settings: S3Settings,
+    aws: AwsConfig,
+    /// Replaces the credentials of the AWS configuration.
+    credentials: Option<SharedCredentialsProvider>,
+    client: OnceCell<Client>,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3").field("region", &self.settings.region).finish_non_exhaustive()
+    }
+}
+
+impl S3 {
+    /// S3 with the credentials of the AWS configuration. No connection is opened yet.
+    #[must_use]
+    pub fn new(settings: S3Settings, aws: AwsConfig) -> Self {
+        Self { settings, aws, credentials: None, client: OnceCell::new() }
+    }
+
+    /// Uses these credentials instead, for example those of another role.
+    #[must_use]
+    pub fn credentials(self, provider: impl ProvideCredentials + 'static) -> Self {
+        Self { credentials: Some(SharedCredentialsProvider::new(provider)), ..self }
+    }
+
+    /// The client. Created at its first use, because loading certificates takes longer than starting the function.
+    async fn client(&self) -> Result<&Client, ObjectError> {
+        let client = || async {
+            let client = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT).build();
+            client.map_err(ObjectError::unavailable)
+        };
+        self.client.get_or_try_init(client).await
+    }
+
+    /// Credentials for one call. The provider caches them until they expire.
+    async fn fetch_credentials(&self) -> Result<Credentials, ObjectError> {
+        let provider = match &self.credentials {
+            Some(given) => given.clone(),
+            None => {
+                let provider = self.aws.load().await.credentials_provider();
+                provider.ok_or_else(|| ObjectError::unavailable("the AWS configuration has no credentials"))?
+            }
+        };
+        provider.provide_credentials().await.map_err(ObjectError::unavailable)
+    }
+
+    /// The answer to a call that was granted.
+    async fn call(&self, method: &Method, location: &Location, body: &[u8]) -> Result<Response, ObjectError> {
+        let url = self.url(location)?;
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            match self.try_call(method, &url, body).await {
+                Err(ObjectError::Unavailable(_)) if tried < TRIES => sleep(PAUSE * tried).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_call(&self, method: &Method, url: &Url, body: &[u8]) -> Result<Response, ObjectError> {
+        let credentials = self.fetch_credentials().await?;
+        let mut request = self.client().await?.request(method.clone(), url.clone());
+        for (name, value) in self.signed(method, url, body, credentials, SystemTime::now())? {
+            request = request.header(name, value);
+        }
+        if method == Method::PUT {
+            request = request.body(body.to_vec());
+        }
+        let answer = request.send().await.map_err(|error| ObjectError::unavailable(error.without_url()))?;
+        match answer.status() {
+            status if status.is_success() => Ok(answer),
+            StatusCode::NOT_FOUND if method == Method::GET => Err(ObjectError::NotFound),
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                Err(ObjectError::unavailable(format!("it answered {}", status.as_u16())))
+            }
+            status => Err(ObjectError::Rejected(word(answer).await.unwrap_or_else(|| status.as_u16().to_string()))),
+        }
+    }
+
+    /// The headers that prove who calls:
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
+    fn signed(
+        &self,
+        method: &Method,
+        url: &Url,
+        body: &[u8],
+        credentials: Credentials,
+        now: SystemTime,
+    ) -> Result<Vec<(String, String)>, ObjectError> {
+        let mut settings = SigningSettings::default();
+        // S3 takes a path as it stands, and wants to know the body's hash.
+        settings.percent_encoding_mode = PercentEncodingMode::Single;
+        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+        let identity = credentials.into();
+        let parameters = SigningParams::builder()
+            .identity(&identity)
+            .region(&self.settings.region)
+            .name("s3")
+            .time(now)
+            .settings(settings)
+            .build()
+            .map_err(ObjectError::unavailable)?
+            .into();
+        let request =
+            SignableRequest::new(method.as_str(), url.as_str(), std::iter::empty(), SignableBody::Bytes(body))
+                .map_err(ObjectError::unavailable)?;
+        let (instructions, _signature) = sign(request, &parameters).map_err(ObjectError::unavailable)?.into_parts();
+        Ok(instructions.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    /// The object's address. A bucket is part of the host's name, but behind an endpoint of one's own,
+    /// and where its name has a dot, which no certificate of S3 covers.
+    fn url(&self, location: &Location) -> Result<Url, ObjectError> {
+        let Location { bucket, name } = location;
+        let S3Settings { region, endpoint } = &self.settings;
+        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        let (host, path) = match endpoint {
+            Some(endpoint) => (endpoint.as_str().trim_end_matches('/').to_owned(), format!("/{bucket}/")),
+            None if bucket.contains('.') => (format!("https://s3.{region}.{domain}"), format!("/{bucket}/")),
+            None => (format!("https://{bucket}.s3.{region}.{domain}"), "/".to_owned()),
+        };
+        let written = format!("{host}{path}{}", utf8_percent_encode(name, ESCAPED));
+        let url = Url::parse(&written).map_err(ObjectError::unavailable)?;
+        // A name with the steps `.` or `..` would lead elsewhere, perhaps into another bucket.
+        if url.as_str() == written { Ok(url) } else { Err(ObjectError::NotFound) }
+    }
+}
+
+/// What is escaped of an object's name in a path: all but what never is (RFC 3986), and the slash.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// The word for why not, such as `AccessDenied`. The rest of the answer may name the object.
+async fn word(mut answer: Response) -> Option<String> {
+    let mut text = Vec::new();
+    while text.len() < REFUSAL_BYTES {
+        text.extend_from_slice(&answer.chunk().await.ok()??);
+        let so_far = String::from_utf8_lossy(&text);
+        if let Some((word, _)) = so_far.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")) {
+            return word.chars().all(|c| c.is_ascii_alphanumeric()).then(|| word.to_owned());
+        }
+    }
+    None
+}
+
+impl Objects for S3 {
+    fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(async move {
+            let mut answer = self.call(&Method::GET, location, &[]).await?;
+            let too_large = |length| length > max_bytes as u64;
+            let mut bytes = Vec::new();
+            if answer.content_length().is_some_and(too_large) {
+                return Err(ObjectError::TooLarge { max_bytes });
+            }
+            while let Some(chunk) = answer.chunk().await.map_err(|e| ObjectError::unavailable(e.without_url()))? {
+                bytes.extend_from_slice(&chunk);
+                if too_large(bytes.len() as u64) {
+                    return Err(ObjectError::TooLarge { max_bytes });
+                }
+            }
+            Ok(bytes)
+        })
+    }
+
+    fn put<'a>(&'a self, location: &'a Location, bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(async move { self.call(&Method::PUT, location, &bytes).await.map(drop) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s3(region: &str, endpoint: Option<&str>) -> S3 {
+        let endpoint = endpoint.map(|url| url.parse().unwrap());
+        S3::new(S3Settings { region: region.into(), endpoint }, AwsConfig::default())
+    }
+
+    fn location(bucket: &str, name: &str) -> Location {
+        Location { bucket: bucket.into(), name: name.into() }
+    }
+
+    #[test]
+    fn an_object_has_the_address_that_s3_documents() {
+        let url =
+            |region, endpoint, bucket, name| s3(region, endpoint).url(&location(bucket, name)).unwrap().to_string();
+        assert_eq!(
+            url("eu-central-1", None, "files", "a/b c+é.json"),
+            "https://files.s3.eu-central-1.amazonaws.com/a/b%20c%2B%C3%A9.json"
+        );
+        assert_eq!(
+            url("eu-central-1", None, "files.example", "a"),
+            "https://s3.eu-central-1.amazonaws.com/files.example/a"
+        );
+        assert_eq!(url("cn-north-1", None, "files", "a"), "https://files.s3.cn-north-1.amazonaws.com.cn/a");
+        assert_eq!(url("eu-central-1", Some("http://127.0.0.1:9000"), "files", "a"), "http://127.0.0.1:9000/files/a");
+        assert_eq!(url("eu-central-1", Some("https://s3.example/v1/"), "files", "a"), "https://s3.example/v1/files/a");
+    }
+
+    /// As botocore signs the same calls.
+    #[test]
+    fn a_call_is_signed_as_another_implementation_signs_it() {
+        let s3 = s3("eu-central-1", None);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_080_665);
+        for (method, url, body, signature) in [
+            (
+                Method::PUT,
+                "https://files.s3.eu-central-1.amazonaws.com/a/b%20c%2B%C3%A9%25.json",
+                b"12.50 EUR".as_slice(),
+                "28353ec9899f1d20c66de76aed738623d5fa4c10cb79b6bae60b703c438b07d9",
+            ),
+            (
+                Method::GET,
+                "http://127.0.0.1:9000/files/payments/pay_1/1795080665647000",
+                b"",
+                "97585fefb3c5db1b41881c15657fcd9e01e57aa0906e921b022fdf35eab440bb",
+            ),
+        ] {
+            let credentials = Credentials::new(
+                "AKIDEXAMPLE",
+                "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+                Some("the session's token".into()),
+                None,
+                "test",
+            );
+            let headers = s3.signed(&method, &url.parse().unwrap(), body, credentials, now).unwrap();
+            let header = |name: &str| {
+                let found = headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.as_str()).unwrap()
+            };
+            assert!(header("authorization").ends_with(&format!("Signature={signature}")), "{headers:?}");
+            assert_eq!(header("x-amz-security-token"), "the session's token");
+            assert_eq!(header("x-amz-date"), "20261119T093105Z");
+        }
+    }
+
+    #[test]
+    fn no_name_leads_into_another_bucket() {
+        let s3 = s3("eu-central-1", Some("http://127.0.0.1:9000"));
+        for name in ["../secrets/a", "a/../../secrets/a", "./a", "a/..", "%2e%2e/secrets/a"] {
+            match s3.url(&location("files", name)) {
+                Ok(url) => assert!(url.path().starts_with("/files/%252e%252e/"), "{url}"),
+                Err(error) => assert!(matches!(error, ObjectError::NotFound), "{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Runs the messages of one invocation through the core: side by side, or in order within a FIFO message group.
+//!
+//! - `lanes`: which messages run in order
+//! - `run`: the steps of each message
+
+mod lanes;
+mod run;
+
+use std::num::NonZeroUsize;
+
+use super::disposition::MessageReport;
+use super::envelope::Envelopes;
+use super::extended_client::ExtendedClient;
+use super::fingerprint::FingerprintSource;
+use super::key::KeySource;
+use super::message::Message;
+use super::payload::Payload;
+use super::timings::Timings;
+use crate::idempotency::{Deadline, Idempotency, Key, Store, StoreError, Work};
+
+use run::Run;
+
+/// Runs a work on the messages of a batch, each under its own idempotency record.
+#[derive(Debug)]
+pub struct Batch<S, W> {
+    idempotency: Idempotency<S>,
+    work: W,
+    settings: BatchSettings,
+}
+
+/// How a batch is run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BatchSettings {
+    /// Number of messages that run at once. Default: 16.
+    pub concurrency: NonZeroUsize,
+    /// Sources of the idempotency key; the first that has a value counts. Default: the message attribute
+    /// `Idempotency-Key`, then the messageId.
+    pub keys: Vec<KeySource>,
+    /// Source of the fingerprint. Default: the whole payload.
+    pub fingerprint: FingerprintSource,
+    /// Which envelopes are opened. Default: [`Envelopes::Auto`].
+    pub envelopes: Envelopes,
+    /// Fetches payloads that are in S3. Default: none are fetched.
+    pub extended_client: ExtendedClient,
+}
+
+impl Default for BatchSettings {
+    fn default() -> Self {
+        Self {
+            // Enough to hide the latency of a receiver in a batch of ten, and few enough for most receivers.
+            concurrency: const { NonZeroUsize::new(16).unwrap() },
+            keys: vec![KeySource::Attribute("Idempotency-Key".into()), KeySource::MessageId],
+            fingerprint: FingerprintSource::Body,
+            envelopes: Envelopes::Auto,
+            extended_client: ExtendedClient::default(),
+        }
+    }
+}
+
+impl<S: Store, W: Work<Message>> Batch<S, W> {
+    /// Creates a batch runner.
+    pub fn new(idempotency: Idempotency<S>, work: W, settings: BatchSettings) -> Self {
+        Self { idempotency, work, settings }
+    }
+
+    /// Processes the messages and returns a report on each, in the same order.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store was unavailable before any work ran. Nothing happened, and the whole batch should
+    /// be delivered again.
+    ///
+    /// ## Cancel safety
+    /// A dropped future leaves each current claim until its lease ends, as a killed process would.
+    pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<MessageReport>, StoreError> {
+        self.run_timed(messages, deadline, None).await
+    }
+
+    /// As [`run`](Self::run), and measures each step.
+    pub(crate) async fn run_timed(
+        &self,
+        messages: &[Message],
+        deadline: Deadline,
+        timings: Option<&Timings>,
+    ) -> Result<Vec<MessageReport>, StoreError> {
+        Run::new(self, messages, deadline, timings).finish().await
+    }
+
+    /// The key of the message, or the report on a message without one.
+    fn key(&self, message: &Message, payload: &Payload<'_>) -> Result<Key, MessageReport> {
+        if message.body.is_none() {
+            return Err(MessageReport::unreadable(message));
+        }
+        KeySource::find(&self.settings.keys, payload).map_err(|error| MessageReport::no_key(error.to_string(), message))
+    }
+}

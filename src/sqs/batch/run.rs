@@ -1,0 +1,297 @@
+//! One run of a batch.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::task::yield_now;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::Batch;
+use super::lanes::Lanes;
+use crate::idempotency::{
+    AttemptResult, Deadline, Delivery, Fingerprint, Key, Location, NextStep, Owners, RecordedAttempt, Report, Store,
+    StoreError, Work, WorkError, read_own_record,
+};
+use crate::sqs::disposition::{Disposition, MessageReport};
+use crate::sqs::extended_client::ExtendedClientError;
+use crate::sqs::key::KeySource;
+use crate::sqs::message::Message;
+use crate::sqs::payload::Payload;
+use crate::sqs::timings::Timings;
+use crate::traces;
+
+/// Messages that are started in one turn of the runtime. Their acquires are in flight while the next messages are
+/// prepared. Equals the number of records in one script call, so that no call is sent half empty.
+const WAVE: usize = 64;
+
+/// One run of a batch.
+pub(super) struct Run<'a, S, W> {
+    batch: &'a Batch<S, W>,
+    messages: &'a [Message],
+    /// The payload of each message.
+    payloads: Vec<Payload<'a>>,
+    /// The key of each message.
+    keys: Vec<Result<Key, MessageReport>>,
+    lanes: Lanes,
+    deadline: Deadline,
+    /// `None` measures nothing.
+    timings: Option<&'a Timings>,
+    owners: Owners,
+    /// Whether any payload is in S3, so that its key may not be known yet.
+    has_pointers: bool,
+    /// Keys that several messages have.
+    repeated_keys: HashSet<Key>,
+    /// Of messages with the same key and payload the first one runs, and the others wait for its report.
+    shared_reports: Mutex<HashMap<(Key, Fingerprint), SharedReport>>,
+    /// Limits the number of messages that run at once.
+    slots: Semaphore,
+    /// The report on each message.
+    reports: Mutex<Vec<MessageReport>>,
+    /// The first error of an unavailable store. Nothing is started after it.
+    outage: OnceLock<StoreError>,
+    /// Whether any work ran.
+    ran: AtomicBool,
+}
+
+/// The report that messages with the same key and payload share.
+type SharedReport = Arc<OnceCell<MessageReport>>;
+
+impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
+    pub(super) fn new(
+        batch: &'a Batch<S, W>,
+        messages: &'a [Message],
+        deadline: Deadline,
+        timings: Option<&'a Timings>,
+    ) -> Self {
+        let payloads: Vec<_> = messages.iter().map(|message| Payload::of(message, batch.settings.envelopes)).collect();
+        let keys: Vec<_> =
+            messages.iter().zip(&payloads).map(|(message, payload)| batch.key(message, payload)).collect();
+        Self {
+            batch,
+            messages,
+            has_pointers: payloads.iter().any(|payload| payload.pointer().is_some()),
+            payloads,
+            repeated_keys: repeated(&keys),
+            keys,
+            lanes: Lanes::of(messages),
+            deadline,
+            timings,
+            owners: Owners::random(),
+            shared_reports: Mutex::default(),
+            slots: Semaphore::new(batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
+            reports: Mutex::new(vec![MessageReport::not_started("not processed"); messages.len()]),
+            outage: OnceLock::new(),
+            ran: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs all lanes and returns a report on each message.
+    pub(super) async fn finish(self) -> Result<Vec<MessageReport>, StoreError> {
+        stream::iter(self.lanes.firsts.iter().copied().enumerate())
+            .then(|(number, first)| async move {
+                if number > 0 && number.is_multiple_of(WAVE) {
+                    yield_now().await;
+                }
+                first
+            })
+            .for_each_concurrent(self.started_at_once(), |first| self.run_lane(first))
+            .await;
+        if let (Some(outage), false) = (self.outage.into_inner(), self.ran.into_inner()) {
+            return Err(outage);
+        }
+        Ok(self.reports.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Number of lanes that are started at once.
+    fn started_at_once(&self) -> usize {
+        let concurrency = self.batch.settings.concurrency.get();
+        // As many again may have finished their work and are being settled. Not if payloads are fetched from S3,
+        // because those of all of them would be in memory.
+        if self.has_pointers { concurrency } else { concurrency.saturating_mul(2) }
+    }
+
+    /// Processes the messages of a lane in order, up to the first one that must be delivered again: later messages of
+    /// its group must not overtake it. SQS holds the group back while any of its messages is in flight, so all of them
+    /// get the same disposition.
+    async fn run_lane(&self, first: usize) {
+        let (mut next, mut held) = (Some(first), None);
+        while let Some(index) = next {
+            let report = match held {
+                Some(held) => {
+                    MessageReport::not_processed(held, "an earlier message of its group must be delivered again")
+                }
+                None => {
+                    let span = traces::of_message(&self.messages[index]);
+                    let report = self.process(index).instrument(span.clone()).await;
+                    traces::record_report(&span, &report);
+                    report
+                }
+            };
+            if report.disposition != Disposition::Done {
+                held = Some(report.disposition);
+            }
+            self.reports.lock().unwrap_or_else(PoisonError::into_inner)[index] = report;
+            next = self.lanes.next[index];
+        }
+    }
+
+    async fn process(&self, index: usize) -> MessageReport {
+        let (message, payload) = (&self.messages[index], &self.payloads[index]);
+        match (payload.pointer(), &self.keys[index]) {
+            (Some(location), _) => self.process_pointer(message, payload, location).await,
+            (None, Ok(key)) => self.process_payload(message, key, payload).await,
+            (None, Err(report)) => report.clone(),
+        }
+    }
+
+    /// Fetches the payload from S3 and processes it. It is not fetched earlier, because the payloads of a whole batch
+    /// may not fit in memory.
+    async fn process_pointer(&self, message: &Message, pointer: &Payload<'_>, location: &Location) -> MessageReport {
+        if let Some(report) = self.must_not_start() {
+            return report;
+        }
+        let settings = &self.batch.settings;
+        match settings.extended_client.fetch(message, location, self.deadline.work).await {
+            Ok(message) => {
+                let payload = Payload::of(&message, settings.envelopes);
+                match self.batch.key(&message, &payload) {
+                    Ok(key) => self.process_payload(&message, &key, &payload).await,
+                    Err(report) => report,
+                }
+            }
+            // Consumers may delete a payload when its work is done, so this may be a duplicate.
+            Err(missing @ ExtendedClientError::NotFound) => {
+                match KeySource::find(KeySource::before_payload(&settings.keys), pointer) {
+                    Ok(key) => self.run_once(message, &key, Fingerprint::NONE, Some(missing)).await,
+                    Err(_) => MessageReport::no_payload(&missing, message),
+                }
+            }
+            Err(error) => MessageReport::no_payload(&error, message),
+        }
+    }
+
+    /// Processes a message, or waits for the report on an earlier one with the same key and payload.
+    async fn process_payload(&self, message: &Message, key: &Key, payload: &Payload<'_>) -> MessageReport {
+        let fingerprint = self.batch.settings.fingerprint.compute(payload);
+        if !self.has_pointers && !self.repeated_keys.contains(key) {
+            return self.run_once(message, key, fingerprint, None).await;
+        }
+        let shared = self.shared_report(key.clone(), fingerprint);
+        let mut is_first = false;
+        let report = shared
+            .get_or_init(|| {
+                is_first = true;
+                self.run_once(message, key, fingerprint, None)
+            })
+            .await;
+        if is_first { report.clone() } else { report.for_in_batch_duplicate() }
+    }
+
+    fn shared_report(&self, key: Key, fingerprint: Fingerprint) -> SharedReport {
+        let mut reports = self.shared_reports.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(reports.entry((key, fingerprint)).or_default())
+    }
+
+    /// The report if nothing may be started any more.
+    fn must_not_start(&self) -> Option<MessageReport> {
+        if self.outage.get().is_some() {
+            return Some(MessageReport::not_started("the idempotency store is unavailable"));
+        }
+        self.deadline.has_passed().then(|| MessageReport::not_started("no time was left to start the work"))
+    }
+
+    /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload.
+    async fn run_once(
+        &self,
+        message: &Message,
+        key: &Key,
+        fingerprint: Fingerprint,
+        missing: Option<ExtendedClientError>,
+    ) -> MessageReport {
+        // The semaphore is never closed.
+        let slot = self.slots.acquire().await.ok();
+        if let Some(report) = self.must_not_start() {
+            return report.with_key(key);
+        }
+        let delivery = Delivery::new(key.clone())
+            .fingerprint(fingerprint)
+            .message_id(&message.id)
+            .deadline(self.deadline)
+            .without_result()
+            .owner(self.owners.next());
+        match self.run_steps(&delivery, message, missing, slot).await {
+            Ok(report) => {
+                let report = MessageReport::of(report, message).with_key(key);
+                self.ran.fetch_or(report.ran, Ordering::Relaxed);
+                report
+            }
+            Err(error) => {
+                let report = MessageReport::store_error(&error).with_key(key);
+                if error.is_unavailable() {
+                    let _only_the_first_counts = self.outage.set(error);
+                }
+                report
+            }
+        }
+    }
+
+    /// Acquire → work → settle. `slot` is freed before settling.
+    async fn run_steps(
+        &self,
+        delivery: &Delivery,
+        message: &Message,
+        missing: Option<ExtendedClientError>,
+        slot: impl Sized,
+    ) -> Result<Report, StoreError> {
+        let Batch { idempotency, work, settings: _ } = self.batch;
+        let (deadline, timings) = (&self.deadline, self.timings);
+
+        let began = Instant::now();
+        let next = idempotency.acquire(delivery, work).await;
+        timings.inspect(|timings| timings.store.add_since(began));
+        let claim = match next? {
+            NextStep::Work(claim) => claim,
+            NextStep::Report(report) => return Ok(report),
+        };
+
+        let result = if let Some(missing) = missing {
+            let recorded = match work.own_record() {
+                // Boxed: this is rare, and the future of every message would reserve space for it.
+                Some(record) => Box::pin(read_own_record(record, claim.asked(), deadline)).await,
+                None => Ok(None),
+            };
+            // The work may have been done, and the payload deleted afterwards.
+            match recorded {
+                Ok(Some(result)) => AttemptResult::Worked(RecordedAttempt::DoneBefore(result)),
+                Ok(None) => AttemptResult::Failed(WorkError::permanent(missing)),
+                Err(error) => AttemptResult::Failed(error),
+            }
+        } else {
+            let began = Instant::now();
+            let result = idempotency.attempt_work(&claim, work, message, deadline).await;
+            timings.inspect(|timings| timings.work.add_since(began));
+            result
+        };
+
+        // The next message starts while this one is settled.
+        drop(slot);
+        let began = Instant::now();
+        let report = idempotency.settle(&claim, result, work.own_record().is_some(), deadline).await;
+        timings.inspect(|timings| timings.store.add_since(began));
+        let report = report?;
+        if let Some(timings) = timings {
+            timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
+        }
+        Ok(report)
+    }
+}
+
+/// The keys that more than one message has.
+fn repeated(keys: &[Result<Key, MessageReport>]) -> HashSet<Key> {
+    let mut seen = HashSet::with_capacity(keys.len());
+    keys.iter().flatten().filter(|key| !seen.insert(*key)).cloned().collect()
+}

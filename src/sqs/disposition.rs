@@ -1,0 +1,261 @@
+//! What the queue is told about each message.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use super::extended_client::ExtendedClientError;
+use super::message::Message;
+use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, random, with_causes};
+
+/// Longest visibility timeout that is set. SQS accepts at most 12 hours from the receive, and up to 15 minutes of them
+/// may have passed:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+const MAX_DELAY: Duration = Duration::from_secs(12 * 3600 - 900);
+
+/// Mean of the additional delay of an in-batch duplicate after the message that ran. It varies by half.
+const DUPLICATE_SEPARATION: Duration = Duration::from_secs(10);
+
+/// What the queue is told about one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// The message is done. SQS deletes it.
+    Done,
+    /// The message is a batch item failure. SQS delivers it again.
+    Redeliver {
+        /// The new visibility timeout. `None` keeps that of the queue.
+        after: Option<Duration>,
+    },
+}
+
+/// What happened to one message, as a word for logs and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum MessageOutcome {
+    /// The record was acquired. No earlier attempt took effect.
+    Acquired,
+    /// The record was acquired. An earlier attempt may have taken effect.
+    AcquiredStale,
+    /// The work was done before.
+    Duplicate,
+    /// Another owner holds the lease.
+    Conflict,
+    /// Another payload was completed under the key, or may have taken effect.
+    Mismatch,
+    /// An earlier attempt failed permanently, or all attempts are used up.
+    Failed,
+    /// Another owner took the record over while the work ran.
+    Lost,
+    /// Another message of the batch has the same key and payload.
+    InBatchDuplicate,
+    /// The message has no usable key.
+    NoKey,
+    /// The message or its payload could not be read.
+    Unreadable,
+    /// The store gave no answer.
+    Unavailable,
+    /// The value under the key in the store is not an idempotency record.
+    NotARecord,
+    /// The message was not processed.
+    NotProcessed,
+}
+
+impl MessageOutcome {
+    /// The outcome in logs: `ACQUIRED_STALE`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.names().0
+    }
+
+    /// The name of its metric: `AcquiredStale`.
+    #[must_use]
+    pub fn metric(self) -> &'static str {
+        self.names().1
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Acquired => ("ACQUIRED", "Acquired"),
+            Self::AcquiredStale => ("ACQUIRED_STALE", "AcquiredStale"),
+            Self::Duplicate => ("DUPLICATE", "Duplicate"),
+            Self::Conflict => ("CONFLICT", "Conflict"),
+            Self::Mismatch => ("MISMATCH", "Mismatch"),
+            Self::Failed => ("FAILED", "Failed"),
+            Self::Lost => ("LOST", "Lost"),
+            Self::InBatchDuplicate => ("IN_BATCH_DUPLICATE", "InBatchDuplicate"),
+            Self::NoKey => ("NO_KEY", "NoKey"),
+            Self::Unreadable => ("UNREADABLE", "Unreadable"),
+            Self::Unavailable => ("UNAVAILABLE", "Unavailable"),
+            Self::NotARecord => ("NOT_A_RECORD", "NotARecord"),
+            Self::NotProcessed => ("NOT_PROCESSED", "NotProcessed"),
+        }
+    }
+}
+
+impl fmt::Display for MessageOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What happened to one message, and what its queue is told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MessageReport {
+    /// What happened.
+    pub outcome: MessageOutcome,
+    /// What the queue is told.
+    pub disposition: Disposition,
+    /// The reason, for the log. It never contains the payload.
+    pub reason: Cow<'static, str>,
+    /// The idempotency key, if there is one.
+    pub key: Option<Key>,
+    /// Fence of the claim, if there is one.
+    pub fence: Option<Fence>,
+    /// Number of attempts, if known.
+    pub attempt: Option<u8>,
+    /// Whether the work ran.
+    pub ran: bool,
+    /// Whether the work failed and no other attempt is made for this message.
+    pub failed_permanently: bool,
+}
+
+impl MessageReport {
+    /// The report on a message that the core has processed.
+    pub(super) fn of(report: Report, message: &Message) -> Self {
+        let disposition = Disposition::of(report.decision(message.receive_count.unwrap_or(1)), message);
+        let acquired = if report.recovery { MessageOutcome::AcquiredStale } else { MessageOutcome::Acquired };
+        let failed_permanently = matches!(report.outcome, Outcome::FailedPermanently { .. });
+        let (outcome, ran, reason) = match report.outcome {
+            Outcome::Done { .. } => (acquired, true, "done".into()),
+            Outcome::Duplicate { .. } => (MessageOutcome::Duplicate, false, "done before".into()),
+            Outcome::Conflict { lease_remains } => {
+                let reason = format!("another owner holds the lease, for up to {} ms more", lease_remains.as_millis());
+                (MessageOutcome::Conflict, false, reason.into())
+            }
+            Outcome::Mismatch => {
+                let reason = "the key was used with another payload";
+                (MessageOutcome::Mismatch, false, reason.into())
+            }
+            Outcome::FailedBefore => {
+                let reason = "an earlier attempt failed permanently, or all attempts are used up; nothing ran";
+                (MessageOutcome::Failed, false, reason.into())
+            }
+            Outcome::NotStarted => (acquired, false, "no time was left to start the work".into()),
+            Outcome::Unavailable { error } => (acquired, true, format!("unavailable: {}", with_causes(&error)).into()),
+            Outcome::Failed { error, uncertain } => {
+                let kind = if uncertain { "uncertain" } else { "failed" };
+                (acquired, true, format!("{kind}: {}", with_causes(&error)).into())
+            }
+            Outcome::FailedPermanently { error, .. } => {
+                (acquired, true, format!("failed permanently: {}", with_causes(&error)).into())
+            }
+            Outcome::Lost { state: State::Completed, done: true } => {
+                let reason = "another owner took the record over and completed it";
+                (MessageOutcome::Lost, true, reason.into())
+            }
+            Outcome::Lost { .. } => (MessageOutcome::Lost, true, "another owner took the record over".into()),
+            Outcome::DoneByOwnRecord { .. } => {
+                (acquired, true, "done according to the work's own record, not yet according to the store's".into())
+            }
+            Outcome::Unsettled { error } => {
+                let reason = format!("the work ran, but its outcome could not be recorded: {}", with_causes(&error));
+                (acquired, true, reason.into())
+            }
+        };
+        let Report { fence, attempt, .. } = report;
+        Self { outcome, disposition, reason, key: None, fence, attempt, ran, failed_permanently }
+    }
+
+    /// The message could not be parsed.
+    pub(super) fn unreadable(message: &Message) -> Self {
+        let disposition = Disposition::of(Decision::DeadLetter, message);
+        Self::without_claim(MessageOutcome::Unreadable, disposition, "the message has no readable body")
+    }
+
+    /// The payload could not be fetched from S3. If a later fetch may succeed, the message returns after the queue's
+    /// visibility timeout.
+    pub(super) fn no_payload(error: &ExtendedClientError, message: &Message) -> Self {
+        let decision = if error.is_transient() { Decision::Retry { after: None } } else { Decision::DeadLetter };
+        Self::without_claim(MessageOutcome::Unreadable, Disposition::of(decision, message), with_causes(error))
+    }
+
+    /// The message has no usable key.
+    pub(super) fn no_key(reason: String, message: &Message) -> Self {
+        Self::without_claim(MessageOutcome::NoKey, Disposition::of(Decision::DeadLetter, message), reason)
+    }
+
+    /// The message was not processed.
+    pub(super) fn not_processed(disposition: Disposition, reason: &'static str) -> Self {
+        Self::without_claim(MessageOutcome::NotProcessed, disposition, reason)
+    }
+
+    /// The message was not started and returns after the queue's visibility timeout.
+    pub(super) fn not_started(reason: &'static str) -> Self {
+        Self::not_processed(Disposition::Redeliver { after: None }, reason)
+    }
+
+    /// The store gave no answer about this message.
+    pub(super) fn store_error(error: &StoreError) -> Self {
+        let outcome = if error.is_unavailable() { MessageOutcome::Unavailable } else { MessageOutcome::NotARecord };
+        Self::without_claim(outcome, Disposition::Redeliver { after: None }, with_causes(error))
+    }
+
+    /// Sets the key.
+    pub(super) fn with_key(self, key: &Key) -> Self {
+        Self { key: Some(key.clone()), ..self }
+    }
+
+    /// The report on another message of the batch with the same key and payload. The work ran once for both. If the
+    /// message is redelivered, it returns at another time, so that a permanent failure of one does not also fail the
+    /// other.
+    pub(super) fn for_in_batch_duplicate(&self) -> Self {
+        let reason = format!("same key and payload as another message of the batch: {}", self.reason);
+        let disposition = match self.disposition {
+            Disposition::Redeliver { after: Some(after) } => {
+                Disposition::redeliver(after.saturating_add(DUPLICATE_SEPARATION.mul_f64(0.5 + random())))
+            }
+            Disposition::Done | Disposition::Redeliver { after: None } => self.disposition,
+        };
+        let outcome = MessageOutcome::InBatchDuplicate;
+        Self { outcome, disposition, reason: reason.into(), ran: false, ..self.clone() }
+    }
+
+    fn without_claim(outcome: MessageOutcome, disposition: Disposition, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            outcome,
+            disposition,
+            reason: reason.into(),
+            key: None,
+            fence: None,
+            attempt: None,
+            ran: false,
+            failed_permanently: false,
+        }
+    }
+}
+
+impl Disposition {
+    /// The decision in terms of SQS. A message that no attempt can help is redelivered with a backoff until the redrive
+    /// policy moves it to the dead-letter queue.
+    fn of(decision: Decision, message: &Message) -> Self {
+        match decision {
+            Decision::Ack => Self::Done,
+            Decision::Retry { after: Some(after) } => Self::redeliver(after),
+            Decision::Retry { after: None } => Self::Redeliver { after: None },
+            Decision::DeadLetter => Self::redeliver(backoff(message.receive_count.unwrap_or(1))),
+        }
+    }
+
+    fn redeliver(after: Duration) -> Self {
+        Self::Redeliver { after: Some(after.min(MAX_DELAY)) }
+    }
+
+    /// The new visibility timeout, if it is to be changed.
+    pub(crate) fn delay(self) -> Option<Duration> {
+        match self {
+            Self::Redeliver { after } => after,
+            Self::Done => None,
+        }
+    }
+}

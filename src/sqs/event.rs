@@ -1,0 +1,115 @@
+//! Parses the event of an invocation into messages.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::message::Message;
+
+/// Why an event has no partial batch response. The invocation fails, so that SQS deletes no message.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// The event is not an SQS event.
+    #[error("not an SQS event: it has no list of Records; check that the function's trigger is an SQS queue")]
+    NotSqs,
+    /// A record cannot be named in the response.
+    #[error(
+        "record {index} has no messageId and cannot be named in a partial batch response, so the whole batch fails"
+    )]
+    NoMessageId {
+        /// Index of the record, from 0.
+        index: usize,
+    },
+}
+
+/// Parses the messages of an event. A record that cannot be parsed becomes a message without a body, and does not
+/// affect the others.
+///
+/// # Errors
+/// [`EventError`] if no partial batch response is possible.
+pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
+    let messages: Vec<Message> = match serde_json::from_str::<Event<Record>>(event) {
+        Ok(event) => event.records.into_iter().map(Record::message).collect(),
+        Err(_) => parse_one_by_one(event)?,
+    };
+    match messages.iter().position(|message| message.id.is_empty()) {
+        Some(index) => Err(EventError::NoMessageId { index }),
+        None => Ok(messages),
+    }
+}
+
+/// Parses each record on its own, because at least one of them is malformed.
+fn parse_one_by_one(event: &str) -> Result<Vec<Message>, EventError> {
+    let event: Event<&RawValue> = serde_json::from_str(event).map_err(|_| EventError::NotSqs)?;
+    let message =
+        |record: &RawValue| serde_json::from_str(record.get()).map_or_else(|_| unreadable(record), Record::message);
+    Ok(event.records.into_iter().map(message).collect())
+}
+
+#[derive(Deserialize)]
+struct Event<R> {
+    #[serde(rename = "Records")]
+    records: Vec<R>,
+}
+
+/// The fields of a record that are used. `SqsEvent` of `aws_lambda_events` allocates every field.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    message_id: Option<String>,
+    receipt_handle: Option<String>,
+    body: Option<String>,
+    attributes: Option<SystemAttributes>,
+    message_attributes: Option<HashMap<String, Attribute>>,
+    #[serde(rename = "eventSourceARN")]
+    event_source_arn: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SystemAttributes {
+    message_deduplication_id: Option<String>,
+    message_group_id: Option<String>,
+    approximate_receive_count: Option<String>,
+    #[serde(rename = "AWSTraceHeader")]
+    trace_header: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Attribute {
+    string_value: Option<String>,
+}
+
+impl Record {
+    fn message(self) -> Message {
+        let system = self.attributes.unwrap_or_default();
+        let attributes = self.message_attributes.unwrap_or_default().into_iter();
+        Message {
+            id: self.message_id.unwrap_or_default(),
+            body: self.body,
+            attributes: attributes.map(|(name, value)| (name, value.string_value)).collect(),
+            deduplication_id: system.message_deduplication_id,
+            group_id: system.message_group_id,
+            receive_count: system.approximate_receive_count.and_then(|count| count.parse().ok()),
+            queue_arn: self.event_source_arn,
+            receipt_handle: self.receipt_handle,
+            trace_header: system.trace_header,
+        }
+    }
+}
+
+/// The fields of a malformed record that are needed to name it in the response and to change its visibility. Each is
+/// parsed on its own, because the others may have any type.
+fn unreadable(record: &RawValue) -> Message {
+    let fields: HashMap<String, &RawValue> = serde_json::from_str(record.get()).unwrap_or_default();
+    let text = |name| serde_json::from_str::<String>(fields.get(name)?.get()).ok();
+    Message {
+        id: text("messageId").unwrap_or_default(),
+        receipt_handle: text("receiptHandle"),
+        queue_arn: text("eventSourceARN"),
+        ..Message::default()
+    }
+}

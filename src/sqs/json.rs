@@ -1,0 +1,292 @@
+//! JSON in a canonical form, in which equal values have equal bytes.
+//!
+//! - `number`: exact decimal numbers
+//! - `parser`: parses text into the canonical form
+
+mod number;
+mod parser;
+
+use std::iter;
+
+/// Size of the length of an array or an object, bytes.
+const LENGTH: usize = 4;
+
+/// A JSON value in its canonical form. The order of keys, white space, escapes and the notation of numbers do not
+/// matter. If an object has a key twice, the last value counts.
+///
+/// The form is `n`, `t` or `f`; `#` for a number and `"` for a string, followed by the length (LEB128) and the bytes;
+/// `[` for an array and `{` for an object, followed by the length and the items, or the keys and values sorted by key.
+/// So no two values have the same form, and a search skips values by their length.
+///
+/// Strings are UTF-8. An unpaired surrogate, which the grammar of JSON allows as an escape, is encoded in the three
+/// bytes that UTF-8 would use for it and that no text contains: <https://wtf-8.codeberg.page/>
+#[derive(Clone, Debug)]
+pub(super) struct Json(Vec<u8>);
+
+impl Json {
+    /// Parses this text. Returns `None` if it is not JSON, is nested more than 128 deep, or has a number with an
+    /// exponent beyond 128 bits.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        parser::Parser::canonical(text).map(Self)
+    }
+
+    pub(super) fn value(&self) -> Value<'_> {
+        Value(&self.0)
+    }
+}
+
+/// Whether this text starts like an object or an array, after white space and a byte order mark.
+pub(super) fn looks_like_json(text: &str) -> bool {
+    text.trim_start_matches(|first: char| first.is_whitespace() || first == '\u{feff}').starts_with(['{', '['])
+}
+
+/// A value within a [`Json`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value<'a>(&'a [u8]);
+
+/// The kind of a value.
+pub(super) enum Kind<'a> {
+    Null,
+    Bool,
+    /// In canonical notation.
+    Number(&'a str),
+    Text(&'a str),
+    /// A string with an unpaired surrogate.
+    NotUnicode,
+    List,
+    Object,
+}
+
+impl<'a> Value<'a> {
+    pub(super) const NULL: Self = Self(b"n");
+
+    /// The canonical form of this value.
+    pub(super) fn canonical(self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(super) fn kind(self) -> Kind<'a> {
+        match split(self.0) {
+            Some((b't' | b'f', ..)) => Kind::Bool,
+            Some((b'#', digits, _)) => str::from_utf8(digits).map_or(Kind::NotUnicode, Kind::Number),
+            Some((b'"', string, _)) => str::from_utf8(string).map_or(Kind::NotUnicode, Kind::Text),
+            Some((b'[', ..)) => Kind::List,
+            Some((b'{', ..)) => Kind::Object,
+            _null => Kind::Null,
+        }
+    }
+
+    /// The value at this JSON Pointer (RFC 6901).
+    pub(super) fn pointer(self, pointer: &str) -> Option<Self> {
+        pointer.split('/').skip(1).try_fold(self, |value, step| {
+            let step = step.replace("~1", "/").replace("~0", "~");
+            match value.kind() {
+                Kind::Object => value.get(&step),
+                Kind::List if step == "0" || !step.starts_with(['0', '+']) => value.items().nth(step.parse().ok()?),
+                Kind::List | Kind::Null | Kind::Bool | Kind::Number(_) | Kind::Text(_) | Kind::NotUnicode => None,
+            }
+        })
+    }
+
+    /// The value under this key of an object.
+    pub(super) fn get(self, key: &str) -> Option<Self> {
+        self.entries().find_map(|(known, value)| (known.content() == key.as_bytes()).then_some(value))
+    }
+
+    /// The keys and values of an object; empty for other values.
+    pub(super) fn entries(self) -> impl Iterator<Item = (Self, Self)> {
+        pairs(if self.0.starts_with(b"{") { self.content() } else { &[] })
+    }
+
+    /// The items of an array; empty for other values.
+    pub(super) fn items(self) -> impl Iterator<Item = Self> {
+        values(if self.0.starts_with(b"[") { self.content() } else { &[] })
+    }
+
+    /// The text of a string.
+    pub(super) fn text(self) -> Option<&'a str> {
+        match self.kind() {
+            Kind::Text(text) => Some(text),
+            Kind::Null | Kind::Bool | Kind::Number(_) | Kind::NotUnicode | Kind::List | Kind::Object => None,
+        }
+    }
+
+    /// Appends the canonical form of the value at each of these pointers, and of `null` if there is none.
+    pub(super) fn append_at(self, pointers: &[impl AsRef<str>], values: &mut Vec<u8>) {
+        for pointer in pointers {
+            values.extend_from_slice(self.pointer(pointer.as_ref()).unwrap_or(Self::NULL).canonical());
+        }
+    }
+
+    /// The bytes without the kind and the length.
+    fn content(self) -> &'a [u8] {
+        split(self.0).map_or(&[], |(_, content, _)| content)
+    }
+}
+
+/// The values whose canonical forms are concatenated in `forms`.
+fn values(mut forms: &[u8]) -> impl Iterator<Item = Value<'_>> {
+    iter::from_fn(move || {
+        let (_, _, rest) = split(forms)?;
+        let value = Value(&forms[..forms.len() - rest.len()]);
+        forms = rest;
+        Some(value)
+    })
+}
+
+/// The same values in pairs.
+fn pairs(forms: &[u8]) -> impl Iterator<Item = (Value<'_>, Value<'_>)> {
+    let mut values = values(forms);
+    iter::from_fn(move || Some((values.next()?, values.next()?)))
+}
+
+/// The kind and content of the first value, and the rest.
+fn split(forms: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (kind, rest) = forms.split_first()?;
+    let (length, rest) = match kind {
+        b'#' | b'"' => split_length(rest),
+        b'[' | b'{' => {
+            let (length, rest) = rest.split_first_chunk::<LENGTH>()?;
+            (u32::from_le_bytes(*length) as usize, rest)
+        }
+        _null_true_or_false => (0, rest),
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((*kind, content, rest))
+}
+
+/// The length (LEB128) at the start of these bytes, and the rest.
+fn split_length(bytes: &[u8]) -> (usize, &[u8]) {
+    let digits = bytes.iter().position(|digit| *digit <= 0x7f).map_or(0, |last| last + 1);
+    let (digits, rest) = bytes.split_at(digits);
+    (digits.iter().rev().fold(0, |length, digit| length << 7 | usize::from(digit & 0x7f)), rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> Vec<u8> {
+        Json::parse(text).unwrap().value().canonical().to_vec()
+    }
+
+    #[test]
+    fn every_spelling_of_a_value_has_the_same_one() {
+        let spellings = [
+            r#"{"a":1,"b":[true,null,"x/y"],"c":{"d":-2.5}}"#,
+            "{ \"c\" : {\"d\":-25e-1}, \"b\":[true , null,\"\\u0078\\/y\"], \"a\" : 1.0 }",
+            r#"{"a":7,"a":1,"b":[true,null,"x/y"],"c":{"d":1,"d":-2.5}}"#,
+            r#"{"a":7,"b":0,"c":{"d":-2.50},"b":[true,null,"x\u002fy"],"a":1e0}"#,
+        ];
+        for one in spellings {
+            assert_eq!(canonical(one), canonical(spellings[0]), "{one}");
+        }
+    }
+
+    #[test]
+    fn no_two_values_are_spelled_alike() {
+        let values = [
+            "null",
+            "true",
+            "false",
+            "0",
+            "1",
+            "-1",
+            "1.5",
+            "9007199254740993",
+            "9007199254740992.0",
+            "1e300",
+            "1e301",
+            "\"\"",
+            "\"1\"",
+            "\"null\"",
+            "[]",
+            "[[]]",
+            "[null]",
+            "[1,2]",
+            "[12]",
+            "[\"1\",\"2\"]",
+            "[\"12\"]",
+            "{}",
+            "{\"a\":1}",
+            "{\"a\":\"1\"}",
+            "[\"a\",1]",
+            "{\"a\":{}}",
+            "{\"\":{\"a\":1}}",
+            "[[1],2]",
+            "[[1,2]]",
+            "[{},1]",
+            "{\"a\":[],\"b\":1}",
+            "{\"a\":[\"b\",1]}",
+            "\"]\"",
+            "\"\\u0001n\"",
+        ];
+        for (at, value) in values.iter().enumerate() {
+            for other in &values[..at] {
+                assert_ne!(canonical(value), canonical(other), "{value} and {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn objects_within_objects_are_put_in_order_each_for_itself() {
+        let spellings = [
+            r#"{"b":{"z":[{"d":1,"c":2}],"y":3},"a":{"x":{"f":4,"e":5}},"bb":6}"#,
+            r#"{"a":{"x":{"e":5,"f":4}},"b":{"y":3,"z":[{"c":2,"d":1}]},"bb":6}"#,
+            r#"{"bb":{"q":0,"p":0},"b":1,"a":{"x":{"f":4,"e":7,"e":5}},"bb":6,"b":{"z":[{"d":1,"c":2}],"y":3}}"#,
+        ];
+        for one in spellings {
+            assert_eq!(canonical(one), canonical(spellings[0]), "{one}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_found_however_long_its_neighbours_are() {
+        for length in [0, 1, 127, 128, 16_383, 16_384, 100_000] {
+            let (long, digits) = ("x".repeat(length), "1".repeat(18));
+            let json =
+                Json::parse(&format!(r#"{{"k{long}":"{long}","n":{digits},"o":[["{long}"],"found"]}}"#)).unwrap();
+            assert_eq!(json.value().pointer("/o/1").and_then(Value::text), Some("found"));
+            assert_eq!(json.value().get(&format!("k{long}")).and_then(Value::text), Some(&*long));
+            assert!(matches!(json.value().get("n").map(Value::kind), Some(Kind::Number(found)) if found == digits));
+        }
+    }
+
+    #[test]
+    fn what_is_not_one_whole_value_is_not_json() {
+        for text in ["", " ", "{", "[1,]", "1 2", "{\"a\":1}x", "nul", "01", "1.", "\"\\u+123\""] {
+            assert!(Json::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_finds_what_serde_json_finds() {
+        let text = r#"{"a":{"b":[10,{"c":"x"}],"~/":1,"~1":5,"":2},"0":[3],"é":4}"#;
+        let json = Json::parse(text).unwrap();
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        for pointer in [
+            "",
+            "/",
+            "/a",
+            "/a/",
+            "/a/b",
+            "/a/b/0",
+            "/a/b/00",
+            "/a/b/+0",
+            "/a/b/1/c",
+            "/a/b/2",
+            "/a/b/-",
+            "/a/b/x",
+            "/a/~0~1",
+            "/a/~01",
+            "/0/0",
+            "/é",
+            "/a/b/1/c/0",
+            "/none",
+        ] {
+            let expected = value.pointer(pointer).map(|value| canonical(&value.to_string()));
+            let found = json.value().pointer(pointer).map(|value| value.canonical().to_vec());
+            assert_eq!(found, expected, "{pointer}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! One delivery of a message.
+
+use std::collections::HashMap;
+
+use super::envelope;
+
+/// One SQS delivery, without the types of an AWS crate.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Message {
+    /// The messageId. A redrive by SQS keeps it; a new send of the same work has another.
+    pub id: String,
+    /// The body as it was sent. `None` if the delivery could not be parsed.
+    pub body: Option<String>,
+    /// Message attributes of type String or Number. Attributes of other types have the value `None`.
+    pub attributes: HashMap<String, Option<String>>,
+    /// The `MessageDeduplicationId` of a FIFO queue.
+    pub deduplication_id: Option<String>,
+    /// The `MessageGroupId`. Standard queues may have it too (fair queues), where it implies no order.
+    pub group_id: Option<String>,
+    /// The `ApproximateReceiveCount`: how often SQS has delivered the message, including deliveries that ended in a
+    /// conflict or were throttled. Above 1, an earlier delivery may have taken effect; this is the only sign of it if
+    /// the store has lost the record.
+    pub receive_count: Option<u32>,
+    /// ARN of the queue.
+    pub queue_arn: Option<String>,
+    /// Handle of this delivery, for changing its visibility timeout.
+    pub receipt_handle: Option<String>,
+    /// The X-Ray trace header of the sender:
+    /// <https://docs.aws.amazon.com/xray/latest/devguide/xray-services-sqs.html>
+    pub trace_header: Option<String>,
+}
+
+impl Message {
+    /// A message with this id and body, for tests.
+    #[must_use]
+    pub fn new(id: impl Into<String>, body: impl Into<String>) -> Self {
+        Self { id: id.into(), body: Some(body.into()), ..Self::default() }
+    }
+
+    /// The body, or an empty string if there is none.
+    #[must_use]
+    pub fn body(&self) -> &str {
+        self.body.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the message with `payload` in place of the pointer to it.
+    pub(super) fn with_payload(&self, payload: &str) -> Self {
+        let mut message = Self { body: Some(envelope::with_payload(self.body(), payload)), ..self.clone() };
+        message.attributes.retain(|name, _| !envelope::POINTER_ATTRIBUTES.contains(&name.as_str()));
+        message
+    }
+
+    /// Whether the queue is a FIFO queue. Determined by the queue's name, because standard queues may have message
+    /// groups too: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html>
+    #[must_use]
+    pub fn is_fifo(&self) -> bool {
+        self.queue_arn.as_deref().is_some_and(|arn| arn.strip_suffix(".fifo").is_some())
+    }
+}

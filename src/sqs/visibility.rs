@@ -1,0 +1,212 @@
+//! Sets when a failed message is received again: ChangeMessageVisibility.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{Builder, Region};
+use aws_sdk_sqs::error::DisplayErrorContext;
+use aws_sdk_sqs::types::ChangeMessageVisibilityBatchRequestEntry as Entry;
+use aws_sdk_sqs::types::builders::ChangeMessageVisibilityBatchRequestEntryBuilder as EntryBuilder;
+use futures_util::future::join_all;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout_at};
+
+use super::message::Message;
+use crate::aws::AwsConfig;
+
+/// Entries that one call may have:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html>
+const MAX_ENTRIES: usize = 10;
+
+/// Longest time for SQS to reply, including credentials and the TLS handshake of the first call. Without the change the
+/// messages are delivered again too, and the time of the invocation is billed.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Changes the visibility timeout of messages that were received and not deleted.
+///
+/// A failed change is only logged: the message returns after the visibility timeout of its queue.
+pub struct Visibility {
+    sqs: Sqs,
+}
+
+/// What receives the changes.
+enum Sqs {
+    /// SQS. The client is created at its first use, because loading certificates takes longer than starting the
+    /// function.
+    Client { aws: AwsConfig, client: OnceCell<Client> },
+    /// A replacement for SQS in tests. It may return why a change failed.
+    Replacement(Box<Replacement>),
+}
+
+type Replacement = dyn Fn(&Message, Duration) -> Result<(), String> + Send + Sync;
+
+impl fmt::Debug for Visibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Visibility").finish_non_exhaustive()
+    }
+}
+
+impl Visibility {
+    /// Changes visibility timeouts in SQS. No connection is opened yet.
+    #[must_use]
+    pub fn new(aws: AwsConfig) -> Self {
+        Self { sqs: Sqs::Client { aws, client: OnceCell::new() } }
+    }
+
+    /// Passes each change to `change` instead of SQS, in whole seconds: for tests with a simulated queue.
+    pub fn with_replacement(change: impl Fn(&Message, Duration) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self { sqs: Sqs::Replacement(Box::new(change)) }
+    }
+
+    /// Makes each message visible again after its delay, rounded up to whole seconds. Stops at `until`.
+    ///
+    /// ## Cancel safety
+    /// If the future is dropped, some messages may have been changed.
+    pub async fn change(&self, changes: &[(&Message, Duration)], until: Instant) {
+        match &self.sqs {
+            Sqs::Client { aws, client } => change_in_sqs(aws, client, changes, until).await,
+            Sqs::Replacement(change) => {
+                for (message, after) in changes {
+                    if let Err(reason) = change(message, Duration::from_secs(whole_seconds(*after))) {
+                        log_unchanged(1, &reason);
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn change_in_sqs(aws: &AwsConfig, client: &OnceCell<Client>, changes: &[(&Message, Duration)], until: Instant) {
+    let until = until.min(Instant::now() + TIMEOUT);
+    let mut by_queue: BTreeMap<Queue<'_>, Vec<EntryBuilder>> = BTreeMap::new();
+    for (message, after) in changes {
+        match (Queue::of(message), entry(message, *after)) {
+            (Some(queue), Some(entry)) => by_queue.entry(queue).or_default().push(entry),
+            (None, _) | (_, None) => log_unchanged(1, "the message has no receipt handle or no ARN of its queue"),
+        }
+    }
+    let Some(queue) = by_queue.keys().next() else { return };
+    let client = client.get_or_init(|| async {
+        let region = Region::new(queue.region.to_owned());
+        Client::from_conf(Builder::from(aws.load().await).region(region).build())
+    });
+    let client = match timeout_at(until, client).await {
+        Ok(client) => client,
+        Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
+    };
+    let calls = by_queue.iter().flat_map(|(queue, entries)| {
+        entries.chunks(MAX_ENTRIES).map(|entries| change_batch(client, queue, entries, until))
+    });
+    join_all(calls).await;
+}
+
+async fn change_batch(client: &Client, queue: &Queue<'_>, entries: &[EntryBuilder], until: Instant) {
+    // Numbered, because the id of an entry allows fewer characters than a messageId may have.
+    let numbered = entries.iter().enumerate().map(|(number, entry)| entry.clone().id(number.to_string()).build());
+    let request = client
+        .change_message_visibility_batch()
+        .queue_url(queue.url())
+        .set_entries(Some(numbered.filter_map(Result::ok).collect()));
+    match timeout_at(until, request.send()).await {
+        Ok(Ok(reply)) => {
+            if let Some(first) = reply.failed.first() {
+                let reason = first.message.as_deref().unwrap_or(&first.code);
+                log_unchanged(reply.failed.len(), reason);
+            }
+        }
+        Ok(Err(error)) => log_unchanged(entries.len(), &DisplayErrorContext(error).to_string()),
+        Err(elapsed) => log_unchanged(entries.len(), &elapsed.to_string()),
+    }
+}
+
+fn log_unchanged(failed: usize, reason: &str) {
+    let advice = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";
+    tracing::warn!(failed, reason, advice, "visibility timeouts not changed; the queue's own applies");
+}
+
+fn entry(message: &Message, after: Duration) -> Option<EntryBuilder> {
+    let handle = message.receipt_handle.as_ref()?;
+    Some(Entry::builder().receipt_handle(handle).visibility_timeout(i32::try_from(whole_seconds(after)).ok()?))
+}
+
+fn whole_seconds(after: Duration) -> u64 {
+    after.as_secs() + u64::from(after.subsec_nanos() > 0)
+}
+
+/// A queue, as the parts of its ARN: `arn:aws:sqs:eu-central-1:123456789012:payments`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Queue<'a> {
+    partition: &'a str,
+    region: &'a str,
+    account: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Queue<'a> {
+    fn of(message: &'a Message) -> Option<Self> {
+        let mut parts = message.queue_arn.as_deref()?.splitn(6, ':');
+        let mut next = || parts.next().filter(|part| !part.is_empty());
+        match (next()?, next()?, next()?, next()?, next()?, next()?) {
+            ("arn", partition, "sqs", region, account, name) => Some(Self { partition, region, account, name }),
+            _ => None,
+        }
+    }
+
+    /// The URL of the queue, which requests to SQS need.
+    fn url(&self) -> String {
+        let Self { partition, region, account, name } = self;
+        let domain = if *partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
+        format!("https://sqs.{region}.{domain}/{account}/{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn a_queue_is_addressed_by_the_url_of_its_arn() {
+        let url = |arn: &str| {
+            let message = Message { queue_arn: Some(arn.into()), ..Message::default() };
+            Queue::of(&message).map(|queue| queue.url())
+        };
+        assert_eq!(
+            url("arn:aws:sqs:eu-central-1:123456789012:payments.fifo").as_deref(),
+            Some("https://sqs.eu-central-1.amazonaws.com/123456789012/payments.fifo")
+        );
+        assert_eq!(
+            url("arn:aws-cn:sqs:cn-north-1:123456789012:payments").as_deref(),
+            Some("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/payments")
+        );
+        assert_eq!(url("arn:aws:kinesis:eu-central-1:123456789012:stream/payments"), None);
+        assert_eq!(url("payments"), None);
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up_to_whole_seconds() {
+        let message = Message { receipt_handle: Some("r".into()), ..Message::default() };
+        let seconds = |ms| entry(&message, Duration::from_millis(ms)).and_then(|entry| *entry.get_visibility_timeout());
+        assert_eq!(seconds(0), Some(0));
+        assert_eq!(seconds(1), Some(1));
+        assert_eq!(seconds(1000), Some(1));
+        assert_eq!(seconds(1001), Some(2));
+    }
+
+    #[tokio::test]
+    async fn a_replacement_for_sqs_receives_each_change_in_whole_seconds() {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let changes = Arc::clone(&received);
+        let visibility = Visibility::with_replacement(move |message, after| {
+            changes.lock().unwrap().push((message.id.clone(), after.as_millis()));
+            Err("no more".into())
+        });
+        let messages = ["a", "b"].map(|id| Message { id: id.into(), ..Message::default() });
+        let changes = [(&messages[0], Duration::from_millis(1001)), (&messages[1], Duration::ZERO)];
+        visibility.change(&changes, Instant::now()).await;
+        assert_eq!(*received.lock().unwrap(), [("a".to_owned(), 2000), ("b".to_owned(), 0)]);
+    }
+}

@@ -1,0 +1,31 @@
+//! What an error of the client library says about the connection and the script.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Whether another connection would fail in the same way. A plain ERR does not count: before Redis 7 it also stands
+/// for a READONLY error inside a script.
+pub(super) fn repeats_on_any_connection(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || is_wrong_type(error)
+}
+
+/// Whether the server rejected the script before it wrote anything. Such a rejection has an error code of its own;
+/// a plain ERR may come from the middle of a script, and an error without a code from the network.
+pub(super) fn is_rejected_whole(error: &RedisError) -> bool {
+    // Before Redis 7, the first write of a script on a full server is rejected with a plain ERR.
+    let out_of_memory = error.detail().is_some_and(|detail| detail.contains("OOM command not allowed"));
+    out_of_memory || error.code().is_some_and(|code| code != "ERR")
+}
+
+/// Whether the server could not compile the script: before Redis 7 the line of flags is not valid Lua.
+pub(super) fn is_not_compiled(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains("compiling script"))
+}
+
+/// Whether the value under the key is not a string, and so not a record.
+pub(in crate::stores::redis) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+}
+
+pub(super) fn timed_out(what: &'static str) -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, what).into()
+}

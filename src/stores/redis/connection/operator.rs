@@ -1,0 +1,67 @@
+//! Plain commands for the operator's view of the records.
+
+use std::time::Duration;
+
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo};
+use redis::{Cmd, FromRedisValue, RedisResult};
+use tokio::time::timeout;
+
+use super::errors::{repeats_on_any_connection, timed_out};
+use super::wire::{Target, Wire};
+use super::{Connection, TRIES};
+
+impl Connection {
+    pub(in crate::stores::redis) fn is_cluster(&self) -> bool {
+        match self.target {
+            Target::Server(_) => false,
+            Target::Cluster(_) => true,
+        }
+    }
+
+    /// Sends a command, at most twice, and returns its reply. `route` selects the master of a slot; without it the
+    /// client finds the node by the command's key, or asks all nodes.
+    pub(in crate::stores::redis) async fn send<T: FromRedisValue>(
+        &self,
+        route: Option<Route>,
+        command: &Cmd,
+    ) -> RedisResult<T> {
+        let mut last = timed_out("nothing was tried");
+        for _ in 0..TRIES {
+            match self.try_send(route, command).await {
+                Err(error) if !repeats_on_any_connection(&error) => last = error,
+                outcome => return outcome,
+            }
+        }
+        Err(last)
+    }
+
+    async fn try_send<T: FromRedisValue>(&self, route: Option<Route>, command: &Cmd) -> RedisResult<T> {
+        let (dial, mut wire) = self.wire().await?;
+        let outcome = wire.send_to(route, command, self.timeout).await;
+        if let Err(error) = &outcome
+            && !repeats_on_any_connection(error)
+        {
+            self.drop_wire(dial, error).await;
+        }
+        outcome
+    }
+}
+
+impl Wire {
+    async fn send_to<T: FromRedisValue>(
+        &mut self,
+        route: Option<Route>,
+        command: &Cmd,
+        limit: Duration,
+    ) -> RedisResult<T> {
+        match (route, self) {
+            (Some(master), Self::Cluster(connection)) => {
+                let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(master));
+                let reply = timeout(limit, connection.route_command(command.clone(), node)).await;
+                let reply = reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis in time")))?;
+                Ok(redis::from_redis_value(reply)?)
+            }
+            (None | Some(_), wire) => wire.send(command, limit).await,
+        }
+    }
+}
