@@ -1,17 +1,18 @@
--- The ledger: accounts, and an audit of every event that came. It goes beside the inbox.
+-- The tables of the ledger example: accounts, and an audit row for each event. They require the tables of inbox.sql.
 --
---     psql "$DATABASE_URL" --single-transaction --set ON_ERROR_STOP=1 --file sql/inbox.sql --file sql/ledger.sql
+--     psql "$DATABASE_URL" --single-transaction --set ON_ERROR_STOP=1 \
+--       --file crates/postgres/sql/inbox.sql --file examples/ledger/sql/ledger.sql
 --
--- It may be run again, also beside functions at work. The function's user needs the rights to SELECT and
--- UPDATE on ledger_account, and to SELECT and INSERT on ledger_audit. Accounts are opened by whoever has the right to:
+-- The file can be run again, also while functions are running. The function's user needs SELECT and UPDATE on
+-- ledger_account, and SELECT and INSERT on ledger_audit. To open an account:
 --
 --     INSERT INTO ledger_account (account_id, lowest_balance) VALUES ('DE-4711', -50000);
 
 CREATE TABLE IF NOT EXISTS ledger_account (
     account_id        text    PRIMARY KEY,
     balance           bigint  NOT NULL DEFAULT 0,  -- minor units: cents
-    lowest_balance    bigint  NOT NULL DEFAULT 0,  -- how far it may be drawn; negative where it may be overdrawn
-    last_sequence_id  bigint  NOT NULL DEFAULT 0,  -- of the last event that was applied
+    lowest_balance    bigint  NOT NULL DEFAULT 0,  -- negative if the account may be overdrawn
+    last_sequence_id  bigint  NOT NULL DEFAULT 0,  -- of the last applied event
     CHECK (balance >= lowest_balance)
 );
 
@@ -19,19 +20,19 @@ CREATE TABLE IF NOT EXISTS ledger_audit (
     id               bigint       GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at               timestamptz  NOT NULL DEFAULT now(),
     outcome          text         NOT NULL CHECK (outcome IN ('APPLIED', 'IGNORED', 'REFUSED')),
-    reason           text,                   -- why it was not applied
+    reason           text,                   -- why the event was not applied
     idempotency_key  text         NOT NULL,
     message_id       text         NOT NULL,
     fence            bigint       NOT NULL,
-    event_id         text,                   -- from here on as the event says, and NULL where it does not
+    event_id         text,                   -- from here on as in the event, or NULL if absent
     account_id       text,
     type             text,
     amount           bigint,
     sequence_id      bigint,
-    balance          bigint                  -- of the account, once it was applied
+    balance          bigint                  -- of the account, after the event was applied
 );
 
--- A refusal is noted once for each message, also where its first note was not heard of.
+-- A refusal has one row per message, even if the reply to its first insert was lost.
 CREATE UNIQUE INDEX IF NOT EXISTS ledger_audit_refusal ON ledger_audit (idempotency_key, message_id)
     WHERE outcome = 'REFUSED';
 

@@ -1,0 +1,34 @@
+-- The inbox: a row for each completed work, committed together with the work's effect.
+--
+--     psql "$DATABASE_URL" --single-transaction --set ON_ERROR_STOP=1 --file crates/postgres/sql/inbox.sql
+--
+-- Requires PostgreSQL 14 or newer. The file can be run again, also while functions are running. The function's user needs
+-- SELECT, INSERT, UPDATE and DELETE on the table. The tables are created in the first schema of the search path.
+
+CREATE TABLE IF NOT EXISTS idempotency_inbox (
+    namespace    text        NOT NULL,  -- the logical consumer: IDEMPOTENCY_NAMESPACE
+    key          text        NOT NULL,  -- as in Redis, without the namespace; a long key as its SHA-256
+    fingerprint  bytea       NOT NULL,  -- of the payload, 16 bytes; zeros disable the comparison
+    fence        bigint      NOT NULL,  -- of the claim under which the work was done
+    attempts     smallint    NOT NULL,  -- number of attempts, including the successful one
+    result       bytea,                 -- result of the work; NULL within its transaction, and after it
+                                        -- if the work issued its own COMMIT: docs/inbox.md
+    done_at      timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (namespace, key)
+) WITH (
+    -- The row is inserted without its result and then updated. The free space keeps the update on the same page.
+    fillfactor = 70
+);
+
+-- For removing rows past their retention and for the backfill, both oldest first.
+CREATE INDEX IF NOT EXISTS idempotency_inbox_done_at ON idempotency_inbox (namespace, done_at);
+
+-- The progress of the backfill, which copies the rows of a consumer to Redis. Its user needs SELECT on
+-- idempotency_inbox, and SELECT, INSERT and UPDATE on this table.
+CREATE TABLE IF NOT EXISTS idempotency_backfill (
+    namespace   text        PRIMARY KEY,
+    loss_probe  text        NOT NULL,  -- identifies the Redis records that detect a loss of data
+    done_at     timestamptz NOT NULL,  -- watermark: rows before this time were sent to Redis,
+    key         text        NOT NULL,  -- and of the rows at this time those up to this key
+    moved_at    timestamptz NOT NULL DEFAULT now()
+);
