@@ -7,7 +7,6 @@ import subprocess
 import textwrap
 import time
 
-from samtranslator.plugins.globals.globals import Globals
 from samtranslator.yaml_helper import yaml_parse
 
 import show
@@ -84,8 +83,7 @@ def built(scene):
     (folder / "Function").mkdir()
     shutil.copy(scene.binary, folder / "Function" / "bootstrap")
     template = source()
-    template["Globals"]["Function"]["CodeUri"] = "Function"
-    spell_out_globals(template)
+    template["Resources"]["Function"]["Properties"]["CodeUri"] = "Function"
     template["Conditions"] = readable(template["Conditions"])
     (folder / "template.json").write_text(json.dumps(template))
     # Once a week sam asks on the network whether it is still the newest; so it has just asked.
@@ -95,15 +93,6 @@ def built(scene):
 
 def source():
     return yaml_parse((tools.ROOT / "template.yaml").read_text())
-
-
-def spell_out_globals(template):
-    """What the functions have in common at each of them, as SAM does it. ministack does not."""
-    common = Globals(template)
-    for logical_id, resource in template["Resources"].items():
-        if resource["Type"] == "AWS::Serverless::Function":
-            resource["Properties"] = common.merge(resource["Type"], resource["Properties"], logical_id)
-    del template["Globals"]
 
 
 def readable(condition):
@@ -122,7 +111,7 @@ def tell(resources):
     left_out = {resource["Type"] for name, resource in source()["Resources"].items() if name not in made}
     show.line(wrapped(f"sam deploy made {', '.join(sorted(made))}"))
     if left_out:
-        why = "as Redis and the network are one's own, and there is no ledger"
+        why = "as Redis and the network are one's own"
         show.line(wrapped(f"not made, {why}: some of {', '.join(sorted(left_out))}"))
     show.line("given as ministack reads them, which docs/e2e.md tells: conditions on lists, MaximumConcurrency")
 

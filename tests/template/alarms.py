@@ -1,10 +1,9 @@
-"""The alarms and the dashboard: what goes wrong is told, and can be seen."""
+"""The alarms of both templates: what they watch, their thresholds, their topic, and their sections in the runbook."""
 
-import json
 import re
 import unittest
 
-from template import QUEUES, RECORDS, ROOT, combinations, deployed, source
+from template import LEDGER, MAIN, QUEUES, RECORDS, ROOT, arn_of, combinations, deployed, ledger, source
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:on-call"
 
@@ -22,10 +21,6 @@ def metrics(alarm):
 
 def watched(stack):
     return {(namespace, name) for alarm in alarms(stack).values() for namespace, name, _ in metrics(alarm)}
-
-
-def dashboard(stack):
-    return json.loads(stack.properties("Dashboard")["DashboardBody"])["widgets"]
 
 
 ALWAYS = {
@@ -86,16 +81,17 @@ class Alarms(unittest.TestCase):
             self.assertEqual(len(returned), 1, "the alarm is on one of them")
         self.assertEqual(1 + deployed().properties("Cache")["ReplicasPerNodeGroup"], 2)
 
-    def test_they_go_to_the_topic_and_say_when_it_is_over(self):
-        for name, parameters in combinations():
-            for alarm in alarms(deployed(AlarmTopicArn=TOPIC, **parameters)).values():
-                self.assertEqual((alarm["AlarmActions"], alarm["OKActions"]), ([TOPIC], [TOPIC]), name)
-        for alarm in alarms(deployed()).values():
-            self.assertFalse({"AlarmActions", "OKActions"} & alarm.keys())
+    def test_they_notify_the_topic_of_alarm_and_recovery(self):
+        for path in MAIN, LEDGER:
+            for name, parameters in combinations(path):
+                for alarm in alarms(deployed(path, AlarmTopicArn=TOPIC, **parameters)).values():
+                    self.assertEqual((alarm["AlarmActions"], alarm["OKActions"]), ([TOPIC], [TOPIC]), name)
+            for alarm in alarms(deployed(path)).values():
+                self.assertFalse({"AlarmActions", "OKActions"} & alarm.keys())
 
-    def test_one_of_anything_bad_is_enough(self):
-        for name, alarm in alarms(deployed()).items():
-            if name in {"OldestMessageAlarm", "MemoryAlarm"}:
+    def test_a_single_fault_is_enough(self):
+        for name, alarm in [*alarms(deployed()).items(), *alarms(ledger()).items()]:
+            if name in {"OldestMessageAlarm", "MemoryAlarm", "LedgerOldestMessageAlarm"}:
                 continue
             self.assertEqual((alarm["Threshold"], alarm["ComparisonOperator"]), (0, "GreaterThanThreshold"), name)
             self.assertEqual(alarm["EvaluationPeriods"], 1, name)
@@ -107,62 +103,29 @@ class Alarms(unittest.TestCase):
             self.assertEqual(alarm["Threshold"], threshold)
             self.assertEqual(alarm["ComparisonOperator"], "GreaterThanOrEqualToThreshold")
 
-    def test_silence_is_no_alarm(self):
-        for alarm in alarms(deployed()).values():
+    def test_missing_data_is_no_alarm(self):
+        for alarm in [*alarms(deployed()).values(), *alarms(ledger()).values()]:
             self.assertEqual(alarm["TreatMissingData"], "notBreaching")
 
     def test_the_runbook_has_a_section_for_each(self):
         runbook = (ROOT / "docs/runbook.md").read_text()
         headings = re.findall(r"^## (.*)$", runbook, re.MULTILINE)
-        for name, resource in source()["Resources"].items():
-            if resource["Type"] == "AWS::CloudWatch::Alarm":
-                self.assertTrue([h for h in headings if f"`{name}`" in h], name)
+        for path in MAIN, LEDGER:
+            for name, resource in source(path)["Resources"].items():
+                if resource["Type"] == "AWS::CloudWatch::Alarm":
+                    self.assertTrue([h for h in headings if f"`{name}`" in h], name)
 
-
-class Dashboard(unittest.TestCase):
-    def test_it_is_json_in_every_combination_and_nothing_in_it_overlaps(self):
-        for name, parameters in combinations():
-            with self.subTest(name):
-                seen = set()
-                for widget in dashboard(deployed(**parameters)):
-                    cells = {
-                        (x, y)
-                        for x in range(widget["x"], widget["x"] + widget["width"])
-                        for y in range(widget["y"], widget["y"] + widget["height"])
-                    }
-                    self.assertFalse(cells & seen, widget["properties"]["title"])
-                    self.assertTrue(all(x < 24 for x, _ in cells), widget["properties"]["title"])
-                    seen |= cells
-
-    def test_it_shows_every_alarm(self):
-        for name, parameters in combinations():
-            with self.subTest(name):
-                stack = deployed(**parameters)
-                shown = dashboard(stack)[0]["properties"]["alarms"]
-                self.assertEqual(sorted(shown), sorted(f"${{{alarm}.Arn}}" for alarm in alarms(stack)))
-
-    def test_it_shows_outcomes_dispositions_and_what_they_took(self):
-        shown = set()
-        for widget in dashboard(deployed()):
-            above = []
-            for row in widget["properties"].get("metrics", []):
-                row = [item for item in row if isinstance(item, str)]
-                above = above if row == ["..."] else [was if item == "." else item for item, was in pad(row, above)]
-                if above[0] == "idempotent-sqs":
-                    self.assertEqual(above[2:], ["Consumer", "payments"])
-                    shown.add(above[1])
-        outcomes = {"Acquired", "AcquiredStale", "Duplicate", "Conflict", "Mismatch", "Failed", "Lost"}
-        taken = {"RedisLatency", "WorkLatency", "LeaseRemaining", "Attempts", "BatchSize", "CheckFindings"}
-        self.assertEqual(shown, outcomes | taken | {"Done", "Redeliver"})
-
-    def test_its_log_query_names_fields_that_the_function_writes(self):
-        (query,) = [w["properties"]["query"] for w in dashboard(deployed()) if w["type"] == "log"]
-        written = (ROOT / "src/handler.rs").read_text()
-        fields = re.findall(r"fields\.(\w+)", query)
-        self.assertGreater(len(fields), 5)
-        for field in fields:
-            self.assertRegex(written, rf"\b{field} =")
-
-
-def pad(row, above):
-    return zip(row, above or row)
+    def test_those_of_the_ledger_watch_its_queues_and_both_functions(self):
+        watched = {
+            name: (alarm["MetricName"], alarm["Dimensions"][0]["Value"], alarm["Threshold"])
+            for name, alarm in alarms(ledger()).items()
+        }
+        dead_letters, queue = arn_of("DeadLetterQueue", "QueueName"), arn_of("Queue", "QueueName")
+        oldest = source()["Parameters"]["OldestMessageSeconds"]["Default"]
+        expected = {
+            "LedgerDeadLettersAlarm": ("ApproximateNumberOfMessagesVisible", dead_letters, 0),
+            "LedgerOldestMessageAlarm": ("ApproximateAgeOfOldestMessage", queue, oldest),
+            "LedgerErrorsAlarm": ("Errors", {"Ref": "LedgerFunction"}, 0),
+            "BackfillErrorsAlarm": ("Errors", {"Ref": "BackfillFunction"}, 0),
+        }
+        self.assertEqual(watched, expected)

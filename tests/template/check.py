@@ -1,17 +1,29 @@
-"""What AWS, and the rest of this project, need of template.yaml.
+"""Tests of template.yaml and examples/ledger/template.yaml. Runs every test module of this directory.
 
-Run it with the Python of an environment that has cfn-lint, aws-sam-cli and pyyaml. It needs no AWS account and no
-network.
+Requires a Python environment with cfn-lint, aws-sam-cli and pyyaml. Requires neither an AWS account nor a network.
 """
 
 import sys
 import unittest
 
-MODULES = ["queues", "receives", "mapping", "function", "rights", "records", "network", "ledger", "alarms", "parameters", "tools"]
+MODULES = [
+    "queues",
+    "receives",
+    "mapping",
+    "function",
+    "rights",
+    "records",
+    "network",
+    "ledger",
+    "alarms",
+    "dashboard",
+    "parameters",
+    "tools",
+]
 
 if __name__ == "__main__":
     suite = unittest.defaultTestLoader.loadTestsFromNames(MODULES)
-    # With names, as arguments, only tests that have one of them in theirs.
+    # Arguments select the tests whose names contain one of them.
     wanted = sys.argv[1:]
     if wanted:
         every = [test for module in suite for case in module for test in case]

@@ -1,22 +1,19 @@
-"""The function: built from this package, and set up by the parameters."""
+"""The function: how it is built, and its environment variables from the parameters, of both templates."""
 
 import re
 import unittest
 
-from template import LEDGERS, ROOT, combinations, deployed, parameter, source
+from template import LEDGER, MAIN, ROOT, combinations, deployed, ledger, parameter, source
 
-# What the AWS SDK reads, and not this package.
+# Read by the AWS SDK.
 OF_AWS = {"AWS_ENDPOINT_URL_SQS"}
 
-# Follows from what ElastiCache does, so nobody has to choose it.
+# Follows from a limit of ElastiCache, so no template sets it.
 NOT_CHOSEN = {"REDIS_IAM_SESSION_SECONDS"}
 
-# Not the program's default, or it has none.
+# Set by the stack to a value other than the program's default.
 OF_THE_STACK = ("REDIS_URL", "REDIS_CLUSTER", "REDIS_IAM", "IDEMPOTENCY_NAMESPACE", "TARGET_URL", "METRICS_NAMESPACE")
 OF_THE_STACK += ("DATABASE_URL",)
-
-FUNCTIONS = "Function", "LedgerFunction", "RelayFunction"
-
 
 def settings():
     """The tables of settings: each variable with its default."""
@@ -25,10 +22,17 @@ def settings():
     return {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
 
 
-def every_variable(**parameters):
-    """Those of all functions of a stack with a ledger."""
-    stack = deployed(**LEDGERS["a ledger"] | parameters)
-    return {name: value for function in reversed(FUNCTIONS) for name, value in stack.variables(function).items()}
+def every_variable(**given):
+    """The variables of all functions of both templates, each with the parameters that it has."""
+    known = {path: {n: v for n, v in given.items() if n in source(path)["Parameters"]} for path in (MAIN, LEDGER)}
+    of_function, of_ledger = deployed(**known[MAIN]), ledger(**known[LEDGER])
+    variables = [of_ledger.variables("BackfillFunction"), of_ledger.variables("LedgerFunction"), of_function.variables()]
+    return {name: value for each in variables for name, value in each.items()}
+
+
+def each_function():
+    stack = ledger()
+    return [deployed().variables(), stack.variables("LedgerFunction"), stack.variables("BackfillFunction")]
 
 
 class Function(unittest.TestCase):
@@ -48,7 +52,7 @@ class Function(unittest.TestCase):
         metadata = source()["Resources"]["Function"]["Metadata"]
         self.assertEqual(metadata["BuildMethod"], "rust-cargolambda")
         binary = metadata["BuildProperties"]["Binary"]
-        self.assertEqual(source()["Globals"]["Function"]["CodeUri"], ".")
+        self.assertEqual(source()["Resources"]["Function"]["Properties"]["CodeUri"], ".")
         self.assertIn(f'[[bin]]\nname = "{binary}"', (ROOT / "Cargo.toml").read_text())
 
     def test_every_setting_of_the_readme_is_a_variable(self):
@@ -56,22 +60,25 @@ class Function(unittest.TestCase):
         self.assertEqual(settings().keys() - every_variable().keys(), NOT_CHOSEN)
 
     def test_every_variable_is_one_that_the_program_or_the_sdk_reads(self):
-        program = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
+        packages = ROOT, ROOT / "crates/postgres", ROOT / "examples/ledger"
+        program = "".join(path.read_text() for package in packages for path in (package / "src").rglob("*.rs"))
         for variable in every_variable().keys() - OF_AWS:
             with self.subTest(variable):
-                self.assertTrue(f'"{variable}"' in program, "nothing in src names it")
+                self.assertTrue(f'"{variable}"' in program, "no program reads it")
 
-    def test_a_default_is_that_of_the_readme(self):
-        variables = every_variable()
-        seen = 0
-        for name, default in settings().items():
-            # A word or number, perhaps with an explanation behind it.
-            stated = re.match(r"`?([\w:.,-]+)`?", default)
-            if stated and not name.startswith(OF_THE_STACK) and str(variables.get(name, "")):
-                with self.subTest(name):
-                    self.assertEqual(str(variables[name]), stated[1])
-                seen += 1
-        self.assertGreater(seen, 15)
+    def test_a_default_is_that_of_the_documentation(self):
+        for variables in each_function():
+            seen = 0
+            for name, default in settings().items():
+                # A word or number, perhaps with an explanation behind it.
+                stated = re.match(r"`?([\w:.,-]+)`?", default)
+                if stated and not name.startswith(OF_THE_STACK) and str(variables.get(name, "")):
+                    with self.subTest(name):
+                        self.assertEqual(str(variables[name]), stated[1])
+                    seen += 1
+            # The backfill has the fewest.
+            self.assertGreaterEqual(seen, 6)
+        self.assertGreater(sum(name in deployed().variables() for name in settings()), 15)
 
     def test_each_parameter_reaches_the_variable_of_its_name(self):
         def spelled(name):
@@ -79,15 +86,20 @@ class Function(unittest.TestCase):
 
         strings = {"TargetUrl": "http://x", "RedisUrl": "redis://x", "DatabaseUrl": "postgres://x"}
         strings |= {name: "arn:aws:secretsmanager:x" for name in ("RedisSecretArn", "DatabaseSecretArn")}
-        own = {"RedisUrl": "redis://redis.example.com"}
         seen = set()
-        for name, spec in source()["Parameters"].items():
-            if spelled(name) in every_variable():
+        for path, own in {MAIN: {"RedisUrl": "redis://redis.example.com"}, LEDGER: {}}.items():
+            for name, spec in source(path)["Parameters"].items():
+                resources = source(path)["Resources"].items()
+                functions = [name for name, each in resources if each["Type"] == "AWS::Serverless::Function"]
                 number = str(spec.get("MinValue", 17)) if spec["Type"] == "Number" else None
                 given = number or spec.get("AllowedValues", [strings.get(name, "x")])[-1]
-                self.assertEqual(str(every_variable(**own | {name: given})[spelled(name)]), given, name)
-                seen.add(name)
-        self.assertGreater(len(seen), 20)
+                for function in functions:
+                    if spelled(name) in deployed(path).variables(function):
+                        variables = deployed(path, **own | {name: given}).variables(function)
+                        self.assertEqual(str(variables[spelled(name)]), given, name)
+                        seen.add((path, function, name))
+        for path, function, least in (MAIN, "Function", 21), (LEDGER, "LedgerFunction", 9), (LEDGER, "BackfillFunction", 8):
+            self.assertGreaterEqual(len([name for *where, name in seen if where == [path, function]]), least)
 
     def test_it_finds_its_records_where_they_are(self):
         expected = {
@@ -121,8 +133,10 @@ class Function(unittest.TestCase):
 
     def test_a_password_in_a_url_is_not_shown(self):
         self.assertIs(parameter("RedisUrl").get("NoEcho"), True)
-        self.assertIs(parameter("DatabaseUrl").get("NoEcho"), True)
-        for name, parameters in combinations():
-            outputs = str(deployed(**parameters).outputs)
-            self.assertNotIn("secret@", outputs, name)
-            self.assertNotIn("postgres://", outputs, name)
+        for name in "RedisUrl", "DatabaseUrl":
+            self.assertIs(parameter(name, LEDGER).get("NoEcho"), True)
+        for path in MAIN, LEDGER:
+            for name, parameters in combinations(path):
+                outputs = str(deployed(path, **parameters).outputs)
+                self.assertNotIn("secret@", outputs, name)
+                self.assertNotIn("postgres://", outputs, name)

@@ -1,8 +1,8 @@
-"""The event source mapping: what is done is deleted, what is not comes again, and nothing is dropped unseen."""
+"""The event source mapping: queue, partial batch response, batch size, window, concurrency and filters."""
 
 import unittest
 
-from template import LEDGERS, QUEUES, arn_of, deployed, parameter
+from template import QUEUES, arn_of, deployed, ledger, parameter
 
 
 def mapping(**parameters):
@@ -11,8 +11,7 @@ def mapping(**parameters):
 
 
 def of_the_ledger(**parameters):
-    mappings = deployed(**LEDGERS["a ledger"], **parameters).of_type("AWS::Lambda::EventSourceMapping")
-    (found,) = [each for each in mappings.values() if each["FunctionName"] == {"Ref": "LedgerFunction"}]
+    (found,) = ledger(**parameters).of_type("AWS::Lambda::EventSourceMapping").values()
     return found
 
 
@@ -46,15 +45,21 @@ class Mapping(unittest.TestCase):
             self.assertEqual(bool(deployed(BatchSize=size, QueueType="fifo").refused_by()), size > 10, size)
 
     def test_no_message_is_filtered_away(self):
-        # Lambda deletes what a filter does not match, and the function never sees it.
+        # Lambda deletes messages that a filter does not match, without invoking the function.
         self.assertNotIn("FilterCriteria", mapping())
 
     def test_concurrency_is_bounded_at_the_mapping_and_not_at_the_function(self):
         self.assertEqual(mapping(MaximumConcurrency=3)["ScalingConfig"], {"MaximumConcurrency": 3})
         self.assertNotIn("ReservedConcurrentExecutions", deployed().properties("Function"))
 
-    def test_the_ledgers_differs_in_its_queue_and_function_only(self):
-        own = {"EventSourceArn": arn_of("LedgerQueue"), "FunctionName": {"Ref": "LedgerFunction"}}
-        for parameters in {}, {"QueueType": "fifo"}, {"BatchSize": 100, "BatchingWindow": 5, "MaximumConcurrency": 3}:
-            self.assertEqual(of_the_ledger(**parameters), mapping(**parameters) | own)
-        self.assertEqual(of_the_ledger(**QUEUES["its own queue"]), mapping(**QUEUES["its own queue"]) | own)
+    def test_that_of_the_ledger_has_the_same_properties(self):
+        own = {"EventSourceArn": arn_of("Queue"), "FunctionName": {"Ref": "LedgerFunction"}}
+        for parameters in {"MaximumConcurrency": 3}, {"MaximumConcurrency": 3, "QueueType": "fifo"}:
+            expected = mapping(**parameters) | own
+            # The default of Lambda, which the ledger's mapping leaves out.
+            self.assertEqual(expected.pop("MaximumBatchingWindowInSeconds", 0), 0)
+            self.assertEqual(of_the_ledger(**parameters), expected)
+
+    def test_that_of_the_ledger_returns_batch_item_failures(self):
+        for kind in "standard", "fifo":
+            self.assertEqual(of_the_ledger(QueueType=kind)["FunctionResponseTypes"], ["ReportBatchItemFailures"])

@@ -1,4 +1,4 @@
-"""The network: the function reaches what it has to, and nothing reaches it or the cache that has no need to."""
+"""The network: VPC, subnets, security groups, endpoints and the NAT gateway."""
 
 import unittest
 
@@ -68,7 +68,7 @@ class Network(unittest.TestCase):
         self.assertEqual(rule["SourceSecurityGroupId"], "sg-0123456789abcdef0")
         self.assertEqual(rule["GroupId"], {"Ref": "CacheSecurityGroup"})
 
-    def test_nobody_calls_the_function(self):
+    def test_the_function_has_no_inbound_traffic(self):
         self.assertNotIn("SecurityGroupIngress", deployed().properties("FunctionSecurityGroup"))
 
     def test_the_function_reaches_its_cache_sqs_and_the_webhook_only(self):
@@ -96,7 +96,7 @@ class Network(unittest.TestCase):
                 self.assertEqual(endpoint["VpcEndpointType"], "Interface")
                 self.assertEqual(endpoint["ServiceName"], "com.amazonaws.eu-central-1.sqs")
                 self.assertEqual(endpoint["SubnetIds"], stack.properties("Function")["VpcConfig"]["SubnetIds"])
-                # It would be everybody's way to SQS in that VPC, and this one's policy allows next to nothing.
+                # Private DNS would route all SQS traffic of the VPC to this endpoint, whose policy denies most of it.
                 self.assertIs(endpoint["PrivateDnsEnabled"], False)
                 self.assertTrue(stack.variables()["AWS_ENDPOINT_URL_SQS"].startswith("https://"))
                 (statement,) = endpoint["PolicyDocument"]["Statement"]

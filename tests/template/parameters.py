@@ -1,9 +1,12 @@
-"""The parameters: each is explained and used, and no combination of them leaves a loose end."""
+"""The parameters of both templates: described, used, documented and valid in every combination; and the outputs."""
 
 import re
 import unittest
 
-from template import ROOT, combinations, deployed, source, transformed
+from template import LEDGER, MAIN, ROOT, as_list, combinations, deployed, source, transformed
+
+# Each template, and the page that describes its parameters.
+PAGES = {MAIN: ROOT / "docs/deploy.md", LEDGER: ROOT / "examples/ledger/README.md"}
 
 
 def names_in(node):
@@ -23,23 +26,32 @@ def names_in(node):
                 yield from names_in(value)
 
 
+def parameters():
+    for path in PAGES:
+        for name, spec in source(path)["Parameters"].items():
+            yield path, name, spec
+
+
 class Parameters(unittest.TestCase):
     def test_each_says_what_it_is_for(self):
-        for name, spec in source()["Parameters"].items():
+        for _, name, spec in parameters():
             self.assertTrue(spec.get("Description", "").endswith("."), name)
 
-    def test_only_the_webhook_has_to_be_given(self):
-        without = [name for name, spec in source()["Parameters"].items() if "Default" not in spec]
-        self.assertEqual(without, ["TargetUrl"])
+    def test_only_the_webhook_and_the_stores_have_to_be_given(self):
+        for path, required in {MAIN: ["TargetUrl"], LEDGER: ["RedisUrl", "DatabaseUrl"]}.items():
+            without = [name for name, spec in source(path)["Parameters"].items() if "Default" not in spec]
+            self.assertEqual(without, required)
 
     def test_each_default_is_permitted(self):
-        for name, spec in source()["Parameters"].items():
+        for _, name, spec in parameters():
             if "AllowedValues" in spec and "Default" in spec:
                 self.assertIn(spec["Default"], spec["AllowedValues"], name)
 
     def test_each_is_used(self):
-        used = set(names_in(transformed()["Resources"])) | set(names_in(transformed()["Conditions"]))
-        self.assertEqual(source()["Parameters"].keys() - used, set())
+        for path in PAGES:
+            template = transformed(path)
+            used = set(names_in(template["Resources"])) | set(names_in(template["Conditions"]))
+            self.assertEqual(source(path)["Parameters"].keys() - used, set())
 
     def test_each_is_in_one_group_of_the_console(self):
         groups = source()["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
@@ -47,30 +59,37 @@ class Parameters(unittest.TestCase):
         self.assertEqual(sorted(grouped), sorted(source()["Parameters"]))
 
     def test_each_condition_is_used(self):
-        text = str(transformed()["Resources"]) + str(transformed()["Conditions"]) + str(transformed()["Outputs"])
-        for name in transformed()["Conditions"]:
-            self.assertRegex(text, rf"'Condition': '{name}'|'Fn::If': \['{name}'")
+        for path in PAGES:
+            template = transformed(path)
+            text = str(template["Resources"]) + str(template["Conditions"]) + str(template["Outputs"])
+            for name in template["Conditions"]:
+                self.assertRegex(text, rf"'Condition': '{name}'|'Fn::If': \['{name}'")
 
     def test_the_documentation_says_of_each_what_the_template_says(self):
-        rows = (ROOT / "docs/deploy.md").read_text().splitlines()
-        for name, spec in source()["Parameters"].items():
+        for path, name, spec in parameters():
             default = {None: "required", "": ""}.get(spec.get("Default"), f"`{spec.get('Default')}`")
-            self.assertIn(f"| `{name}` | {default} | {spec['Description']} |", rows)
+            self.assertIn(f"| `{name}` | {default} | {spec['Description']} |", PAGES[path].read_text().splitlines())
 
 
 class Combinations(unittest.TestCase):
-    def test_none_is_refused(self):
-        for name, parameters in combinations():
-            self.assertEqual(deployed(**parameters).refused_by(), [], name)
+    def each(self):
+        """Every combination of both templates: its name, its stack and its parameters."""
+        for path in PAGES:
+            for name, parameters in combinations(path):
+                yield name, deployed(path, **parameters), parameters
 
-    def test_nothing_refers_to_what_is_not_made(self):
-        for name, parameters in combinations():
+    def test_none_is_refused(self):
+        for name, stack, _ in self.each():
+            self.assertEqual(stack.refused_by(), [], name)
+
+    def test_nothing_refers_to_what_is_not_created(self):
+        for name, stack, _ in self.each():
             with self.subTest(name):
-                stack = deployed(**parameters)
                 missing = set(names_in(stack.resources)) | set(names_in(stack.outputs))
                 self.assertEqual(missing - stack.resources.keys(), set())
                 for resource in stack.resources.values():
-                    self.assertIn(resource.get("DependsOn", "Function"), stack.resources)
+                    for needed in as_list(resource.get("DependsOn", [])):
+                        self.assertIn(needed, stack.resources)
 
     def test_each_has_what_every_stack_needs(self):
         for name, parameters in combinations():
@@ -79,3 +98,18 @@ class Combinations(unittest.TestCase):
             self.assertLessEqual(outputs, stack.outputs.keys(), name)
             self.assertEqual("QueueUrl" in stack.outputs, "QueueArn" not in parameters, name)
             self.assertEqual("RedisIamUser" in stack.outputs, "RedisUrl" not in parameters, name)
+
+    def test_another_stack_finds_the_cache_and_the_network(self):
+        of_cache = {"RedisUrl", "RedisIamCache", "RedisIamServerless", "CacheUserGroupId", "CacheSecurityGroupId"}
+        of_network = {"VpcId", "SubnetIds", "SecurityGroupId"}
+        for name, parameters in combinations():
+            stack = deployed(**parameters)
+            self.assertEqual(of_cache & stack.outputs.keys(), set() if "RedisUrl" in parameters else of_cache, name)
+            in_vpc = "VpcConfig" in stack.properties("Function")
+            self.assertEqual(of_network & stack.outputs.keys(), of_network if in_vpc else set(), name)
+            if in_vpc:
+                values = {output: stack.outputs[output]["Value"] for output in of_network}
+                self.assertEqual(values["SecurityGroupId"], {"Ref": "FunctionSecurityGroup"})
+                own = parameters.get("SubnetIds", "${PrivateSubnetA},${PrivateSubnetB}")
+                self.assertEqual(values["SubnetIds"], own)
+                self.assertEqual(values["VpcId"], parameters.get("VpcId", {"Ref": "Vpc"}))

@@ -1,16 +1,15 @@
-"""The queue and its dead-letter queue: no message is lost, seen too early or too often, or read by a stranger."""
+"""The queue and dead-letter queue of both templates: timeouts, redrive, retention, encryption, types and deletion."""
 
 import unittest
 
-from template import LEDGERS, arn_of, deployed, parameter, source
+from template import LEDGER, MAIN, arn_of, deployed, ledger, parameter, source
 
 SIX_TIMES = 6
 DAY = 24 * 60 * 60
-LEDGER = LEDGERS["a ledger"]
-KINDS = {"standard": deployed(**LEDGER), "FIFO": deployed(**LEDGER, QueueType="fifo")}
+KINDS = {"standard": {}, "FIFO": {"QueueType": "fifo"}}
 
-# Each queue, with its dead-letter queue and its function.
-QUEUES = {"Queue": ("DeadLetterQueue", "Function"), "LedgerQueue": ("LedgerDeadLetterQueue", "LedgerFunction")}
+# Each template and its function.
+FUNCTIONS = {MAIN: "Function", LEDGER: "LedgerFunction"}
 
 
 def timeouts_and_windows():
@@ -20,38 +19,52 @@ def timeouts_and_windows():
 
 
 def each_kind():
-    """The kind, its stack, a queue of that and its dead-letter queue."""
-    for kind, stack in KINDS.items():
-        for queue, (dead_letters, _) in QUEUES.items():
-            yield kind, stack, stack.properties(queue), stack.properties(dead_letters)
+    """The kind, and a stack of each template with its queue and its dead-letter queue."""
+    for kind, parameters in KINDS.items():
+        for path in FUNCTIONS:
+            stack = deployed(path, **parameters)
+            yield kind, stack, stack.properties("Queue"), stack.properties("DeadLetterQueue")
+
+
+def each_timeout(**parameters):
+    """Stacks of both templates with each timeout and window, and their functions."""
+    for timeout, window in timeouts_and_windows():
+        yield timeout, window, deployed(FunctionTimeout=timeout, BatchingWindow=window, **parameters), "Function"
+    for kind in KINDS.values():
+        stack = ledger(**kind)
+        (mapping,) = stack.of_type("AWS::Lambda::EventSourceMapping").values()
+        window = mapping.get("MaximumBatchingWindowInSeconds", 0)
+        yield stack.properties("LedgerFunction")["Timeout"], window, stack, "LedgerFunction"
 
 
 class Queues(unittest.TestCase):
     def test_messages_stay_hidden_for_six_times_the_functions_timeout_and_the_batching_window(self):
-        for timeout, window in timeouts_and_windows():
-            with self.subTest(timeout=timeout, window=window):
-                stack = deployed(**LEDGER, FunctionTimeout=timeout, BatchingWindow=window)
-                for queue, (_, function) in QUEUES.items():
-                    self.assertEqual(stack.properties(function)["Timeout"], timeout)
-                    hidden = stack.properties(queue)["VisibilityTimeout"]
-                    self.assertGreaterEqual(hidden, SIX_TIMES * timeout + window)
-                    self.assertLessEqual(hidden, DAY / 2, "SQS knows none that is longer")
+        for timeout, window, stack, function in each_timeout():
+            with self.subTest(timeout=timeout, window=window, function=function):
+                self.assertEqual(stack.properties(function)["Timeout"], timeout)
+                hidden = stack.properties("Queue")["VisibilityTimeout"]
+                self.assertGreaterEqual(hidden, SIX_TIMES * timeout + window)
+                self.assertLessEqual(hidden, DAY / 2, "the maximum of SQS")
 
-    def test_the_longest_lease_ends_before_its_message_comes_again(self):
-        grace = parameter("LeaseGraceMs")["MaxValue"]
-        for timeout, window in timeouts_and_windows():
-            with self.subTest(timeout=timeout, window=window):
-                stack = deployed(**LEDGER, FunctionTimeout=timeout, BatchingWindow=window, LeaseGraceMs=grace)
-                for queue, (_, function) in QUEUES.items():
-                    self.assertEqual(stack.variables(function)["LEASE_GRACE_MS"], grace)
-                    self.assertLess(timeout + grace / 1000 + window, stack.properties(queue)["VisibilityTimeout"])
+    def test_the_longest_lease_ends_before_its_message_is_redelivered(self):
+        longest = parameter("LeaseGraceMs")["MaxValue"]
+        for timeout, window, stack, function in each_timeout(LeaseGraceMs=longest):
+            with self.subTest(timeout=timeout, window=window, function=function):
+                grace = stack.variables(function)["LEASE_GRACE_MS"]
+                self.assertEqual(grace, longest if function == "Function" else parameter("LeaseGraceMs")["Default"])
+                hidden = stack.properties("Queue")["VisibilityTimeout"]
+                self.assertLess(timeout + grace / 1000 + window, hidden)
+                # Also with the longest grace that the main template permits.
+                self.assertLess(timeout + longest / 1000 + window, hidden)
 
     def test_messages_that_keep_failing_go_to_the_dead_letter_queue(self):
         for kind in "standard", "fifo":
-            stack = deployed(**LEDGER, QueueType=kind, MaxReceiveCount="70")
-            for queue, (dead_letters, _) in QUEUES.items():
-                policy = {"deadLetterTargetArn": arn_of(dead_letters), "maxReceiveCount": "70"}
-                self.assertEqual(stack.properties(queue)["RedrivePolicy"], policy)
+            for stack in deployed(QueueType=kind, MaxReceiveCount="70"), ledger(QueueType=kind):
+                policy = stack.properties("Queue")["RedrivePolicy"]
+                self.assertEqual(policy["deadLetterTargetArn"], arn_of("DeadLetterQueue"))
+                self.assertEqual(policy.keys(), {"deadLetterTargetArn", "maxReceiveCount"})
+            policy = deployed(QueueType=kind, MaxReceiveCount="70").properties("Queue")["RedrivePolicy"]
+            self.assertEqual(policy["maxReceiveCount"], "70")
 
     def test_the_dead_letter_queue_takes_messages_of_this_queue_only(self):
         for _, _, queue, dead_letters in each_kind():
@@ -66,27 +79,28 @@ class Queues(unittest.TestCase):
             self.assertEqual(dead_letters["MessageRetentionPeriod"], 14 * DAY)
             self.assertLessEqual(queue["MessageRetentionPeriod"], longest)
         self.assertLessEqual(longest, 10 * DAY)
-        for queue in QUEUES:
-            given = deployed(**LEDGER, QueueRetentionSeconds=2 * DAY).properties(queue)["MessageRetentionPeriod"]
-            self.assertEqual(given, 2 * DAY)
+        given = deployed(QueueRetentionSeconds=2 * DAY).properties("Queue")["MessageRetentionPeriod"]
+        self.assertEqual(given, 2 * DAY)
 
     def test_every_queue_is_encrypted(self):
         for _, stack, *_ in each_kind():
             queues = stack.of_type("AWS::SQS::Queue")
-            self.assertEqual(len(queues), 4)
+            self.assertEqual(len(queues), 2)
             for queue in queues.values():
                 self.assertIs(queue.get("SqsManagedSseEnabled"), True, queue)
 
     def test_every_queue_refuses_plain_http(self):
         for _, stack, *_ in each_kind():
-            refused = set()
+            refused = []
             for policy in stack.of_type("AWS::SQS::QueuePolicy").values():
-                (queue,), (statement,) = policy["Queues"], policy["PolicyDocument"]["Statement"]
+                (statement,) = policy["PolicyDocument"]["Statement"]
                 self.assertEqual((statement["Effect"], statement["Principal"], statement["Action"]), ("Deny", "*", "sqs:*"))
                 self.assertEqual(statement["Condition"], {"Bool": {"aws:SecureTransport": "false"}})
-                self.assertEqual(statement["Resource"], arn_of(queue["Ref"]))
-                refused.add(queue["Ref"])
-            self.assertEqual(refused, set(stack.of_type("AWS::SQS::Queue")))
+                # A policy of one queue names it. In a policy of several, `*` is each queue that has the policy.
+                names = [queue["Ref"] for queue in policy["Queues"]]
+                self.assertEqual(statement["Resource"], arn_of(names[0]) if len(names) == 1 else "*")
+                refused += names
+            self.assertEqual(sorted(refused), sorted(stack.of_type("AWS::SQS::Queue")))
 
     def test_both_are_of_the_same_kind_and_named_as_it_wants(self):
         for kind, _, *queues in each_kind():
@@ -95,20 +109,23 @@ class Queues(unittest.TestCase):
                     self.assertIs(queue["FifoQueue"], True)
                     self.assertTrue(queue["QueueName"].endswith(".fifo"))
                 else:
-                    # SQS refuses the property with any other value than true.
+                    # SQS rejects the property with any value other than true.
                     self.assertNotIn("FifoQueue", queue)
                     self.assertNotIn(".", queue["QueueName"])
 
     def test_sqs_makes_no_deduplication_id_of_the_content(self):
-        for queue in QUEUES:
-            self.assertIs(KINDS["FIFO"].properties(queue)["ContentBasedDeduplication"], False)
-            for name in "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit":
-                self.assertNotIn(name, KINDS["standard"].properties(queue))
+        for kind, _, queue, _ in each_kind():
+            if kind == "FIFO":
+                self.assertIs(queue["ContentBasedDeduplication"], False)
+            else:
+                for name in "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit":
+                    self.assertNotIn(name, queue)
 
-    def test_what_nobody_has_taken_care_of_outlives_the_stack(self):
-        for name in "Queue", "DeadLetterQueue", "LedgerQueue", "LedgerDeadLetterQueue":
-            self.assertEqual(source()["Resources"][name]["DeletionPolicy"], "RetainExceptOnCreate")
-            self.assertEqual(source()["Resources"][name]["UpdateReplacePolicy"], "Retain")
+    def test_messages_outlive_the_stack(self):
+        for path in FUNCTIONS:
+            for name in "Queue", "DeadLetterQueue":
+                self.assertEqual(source(path)["Resources"][name]["DeletionPolicy"], "RetainExceptOnCreate")
+                self.assertEqual(source(path)["Resources"][name]["UpdateReplacePolicy"], "Retain")
 
     def test_a_queue_of_ones_own_is_left_as_it_is(self):
         stack = deployed(QueueArn="arn:aws:sqs:eu-central-1:123456789012:orders")

@@ -1,4 +1,4 @@
-"""The cache: records are neither evicted, lost in a failover, nor within anybody else's reach."""
+"""The cache: durability, eviction, encryption, replacement, and the users with their access strings."""
 
 import re
 import unittest
@@ -84,7 +84,7 @@ class Users(unittest.TestCase):
                 self.assertEqual(words[:4], ["on", f"~{namespace}:*", "resetchannels", "-@all"])
                 self.assertFalse([w for w in words[4:] if not w.startswith("+") or "@" in w], words)
 
-    def test_nobody_writes_or_deletes_who_need_not(self):
+    def test_users_lack_commands_that_they_do_not_need(self):
         function = NODES.properties("CacheUser")["AccessString"].split()
         operator = NODES.properties("OperatorUser")["AccessString"].split()
         self.assertFalse({"+del", "+unlink", "+scan", "+keys"} & set(function))

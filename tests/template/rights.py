@@ -1,4 +1,4 @@
-"""What the function may do: its own queue, its own records, and nothing else."""
+"""The rights of the function: its own queue, its own records, and nothing else."""
 
 import unittest
 
@@ -86,7 +86,6 @@ class Rights(unittest.TestCase):
             "secretsmanager:GetSecretValue",
             "s3:GetObject",
             "s3:PutObject",
-            "rds-db:connect",
         }
         for name, parameters in combinations():
             with self.subTest(name):

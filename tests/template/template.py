@@ -1,4 +1,4 @@
-"""template.yaml as it is written, as SAM transforms it, and as CloudFormation deploys it with given parameters."""
+"""Loads a template as written, as transformed by SAM, and as deployed by CloudFormation with given parameters."""
 
 import functools
 import itertools
@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATE = ROOT / "template.yaml"
+# The stack of the function, and that of the ledger example.
+MAIN = ROOT / "template.yaml"
+LEDGER = ROOT / "examples/ledger/template.yaml"
 
 REGION = "eu-central-1"
 
-# The account and region of whoever runs this have no part in it.
+# The tests do not depend on the AWS account and region of the environment.
 for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
 os.environ |= {
@@ -21,7 +23,7 @@ os.environ |= {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
 
-from samtranslator.parser.parser import Parser  # noqa: E402  (it looks for a region when it is loaded)
+from samtranslator.parser.parser import Parser  # noqa: E402  (it reads the region on import)
 from samtranslator.translator.translator import Translator  # noqa: E402
 from samtranslator.yaml_helper import yaml_parse  # noqa: E402
 
@@ -35,8 +37,14 @@ PSEUDO = {
 }
 
 TARGET = {"TargetUrl": "https://example.com/hook"}
+STORES = {
+    "RedisUrl": "rediss://user:secret@redis.example.com:6379",
+    "DatabaseUrl": "postgres://ledger:secret@db.example.com:5432/ledger",
+}
+# The parameters of each template that have no default.
+REQUIRED = {MAIN: TARGET, LEDGER: STORES}
 
-# What a team may have, by what it then sets. The stack makes whatever is in none of them.
+# Existing resources, and the parameters that name them. The stack creates what no parameter names.
 QUEUES = {
     "a new queue": {},
     "its own queue": {
@@ -70,63 +78,103 @@ NETWORKS = {
     },
 }
 
-
-LEDGERS = {
-    "no ledger": {},
-    "a ledger": {
+# The ways of the ledger's functions to sign in to Redis and to PostgreSQL, and their network.
+REDIS_SIGN_INS = {
+    "a password in Redis's URL": {},
+    "a secret for Redis": {
+        "RedisUrl": "rediss://redis.example.com:6379",
+        "RedisSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis-Ab12Cd",
+    },
+    "a user of a node-based cache": {
+        "RedisUrl": "rediss://redis.example.com:6379",
+        "RedisCluster": "true",
+        "RedisIamCache": "orders-cache",
+    },
+    "a user of a serverless cache": {
+        "RedisUrl": "rediss://redis.example.com:6379",
+        "RedisCluster": "true",
+        "RedisIamCache": "orders-cache",
+        "RedisIamServerless": "true",
+    },
+}
+DATABASE_SIGN_INS = {
+    "a password in the database's URL": {},
+    "a secret for the database": {
         "DatabaseUrl": "postgres://ledger@db.example.com:5432/ledger",
         "DatabaseSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:ledger-Ab12Cd",
     },
+    "a user of RDS": {
+        "DatabaseUrl": "postgres://ledger@db.example.com:5432/ledger",
+        "DatabaseUserArn": "arn:aws:rds-db:eu-central-1:123456789012:dbuser:db-ABCD/ledger",
+    },
+}
+LEDGER_NETWORKS = {
+    "no VPC": {},
+    "a VPC": {
+        "SubnetIds": "subnet-0123456789abcdef0,subnet-0123456789abcdef1",
+        "SecurityGroupIds": "sg-0123456789abcdef0,sg-0123456789abcdef1",
+    },
+}
+
+PARTS = {
+    MAIN: (QUEUES, TYPES, RECORDS, NETWORKS),
+    LEDGER: (TYPES, REDIS_SIGN_INS, DATABASE_SIGN_INS, LEDGER_NETWORKS),
 }
 
 
-def combinations():
-    """Every way of what is there and what the stack makes: its name, and its parameters."""
-    parts_of_a_stack = QUEUES, TYPES, RECORDS, NETWORKS, LEDGERS
-    for parts in itertools.product(*(part.items() for part in parts_of_a_stack)):
+def combinations(path=MAIN):
+    """Every combination of existing and created resources: its name, and its parameters."""
+    for parts in itertools.product(*(part.items() for part in PARTS[path])):
         names, settings = zip(*parts)
         yield ", ".join(names), functools.reduce(dict.__or__, settings, {})
 
 
 @functools.cache
-def source():
-    return yaml_parse(TEMPLATE.read_text())
+def source(path=MAIN):
+    return yaml_parse(path.read_text())
 
 
 @functools.cache
-def transformed():
-    """The template as CloudFormation gets it: with what SAM makes of its short forms."""
-    template = yaml_parse(TEMPLATE.read_text())
-    # SAM wants the built program here; nothing is built, and nothing is read from there.
-    template["Globals"]["Function"]["CodeUri"] = "s3://built/function.zip"
+def transformed(path=MAIN):
+    """The template as CloudFormation receives it, after SAM's transformation."""
+    template = yaml_parse(path.read_text())
+    # SAM requires a built package here. Nothing is built, and the package is not read.
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::Serverless::Function":
+            resource["Properties"]["CodeUri"] = "s3://built/function.zip"
     return Translator({}, Parser()).translate(template, {})
 
 
-def deployed(**parameters):
-    """What CloudFormation makes of the template with these parameters, and the defaults of all others."""
-    return deployed_as(json.dumps(TARGET | parameters, sort_keys=True))
+def deployed(path=MAIN, **parameters):
+    """The stack that CloudFormation deploys with these parameters, and the defaults of all others."""
+    return deployed_as(path, json.dumps(REQUIRED[path] | parameters, sort_keys=True))
+
+
+def ledger(**parameters):
+    """The stack of the ledger example with these parameters."""
+    return deployed(LEDGER, **parameters)
 
 
 @functools.cache
-def deployed_as(parameters):
-    return Deployed(json.loads(parameters))
+def deployed_as(path, parameters):
+    return Deployed(transformed(path), json.loads(parameters))
 
 
 class Deployed:
-    """Only what its conditions keep, with its functions done as far as they need no resource."""
+    """The resources whose conditions hold, with intrinsic functions evaluated as far as they need no resource."""
 
     ABSENT = object()
 
-    def __init__(self, parameters):
-        self.template = transformed()
+    def __init__(self, template, parameters):
+        self.template = template
         known = self.template["Parameters"]
         unknown = parameters.keys() - known.keys()
         assert not unknown, f"no parameters: {unknown}"
         for name, value in parameters.items():
-            assert re.search(known[name].get("AllowedPattern", ""), as_text(value)), f"{name} may not be {value}"
+            assert re.search(known[name].get("AllowedPattern", ""), as_text(value)), f"{name} must not be {value}"
         self.parameters = {name: parameters.get(name, spec.get("Default")) for name, spec in known.items()}
         for name, spec in known.items():
-            assert self.parameters[name] is not None, f"{name} has to be given"
+            assert self.parameters[name] is not None, f"{name} is required"
             if spec["Type"] == "CommaDelimitedList" and isinstance(self.parameters[name], str):
                 self.parameters[name] = self.parameters[name].split(",")
         self.conditions = {}
@@ -145,7 +193,7 @@ class Deployed:
         }
 
     def plain(self):
-        """A template of what is left, without parameters and conditions."""
+        """The same stack as a template without parameters and conditions."""
         head = {"AWSTemplateFormatVersion": "2010-09-09"}
         return head | {"Resources": subs(self.resources), "Outputs": subs(self.outputs)}
 
@@ -159,7 +207,7 @@ class Deployed:
         return self.properties(function)["Environment"]["Variables"]
 
     def refused_by(self):
-        """The sentences of the rules that these parameters break."""
+        """The descriptions of the assertions that these parameters violate."""
         return [
             assertion["AssertDescription"]
             for rule in self.template["Rules"].values()
@@ -227,7 +275,7 @@ class Deployed:
 
     def Fn_Select(self, argument):
         index, items = self.resolve(argument)
-        # Of what only a deployment knows there is nothing to select yet.
+        # A value that only a deployment has cannot be selected from.
         return items[int(index)] if isinstance(items, list) else {"Fn::Select": [index, items]}
 
     def Fn_FindInMap(self, argument):
@@ -246,7 +294,7 @@ class Deployed:
 
 
 def as_text(value):
-    """A resource inside a text stands as Fn::Sub would name it."""
+    """A reference to a resource inside a text, in the syntax of Fn::Sub."""
     match value:
         case {"Ref": name}:
             return f"${{{name}}}"
@@ -259,7 +307,7 @@ def as_text(value):
 
 
 def subs(node):
-    """Each text with a resource in it as an Fn::Sub again."""
+    """Turns each text that refers to a resource into an Fn::Sub."""
     match node:
         case dict():
             return {key: subs(value) for key, value in node.items()}
@@ -275,8 +323,8 @@ def arn_of(logical_id, attribute="Arn"):
     return {"Fn::GetAtt": [logical_id, attribute]}
 
 
-def parameter(name):
-    return source()["Parameters"][name]
+def parameter(name, path=MAIN):
+    return source(path)["Parameters"][name]
 
 
 def as_list(value):

@@ -1,0 +1,63 @@
+"""The dashboard: valid JSON without overlaps, every alarm, every metric, and fields that the function logs."""
+
+import json
+import re
+import unittest
+
+from alarms import alarms
+from template import ROOT, combinations, deployed
+
+
+def dashboard(stack):
+    return json.loads(stack.properties("Dashboard")["DashboardBody"])["widgets"]
+
+
+class Dashboard(unittest.TestCase):
+    def test_it_is_json_in_every_combination_and_nothing_in_it_overlaps(self):
+        for name, parameters in combinations():
+            with self.subTest(name):
+                seen = set()
+                for widget in dashboard(deployed(**parameters)):
+                    cells = {
+                        (x, y)
+                        for x in range(widget["x"], widget["x"] + widget["width"])
+                        for y in range(widget["y"], widget["y"] + widget["height"])
+                    }
+                    self.assertFalse(cells & seen, widget["properties"]["title"])
+                    self.assertTrue(all(x < 24 for x, _ in cells), widget["properties"]["title"])
+                    seen |= cells
+
+    def test_it_shows_every_alarm(self):
+        for name, parameters in combinations():
+            with self.subTest(name):
+                stack = deployed(**parameters)
+                shown = dashboard(stack)[0]["properties"]["alarms"]
+                self.assertEqual(sorted(shown), sorted(f"${{{alarm}.Arn}}" for alarm in alarms(stack)))
+
+    def test_it_shows_outcomes_dispositions_and_what_they_took(self):
+        shown = set()
+        for widget in dashboard(deployed()):
+            above = []
+            for row in widget["properties"].get("metrics", []):
+                row = [item for item in row if isinstance(item, str)]
+                above = above if row == ["..."] else [was if item == "." else item for item, was in pad(row, above)]
+                if above[0] == "idempotent-sqs":
+                    self.assertEqual(above[2:], ["Consumer", "payments"])
+                    shown.add(above[1])
+        outcomes = {"Acquired", "AcquiredStale", "Duplicate", "Conflict", "Mismatch", "Failed", "Lost"}
+        taken = {"RedisLatency", "WorkLatency", "LeaseRemaining", "Attempts", "BatchSize", "CheckFindings"}
+        self.assertEqual(shown, outcomes | taken | {"Done", "Redeliver"})
+
+    def test_its_log_query_names_fields_that_the_function_writes(self):
+        (query,) = [w["properties"]["query"] for w in dashboard(deployed()) if w["type"] == "log"]
+        programs = [path.read_text() for path in (ROOT / "src").rglob("*.rs")]
+        # The file that writes the line of a message.
+        (written,) = [program for program in programs if re.search(r"\breceive_count =", program)]
+        fields = re.findall(r"fields\.(\w+)", query)
+        self.assertGreater(len(fields), 5)
+        for field in fields:
+            self.assertRegex(written, rf"\b{field} =")
+
+
+def pad(row, above):
+    return zip(row, above or row)
