@@ -14,23 +14,26 @@ use crate::support::redis::{Redis, connect};
 
 const NAMESPACE: &str = "payments";
 
-/// Of the ledger, where the stack has one.
+/// The namespace of the ledger example.
 const LEDGERS: &str = "payments-ledger";
 
 /// What a server does not know yet cannot be granted on it: CLIENT SETINFO came with Redis 7.2. Before
 /// that the client's is answered with an error, which it takes for nothing.
 const NEWER: &str = "client|setinfo";
 
-/// The words of the user's access string, as they stand in template.yaml.
+/// The words of the user's access string, from template.yaml or from the template of the ledger example.
 fn access_string(user: &str) -> Vec<String> {
-    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("template.yaml");
+    let (template, resource, namespace) = match user {
+        "LedgerUser" => ("examples/ledger/template.yaml", "RedisUser", LEDGERS),
+        _ => ("template.yaml", user, NAMESPACE),
+    };
+    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join(template);
     let template = std::fs::read_to_string(template).unwrap();
-    let resource = template.split(&format!("\n  {user}:\n")).nth(1).expect("template.yaml has the user");
+    let resource = template.split(&format!("\n  {resource}:\n")).nth(1).expect("the template has the user");
     let string = resource.split("AccessString: !Sub\n").nth(1).unwrap();
     let string = string.split_once(">-\n").unwrap().1.split_once("- Prefix:").unwrap().0;
-    let string = string.replace("${Ledgers}", &format!(" ~{LEDGERS}:*")).replace("${Prefix}", NAMESPACE);
+    let string = string.replace("${Prefix}", namespace);
     let words: Vec<_> = string.split_whitespace().map(str::to_owned).collect();
-    let namespace = if user == "LedgerUser" { LEDGERS } else { NAMESPACE };
     assert_eq!(words[..2], ["on".to_owned(), format!("~{namespace}:*")], "{user}");
     words
 }
