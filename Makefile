@@ -1,23 +1,22 @@
-# `make` alone lists what can be made. Tools go to .tools/ and builds to target/. Elsewhere there are
-# only cargo's own cache, and the three packages of the system that `make test` needs;
-# `make bench` needs two of them.
+# `make` lists the targets. Tools go to .tools/ and builds to target/. Outside the project there are only
+# cargo's cache and the system packages: three for `make test`, two of them also for `make bench`.
 
 PYTHON ?= python3 -B
 
 .PHONY: help run test check torture e2e bench clean-tools
 
 help:
-	@echo "make run          send the sample events to the function, and see what becomes of each message"
-	@echo "make test         every test; installs redis-server, PostgreSQL and openssl where they are missing"
+	@echo "make run          send the sample events to the function and show the outcome of each message"
+	@echo "make test         all tests; installs redis-server, PostgreSQL and openssl if they are missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
-	@echo "make torture      kills, stops and breaks what can be broken, and counts what came of it; 20 seeds of 500 messages"
-	@echo "make e2e          the release binary as a Lambda function of ministack, which plays AWS, and deployed to it; minutes"
-	@echo "make bench        what it costs, beside the least that it can cost and beside what others do; minutes"
-	@echo "make clean-tools  remove .tools/, where the tools of run, test, e2e and bench are"
+	@echo "make torture      random kills, stops and faults, with the effects of every message counted; 20 seeds of 500 messages"
+	@echo "make e2e          the release binary in ministack, an emulator of AWS, and deployments to it; takes minutes"
+	@echo "make bench        the cost per message, compared with the minimum and with other libraries; takes minutes"
+	@echo "make clean-tools  remove .tools/, the installed tools of run, test, e2e and bench"
 
 run:
 	@$(PYTHON) scripts/tools.py run
-	@$(PYTHON) scripts/demo.py
+	@$(PYTHON) scripts/run.py
 
 test:
 	$(PYTHON) scripts/tools.py test
@@ -34,7 +33,7 @@ torture:
 	$(PYTHON) scripts/tools.py test
 	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --all-features --test it -- torture:: --nocapture
 
-# `make e2e SCENARIOS="fifo redis"` plays those alone whose names have one of the words.
+# `make e2e SCENARIOS="fifo redis"` runs only the scenarios whose name contains one of the words.
 e2e:
 	@$(PYTHON) scripts/tools.py e2e
 	@.tools/e2e/bin/python -B tests/e2e/main.py $(SCENARIOS)

@@ -1,4 +1,4 @@
-"""The function's binary, and the package that Lambda takes it in."""
+"""The function's binary, and the deployment package for Lambda."""
 
 import io
 import os
@@ -7,26 +7,26 @@ import zipfile
 from pathlib import Path
 
 import tools
-from processes import Failed
-from stage import FUNCTION
+from run import FUNCTION
+from servers import Failed
 
-# The zip's field for a file's mode; without it nothing could be executed.
+# The file mode in the zip entry; without it the file is not executable.
 EXECUTABLE = 0o755 << 16
 
 
 def build():
-    """The release binary, or the one that E2E_BINARY names."""
+    """Builds the release binary, or uses the one that E2E_BINARY names."""
     if given := os.environ.get("E2E_BINARY"):
         if not Path(given).is_file():
-            raise Failed(f"E2E_BINARY is {given}, and there is no such file")
+            raise Failed(f"E2E_BINARY: no such file: {given}")
         return Path(given).resolve()
     if subprocess.run(["cargo", "build", "--release", "--bin", FUNCTION], cwd=tools.ROOT).returncode:
-        raise Failed("the function does not compile")
+        raise Failed("cargo build failed")
     return tools.ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / FUNCTION
 
 
 def pack(binary):
-    """What CreateFunction takes: a zip with the binary, named as Lambda looks for it."""
+    """The zip for CreateFunction, with the binary under the name `bootstrap`, which Lambda requires."""
     entry = zipfile.ZipInfo("bootstrap")
     entry.external_attr = EXECUTABLE
     entry.compress_type = zipfile.ZIP_DEFLATED

@@ -5,24 +5,24 @@ import json
 
 from botocore.exceptions import ClientError
 
-import show
-from processes import Failed, kill
+from run import print_table
+from servers import Failed, kill
 
 KEY = "Idempotency-Key"
-# Of SQS: messages in one SendMessageBatch.
-MOST_AT_ONCE = 10
+# The limit of SendMessageBatch.
+MAX_BATCH = 10
 
 numbers = itertools.count()
 
 
 class Message:
-    """What a producer sends. `group` is for FIFO queues."""
+    """A message to send. `group` is for FIFO queues."""
 
     def __init__(self, key, body=None, group=None):
         self.key = key
         self.body = body or json.dumps({"paymentId": key, "amount": 4200})
         self.group = group
-        # What the producer sends twice is two messages, also to a FIFO queue.
+        # Unique, so that a FIFO queue does not deduplicate messages with the same key.
         self.deduplication_id = f"sent-{next(numbers)}"
 
     def entry(self, number):
@@ -34,7 +34,7 @@ class Message:
         return entry
 
 
-def sent_anew(letter):
+def copy_of(letter):
     key = letter.get("MessageAttributes", {}).get(KEY, {}).get("StringValue")
     return Message(key, letter["Body"], letter["Attributes"].get("MessageGroupId"))
 
@@ -46,11 +46,11 @@ class Consumer:
         self._lambda = cloud.client("lambda")
         self.function = name
         self.queue_url = self.dead_letter_url = self.mapping = None
-        # messageId → the key that the producer gave, which not every line of the log has.
+        # messageId → the key of the sent message. Some log lines have no key.
         self._keys = {}
         self._before = cloud.function_processes()
 
-    # ---- how it is made ----
+    # ---- setup ----
 
     def make_queues(self, fifo=False, visibility=120, receives=5):
         kind = {"FifoQueue": "true"} if fifo else {}
@@ -83,7 +83,7 @@ class Consumer:
         self.mapping = made["UUID"]
 
     def delete(self):
-        """As far as it was made. Its processes end with it."""
+        """Deletes the resources that exist. The function's processes end with it."""
         if self.mapping:
             self._lambda.delete_event_source_mapping(UUID=self.mapping)
         try:
@@ -97,16 +97,16 @@ class Consumer:
         said = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
         return said["Attributes"]["QueueArn"]
 
-    # ---- what a producer and an operator do ----
+    # ---- actions ----
 
     def send(self, *messages):
-        """With the mapping off, so that they come in whole batches, and in one where they are ten or fewer.
+        """Sends with the mapping disabled, so that up to ten messages arrive in one batch.
 
-        It spares ministack, too, which can lose a message that is sent while it deletes another.
+        ministack can also lose a message that is sent while it deletes another.
         """
         self._lambda.update_event_source_mapping(UUID=self.mapping, Enabled=False)
-        for first in range(0, len(messages), MOST_AT_ONCE):
-            batch = messages[first : first + MOST_AT_ONCE]
+        for first in range(0, len(messages), MAX_BATCH):
+            batch = messages[first : first + MAX_BATCH]
             entries = [message.entry(number) for number, message in enumerate(batch)]
             answer = self._sqs.send_message_batch(QueueUrl=self.queue_url, Entries=entries)
             if answer.get("Failed"):
@@ -115,50 +115,48 @@ class Consumer:
         self._lambda.update_event_source_mapping(UUID=self.mapping, Enabled=True)
 
     def left(self, url):
-        """Messages in a queue, in sight or not."""
+        """The number of messages in a queue: visible, in flight and delayed."""
         names = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
         said = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
         return sum(int(said["Attributes"][name]) for name in names)
 
     def wait_until_done(self, seconds, dead_letters=0):
-        """Until the queue is empty, and as many messages as expected are in the dead-letter queue."""
+        """Waits until the queue is empty and the dead-letter queue has the expected number of messages."""
 
         def done():
             return self.left(self.queue_url) == 0 and self.left(self.dead_letter_url) == dead_letters
 
         try:
-            self._cloud.wait_for(done, seconds, "the end of all messages")
+            self._cloud.wait_for(done, seconds, "an empty queue")
         except Failed as late:
             left, dead = self.left(self.queue_url), self.left(self.dead_letter_url)
-            raise Failed(f"{late}: {left} in the queue, {dead} dead letters, of which {dead_letters} expected") from None
+            raise Failed(f"{late}: {left} messages in the queue, {dead} dead letters, expected 0 and {dead_letters}") from None
 
     def redrive(self):
-        """As StartMessageMoveTask does, which ministack lacks: sent anew, then taken from the dead letters."""
+        """Sends each dead letter again and deletes it, as StartMessageMoveTask does, which ministack lacks."""
         names = {"MessageAttributeNames": ["All"], "MessageSystemAttributeNames": ["All"], "MaxNumberOfMessages": 10}
         letters = self._sqs.receive_message(QueueUrl=self.dead_letter_url, **names).get("Messages", [])
-        self.send(*map(sent_anew, letters))
+        self.send(*map(copy_of, letters))
         for letter in letters:
             self._sqs.delete_message(QueueUrl=self.dead_letter_url, ReceiptHandle=letter["ReceiptHandle"])
 
-    # ---- what happens to it ----
+    # ---- observations ----
 
     def last_batch_failed(self):
         said = self._lambda.get_event_source_mapping(UUID=self.mapping)
         return said["LastProcessingResult"] == "FAILED"
 
     def kill_function(self):
-        """SIGKILL to the one process of it that there is."""
+        """Sends SIGKILL to the function's only process."""
         mine = self._cloud.function_processes() - self._before
         if len(mine) != 1:
             raise Failed(f"{len(mine)} processes of the function; expected: 1")
         kill(*mine)
 
-    # ---- what it says ----
-
     def lines(self):
-        """The log's lines on messages, in their order. CloudWatch keeps them."""
+        """The log lines on messages in CloudWatch Logs, in order."""
         config = self._lambda.get_function_configuration(FunctionName=self.function)
-        # Where a template gives a format only, ministack does not say the group.
+        # Without a LogGroup in the template, ministack omits it.
         group = config.get("LoggingConfig", {}).get("LogGroup", f"/aws/lambda/{self.function}")
         logs = self._cloud.client("logs").get_paginator("filter_log_events")
         try:
@@ -172,21 +170,21 @@ class Consumer:
         return [line for line in said if "outcome" in line]
 
     def outcomes(self):
-        """Key → its outcomes, in their order. Messages without a key are under None."""
+        """Key → its outcomes, in order. Messages without a key are under None."""
         found = {}
         for line in self.lines():
             found.setdefault(self._keys[line["message_id"]], []).append(line["outcome"])
         return found
 
-    def tell(self, receiver):
-        """A line for each course of events, however many keys took it."""
-        courses = {}
+    def print_outcomes(self, receiver):
+        """Prints one row for all keys with the same outcomes, calls and effects."""
+        rows = {}
         for key, outcomes in self.outcomes().items():
             calls = len(receiver.calls_for(key))
             effects = len([call for call in receiver.effects if call.key == key])
-            courses.setdefault((" → ".join(outcomes), calls, effects), []).append(key or "none")
-        rows = [(named(sorted(keys)), calls, effects, outcomes) for (outcomes, calls, effects), keys in courses.items()]
-        show.table(["key", "calls", "effects", "outcomes"], rows)
+            rows.setdefault((" → ".join(outcomes), calls, effects), []).append(key or "none")
+        cells = [(named(sorted(keys)), calls, effects, outcomes) for (outcomes, calls, effects), keys in rows.items()]
+        print_table(["key", "calls", "effects", "outcomes"], cells)
 
 
 def named(keys):

@@ -1,78 +1,77 @@
-"""What comes, comes twice, and comes while it is in work, on a standard queue."""
+"""Deliveries, redeliveries and conflicts on a standard queue."""
 
-import show
 from consumer import Message
+from fixture import TIMEOUT, expect
 from receiver import Answer
-from scene import SOON, expect
 
 BUSY = Answer(503, retry_after=2)
 
 
-def each_message_takes_effect_once(scene):
-    consumer = scene.consumer()
+def each_message_takes_effect_once(fixture):
+    consumer = fixture.consumer()
     keys = [f"pay_{number:02}" for number in range(60)]
     sent = [Message(key) for key in keys]
     consumer.send(*sent)
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects(*keys)
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects(*keys)
     expect("the outcomes", consumer.outcomes(), dict.fromkeys(sorted(keys), ["ACQUIRED"]))
-    bodies = {call.key: call.body for call in scene.receiver.effects}
+    bodies = {call.key: call.body for call in fixture.receiver.effects}
     expect("the bodies", bodies, {message.key: message.body for message in sent})
 
 
-def a_message_sent_again_is_acknowledged_and_does_nothing(scene):
-    consumer = scene.consumer()
+def a_message_sent_again_is_acknowledged_and_does_nothing(fixture):
+    consumer = fixture.consumer()
     keys = ["pay_a", "pay_b", "pay_c"]
     consumer.send(*map(Message, keys))
-    consumer.wait_until_done(SOON)
+    consumer.wait_until_done(TIMEOUT)
     consumer.send(*map(Message, [*keys, "pay_twice", "pay_twice"]))
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects(*keys, "pay_twice")
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects(*keys, "pay_twice")
     expected = {key: ["ACQUIRED", "DUPLICATE"] for key in keys} | {"pay_twice": ["ACQUIRED", "IN_BATCH_DUPLICATE"]}
     expect("the outcomes", consumer.outcomes(), expected)
 
 
-def only_the_message_that_failed_comes_again_and_when_it_was_told_to(scene):
-    consumer = scene.consumer()
+def only_the_message_that_failed_comes_again_and_when_it_was_told_to(fixture):
+    consumer = fixture.consumer()
     keys = [f"pay_{number}" for number in range(9)]
-    scene.receiver.answer("pay_busy", BUSY)
+    fixture.receiver.answer("pay_busy", BUSY)
     consumer.send(*map(Message, [*keys, "pay_busy"]))
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects(*keys, "pay_busy")
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects(*keys, "pay_busy")
     expect("the outcomes", consumer.outcomes(), {key: ["ACQUIRED"] for key in keys} | {"pay_busy": ["ACQUIRED"] * 2})
-    attempts = [(call.attempt, call.recovery) for call in scene.receiver.calls_for("pay_busy")]
-    expect("attempts, and whether they recover", attempts, [(1, False)] * 2)
-    came_after_its_visibility(consumer, "pay_busy")
+    attempts = [(call.attempt, call.recovery) for call in fixture.receiver.calls_for("pay_busy")]
+    expect("the attempts and the recovery flags", attempts, [(1, False)] * 2)
+    redelivered_after_visibility(consumer, "pay_busy")
 
 
-def a_message_in_conflict_comes_again_when_the_lease_has_ended(scene):
-    consumer = scene.consumer(timeout=5)
-    hold = scene.receiver.hold("pay_slow")
+def a_message_in_conflict_comes_again_when_the_lease_has_ended(fixture):
+    consumer = fixture.consumer(timeout=5)
+    hold = fixture.receiver.hold("pay_slow")
     consumer.send(Message("pay_slow"))
-    scene.wait_for(hold.reached.is_set, "a call of the webhook")
+    fixture.wait_for(hold.reached.is_set, "a call of the webhook")
     consumer.send(Message("pay_slow"))
-    scene.wait_for(lambda: consumer.outcomes().get("pay_slow") == ["CONFLICT"], "a conflict")
+    fixture.wait_for(lambda: consumer.outcomes().get("pay_slow") == ["CONFLICT"], "a conflict")
     hold.released.set()
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects("pay_slow")
-    expect("the calls", len(scene.receiver.calls), 1)
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects("pay_slow")
+    expect("the calls", len(fixture.receiver.calls), 1)
     expect("the outcomes", consumer.outcomes(), {"pay_slow": ["CONFLICT", "ACQUIRED", "DUPLICATE"]})
-    came_after_its_visibility(consumer, "pay_slow")
+    redelivered_after_visibility(consumer, "pay_slow")
 
 
-def came_after_its_visibility(consumer, key):
-    """It came again no sooner than SQS was asked for."""
+def redelivered_after_visibility(consumer, key):
+    """The message was redelivered no sooner than requested."""
     lines = [line for line in consumer.lines() if line.get("idempotency_key") == key]
     [left] = [line for line in lines if line["disposition"] == "redeliver"]
     [again] = [line for line in lines if line["message_id"] == left["message_id"] and line["receive_count"] == 2]
     waited, asked = (again["ms"] - left["ms"]) / 1000, left["retry_after_s"]
-    show.line(f"{key} was to come again after {asked:.0f} s, and came after {waited:.2f} s")
-    # The log has the end of an invocation, a little after SQS was asked.
-    expect("asked for at all, and come no sooner", asked > 0 and waited > asked - 1, True)
+    print(f"  {key}: requested visibility timeout {asked:.0f} s, redelivered after {waited:.2f} s")
+    # The log line is written at the end of the invocation, shortly after the request.
+    expect("a redelivery no sooner than requested", asked > 0 and waited > asked - 1, True)
 
 
 SCENARIOS = [

@@ -1,4 +1,4 @@
-"""The two tools that people deploy with, as README tells it, against this cloud."""
+"""Deployments with cargo-lambda and SAM, as the README describes them."""
 
 import json
 import platform
@@ -9,51 +9,50 @@ import time
 
 from samtranslator.yaml_helper import yaml_parse
 
-import show
 import tools
 from consumer import Consumer, Message
-from processes import Failed
+from fixture import TIMEOUT, expect
 from receiver import Answer
-from scene import SOON, expect
+from servers import Failed
 
 BUSY = Answer(503, retry_after=1)
-# `cargo lambda deploy` alone waits for its role for up to 20 s.
-LONGEST_DEPLOY = 180
+# Seconds. `cargo lambda deploy` waits up to 20 s for its role.
+DEPLOY_TIMEOUT = 180
 
 
-def cargo_lambda_deploy_brings_a_function_that_works(scene):
-    consumer = Consumer(scene.cloud, "deployed-by-cargo-lambda")
-    scene.at_its_end(consumer.delete)
-    variables = [f"--env-var={name}={value}" for name, value in scene.settings().items()]
-    deploy = [tools.CARGO_LAMBDA, "lambda", "deploy", consumer.function, "--binary-path", scene.binary, *variables]
-    run(scene, deploy)
+def cargo_lambda_deploy_brings_a_function_that_works(fixture):
+    consumer = Consumer(fixture.cloud, "deployed-by-cargo-lambda")
+    fixture.cleanup(consumer.delete)
+    variables = [f"--env-var={name}={value}" for name, value in fixture.settings().items()]
+    deploy = [tools.CARGO_LAMBDA, "lambda", "deploy", consumer.function, "--binary-path", fixture.binary, *variables]
+    run(fixture, deploy)
     consumer.make_queues()
     consumer.make_mapping()
-    show.line("cargo lambda deploy made the function and its role; the queue and the mapping came by the API")
-    works(scene, consumer)
-    # Nobody named a consumer, so the function's name is the first part of every key in Redis.
-    expect("a record under that name", scene.has_record(f"{consumer.function}:pay_a"), True)
+    print("  cargo lambda deploy created the function and its role; the API created the queue and the mapping")
+    works(fixture, consumer)
+    # Without IDEMPOTENCY_NAMESPACE, the function's name is the first part of every key in Redis.
+    expect("a record under that name", fixture.has_record(f"{consumer.function}:pay_a"), True)
 
 
-def sam_deploy_brings_a_stack_that_works(scene):
+def sam_deploy_brings_a_stack_that_works(fixture):
     stack = "deployed-by-sam"
-    scene.at_its_end(lambda: delete(scene, stack))
-    sam(scene, stack)
-    resources = scene.cloud.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-    tell(resources)
-    consumer = taken_over(scene, stack)
-    works(scene, consumer)
-    expect("a record under the stack's name", scene.has_record(f"{stack}:pay_a"), True)
+    fixture.cleanup(lambda: delete(fixture, stack))
+    sam(fixture, stack)
+    resources = fixture.cloud.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
+    print_resources(resources)
+    consumer = consumer_of(fixture, stack)
+    works(fixture, consumer)
+    expect("a record under the stack's name", fixture.has_record(f"{stack}:pay_a"), True)
 
 
-def works(scene, consumer):
-    scene.receiver.answer("pay_busy", BUSY)
+def works(fixture, consumer):
+    fixture.receiver.answer("pay_busy", BUSY)
     consumer.send(Message("pay_a"), Message("pay_busy"))
-    consumer.wait_until_done(SOON)
+    consumer.wait_until_done(TIMEOUT)
     consumer.send(Message("pay_a"))
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects("pay_a", "pay_busy")
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects("pay_a", "pay_busy")
     expected = {"pay_a": ["ACQUIRED", "DUPLICATE"], "pay_busy": ["ACQUIRED"] * 2}
     expect("the outcomes", consumer.outcomes(), expected)
 
@@ -61,32 +60,32 @@ def works(scene, consumer):
 # ---- SAM ----
 
 
-def sam(scene, stack):
+def sam(fixture, stack):
     parameters = {
-        "RedisUrl": scene.redis_url,
-        "TargetUrl": scene.receiver.url,
-        "IdempotencyKey": scene.settings()["IDEMPOTENCY_KEY"],
+        "RedisUrl": fixture.redis_url,
+        "TargetUrl": fixture.receiver.url,
+        "IdempotencyKey": fixture.settings()["IDEMPOTENCY_KEY"],
         "Architecture": "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64",
         "FunctionTimeout": "15",
     }
     overrides = [f"{name}={value}" for name, value in parameters.items()]
-    folder = built(scene)
+    folder = built(fixture)
     deploy = [tools.SAM, "deploy", "--template-file", folder / "template.json", "--stack-name", stack, "--resolve-s3"]
     answers = ["--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-progressbar"]
     quiet = {"SAM_CLI_TELEMETRY": "0", "__SAM_CLI_APP_DIR": str(folder)}
-    run(scene, [*deploy, *answers, "--parameter-overrides", *overrides], cwd=folder, **quiet)
+    run(fixture, [*deploy, *answers, "--parameter-overrides", *overrides], cwd=folder, **quiet)
 
 
-def built(scene):
-    """What `sam build` leaves: the binary under the name that Lambda looks for, and a template that points there."""
-    folder = scene.folder()
+def built(fixture):
+    """Creates the output of `sam build`: the binary as `bootstrap`, and a template with its location."""
+    folder = fixture.folder()
     (folder / "Function").mkdir()
-    shutil.copy(scene.binary, folder / "Function" / "bootstrap")
+    shutil.copy(fixture.binary, folder / "Function" / "bootstrap")
     template = source()
     template["Resources"]["Function"]["Properties"]["CodeUri"] = "Function"
-    template["Conditions"] = readable(template["Conditions"])
+    template["Conditions"] = without_join(template["Conditions"])
     (folder / "template.json").write_text(json.dumps(template))
-    # Once a week sam asks on the network whether it is still the newest; so it has just asked.
+    # Prevents the weekly check for a newer version of sam.
     (folder / "metadata.json").write_text(json.dumps({"lastVersionCheck": time.time()}))
     return folder
 
@@ -95,49 +94,49 @@ def source():
     return yaml_parse((tools.ROOT / "template.yaml").read_text())
 
 
-def readable(condition):
-    """`!Join ['', LIST]` as `!Select [0, LIST]`. Both are empty where the list is; ministack reads only the second."""
+def without_join(condition):
+    """Replaces `!Join ['', LIST]`, which ministack does not evaluate, by `!Select [0, LIST]`, also empty for an empty list."""
     if isinstance(condition, list):
-        return [readable(item) for item in condition]
+        return [without_join(item) for item in condition]
     if not isinstance(condition, dict):
         return condition
     if isinstance(joined := condition.get("Fn::Join"), list) and joined[0] == "":
         return {"Fn::Select": [0, joined[1]]}
-    return {name: readable(part) for name, part in condition.items()}
+    return {name: without_join(part) for name, part in condition.items()}
 
 
-def tell(resources):
-    made = {each["LogicalResourceId"] for each in resources}
-    left_out = {resource["Type"] for name, resource in source()["Resources"].items() if name not in made}
-    show.line(wrapped(f"sam deploy made {', '.join(sorted(made))}"))
+def print_resources(resources):
+    created = {each["LogicalResourceId"] for each in resources}
+    left_out = {resource["Type"] for name, resource in source()["Resources"].items() if name not in created}
+    print_wrapped(f"sam deploy created {', '.join(sorted(created))}")
     if left_out:
-        why = "as Redis and the network are one's own"
-        show.line(wrapped(f"not made, {why}: some of {', '.join(sorted(left_out))}"))
-    show.line("given as ministack reads them, which docs/e2e.md tells: conditions on lists, MaximumConcurrency")
+        why = "because Redis and the network exist and the ledger is not deployed"
+        print_wrapped(f"not created, {why}: some of {', '.join(sorted(left_out))}")
+    print("  changed for ministack, see docs/e2e.md: conditions on lists, MaximumConcurrency")
 
 
-def wrapped(text):
-    return textwrap.fill(text, 118, subsequent_indent="  ", break_on_hyphens=False)
+def print_wrapped(text):
+    print(textwrap.fill(text, 120, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
 
 
-def taken_over(scene, stack):
-    """The consumer that the stack is."""
-    described = scene.cloud.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+def consumer_of(fixture, stack):
+    """A consumer with the resources of the stack."""
+    described = fixture.cloud.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
-    consumer = Consumer(scene.cloud, outputs["FunctionName"])
+    consumer = Consumer(fixture.cloud, outputs["FunctionName"])
     consumer.queue_url, consumer.dead_letter_url = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
-    functions = scene.cloud.client("lambda")
+    functions = fixture.cloud.client("lambda")
     [mapping] = functions.list_event_source_mappings(FunctionName=consumer.function)["EventSourceMappings"]
     consumer.mapping = mapping["UUID"]
-    expect("what Lambda heeds", mapping["FunctionResponseTypes"], ["ReportBatchItemFailures"])
-    # A number that is a parameter of the template is a text to ministack, and its poller fails on it.
+    expect("the function response types", mapping["FunctionResponseTypes"], ["ReportBatchItemFailures"])
+    # ministack keeps a numeric template parameter as a string, and its poller fails on it.
     most = int(mapping["ScalingConfig"]["MaximumConcurrency"])
     functions.update_event_source_mapping(UUID=consumer.mapping, ScalingConfig={"MaximumConcurrency": most})
     return consumer
 
 
-def delete(scene, stack):
-    stacks = scene.cloud.client("cloudformation")
+def delete(fixture, stack):
+    stacks = fixture.cloud.client("cloudformation")
     stacks.delete_stack(StackName=stack)
     stacks.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
 
@@ -145,17 +144,17 @@ def delete(scene, stack):
 # ---- the tools ----
 
 
-def run(scene, command, cwd=tools.ROOT, **environment):
-    environment = scene.cloud.tool_environment(**environment)
+def run(fixture, command, cwd=tools.ROOT, **environment):
+    environment = fixture.cloud.tool_environment(**environment)
     try:
         done = subprocess.run(
-            command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST_DEPLOY
+            command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEPLOY_TIMEOUT
         )
     except subprocess.TimeoutExpired:
-        raise Failed(f"{command[0].name} did not end within {LONGEST_DEPLOY} s") from None
+        raise Failed(f"{command[0].name}: timeout after {DEPLOY_TIMEOUT} s") from None
     if done.returncode:
-        said = [line for line in f"{done.stdout}{done.stderr}".splitlines() if line.strip()]
-        raise Failed("\n    ".join([f"{command[0].name} failed, and said at last:", *said[-15:]]))
+        output = [line for line in f"{done.stdout}{done.stderr}".splitlines() if line.strip()]
+        raise Failed("\n    ".join([f"{command[0].name} failed; the end of its output:", *output[-15:]]))
 
 
 SCENARIOS = [cargo_lambda_deploy_brings_a_function_that_works, sam_deploy_brings_a_stack_that_works]

@@ -1,85 +1,83 @@
-"""What cannot be done, and what breaks."""
+"""Permanent failures, a killed function and a Redis outage."""
 
 from consumer import Message
-from processes import free_port
+from fixture import TIMEOUT, expect
 from receiver import CUT, Answer
-from scene import SOON, expect
-from stage import redis_on
-from tools import find_server
+from servers import free_port, start_redis
 
 REFUSED = Answer(422)
 
 
-def a_poison_message_ends_in_the_dead_letter_queue_and_is_done_when_redriven(scene):
-    consumer = scene.consumer(receives=3)
-    scene.receiver.answer("pay_poison", REFUSED)
+def a_poison_message_ends_in_the_dead_letter_queue_and_is_done_when_redriven(fixture):
+    consumer = fixture.consumer(receives=3)
+    fixture.receiver.answer("pay_poison", REFUSED)
     consumer.send(*map(Message, ["pay_a", "pay_poison", "pay_b"]))
-    consumer.wait_until_done(SOON, dead_letters=1)
-    scene.effects("pay_a", "pay_b")
-    expect("the calls for pay_poison", len(scene.receiver.calls_for("pay_poison")), 1)
-    expect("what became of it", consumer.outcomes()["pay_poison"], ["ACQUIRED", "FAILED", "FAILED"])
-    # By now the webhook is mended.
+    consumer.wait_until_done(TIMEOUT, dead_letters=1)
+    fixture.effects("pay_a", "pay_b")
+    expect("the calls for pay_poison", len(fixture.receiver.calls_for("pay_poison")), 1)
+    expect("the outcomes of pay_poison", consumer.outcomes()["pay_poison"], ["ACQUIRED", "FAILED", "FAILED"])
+    # Now the webhook accepts pay_poison.
     consumer.redrive()
-    consumer.wait_until_done(SOON)
+    consumer.wait_until_done(TIMEOUT)
     consumer.send(Message("pay_poison"))
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects("pay_a", "pay_b", "pay_poison")
-    courses = consumer.outcomes()["pay_poison"]
-    expect("what became of it", courses, ["ACQUIRED", "FAILED", "FAILED", "ACQUIRED", "DUPLICATE"])
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects("pay_a", "pay_b", "pay_poison")
+    outcomes = consumer.outcomes()["pay_poison"]
+    expect("the outcomes of pay_poison", outcomes, ["ACQUIRED", "FAILED", "FAILED", "ACQUIRED", "DUPLICATE"])
 
 
-def a_message_without_a_key_or_with_another_payload_is_a_dead_letter_and_never_runs(scene):
-    consumer = scene.consumer(receives=2)
+def a_message_without_a_key_or_with_another_payload_is_a_dead_letter_and_never_runs(fixture):
+    consumer = fixture.consumer(receives=2)
     consumer.send(Message("pay_a"))
-    consumer.wait_until_done(SOON)
+    consumer.wait_until_done(TIMEOUT)
     consumer.send(Message("pay_a", '{"paymentId": "pay_a", "amount": 1}'), Message(None), Message("pay_b"))
-    consumer.wait_until_done(SOON, dead_letters=2)
-    consumer.tell(scene.receiver)
-    scene.effects("pay_a", "pay_b")
-    expect("the calls", len(scene.receiver.calls), 2)
+    consumer.wait_until_done(TIMEOUT, dead_letters=2)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects("pay_a", "pay_b")
+    expect("the calls", len(fixture.receiver.calls), 2)
     expected = {"pay_a": ["ACQUIRED", "MISMATCH", "MISMATCH"], None: ["NO_KEY"] * 2, "pay_b": ["ACQUIRED"]}
     expect("the outcomes", consumer.outcomes(), expected)
 
 
-def what_a_killed_function_left_is_done_by_a_recovery(scene):
-    # A lease of 3 s and the grace, and then some, before the message comes again.
-    consumer = scene.consumer(timeout=3, visibility=6)
-    scene.receiver.answer("pay_killed", CUT)
-    hold = scene.receiver.hold("pay_killed")
+def what_a_killed_function_left_is_done_by_a_recovery(fixture):
+    # The visibility timeout is longer than the lease of 3 s and its grace.
+    consumer = fixture.consumer(timeout=3, visibility=6)
+    fixture.receiver.answer("pay_killed", CUT)
+    hold = fixture.receiver.hold("pay_killed")
     consumer.send(Message("pay_killed"))
-    scene.wait_for(hold.reached.is_set, "a call of the webhook")
+    fixture.wait_for(hold.reached.is_set, "a call of the webhook")
     consumer.kill_function()
-    scene.wait_for(consumer.last_batch_failed, "the failure of the invocation")
+    fixture.wait_for(consumer.last_batch_failed, "the failure of the invocation")
     hold.released.set()
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects("pay_killed")
-    first, second = scene.receiver.calls
-    expect("attempts, and whether they recover", [first[3:], second[3:]], [(1, False), (2, True)])
-    expect("a fence that grows", second.fence > first.fence, True)
-    # The first attempt died before it could say a word.
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects("pay_killed")
+    first, second = fixture.receiver.calls
+    expect("the attempts and the recovery flags", [first[3:], second[3:]], [(1, False), (2, True)])
+    expect("a greater fence", second.fence > first.fence, True)
+    # The first attempt was killed before it logged an outcome.
     expect("the outcomes", consumer.outcomes(), {"pay_killed": ["ACQUIRED_STALE"]})
 
 
-def redis_goes_down_and_comes_back_and_nothing_is_lost_or_repeated(scene):
-    server, port, folder = find_server(), free_port(), scene.folder()
-    redis = redis_on(port, server, folder, appendonly="yes")
-    scene.at_its_end(lambda: redis.stop())
-    # Each try ends within its timeout; then the messages come again after this visibility timeout.
-    consumer = scene.consumer(timeout=3, visibility=5, receives=20, REDIS_URL=f"redis://127.0.0.1:{port}")
+def redis_goes_down_and_comes_back_and_nothing_is_lost_or_repeated(fixture):
+    port, folder = free_port(), fixture.folder()
+    redis = start_redis(folder, port, appendonly="yes")
+    fixture.cleanup(lambda: redis.stop())
+    # Each invocation ends within its timeout; the messages are redelivered after this visibility timeout.
+    consumer = fixture.consumer(timeout=3, visibility=5, receives=20, REDIS_URL=f"redis://127.0.0.1:{port}")
     before, meanwhile = ["pay_a", "pay_b", "pay_c"], ["pay_d", "pay_e", "pay_f"]
     consumer.send(*map(Message, before))
-    consumer.wait_until_done(SOON)
+    consumer.wait_until_done(TIMEOUT)
     redis.stop()
     consumer.send(*map(Message, [*before, *meanwhile]))
-    scene.wait_for(consumer.last_batch_failed, "the failure of an invocation")
-    scene.effects(*before)
-    redis = redis_on(port, server, folder, appendonly="yes")
-    consumer.wait_until_done(SOON)
-    consumer.tell(scene.receiver)
-    scene.effects(*before, *meanwhile)
-    expect("the calls", len(scene.receiver.calls), 6)
+    fixture.wait_for(consumer.last_batch_failed, "the failure of an invocation")
+    fixture.effects(*before)
+    redis = start_redis(folder, port, appendonly="yes")
+    consumer.wait_until_done(TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects(*before, *meanwhile)
+    expect("the calls", len(fixture.receiver.calls), 6)
     expected = {key: ["ACQUIRED", "DUPLICATE"] for key in before} | {key: ["ACQUIRED"] for key in meanwhile}
     expect("the outcomes", consumer.outcomes(), expected)
 

@@ -1,9 +1,9 @@
-"""The webhook, which counts: every call, and every effect."""
+"""The webhook of a scenario. It records every call and every effect."""
 
-from http.server import BaseHTTPRequestHandler
+import threading
 from typing import NamedTuple, Optional
 
-from standins import Webhook
+from servers import HttpServer
 
 
 class Call(NamedTuple):
@@ -15,70 +15,46 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A status, and after how many seconds to come again. Only a 200 is an effect."""
+    """A status, and the seconds of `Retry-After`. Only a 200 is an effect."""
 
     status: int
     retry_after: Optional[int] = None
 
 
 DONE = Answer(200)
-# The connection is closed without an answer.
+# The connection is closed without a response.
 CUT = Answer(0)
 
 
-class Receiver(Webhook):
-    """A webhook that answers as it is told to."""
+class Receiver(HttpServer):
+    """A webhook with configurable answers."""
 
     def __init__(self):
-        # In the order in which they happened.
+        # The calls that took effect, in order.
         self.effects = []
         self._answers = {}
-        super().__init__(handler_for(self))
+        self._lock = threading.Lock()
+        super().__init__()
 
     def answer(self, key, *answers):
-        """How the next calls for `key` are answered. Those after them take effect."""
+        """Sets the answers to the next calls for `key`. Later calls take effect."""
         with self._lock:
             self._answers[key] = list(answers)
 
     def calls_for(self, key):
         return [call for call in self.calls if call.key == key]
 
-    def take(self, call):
-        self.called(call, call.key)
+    def respond(self, headers, body):
+        fence, attempt = int(headers["Idempotency-Fence"]), int(headers["Idempotency-Attempt"])
+        recovery = headers.get("Idempotency-Recovery") == "true"
+        call = Call(headers["Idempotency-Key"], body.decode(), fence, attempt, recovery)
+        self.calls.append(call)
+        self.wait_while_held(call.key)
         with self._lock:
             planned = self._answers.get(call.key)
             answer = planned.pop(0) if planned else DONE
             if answer == DONE:
                 self.effects.append(call)
-        return answer
-
-
-def handler_for(receiver):
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        # The answer goes out in two writes; with Nagle's algorithm the second would wait 40 ms.
-        disable_nagle_algorithm = True
-
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            call = Call(
-                self.headers["Idempotency-Key"],
-                body.decode(),
-                int(self.headers["Idempotency-Fence"]),
-                int(self.headers["Idempotency-Attempt"]),
-                self.headers.get("Idempotency-Recovery") == "true",
-            )
-            answer = receiver.take(call)
-            if answer == CUT:
-                self.close_connection = True
-                return
-            self.send_response(answer.status)
-            if answer.retry_after is not None:
-                self.send_header("Retry-After", str(answer.retry_after))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    return Handler
+        if answer == CUT:
+            return None
+        return answer.status, {} if answer.retry_after is None else {"Retry-After": answer.retry_after}, b""
