@@ -110,7 +110,7 @@ def print_resources(resources):
     left_out = {resource["Type"] for name, resource in source()["Resources"].items() if name not in created}
     print_wrapped(f"sam deploy created {', '.join(sorted(created))}")
     if left_out:
-        why = "because Redis and the network exist and the ledger is not deployed"
+        why = "because Redis and the network exist"
         print_wrapped(f"not created, {why}: some of {', '.join(sorted(left_out))}")
     print("  changed for ministack, see docs/e2e.md: conditions on lists, MaximumConcurrency")
 
