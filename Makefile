@@ -1,18 +1,19 @@
-# `make` lists the targets. Tools go to .tools/ and builds to target/. Outside the project there are only
-# cargo's cache and the system packages: three for `make test`, two of them also for `make bench`.
+# `make` lists the targets. Tools are installed into .tools/ and builds go to target/. Outside the project
+# there are only cargo's cache and the three system packages that `make test` needs (`make bench` needs two
+# of them).
 
 PYTHON ?= python3 -B
 
 .PHONY: help run test check torture e2e bench clean-tools
 
 help:
-	@echo "make run          send the sample events to the function and show the outcome of each message"
-	@echo "make test         all tests; installs redis-server, PostgreSQL and openssl if they are missing"
+	@echo "make run          process the sample events on a real server and print each message's outcome"
+	@echo "make test         every test; installs redis-server, PostgreSQL and openssl if missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
-	@echo "make torture      random kills, stops and faults, with the effects of every message counted; 20 seeds of 500 messages"
-	@echo "make e2e          the release binary in ministack, an emulator of AWS, and deployments to it; takes minutes"
-	@echo "make bench        the cost per message, compared with the minimum and with other libraries; takes minutes"
-	@echo "make clean-tools  remove .tools/, the installed tools of run, test, e2e and bench"
+	@echo "make torture      fault injection: kills, stops and breaks components, counts losses and repetitions; 20 seeds of 500 messages"
+	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
+	@echo "make bench        cost per message, next to a minimal check and to other implementations; takes 15 minutes"
+	@echo "make clean-tools  remove .tools/, the tools of run, test, e2e and bench"
 
 run:
 	@$(PYTHON) scripts/tools.py run

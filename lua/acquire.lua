@@ -1,30 +1,30 @@
--- acquire: try to own the idempotency record of each key, for one attempt each.
+-- acquire: try to acquire the idempotency record of each key, for one attempt per key.
 --
--- KEYS[1..n]    the records, each judged alone
--- ARGV[1]       retention, ms: life of a record from its claim
--- ARGV[2]       attempts that may be made before the answer is FAILED
+-- KEYS[1..n]    the records, handled independently of each other
+-- ARGV[1]       retention, ms: lifetime of a record, from its claim
+-- ARGV[2]       maximum number of attempts; once they are used up the answer is FAILED
 -- ARGV[3]       lease, ms: how long the caller may hold a record
--- ARGV[4]       the longest lease that any caller asks for, ms
+-- ARGV[4]       the longest lease that any caller requests, ms
 -- ARGV[4 + i]   the attempt on KEYS[i]: owner c8, fingerprint c16 (zeros: not compared), message c8
 --
 -- Output: one string for each key
---   ACQUIRED head         the caller owns the record, of which this is the start, and runs the work
+--   ACQUIRED head         the caller owns the record, which begins with this head, and runs the work
 --   ACQUIRED_STALE head   likewise, but an earlier attempt may have taken effect
---   DUPLICATE record      done before; the whole record
---   CONFLICT ms           another owner holds the lease for so much longer, whatever the payload
+--   DUPLICATE record      completed before; the whole record
+--   CONFLICT ms           another owner holds the lease for this much longer, whatever the payload
 --   MISMATCH              another payload was completed under the key, or may have taken effect
---   FAILED                permanent, or attempts used up, until another message brings the key
---   NOT_A_RECORD               the value under the key is not a record; it is left alone
+--   FAILED                permanent, or attempts used up, until another message has the key
+--   NOT_A_RECORD          the value under the key is not a record and is not changed
 --
--- A record: its head, state c1 (P | C | F), format B, marks B, attempts B, fence I8; owner c8,
--- fingerprint c16; then C: the result; P and F: message c8, end of the lease I8 (ms, Redis's clock; 0 in F).
--- Marks: 1 uncertain (in P: this run is a recovery), 2 permanent, 4 result not kept; 8, with 4, it is an
--- object, whose place stands here instead.
+-- Layout of a record: the head, which is state c1 (P | C | F), format B, marks B, attempts B, fence I8; then
+-- owner c8 and fingerprint c16; then in C the result, and in P and F message c8 and end of the lease I8 (ms by
+-- Redis's clock; 0 in F). State: P processing, C completed, F failed. Marks: 1 uncertain (in P: this attempt is a
+-- recovery), 2 permanent, 4 result not kept, 12 result kept as an object, whose location is stored in its place.
 
 local retention, max_attempts, lease, longest = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
--- A record that expired before its lease would let a second owner in.
+-- A record must not expire before its lease, or a second owner could acquire it.
 local expiry = string.format('%d', now_us / 1000 + math.max(retention, lease))
 local lease_end, no_fingerprint = struct.pack('>I8', now_us / 1000 + lease), ('\0'):rep(16)
 local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\1') and #r == 52 end
@@ -35,7 +35,7 @@ local first_head = head(0, 1, now_us)
 local first_acquired = acquired(first_head)
 
 local function acquire(key, asked, seen)
-  -- A completed record stays as it is. Any other may have changed in this run: its key may be here twice.
+  -- Completed records do not change. Others may have changed in this run, as a key can occur twice in it.
   if seen and seen:sub(1, 2) == 'C\1' and seen:sub(21, 36) == asked:sub(9, 24) then return 'DUPLICATE ' .. seen end
   if redis.call('SET', key, first_head .. asked .. lease_end, 'NX', 'PXAT', expiry) then return first_acquired end
   local record = redis.pcall('GET', key)
@@ -47,9 +47,9 @@ local function acquire(key, asked, seen)
   if state == 'C' then return same_payload and 'DUPLICATE ' .. record or 'MISMATCH' end
   local fence, holder, _, previous, ends = struct.unpack('>I8c8c16c8I8', record, 5)
   if state == 'P' then
-    -- The same owner asks again: its first reply was lost. It gets the same answer.
+    -- The same owner asks again because its first reply was lost. It gets the same answer.
     if holder == owner then return acquired(record) end
-    -- A lease that is longer than any was taken under a clock that ran ahead. It is shortened once.
+    -- A lease above the longest one was taken while Redis's clock ran ahead. It is shortened once.
     local remains = math.min(ends - now_us / 1000, longest)
     local shortened = record:sub(1, 44) .. struct.pack('>I8', now_us / 1000 + longest)
     if remains == longest then redis.call('SET', key, shortened, 'KEEPTTL') end
@@ -57,9 +57,9 @@ local function acquire(key, asked, seen)
     uncertain = 1
   end
   if not same_payload and uncertain == 1 then return 'MISMATCH' end
-  -- An owner that has settled does not come back, however late its acquire arrives.
+  -- An owner that has settled cannot acquire again, however late its request arrives.
   if holder == owner or (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25) then return 'FAILED' end
-  -- A caller without a fingerprint does not erase the one that is stored.
+  -- A caller without a fingerprint does not erase the stored one.
   if fingerprint == no_fingerprint then asked = owner .. print .. asked:sub(25) end
   local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us))
   redis.call('SET', key, claim .. asked .. lease_end, 'PXAT', expiry)

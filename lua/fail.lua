@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
 -- fail: record that the attempt of each claim failed, and how.
 --
--- KEYS[1..n]    the records, each judged alone
--- ARGV[1]       retention, ms: life of a record from its claim, or from here where it was lost
--- ARGV[1 + i]   the failed record of the claim on KEYS[i], as it is to be; its layout stands in acquire.lua
+-- KEYS[1..n]    the records, handled independently of each other
+-- ARGV[1]       retention, ms: lifetime of a record that was lost and is written again
+-- ARGV[1 + i]   the failed record to store for the claim on KEYS[i]; acquire.lua documents its layout
 --
 -- Output: one string for each key
 --   FAILED             recorded, now or by an earlier call of the same owner
---   LOST PROCESSING    another owner is at work
+--   LOST PROCESSING    another owner is processing
 --   LOST COMPLETED     the work is completed, by this owner or another
 --   LOST FAILED        another owner has failed
---   NOT_A_RECORD            the value under the key is not a record; it is left alone
+--   NOT_A_RECORD       the value under the key is not a record and is not changed
 --
--- An uncertain failure that comes after another owner's failure of the same payload marks that record, so that
--- the next attempt is told. A failed record is no larger than the claim, so it is written also on a server that
--- is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
+-- An uncertain failure that arrives after another owner's failure of the same payload marks that record as
+-- uncertain, so that the next attempt is a recovery. A failed record is no larger than the claim, so it is also
+-- written when the server is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
 local no_fingerprint = ('\0'):rep(16)
@@ -24,7 +24,7 @@ local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\
 
 local function is_uncertain(r) return r:byte(3) % 2 == 1 end
 
--- Of a value that is not the claim as it was taken: the answer, and the value as it has to be.
+-- For a value other than the unchanged claim: the answer, and the value to store.
 local function otherwise(record, failed)
   if not is_record(record) then return 'NOT_A_RECORD', record end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
@@ -36,22 +36,22 @@ local function otherwise(record, failed)
     record = record:sub(1, 2) .. string.char(record:byte(3) + 1) .. record:sub(4)
   end
   if not owns then return lost[state], record end
-  -- A fence never falls, and a claim without a fingerprint does not erase the one that is stored.
+  -- A fence never decreases, and a claim without a fingerprint does not erase the stored one.
   local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))
   if fingerprint == no_fingerprint then fingerprint = print end
   return 'FAILED', failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13, 20) .. fingerprint .. failed:sub(37)
 end
 
 local function fail(key, failed)
-  -- One command writes and reads, as nearly every claim is as it was taken. Where it is not, the value is put
-  -- right within the same run of the script, so no other client sees it.
+  -- One command writes and reads, because nearly every claim is unchanged. If it is not, the value is corrected
+  -- within the same run of the script, so no other client sees it.
   local record = redis.pcall('SET', key, failed, 'GET', 'KEEPTTL')
   if not record then
-    -- It was evicted or lost in a failover, and no other owner holds it.
+    -- The record was evicted or lost in a failover, and no other owner holds it.
     redis.call('SET', key, failed, 'PX', retention)
     return 'FAILED'
   end
-  -- A refused command has written nothing.
+  -- A command that failed has written nothing.
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
   if record:sub(1, 2) == 'P\1' and record:sub(5, 36) == failed:sub(5, 36) then return 'FAILED' end
   local answer, value = otherwise(record, failed)

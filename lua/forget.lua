@@ -1,20 +1,20 @@
--- forget: remove the record of each key, if it is still as an operator has seen it.
+-- forget: remove the record of each key, if it is unchanged since an operator read it.
 --
--- KEYS[1..n]    the records, each judged alone
--- ARGV[1]       1: a record may go even while its owner is at work; 0: not
--- ARGV[1 + i]   what was seen on KEYS[i]: state c1 (P | C | F), marks B (of F; else 0), fence I8
+-- KEYS[1..n]    the records, handled independently of each other
+-- ARGV[1]       1: also remove a record whose owner holds a lease; 0: do not
+-- ARGV[1 + i]   the record that was read at KEYS[i]: state c1 (P | C | F), marks B (of F; else 0), fence I8
 --
 -- Output: one string for each key
 --   FORGOTTEN      removed
---   ABSENT         there is no record, or no longer
---   CHANGED head   the record has another state, other marks or another fence; of it this is the start
---   HELD ms        an owner is at work, and holds the lease for so much longer
---   NOT_A_RECORD        the value under the key is not a record; it is left alone
+--   ABSENT         there is no record, or it is already removed
+--   CHANGED head   the record has another state, other marks or another fence; it begins with this head
+--   HELD ms        an owner is processing and holds the lease for this much longer
+--   NOT_A_RECORD   the value under the key is not a record and is not changed
 --
--- No other script removes a record. The fence alone does not say that the record is the same: it names an
--- attempt, and the record of an attempt can still be settled, completed by a late owner, or marked uncertain.
--- The marks of P and C stay the same as long as their state and fence do, so they are not compared. The layout
--- of a record stands in acquire.lua.
+-- No other script removes a record. An equal fence does not mean an equal record: the fence identifies an attempt,
+-- and the record of an attempt can still be settled, completed by a late owner, or marked uncertain. The marks of P
+-- and C do not change while their state and fence stay the same, so they are not compared. acquire.lua documents the
+-- layout of a record.
 
 local even_in_work, time = ARGV[1] == '1', redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]

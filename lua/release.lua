@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
--- release: give back the record of each key, as if this attempt had not been made.
+-- release: undo the acquire of each key, as if this attempt had not been made.
 --
--- KEYS[1..n]    the records, each judged alone
--- ARGV[1]       retention, ms: life of a record that is written again where it was lost
--- ARGV[1 + i]   the failed record of the attempt on KEYS[i], as it is to be where the record was lost; its layout
---               stands in acquire.lua
+-- KEYS[1..n]    the records, handled independently of each other
+-- ARGV[1]       retention, ms: lifetime of a record that was lost and is written again
+-- ARGV[1 + i]   the failed record of the attempt on KEYS[i], to store if the record was lost; acquire.lua documents
+--               its layout
 --
 -- Output: one string for each key
---   RELEASED           given back, now or by an earlier call of the same owner, or never acquired
---   LOST PROCESSING    another owner is at work
+--   RELEASED           released, now or by an earlier call of the same owner, or never acquired
+--   LOST PROCESSING    another owner is processing
 --   LOST COMPLETED     the work is completed
 --   LOST FAILED        another owner has failed
---   NOT_A_RECORD            the value under the key is not a record; it is left alone
+--   NOT_A_RECORD       the value under the key is not a record and is not changed
 --
--- The caller need not know whether its acquire was executed: the record tells. Where an earlier attempt may have
--- taken effect, the record still says so afterwards. So does the record of another owner that has failed with the
--- same payload since. A released record is no larger than the claim, so it is written also on a server that is out
--- of memory (allow-oom: Redis 7.0 or newer, and Valkey).
+-- The record shows whether the acquire was executed, so the caller may release without having had its reply. If an
+-- earlier attempt may have taken effect, the record keeps the mark uncertain, and so does the record of another owner
+-- that has failed with the same payload since. A released record is no larger than the claim, so it is also written
+-- when the server is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
 local no_fingerprint = ('\0'):rep(16)
@@ -27,7 +27,7 @@ local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\
 local function release(key, failed)
   local record = redis.pcall('GET', key)
   if not record then
-    -- A doubt that the claim came with is not lost with the record. There is nothing else to give back.
+    -- A mark uncertain that came with the claim is not lost with the record. There is nothing else to release.
     if failed:byte(3) == 1 then redis.call('SET', key, failed, 'PX', retention) end
     return 'RELEASED'
   end
