@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use idempotent_sqs::disposition::Disposition;
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
 use idempotent_sqs::sqs;
+use idempotent_sqs::sqs::{Disposition, Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 

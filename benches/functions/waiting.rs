@@ -5,13 +5,12 @@ mod clock;
 
 use clock::Clock;
 use idempotent_sqs::config::Config;
-use idempotent_sqs::message::Message;
-use idempotent_sqs::store::Claim;
-use idempotent_sqs::work::{Work, WorkError};
+use idempotent_sqs::sqs::Message;
+use idempotent_sqs::idempotency::{Claim, Work, WorkError};
 
 struct Waiting(Option<Clock>);
 
-impl Work for Waiting {
+impl Work<Message> for Waiting {
     async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
         if let Some(clock) = &self.0 {
             clock.work().await;

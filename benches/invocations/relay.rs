@@ -12,7 +12,7 @@ use crate::server::url;
 /// What is read at once, in bytes: a large pipeline should pass in few pieces.
 const BUFFER: usize = 256 * 1024;
 
-pub(crate) struct Relay {
+pub(crate) struct Backfill {
     address: SocketAddr,
     counts: Arc<Mutex<Counts>>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Counts {
     pub(crate) round_trips: usize,
 }
 
-impl Relay {
+impl Backfill {
     /// A relay to this port, that delays each direction by half a round trip.
     pub(crate) fn start(port: u16, round_trip: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -12,6 +12,7 @@ use super::claim::Claim;
 use super::fingerprint::{Fingerprint, MessageTag};
 use super::key::Key;
 use super::owner::{Fence, Owner};
+use super::policy::Policy;
 use super::record::{Failure, State, StoredResult};
 
 /// Keeps idempotency records. Each call reads and changes one record atomically, by the store's own clock.
@@ -124,6 +125,7 @@ impl_store_for_pointer!(&S, Arc<S>, Box<S>);
 
 /// One attempt at a key: the arguments of an acquire.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Attempt {
     /// The key of the record.
     pub key: Key,
@@ -143,6 +145,25 @@ pub struct Attempt {
     pub retention: Duration,
     /// Number of attempts after which acquire returns [`Acquire::Failed`] until another message brings the key.
     pub max_attempts: u8,
+}
+
+impl Attempt {
+    /// An attempt at this key by a new owner: without a fingerprint and a messageId, with a lease of one minute, a
+    /// longest lease of one day, a retention of 14 days and 10 attempts.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        let Policy { retention, max_attempts, longest_lease, .. } = Policy::default();
+        Self {
+            key,
+            owner: Owner::random(),
+            fingerprint: Fingerprint::NONE,
+            message: MessageTag::of(""),
+            lease: Duration::from_mins(1),
+            longest_lease,
+            retention,
+            max_attempts,
+        }
+    }
 }
 
 /// Outcome of an acquire.

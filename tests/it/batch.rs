@@ -1,17 +1,14 @@
+use harness::with;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use idempotent_sqs::batch::{Batch, BatchSettings};
-use idempotent_sqs::deadline::Deadline;
-use idempotent_sqs::disposition::{Disposition, Verdict};
-use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{Envelopes, KeySource, Message, Payload};
-use idempotent_sqs::store::{Store, StoreError};
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Store, StoreError};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Envelopes, KeySource, Message, MessageReport, Payload};
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, advance};
 
-use crate::support::work::{Do, Told};
+use harness::work::{Do, Told};
 
 const TIME: Duration = Duration::from_secs(30);
 
@@ -27,21 +24,21 @@ const LEFT_ALONE: Disposition = Disposition::Redeliver { after: None };
 
 /// A message of a standard queue, whose key is its body.
 fn message(id: &str, key: &str) -> Message {
-    Message {
-        id: id.into(),
-        body: Some(format!("{{\"key\":\"{key}\"}}")),
-        queue_arn: Some("arn:aws:sqs:eu-central-1:123456789012:payments".into()),
-        ..Message::default()
-    }
+    with!(
+        Message::default(),
+        id = id.into(),
+        body = Some(format!("{{\"key\":\"{key}\"}}")),
+        queue_arn = Some("arn:aws:sqs:eu-central-1:123456789012:payments".into())
+    )
 }
 
 /// A message of a FIFO queue.
 fn in_group(group: &str, id: &str, key: &str) -> Message {
-    Message {
-        group_id: Some(group.into()),
-        queue_arn: Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into()),
-        ..message(id, key)
-    }
+    with!(
+        message(id, key),
+        group_id = Some(group.into()),
+        queue_arn = Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into())
+    )
 }
 
 fn many(count: usize) -> Vec<Message> {
@@ -49,26 +46,26 @@ fn many(count: usize) -> Vec<Message> {
 }
 
 fn settings() -> BatchSettings {
-    BatchSettings { keys: vec![KeySource::Body("/key".into())], ..BatchSettings::default() }
+    with!(BatchSettings::default(), keys = vec![KeySource::Body("/key".into())])
 }
 
 fn batch<S: Store>(store: S, told: &Told) -> Batch<S, &Told> {
     Batch::new(Idempotency::new(store, Policy::default()), told, settings())
 }
 
-async fn run<S: Store>(batch: &Batch<S, &Told>, messages: &[Message]) -> Vec<Verdict> {
+async fn run<S: Store>(batch: &Batch<S, &Told>, messages: &[Message]) -> Vec<MessageReport> {
     batch.run(messages, Deadline::within(TIME)).await.unwrap()
 }
 
-fn outcomes(verdicts: &[Verdict]) -> Vec<&'static str> {
+fn outcomes(verdicts: &[MessageReport]) -> Vec<&'static str> {
     verdicts.iter().map(|verdict| verdict.outcome).collect()
 }
 
-fn dispositions(verdicts: &[Verdict]) -> Vec<Disposition> {
+fn dispositions(verdicts: &[MessageReport]) -> Vec<Disposition> {
     verdicts.iter().map(|verdict| verdict.disposition).collect()
 }
 
-fn wait(verdict: &Verdict) -> Duration {
+fn wait(verdict: &MessageReport) -> Duration {
     match verdict.disposition {
         Disposition::Redeliver { after: Some(after) } => after,
         other => panic!("{other:?}"),
@@ -108,10 +105,10 @@ async fn a_conflict_comes_again_when_the_lease_has_ended_and_not_all_at_the_same
 #[tokio::test(start_paused = true)]
 async fn a_failing_message_comes_again_after_a_growing_and_jittered_time() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Refuse));
-    let policy = Policy { max_attempts: 20, ..Policy::default() };
+    let policy = with!(Policy::default(), max_attempts = 20);
     let batch = Batch::new(Idempotency::new(&store, policy), &told, settings());
     for doublings in 0..12_u32 {
-        let received = |message| Message { receive_count: Some(doublings + 1), ..message };
+        let received = |message| with!(message, receive_count = Some(doublings + 1));
         let messages: Vec<_> = many(16).into_iter().map(received).collect();
         let waits: Vec<_> = run(&batch, &messages).await.iter().map(wait).collect();
         let step = Duration::from_secs((2_u64 << doublings).min(900));
@@ -125,7 +122,7 @@ async fn what_is_unavailable_is_asked_no_sooner_than_the_back_off_that_grows_wit
     let (store, down) = (MemoryStore::default(), Told::to(Do::BeUnavailable));
     let batch = batch(&store, &down);
     for doublings in 0..30_u32 {
-        let message = Message { receive_count: Some(doublings + 1), ..message("m", "pay_1") };
+        let message = with!(message("m", "pay_1"), receive_count = Some(doublings + 1));
         let verdicts = run(&batch, &[message]).await;
         let step = Duration::from_secs(2_u64.saturating_mul(2_u64.pow(doublings)).min(900));
         assert!((step / 2..=step).contains(&wait(&verdicts[0])), "{doublings}: {verdicts:?}");
@@ -184,7 +181,7 @@ async fn attempts_used_up_fail_a_message_for_good_until_it_is_redriven() {
 #[tokio::test]
 async fn a_message_without_a_key_comes_again_alone_until_it_is_dead_lettered() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let with = |body: &str| Message { body: Some(body.into()), ..message("m", "") };
+    let with = |body: &str| with!(message("m", ""), body = Some(body.into()));
     for body in [
         "",
         "no JSON",
@@ -206,7 +203,7 @@ async fn a_message_without_a_key_comes_again_alone_until_it_is_dead_lettered() {
 #[tokio::test]
 async fn a_message_that_could_not_be_read_comes_again_alone() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let unreadable = Message { body: None, ..message("m", "pay_1") };
+    let unreadable = with!(message("m", "pay_1"), body = None);
     let verdicts = run(&batch(&store, &told), &[unreadable, message("good", "pay_2")]).await;
     assert_eq!(outcomes(&verdicts), ["UNREADABLE", "ACQUIRED"]);
     assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
@@ -218,7 +215,7 @@ async fn another_payload_under_a_key_does_not_run() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let batch = batch(&store, &told);
     run(&batch, &many(1)).await;
-    let other = Message { body: Some("{\"key\":\"pay_0\",\"amount\":1}".into()), ..message("other", "") };
+    let other = with!(message("other", ""), body = Some("{\"key\":\"pay_0\",\"amount\":1}".into()));
     let verdicts = run(&batch, &[other]).await;
     assert_eq!(outcomes(&verdicts), ["MISMATCH"]);
     assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
@@ -260,7 +257,7 @@ async fn in_batch_duplicates_in_different_groups_run_once() {
 #[tokio::test(start_paused = true)]
 async fn another_payload_under_the_key_of_its_batch_is_a_conflict_and_no_duplicate() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
-    let other = Message { body: Some("{\"key\":\"pay_1\",\"amount\":1}".into()), ..message("other", "") };
+    let other = with!(message("other", ""), body = Some("{\"key\":\"pay_1\",\"amount\":1}".into()));
     let verdicts = run(&batch(&store, &told), &[message("first", "pay_1"), other]).await;
     assert_eq!(outcomes(&verdicts), ["ACQUIRED", "CONFLICT"]);
 }
@@ -297,7 +294,7 @@ async fn after_a_failure_the_rest_of_its_group_is_held_for_the_same_time_and_oth
             in_group("a", "a4", "5"),
         ];
         let verdicts = run(&batch(&store, &told), &messages).await;
-        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "UNPROCESSED", "UNPROCESSED"]);
+        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "NOT_PROCESSED", "NOT_PROCESSED"]);
         assert_eq!((verdicts[0].disposition, verdicts[2].disposition), (Disposition::Done, Disposition::Done));
         assert!(matches!(verdicts[1].disposition, Disposition::Redeliver { after: Some(_) }));
         assert_eq!(dispositions(&verdicts)[3..], [verdicts[1].disposition; 2]);
@@ -315,7 +312,7 @@ async fn in_a_group_a_conflict_holds_the_rest_and_a_duplicate_does_not() {
     let other = crate::batch::batch(&store, &hangs);
     assert!(tokio::time::timeout(Duration::from_secs(1), run(&other, std::slice::from_ref(&taken))).await.is_err());
     let verdicts = run(&batch, &[done, in_group("a", "new", "new"), taken, in_group("a", "last", "last")]).await;
-    assert_eq!(outcomes(&verdicts), ["DUPLICATE", "ACQUIRED", "CONFLICT", "UNPROCESSED"]);
+    assert_eq!(outcomes(&verdicts), ["DUPLICATE", "ACQUIRED", "CONFLICT", "NOT_PROCESSED"]);
     assert_eq!(verdicts[3].disposition, verdicts[2].disposition);
 }
 
@@ -326,7 +323,7 @@ async fn a_group_on_a_standard_queue_means_no_order() {
         Told::by(|run| if run.message_id == "m0" { Do::Refuse } else { Do::Take(Duration::from_secs(1)) }),
     );
     let messages: Vec<_> =
-        many(4).into_iter().map(|message| Message { group_id: Some("tenant".into()), ..message }).collect();
+        many(4).into_iter().map(|message| with!(message, group_id = Some("tenant".into()))).collect();
     let started = Instant::now();
     let verdicts = run(&batch(&store, &told), &messages).await;
     assert_eq!(dispositions(&verdicts)[1..], [Disposition::Done; 3]);
@@ -336,22 +333,22 @@ async fn a_group_on_a_standard_queue_means_no_order() {
 #[tokio::test(start_paused = true)]
 async fn no_more_than_the_concurrency_run_at_once_and_claims_are_taken_only_for_them() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(1))));
-    let settings = BatchSettings { concurrency: NonZeroUsize::new(3).unwrap(), ..settings() };
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(3).unwrap());
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let messages = many(10);
     let run = batch.run(&messages, Deadline::within(TIME));
     tokio::pin!(run);
     assert!(tokio::time::timeout(Duration::from_millis(1500), &mut run).await.is_err());
-    assert_eq!((store.calls(Verb::Acquire), told.runs().len()), (6, 6));
+    assert_eq!((store.calls(StoreCall::Acquire), told.runs().len()), (6, 6));
     run.await.unwrap();
-    assert_eq!((store.calls(Verb::Acquire), told.runs().len(), told.most_at_once()), (10, 10, 3));
+    assert_eq!((store.calls(StoreCall::Acquire), told.runs().len(), told.most_at_once()), (10, 10, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_starts_while_the_one_before_it_is_recorded() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(1))));
-    store.always(Verb::Settle, Some(Fault::Slow(Duration::from_secs(1))));
-    let settings = BatchSettings { concurrency: NonZeroUsize::MIN, ..settings() };
+    store.always(StoreCall::Settle, Some(Fault::Slow(Duration::from_secs(1))));
+    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let started = Instant::now();
     let verdicts = run(&batch, &many(4)).await;
@@ -363,15 +360,15 @@ async fn a_message_starts_while_the_one_before_it_is_recorded() {
 #[tokio::test(start_paused = true)]
 async fn what_could_not_start_in_time_is_reported_without_a_claim() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(20))));
-    let settings = BatchSettings { concurrency: NonZeroUsize::new(2).unwrap(), ..settings() };
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let started = Instant::now();
     let verdicts = batch.run(&many(6), Deadline::within(TIME)).await.unwrap();
     assert!(started.elapsed() < TIME);
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "ACQUIRED", "UNPROCESSED", "UNPROCESSED"]);
+    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "ACQUIRED", "NOT_PROCESSED", "NOT_PROCESSED"]);
     assert_eq!(dispositions(&verdicts)[..2], [Disposition::Done; 2]);
     assert_eq!(dispositions(&verdicts)[4..], [LEFT_ALONE; 2]);
-    assert_eq!(store.calls(Verb::Acquire), 4);
+    assert_eq!(store.calls(StoreCall::Acquire), 4);
     // The two that were cut off settled: they are no conflict, but a recovery.
     let quick = Told::to(Do::Return(b""));
     let again = run(&crate::batch::batch(&store, &quick), &many(6)).await;
@@ -394,10 +391,10 @@ async fn one_panic_costs_its_neighbours_nothing() {
 async fn a_store_out_of_reach_before_any_work_is_an_error_of_the_batch_and_is_not_asked_for_each_message() {
     for fault in [Fault::Refused, Fault::ReplyLost, Fault::OutOfReach] {
         let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
-        store.always(Verb::Acquire, Some(fault));
+        store.always(StoreCall::Acquire, Some(fault));
         let error = batch(&store, &told).run(&many(1000), Deadline::within(TIME)).await.unwrap_err();
         assert!(matches!(error, StoreError::Unavailable(_)));
-        assert!(store.calls(Verb::Acquire) <= 16, "{}", store.calls(Verb::Acquire));
+        assert!(store.calls(StoreCall::Acquire) <= 16, "{}", store.calls(StoreCall::Acquire));
         assert_eq!(told.runs().len(), 0);
     }
 }
@@ -405,11 +402,11 @@ async fn a_store_out_of_reach_before_any_work_is_an_error_of_the_batch_and_is_no
 #[tokio::test(start_paused = true)]
 async fn a_store_that_goes_away_in_mid_batch_costs_only_what_it_did_not_answer() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(1))));
-    let settings = BatchSettings { concurrency: NonZeroUsize::new(2).unwrap(), ..settings() };
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let gone = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        store.always(Verb::Acquire, Some(Fault::Refused));
+        store.always(StoreCall::Acquire, Some(Fault::Refused));
     };
     let messages = many(6);
     let (verdicts, ()) = tokio::join!(batch.run(&messages, Deadline::within(TIME)), gone);
@@ -422,7 +419,7 @@ async fn a_store_that_goes_away_in_mid_batch_costs_only_what_it_did_not_answer()
 #[tokio::test(start_paused = true)]
 async fn an_effect_whose_record_cannot_be_written_is_not_acknowledged() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
-    store.always(Verb::Settle, Some(Fault::Refused));
+    store.always(StoreCall::Settle, Some(Fault::Refused));
     let verdicts = run(&batch(&store, &told), &many(1)).await;
     assert_eq!(dispositions(&verdicts), [LEFT_ALONE]);
     assert!(verdicts[0].reason.contains("could not be recorded"), "{}", verdicts[0].reason);
@@ -480,14 +477,14 @@ async fn an_empty_batch_is_answered() {
 
 #[test]
 fn the_key_is_the_first_that_is_present() {
-    let message = Message {
-        id: "id".into(),
-        body: Some("{\"a\":{\"b\":\"in body\"},\"n\":7}".into()),
-        attributes: [("Key".to_owned(), Some("in attribute".to_owned())), ("Bytes".to_owned(), None)].into(),
-        deduplication_id: Some("dedup".into()),
-        group_id: Some("group".into()),
-        ..Message::default()
-    };
+    let message = with!(
+        Message::default(),
+        id = "id".into(),
+        body = Some("{\"a\":{\"b\":\"in body\"},\"n\":7}".into()),
+        attributes = [("Key".to_owned(), Some("in attribute".to_owned())), ("Bytes".to_owned(), None)].into(),
+        deduplication_id = Some("dedup".into()),
+        group_id = Some("group".into())
+    );
     let find = |places: &str| {
         let places: Vec<KeySource> = places.split(',').map(|place| place.parse().unwrap()).collect();
         let found = KeySource::find(&places, &Payload::of(&message, Envelopes::Auto));

@@ -1,22 +1,18 @@
 #![allow(clippy::needless_pass_by_value, reason = "what is said of a body reads better without the borrows")]
 
+use harness::with;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use idempotent_sqs::batch::{Batch, BatchSettings};
-use idempotent_sqs::deadline::Deadline;
-use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
-use idempotent_sqs::record::Fingerprint;
-use idempotent_sqs::store::Claim;
+use idempotent_sqs::idempotency::{Claim, Deadline, Fingerprint, Idempotency, Policy, Work, WorkError};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs::work::{Work, WorkError};
 use serde_json::{Value, json};
 
 const PAYMENT: &str = r#"{"paymentId":"pay_1","amount":1250}"#;
 
 fn message(id: &str, body: impl ToString) -> Message {
-    Message { id: id.into(), body: Some(body.to_string()), ..Message::default() }
+    with!(Message::default(), id = id.into(), body = Some(body.to_string()))
 }
 
 /// What SNS makes of `message`, in one of the times that it is published.
@@ -84,14 +80,14 @@ fn id(body: impl ToString) -> String {
 }
 
 fn fingerprint(body: impl ToString) -> Fingerprint {
-    FingerprintSource::Body.take(&Payload::of(&message("sqs", body), Envelopes::Auto))
+    FingerprintSource::Body.compute(&Payload::of(&message("sqs", body), Envelopes::Auto))
 }
 
 /// A work that remembers what it was given.
 #[derive(Default)]
 struct Bodies(Mutex<Vec<String>>);
 
-impl Work for Bodies {
+impl Work<Message> for Bodies {
     async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         self.0.lock().unwrap().push(message.body().to_owned());
         Ok(Vec::new())
@@ -139,7 +135,7 @@ fn an_attribute_of_sns_is_found_like_one_of_sqs_which_goes_first() {
     assert!(key_at("attribute:Bytes", &of_sns).unwrap_err().contains("attribute:Bytes"));
     assert!(key_at("attribute:None", &of_sns).unwrap_err().contains("none of the places"));
     let attributes = [("Idempotency-Key".to_owned(), Some("of SQS".to_owned()))].into();
-    let both = Message { attributes, ..of_sns };
+    let both = with!(of_sns, attributes = attributes);
     assert_eq!(key_at("attribute:Idempotency-Key", &both).unwrap(), "of SQS");
 }
 
@@ -158,7 +154,7 @@ fn a_pointer_points_into_what_sns_carries() {
 #[test]
 fn what_sns_delivers_raw_is_a_payload_like_any_other() {
     let attributes = [("Idempotency-Key".to_owned(), Some("pay_1".to_owned()))].into();
-    let raw = Message { attributes, ..message("sqs", PAYMENT) };
+    let raw = with!(message("sqs", PAYMENT), attributes = attributes);
     assert_eq!(key_at("attribute:Idempotency-Key", &raw).unwrap(), "pay_1");
     assert_eq!(key_at("body:/paymentId", &raw).unwrap(), "pay_1");
     assert_eq!(key_at("messageId", &raw).unwrap(), "sqs");
@@ -305,7 +301,7 @@ fn what_only_looks_like_an_envelope_is_a_payload() {
     let same_as_it_is = |body: Value| {
         let message = message("sqs", &body);
         let fingerprints = [Envelopes::Auto, Envelopes::None]
-            .map(|envelopes| FingerprintSource::Body.take(&Payload::of(&message, envelopes)));
+            .map(|envelopes| FingerprintSource::Body.compute(&Payload::of(&message, envelopes)));
         assert_eq!(fingerprints[0], fingerprints[1], "{body}");
         assert_eq!(key_at("messageId", &message).unwrap(), "sqs", "{body}");
     };
@@ -346,7 +342,7 @@ fn what_only_looks_like_an_envelope_is_a_payload() {
 #[tokio::test]
 async fn envelopes_stay_closed_where_the_settings_say_so() {
     let (store, work) = (MemoryStore::default(), Bodies::default());
-    let settings = BatchSettings { envelopes: Envelopes::None, ..BatchSettings::default() };
+    let settings = with!(BatchSettings::default(), envelopes = Envelopes::None);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
     let verdicts = batch.run(&[message("sqs", sns(PAYMENT, 1))], Deadline::within(Duration::from_secs(30))).await;
     assert_eq!(verdicts.unwrap()[0].key.as_ref().unwrap().as_str(), "sqs");

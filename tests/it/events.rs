@@ -1,20 +1,19 @@
+use harness::with;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use idempotent_sqs::batch::{Batch, BatchSettings};
-use idempotent_sqs::disposition::Disposition;
-use idempotent_sqs::handler::Handler;
-use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
-use idempotent_sqs::object::Objects;
-use idempotent_sqs::objects::MemoryObjects;
-use idempotent_sqs::offload::Offload;
-use idempotent_sqs::sqs::{self, Received};
+use idempotent_sqs::idempotency::{Idempotency, Objects, Policy};
+use idempotent_sqs::lambda::Handler;
+use idempotent_sqs::sqs::{
+    self, Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, FingerprintSource, KeySource, Message, Payload,
+    Received,
+};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::MemoryObjects;
 use lambda_runtime::{Context, LambdaEvent};
 
-use crate::support::work::{Do, Told};
+use harness::work::{Do, Told};
 
 fn sample(name: &str) -> String {
     std::fs::read_to_string(format!("{}/events/{name}.json", env!("CARGO_MANIFEST_DIR"))).unwrap()
@@ -22,14 +21,14 @@ fn sample(name: &str) -> String {
 
 /// A function in this process, on records in memory, as `events/README.md` says to run the samples.
 fn function<'a>(store: &'a MemoryStore, told: &'a Told) -> Handler<&'a MemoryStore, &'a Told> {
-    let settings = BatchSettings {
-        keys: vec![
+    let settings = with!(
+        BatchSettings::default(),
+        keys = vec![
             KeySource::Attribute("Idempotency-Key".into()),
             KeySource::Body("/paymentId".into()),
             KeySource::Body("/detail/paymentId".into()),
-        ],
-        ..BatchSettings::default()
-    };
+        ]
+    );
     Handler::new(Batch::new(Idempotency::new(store, Policy::default()), told, settings), None)
 }
 
@@ -122,7 +121,7 @@ async fn a_fifo_batch_whose_groups_have_the_same_deduplication_ids_is_worked_on_
     let messages = sqs::messages(&sample("fifo")).unwrap();
     let ids: HashSet<_> = messages.iter().map(|message| &message.deduplication_id).collect();
     assert!(ids.len() < messages.len());
-    let settings = BatchSettings { keys: vec![KeySource::DeduplicationId], ..BatchSettings::default() };
+    let settings = with!(BatchSettings::default(), keys = vec![KeySource::DeduplicationId]);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     assert_eq!(invoke(&Handler::new(batch, None), &sample("fifo")).await.unwrap(), failures(&[]));
     assert_eq!(told.runs().len(), messages.len());
@@ -178,8 +177,8 @@ async fn a_payload_in_s3_is_worked_on_where_the_settings_name_its_bucket_and_els
     let place = Payload::of(&messages[0], Envelopes::Auto).pointer().unwrap().clone();
     objects.put(&place, b"12.50 EUR".to_vec()).await.unwrap();
     let offload =
-        Offload { objects: Some(Arc::new(objects)), buckets: vec![place.bucket.clone()], ..Offload::default() };
-    let settings = BatchSettings { offload, ..BatchSettings::default() };
+        with!(ExtendedClient::default(), objects = Some(Arc::new(objects)), buckets = vec![place.bucket.clone()]);
+    let settings = with!(BatchSettings::default(), offload = offload);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     assert_eq!(invoke(&Handler::new(batch, None), &sample("extended-client")).await.unwrap(), failures(&[]));
     assert_eq!(told.runs()[0].key, "pay_Tn6YhJ3kQw9ZcR5d");
@@ -187,7 +186,7 @@ async fn a_payload_in_s3_is_worked_on_where_the_settings_name_its_bucket_and_els
 
 #[test]
 fn the_response_is_these_bytes() {
-    let message = |id: &str| Message { id: id.into(), ..Message::default() };
+    let message = |id: &str| with!(Message::default(), id = id.into());
     let (a, b) = (message("059f36b4-87a3-44ab-83d2-661975830a7d"), message("2e1424d4-f796-459a-8184-9c92662be6da"));
     let again = Disposition::Redeliver { after: None };
     let bytes = |answers: Vec<(&Message, Disposition)>| serde_json::to_string(&sqs::response(answers)).unwrap();
@@ -298,8 +297,8 @@ async fn a_body_of_a_mebibyte_is_worked_on() {
 #[test]
 fn json_nested_without_end_is_a_payload_like_any_other() {
     let deep = "[".repeat(500_000);
-    let message = Message { body: Some(deep), ..Message::default() };
-    let fingerprint = || FingerprintSource::Body.take(&Payload::of(&message, Envelopes::Auto));
+    let message = with!(Message::default(), body = Some(deep));
+    let fingerprint = || FingerprintSource::Body.compute(&Payload::of(&message, Envelopes::Auto));
     assert_eq!(fingerprint(), fingerprint());
 }
 

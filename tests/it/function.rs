@@ -22,19 +22,19 @@ mod webhook;
 
 use serde_json::{Value, json};
 
-use crate::support::event::{MARKER, Record, event};
-use crate::support::http::{Answer, Sqs, Webhook};
-use crate::support::lambda::{Function, PASSWORD};
-use crate::support::redis::Redis;
+use harness::event::{MARKER, Record, event};
+use harness::http::{Answer, Sqs, Webhook};
+use harness::lambda::{Function, PASSWORD};
+use harness::redis::Redis;
 
 /// All that a function talks to but Lambda.
-struct Stage {
+struct Fixture {
     redis: Redis,
     webhook: Webhook,
     sqs: Sqs,
 }
 
-impl Stage {
+impl Fixture {
     async fn start() -> Self {
         Self { redis: Redis::start().await, webhook: Webhook::start().await, sqs: Sqs::start().await }
     }
@@ -63,40 +63,40 @@ fn pay(message_id: &str, key: &str) -> Record {
 
 #[tokio::test]
 async fn each_message_is_delivered_once_and_the_same_event_again_calls_nobody() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let event = event([pay("m1", "pay_1"), pay("m2", "pay_2"), pay("m3", "pay_3")]);
     assert_eq!(function.answer(event.clone()).await, NO_FAILURES);
     assert_eq!(function.answer(event).await, NO_FAILURES);
     for key in ["pay_1", "pay_2", "pay_3"] {
-        assert_eq!(stage.webhook.calls_for(key), 1);
+        assert_eq!(fixture.webhook.calls_for(key), 1);
     }
-    assert_eq!(stage.webhook.calls().len(), 3);
-    assert!(stage.sqs.take_calls().is_empty());
+    assert_eq!(fixture.webhook.calls().len(), 3);
+    assert!(fixture.sqs.take_calls().is_empty());
 }
 
 #[tokio::test]
 async fn only_the_failed_message_of_a_batch_is_named() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("pay_2", Answer::status(500));
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("pay_2", Answer::status(500));
+    let function = fixture.function().await;
     let event = event([pay("m1", "pay_1"), pay("m2", "pay_2"), pay("m3", "pay_3")]);
     assert_eq!(function.answer(event).await, r#"{"batchItemFailures":[{"itemIdentifier":"m2"}]}"#);
 }
 
 #[tokio::test]
 async fn in_batch_duplicates_are_delivered_once() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1"), pay("m2", "pay_1")])).await, NO_FAILURES);
-    assert_eq!(stage.webhook.calls().len(), 1);
+    assert_eq!(fixture.webhook.calls().len(), 1);
 }
 
 #[tokio::test]
 async fn a_failure_holds_back_the_rest_of_its_group_alone_and_for_the_same_time() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("a1", Answer::with(429, &[("Retry-After", "77")], b""));
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("a1", Answer::with(429, &[("Retry-After", "77")], b""));
+    let function = fixture.function().await;
     let event = event([
         pay("m1", "a1").group("a"),
         pay("m2", "b1").group("b"),
@@ -104,18 +104,18 @@ async fn a_failure_holds_back_the_rest_of_its_group_alone_and_for_the_same_time(
         pay("m4", "b2").group("b"),
     ]);
     assert_eq!(function.invoke(event).await, ["m1", "m3"]);
-    assert_eq!(stage.webhook.calls_for("a2"), 0);
-    assert_eq!(stage.sqs.take(), [("m1".into(), 77), ("m3".into(), 77)].into());
+    assert_eq!(fixture.webhook.calls_for("a2"), 0);
+    assert_eq!(fixture.sqs.take(), [("m1".into(), 77), ("m3".into(), 77)].into());
 }
 
 #[tokio::test]
 async fn visibility_is_asked_of_the_queue_of_the_arn_by_ten_at_most() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::status(400));
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::status(400));
+    let function = fixture.function().await;
     let records = (0..12).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
     assert_eq!(function.invoke(event(records)).await.len(), 12);
-    let calls = stage.sqs.take_calls();
+    let calls = fixture.sqs.take_calls();
     let mut entries: Vec<_> = calls.iter().map(|call| call["Entries"].as_array().unwrap().len()).collect();
     entries.sort_unstable();
     assert_eq!(entries, [2, 10]);
@@ -127,20 +127,20 @@ async fn visibility_is_asked_of_the_queue_of_the_arn_by_ten_at_most() {
 #[tokio::test]
 async fn a_visibility_that_cannot_be_changed_is_logged_and_harms_nothing() {
     for sqs in [Sqs::start_failing().await, Sqs::start_refusing().await] {
-        let stage = Stage { sqs, ..Stage::start().await };
-        stage.webhook.answers_for("pay_1", Answer::status(500));
-        let function = stage.function().await;
+        let fixture = Fixture { sqs, ..Fixture::start().await };
+        fixture.webhook.answers_for("pay_1", Answer::status(500));
+        let function = fixture.function().await;
         assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
-        assert_eq!(stage.sqs.take_calls().len(), 1);
+        assert_eq!(fixture.sqs.take_calls().len(), 1);
         function.logs("visibility left to the queue").await;
     }
 }
 
 #[tokio::test]
 async fn a_failed_message_without_receipt_handle_or_arn_is_reported_all_the_same() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::status(400));
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::status(400));
+    let function = fixture.function().await;
     let records = [
         pay("m1", "pay_1").without("receiptHandle"),
         pay("m2", "pay_2").without("eventSourceARN"),
@@ -148,29 +148,29 @@ async fn a_failed_message_without_receipt_handle_or_arn_is_reported_all_the_same
         pay("m4", "pay_4"),
     ];
     assert_eq!(function.invoke(event(records)).await, ["m1", "m2", "m3", "m4"]);
-    assert_eq!(stage.sqs.take(), [("m4".into(), 2)].into());
+    assert_eq!(fixture.sqs.take(), [("m4".into(), 2)].into());
 }
 
 #[tokio::test]
 async fn visibility_is_left_alone_where_the_settings_say_so() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::status(500));
-    let function = stage.function_with(&[("VISIBILITY_BACKOFF", "false")]).await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::status(500));
+    let function = fixture.function_with(&[("VISIBILITY_BACKOFF", "false")]).await;
     assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
-    assert!(stage.sqs.take_calls().is_empty());
+    assert!(fixture.sqs.take_calls().is_empty());
 }
 
 #[tokio::test]
 async fn a_message_is_one_line_of_the_log_with_all_that_happened_to_it() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("pay_2", Answer::status(500));
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("pay_2", Answer::status(500));
+    let function = fixture.function().await;
     function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2").received(3)])).await;
     function.invoke(event([pay("m1", "pay_1").received(2), Record::new("m3").key("")])).await;
 
     let lines = function.messages(4).await;
     let fence = |key: &str| {
-        let calls = stage.webhook.calls();
+        let calls = fixture.webhook.calls();
         let call = calls.iter().find(|call| call.header("Idempotency-Key") == Some(key)).unwrap();
         call.number("Idempotency-Fence").unwrap().into()
     };
@@ -192,20 +192,20 @@ async fn a_message_is_one_line_of_the_log_with_all_that_happened_to_it() {
 /// What a function logs is searched when it ends, in every test; here it says more than usual.
 #[tokio::test]
 async fn no_log_shows_a_payload_a_password_or_a_token() {
-    let mut stage = Stage::start().await;
+    let mut fixture = Fixture::start().await;
     for (key, answer) in [
         ("500", Answer::status(500)),
-        ("400", Answer::with(400, &[("Location", &stage.webhook.url())], MARKER.as_bytes())),
+        ("400", Answer::with(400, &[("Location", &fixture.webhook.url())], MARKER.as_bytes())),
         ("reset", Answer::Reset),
         ("cut", Answer::Cut(MARKER.into())),
     ] {
-        stage.webhook.answers_for(key, answer);
+        fixture.webhook.answers_for(key, answer);
     }
-    let function = stage.function_with(&[("AWS_LAMBDA_LOG_LEVEL", "DEBUG")]).await;
+    let function = fixture.function_with(&[("AWS_LAMBDA_LOG_LEVEL", "DEBUG")]).await;
     let keys = ["200", "500", "400", "reset", "cut"];
     assert_eq!(function.invoke(event(keys.map(|key| pay(key, key)))).await, keys[1..]);
     function.error(event([Record::new("odd").without("messageId")])).await;
-    stage.redis.kill();
+    fixture.redis.kill();
     function.error(event(keys.map(|key| pay(key, key)))).await;
     assert!(function.messages(5).await.len() >= 5);
 }

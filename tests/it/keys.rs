@@ -1,13 +1,12 @@
+use harness::with;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use idempotent_sqs::batch::{Batch, BatchSettings};
-use idempotent_sqs::deadline::Deadline;
-use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{Envelopes, KeySource, Message, Payload};
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Envelopes, KeySource, Message, Payload};
 use idempotent_sqs::stores::MemoryStore;
 
-use crate::support::work::{Do, Told};
+use harness::work::{Do, Told};
 
 /// What SQS takes in a group's id and a deduplicationId besides letters and digits:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
@@ -15,19 +14,19 @@ const PUNCTUATION: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
 
 /// A message of a FIFO queue, whose body is that of every other.
 fn fifo(id: &str, group: &str, deduplication_id: &str) -> Message {
-    Message {
-        id: id.into(),
-        body: Some(r#"{"amount":1250}"#.into()),
-        group_id: Some(group.into()),
-        deduplication_id: Some(deduplication_id.into()),
-        queue_arn: Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into()),
-        ..Message::default()
-    }
+    with!(
+        Message::default(),
+        id = id.into(),
+        body = Some(r#"{"amount":1250}"#.into()),
+        group_id = Some(group.into()),
+        deduplication_id = Some(deduplication_id.into()),
+        queue_arn = Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into())
+    )
 }
 
 fn keyed_by(places: &str) -> BatchSettings {
     let keys = places.split(',').map(|place| place.parse().unwrap()).collect();
-    BatchSettings { keys, ..BatchSettings::default() }
+    with!(BatchSettings::default(), keys = keys)
 }
 
 /// The outcome of each message, batch by batch on the same records, and how often the work ran.
@@ -94,7 +93,7 @@ fn the_longest_ids_that_sqs_takes_are_a_key() {
 
 #[tokio::test]
 async fn a_deduplication_id_without_its_group_is_no_key_and_no_other_is_taken_in_its_place() {
-    let ungrouped = Message { group_id: None, ..fifo("m1", "", "1") };
+    let ungrouped = with!(fifo("m1", "", "1"), group_id = None);
     // SQS gives no such groups; a space would be taken for the end of the group.
     for message in [ungrouped, fifo("m2", "", "1"), fifo("m3", "DE 4711", "1")] {
         let fault = key("deduplicationId,messageId", &message).unwrap_err();
@@ -112,13 +111,13 @@ fn an_empty_deduplication_id_is_no_key() {
 
 #[test]
 fn a_message_without_a_deduplication_id_has_its_key_elsewhere() {
-    let standard = Message { deduplication_id: None, ..fifo("m1", "tenant", "") };
+    let standard = with!(fifo("m1", "tenant", ""), deduplication_id = None);
     assert_eq!(key("deduplicationId,messageId", &standard).unwrap(), "m1");
 }
 
 #[test]
 fn a_key_that_looks_like_the_stored_form_of_a_long_one_is_stored_as_another() {
-    let key = |text: &str| idempotent_sqs::record::Key::new(text).unwrap();
+    let key = |text: &str| idempotent_sqs::idempotency::Key::new(text).unwrap();
     let long = key(&"k".repeat(201));
     let literal = key(&long.stored());
     assert_ne!(literal.stored(), long.stored());

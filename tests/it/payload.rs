@@ -1,18 +1,17 @@
 use std::time::Duration;
 
-use idempotent_sqs::batch::{Batch, BatchSettings};
-use idempotent_sqs::deadline::Deadline;
-use idempotent_sqs::disposition::Verdict;
-use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
-use idempotent_sqs::record::Fingerprint;
+use harness::with;
+use idempotent_sqs::idempotency::{Deadline, Fingerprint, Idempotency, Policy};
+use idempotent_sqs::sqs::{
+    Batch, BatchSettings, Envelopes, FingerprintSource, KeySource, Message, MessageReport, Payload,
+};
 use idempotent_sqs::stores::MemoryStore;
 use serde_json::json;
 
-use crate::support::work::{Do, Told};
+use harness::work::{Do, Told};
 
 fn message(body: &str) -> Message {
-    Message { id: "id".into(), body: Some(body.into()), ..Message::default() }
+    with!(Message::default(), id = "id".into(), body = Some(body.into()))
 }
 
 fn fingerprint(source: &str, body: &str) -> Fingerprint {
@@ -36,10 +35,10 @@ fn key(sources: &str, body: &str) -> Result<String, String> {
     found.map(|key| key.to_string()).map_err(|error| error.to_string())
 }
 
-async fn run(store: &MemoryStore, told: &Told, keys: &str, bodies: &[&str]) -> Vec<Verdict> {
-    let settings = BatchSettings { keys: places(keys), ..BatchSettings::default() };
+async fn run(store: &MemoryStore, told: &Told, keys: &str, bodies: &[&str]) -> Vec<MessageReport> {
+    let settings = with!(BatchSettings::default(), keys = places(keys));
     let batch = Batch::new(Idempotency::new(store, Policy::default()), told, settings);
-    let named = |(at, body): (usize, &&str)| Message { id: format!("m{at}"), ..message(body) };
+    let named = |(at, body): (usize, &&str)| with!(message(body), id = format!("m{at}"));
     let messages: Vec<_> = bodies.iter().enumerate().map(named).collect();
     batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap()
 }
@@ -169,7 +168,7 @@ fn fingerprints_of_different_kinds_are_never_equal() {
     for (body, pointers) in parts {
         let body = body.to_string();
         assert_ne!(fingerprint("body", &body), fingerprint(&pointers, &body), "{body}");
-        let plain = FingerprintSource::Body.take(&Payload::of(&message(&body), Envelopes::None));
+        let plain = FingerprintSource::Body.compute(&Payload::of(&message(&body), Envelopes::None));
         assert_ne!(fingerprint("body", &body), plain, "{body}");
     }
 }

@@ -1,9 +1,10 @@
 //! Properties that hold of any input, tried on what was once worth keeping and on inputs at random.
 //! The fuzz targets look further.
 
+use harness::with;
 use std::fs;
 
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+use idempotent_sqs::sqs::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use proptest::collection::{hash_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -238,11 +239,11 @@ proptest! {
         notations in (notation(), notation()),
     ) {
         let bodies = [one.written(&notations.0), other.written(&notations.1)].map(|number| format!(r#"{{"n":{number}}}"#));
-        let messages = bodies.clone().map(|body| Message { body: Some(body), ..Message::default() });
+        let messages = bodies.clone().map(|body| with!(Message::default(), body = Some(body)));
         let payloads = messages.each_ref().map(|message| Payload::of(message, Envelopes::Auto));
         let [key, other_key] = payloads.each_ref().map(|payload| KeySource::find(&[KeySource::Body("/n".into())], payload));
         prop_assert_eq!(key.unwrap() == other_key.unwrap(), one == other, "{:?}", bodies);
-        let [fingerprint, other_fingerprint] = payloads.each_ref().map(|payload| FingerprintSource::Body.take(payload));
+        let [fingerprint, other_fingerprint] = payloads.each_ref().map(|payload| FingerprintSource::Body.compute(payload));
         prop_assert_eq!(fingerprint == other_fingerprint, one == other, "{:?}", bodies);
     }
 

@@ -1,22 +1,20 @@
+use harness::with;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_credential_types::Credentials;
 use futures_util::future::{BoxFuture, pending};
-use idempotent_sqs::batch::{Batch, BatchSettings};
-use idempotent_sqs::deadline::Deadline;
-use idempotent_sqs::idempotency::{Delivery, Idempotency, Outcome, Policy};
-use idempotent_sqs::message::Message;
-use idempotent_sqs::object::{ObjectError, Objects, Place};
-use idempotent_sqs::objects::{MemoryObjects, S3, S3Settings};
-use idempotent_sqs::record::Key;
-use idempotent_sqs::results::{LARGEST, Results};
-use idempotent_sqs::store::Store;
+use idempotent_sqs::idempotency::{
+    Deadline, Delivery, Idempotency, Key, Location, MAX_RESULT_BYTES, ObjectError, Objects, Outcome, Policy, Results,
+    Store,
+};
+use idempotent_sqs::s3::{S3, S3Settings};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Message};
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs::testing::{Fault, FaultyStore, Verb};
+use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjects, StoreCall};
 use tokio::time::Instant;
 
-use crate::support::work::{Do, Told};
+use harness::work::{Do, Told};
 
 const LARGE: &[u8] = &[7; 5000];
 
@@ -36,7 +34,7 @@ impl Objects for Unreachable {
 
 fn policy(objects: Arc<dyn Objects>) -> Policy {
     let results = Results { objects, bucket: "results".into(), prefix: "payments/".into() };
-    Policy { results: Some(results), ..Policy::default() }
+    with!(Policy::default(), results = Some(results))
 }
 
 fn delivery(key: &str) -> Delivery {
@@ -81,7 +79,7 @@ async fn each_claim_has_an_object_of_its_own() {
     let idempotency = Idempotency::new(&store, policy(objects.clone()));
     let told = Told::by(|run| Do::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
     // The first owner dies between its object and its record, and the second knows nothing of it.
-    store.next(Verb::Settle, Fault::OutOfReach);
+    store.next(StoreCall::Settle, Fault::OutOfReach);
     let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_millis(200)));
     assert!(matches!(run(&idempotency, &told, &brief).await, Outcome::Unsettled { .. }));
     loop {
@@ -147,7 +145,7 @@ async fn a_batch_fetches_no_result_as_nobody_reads_it_there() {
         let idempotency = Idempotency::new(&store, policy(objects));
         Batch::new(idempotency, &told, BatchSettings::default())
     };
-    let message = [Message { id: "m1".into(), body: Some("12.50 EUR".into()), ..Message::default() }];
+    let message = [with!(Message::default(), id = "m1".into(), body = Some("12.50 EUR".into()))];
     let deadline = || Deadline::within(Duration::from_secs(30));
     batch(Arc::new(MemoryObjects::default())).run(&message, deadline()).await.unwrap();
     let started = Instant::now();
@@ -157,7 +155,7 @@ async fn a_batch_fetches_no_result_as_nobody_reads_it_there() {
 
 #[tokio::test]
 async fn a_large_result_goes_to_s3_and_comes_back() {
-    let s3 = crate::support::s3::S3::start().await;
+    let s3 = harness::s3::S3::start().await;
     let settings = S3Settings { region: "eu-central-1".into(), endpoint: Some(s3.url().parse().unwrap()) };
     let objects = S3::new(settings).credentials(Credentials::new("test", "test", None, None, "test"));
     let idempotency = Idempotency::new(MemoryStore::default(), policy(Arc::new(objects)));

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use idempotent_sqs::aws::ElastiCacheIamSettings;
 use idempotent_sqs::config::{Config, ConfigError};
-use idempotent_sqs::idempotency::Recovery;
-use idempotent_sqs::message::{Envelopes, FingerprintSource, KeySource};
+use idempotent_sqs::idempotency::{MAX_RESULT_BYTES, Recovery};
 use idempotent_sqs::metrics::MetricsSettings;
-use idempotent_sqs::results::LARGEST;
-use idempotent_sqs::stores::{IamSettings, RedisCredentials};
-use idempotent_sqs::works::WebhookSettings;
+use idempotent_sqs::sqs::{Envelopes, FingerprintSource, KeySource};
+use idempotent_sqs::stores::RedisCredentials;
+use idempotent_sqs::webhook::WebhookSettings;
 
-use crate::support::http::TOKEN;
-use crate::support::lambda::PASSWORD;
-use crate::support::soon;
+use harness::http::TOKEN;
+use harness::lambda::PASSWORD;
+use harness::soon;
 
 type Settings<'a> = &'a [(&'a str, &'a str)];
 
@@ -320,7 +320,10 @@ fn who_the_function_is_to_redis_is_the_urls_user_an_iam_user_or_a_secret() {
     };
     assert_eq!((&iam.user, &iam.cache), (&"payments".parse().unwrap(), &"idempotency".parse().unwrap()));
     assert_eq!((iam.serverless, iam.session), (false, Duration::from_secs(39_600)));
-    assert_eq!((IamSettings::SESSION, IamSettings::LONGEST_SESSION.as_secs()), (iam.session, 43_200));
+    assert_eq!(
+        (ElastiCacheIamSettings::SESSION, ElastiCacheIamSettings::LONGEST_SESSION.as_secs()),
+        (iam.session, 43_200)
+    );
 
     let all = [USER, CACHE, ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_SESSION_SECONDS", "900")];
     let RedisCredentials::Iam(iam) = credentials(&all) else { panic!("it is still IAM") };
@@ -422,8 +425,7 @@ async fn a_function_with_faults_in_its_settings_names_them_all_and_does_not_star
 
 #[cfg(feature = "postgres")]
 mod with_an_inbox {
-    use idempotent_sqs::config::InboxConfig;
-    use idempotent_sqs::stores::Outage;
+    use idempotent_sqs_postgres::{InboxConfig, Outage};
 
     use super::*;
 

@@ -1,16 +1,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use idempotent_sqs::record::{Failure, Kept};
-use idempotent_sqs::store::{Acquire, Claim, Settled, Store};
+use idempotent_sqs::idempotency::{Acquire, Claim, Failure, Settled, Store, StoredResult};
 use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::{Cmd, ErrorKind, ServerErrorKind};
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
-use crate::support::attempt;
-use crate::support::redis::{Redis, connect};
+use harness::attempt;
+use harness::redis::{Redis, connect};
 
 const NAMESPACE: &str = "payments";
 
@@ -92,7 +91,7 @@ async fn works(store: &RedisStore) {
     for key in ["pay_1", &long] {
         let claim = acquired(store, key).await;
         assert!(matches!(store.acquire(attempt(key)).await.unwrap(), Acquire::Conflict { .. }));
-        assert_eq!(store.complete(&claim, Kept::Inline(b"receipt")).await.unwrap(), Settled::Recorded);
+        assert_eq!(store.complete(&claim, StoredResult::Inline(b"receipt")).await.unwrap(), Settled::Recorded);
         assert!(matches!(store.acquire(attempt(key)).await.unwrap(), Acquire::Duplicate { .. }));
     }
     let claim = acquired(store, "pay_2").await;
@@ -100,7 +99,8 @@ async fn works(store: &RedisStore) {
     acquired(store, "pay_2").await;
     let keys: Vec<_> = (0..100).map(|n| format!("many_{n}")).collect();
     let claims = futures_util::future::join_all(keys.iter().map(|key| acquired(store, key))).await;
-    let settled = futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, Kept::Nowhere))).await;
+    let settled =
+        futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, StoredResult::NotKept))).await;
     assert!(settled.into_iter().all(|settled| settled.unwrap() == Settled::Recorded));
 }
 
@@ -113,7 +113,7 @@ async fn the_function_works_under_its_access_string_on_one_server() {
     works(&store).await;
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut admin).await.unwrap();
     let claim = acquired(&store, "after a flush").await;
-    store.complete(&claim, Kept::Nowhere).await.unwrap();
+    store.complete(&claim, StoredResult::NotKept).await.unwrap();
     assert_eq!(refusals(&mut admin).await, []);
     may_look_and_follow(&mut admin).await;
 }

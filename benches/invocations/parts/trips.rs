@@ -8,7 +8,7 @@ use crate::figures::{number, short};
 use crate::function::Function;
 use crate::options::Options;
 use crate::process::Process;
-use crate::relay::Relay;
+use crate::relay::Backfill;
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
@@ -20,7 +20,7 @@ const RECORDS_A_RUN: usize = 64;
 
 pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
     let mut server = Server::start(&[])?;
-    let relay = Relay::start(server.port, Duration::ZERO)?;
+    let relay = Backfill::start(server.port, Duration::ZERO)?;
     let mut table = Table::new(&[
         "batch",
         "function",

@@ -8,7 +8,7 @@ use crate::function::Function;
 use crate::measure::new_messages;
 use crate::options::Options;
 use crate::process::Process;
-use crate::relay::Relay;
+use crate::relay::Backfill;
 use crate::report::Report;
 use crate::server::Server;
 use crate::table::Table;
@@ -29,7 +29,7 @@ const PINGS: usize = 200;
 
 pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Report) -> Fallible<()> {
     let mut server = Server::start(&[])?;
-    let relay = Relay::start(server.port, ROUND_TRIP)?;
+    let relay = Backfill::start(server.port, ROUND_TRIP)?;
     let webhook = Webhook::start(WORK)?;
     let function = Function::webhook(&webhook)?;
     let mut times = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Repor
 }
 
 /// Milliseconds of a round trip through the relay: what it really takes.
-fn pings(relay: &Relay) -> Fallible<Vec<f64>> {
+fn pings(relay: &Backfill) -> Fallible<Vec<f64>> {
     let mut connection = redis::Client::open(relay.url())?.get_connection()?;
     let ping = |_| {
         let start = Instant::now();

@@ -242,17 +242,12 @@ impl<S: Store> Backfill<S> {
     }
 
     async fn complete(&self, row: &CompletedRow) -> Result<Settled, StoreError> {
-        let attempt = Attempt {
-            key: row.key.clone(),
-            // A new one each time, so that what an earlier offer has copied is told from what this one has.
-            owner: Owner::random(),
-            fingerprint: row.fingerprint,
-            message: MessageTag::of(""),
-            lease: Duration::ZERO,
-            longest_lease: Duration::ZERO,
-            retention: row.remains,
-            max_attempts: u8::MAX,
-        };
+        // A new owner each time distinguishes what this offer copies from what an earlier one copied.
+        let mut attempt = Attempt::new(row.key.clone());
+        attempt.fingerprint = row.fingerprint;
+        attempt.lease = Duration::ZERO;
+        attempt.longest_lease = Duration::ZERO;
+        attempt.retention = row.remains;
         let claim = Claim::of_completed_work(attempt, row.fence, row.attempts);
         let result = row.result.as_deref().map_or(StoredResult::NotKept, StoredResult::Inline);
         self.store.complete(&claim, result).await

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Fence, Fingerprint, Key, MessageTag, Owner};
+use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Fence, Fingerprint, Key, MessageTag};
 
 /// An attempt at this key by a new owner: with a lease of 60 seconds, a retention of 10 minutes and 5 attempts.
 ///
@@ -10,16 +10,13 @@ use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Fence, Fingerprint, K
 /// If the key is empty.
 #[must_use]
 pub fn attempt(key: &str) -> Attempt {
-    Attempt {
-        key: Key::new(key).expect("the key is not empty"),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::of(b"payload"),
-        message: MessageTag::of("message"),
-        lease: Duration::from_secs(60),
-        longest_lease: Duration::from_secs(901),
-        retention: Duration::from_secs(600),
-        max_attempts: 5,
-    }
+    let mut attempt = Attempt::new(Key::new(key).expect("the key is not empty"));
+    attempt.fingerprint = Fingerprint::of(b"payload");
+    attempt.message = MessageTag::of("message");
+    attempt.longest_lease = Duration::from_secs(901);
+    attempt.retention = Duration::from_secs(600);
+    attempt.max_attempts = 5;
+    attempt
 }
 
 /// The claim of a first attempt at this key, for the unit tests of a work.

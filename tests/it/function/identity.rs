@@ -7,24 +7,24 @@ use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 use serde_json::json;
 
 use super::{NO_FAILURES, function, pay};
-use crate::support::elasticache::{CACHE, ElastiCache, Token, USER};
-use crate::support::event::event;
-use crate::support::http::{Answer, Request, Server, Sqs, Webhook};
-use crate::support::lambda::{Function, PASSWORD};
-use crate::support::redis::{Redis, connect};
-use crate::support::secrets::{ARN, Secrets};
-use crate::support::until;
+use harness::elasticache::{CACHE, ElastiCache, Token, USER};
+use harness::event::event;
+use harness::http::{Answer, Request, Server, Sqs, Webhook};
+use harness::lambda::{Function, PASSWORD};
+use harness::redis::{Redis, connect};
+use harness::secrets::{ARN, Secrets};
+use harness::until;
 
 type Settings<'a> = &'a [(&'a str, &'a str)];
 
 /// A function, and all that it talks to but Redis.
-struct Stage {
+struct Fixture {
     function: Function,
     _webhook: Webhook,
     _sqs: Sqs,
 }
 
-impl Stage {
+impl Fixture {
     async fn start(url: &str, settings: Settings<'_>) -> Self {
         let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
         // The first handshake of a debug build is slow.
@@ -106,7 +106,7 @@ async fn a_token_lets_the_function_into_its_cache_and_a_connection_is_kept() {
     for serverless in [false, true] {
         let cache = ElastiCache::start(serverless).await;
         // The cache's name is in lower case, however it was written.
-        let stage = Stage::by_iam(
+        let fixture = Fixture::by_iam(
             &cache,
             &[
                 ("REDIS_IAM_CACHE", "Idempotency"),
@@ -115,8 +115,8 @@ async fn a_token_lets_the_function_into_its_cache_and_a_connection_is_kept() {
             ],
         )
         .await;
-        stage.works().await;
-        stage.works().await;
+        fixture.works().await;
+        fixture.works().await;
         let tokens = cache.nodes[0].tokens();
         assert_all_good(&tokens);
         assert_eq!(tokens.len(), 1);
@@ -151,14 +151,14 @@ async fn a_token_lets_the_operators_tool_in_too() {
 async fn each_connection_has_a_token_that_was_signed_for_it_also_after_a_freeze() {
     let cache = ElastiCache::start(false).await;
     let node = &cache.nodes[0];
-    let stage = Stage::by_iam(&cache, &[]).await;
-    stage.works().await;
+    let fixture = Fixture::by_iam(&cache, &[]).await;
+    fixture.works().await;
     for round in 1..=2 {
-        stage.function.signal("-STOP");
+        fixture.function.signal("-STOP");
         let cut = next_second().await;
         node.cut();
-        stage.function.signal("-CONT");
-        stage.works().await;
+        fixture.function.signal("-CONT");
+        fixture.works().await;
         let tokens = node.tokens();
         assert_all_good(&tokens);
         assert_eq!(tokens.len(), 1 + round);
@@ -169,17 +169,17 @@ async fn each_connection_has_a_token_that_was_signed_for_it_also_after_a_freeze(
 #[tokio::test]
 async fn a_connection_is_made_anew_once_it_is_as_old_as_its_session_may_be_and_not_before() {
     let cache = ElastiCache::start(false).await;
-    let patient = Stage::by_iam(&cache, &[]).await;
+    let patient = Fixture::by_iam(&cache, &[]).await;
     patient.works().await;
     assert_eq!(cache.nodes[0].tokens().len(), 1);
-    let stage = Stage::by_iam(&cache, &[("REDIS_IAM_SESSION_SECONDS", "1")]).await;
-    stage.works().await;
+    let fixture = Fixture::by_iam(&cache, &[("REDIS_IAM_SESSION_SECONDS", "1")]).await;
+    fixture.works().await;
     // The age is that of the world's clock, not of the time that the process had.
-    stage.function.signal("-STOP");
+    fixture.function.signal("-STOP");
     next_second().await;
     let thaw = next_second().await;
-    stage.function.signal("-CONT");
-    stage.works().await;
+    fixture.function.signal("-CONT");
+    fixture.works().await;
     cache.nodes[0].tokens_since(thaw).await;
 
     let before = cache.nodes[0].tokens().len();
@@ -192,14 +192,14 @@ async fn a_connection_is_made_anew_once_it_is_as_old_as_its_session_may_be_and_n
 #[tokio::test]
 async fn on_a_cluster_each_nodes_connection_has_a_token_that_was_signed_for_it() {
     let cache = ElastiCache::start_cluster().await;
-    let stage = Stage::by_iam(&cache, &[("REDIS_CLUSTER", "true")]).await;
-    stage.works().await;
+    let fixture = Fixture::by_iam(&cache, &[("REDIS_CLUSTER", "true")]).await;
+    fixture.works().await;
     for cut_nodes in [&cache.nodes[..], &cache.nodes[1..], &cache.nodes[..1]] {
         let cut = next_second().await;
         for node in cut_nodes {
             node.cut();
         }
-        stage.works().await;
+        fixture.works().await;
         for node in cut_nodes {
             let tokens = node.tokens_since(cut).await;
             assert_all_good(&tokens);
@@ -214,8 +214,8 @@ async fn a_refused_token_is_an_error_that_says_what_to_look_at() {
     let (alone, cluster) = (ElastiCache::start(false).await, ElastiCache::start_cluster().await);
     for (cache, in_a_cluster) in [(&alone, "false"), (&cluster, "true")] {
         for wrong in [("REDIS_IAM_CACHE", "another"), ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_USER", "another")] {
-            let stage = Stage::by_iam(cache, &[("REDIS_CLUSTER", in_a_cluster), wrong]).await;
-            let error = stage.fails().await;
+            let fixture = Fixture::by_iam(cache, &[("REDIS_CLUSTER", in_a_cluster), wrong]).await;
+            let error = fixture.fails().await;
             assert!(error.contains("ElastiCache refuses the IAM token: is REDIS_IAM_USER in"), "{error}");
             let tokens = cache.nodes[0].tokens();
             assert!(tokens.iter().all(|token| token.fault.is_some()), "{tokens:?}");
@@ -234,8 +234,8 @@ async fn without_credentials_or_a_region_nothing_is_signed_and_the_error_says_wh
         ([("AWS_REGION", ""), ("AWS_DEFAULT_REGION", "")], "set AWS_REGION"),
     ] {
         for in_a_cluster in ["false", "true"] {
-            let stage = Stage::by_iam(&cache, &[&missing[..], &[("REDIS_CLUSTER", in_a_cluster)]].concat()).await;
-            let error = stage.fails().await;
+            let fixture = Fixture::by_iam(&cache, &[&missing[..], &[("REDIS_CLUSTER", in_a_cluster)]].concat()).await;
+            let error = fixture.fails().await;
             assert!(error.contains(said), "{error}");
         }
     }
@@ -248,7 +248,7 @@ async fn credentials_that_end_are_fetched_anew_near_their_end_and_not_for_each_n
     for (end, few) in [("2100-01-01T00:00:00Z", true), ("2020-01-01T00:00:00Z", false)] {
         let container = Container::start(end, &["test"]).await;
         let settings = [&[("REDIS_CLUSTER", "true")], &container.settings()[..]].concat();
-        Stage::by_iam(&cache, &settings).await.works().await;
+        Fixture::by_iam(&cache, &settings).await.works().await;
         let asked = container.asked.load(Ordering::SeqCst);
         assert!(if few { asked == 1 } else { asked > 1 }, "{asked} for credentials until {end}");
     }
@@ -259,7 +259,7 @@ async fn credentials_that_end_are_fetched_anew_near_their_end_and_not_for_each_n
 async fn credentials_that_were_refused_are_fetched_anew() {
     let cache = ElastiCache::start(false).await;
     let container = Container::start("2100-01-01T00:00:00Z", &["taken back", "test"]).await;
-    Stage::by_iam(&cache, &container.settings()).await.works().await;
+    Fixture::by_iam(&cache, &container.settings()).await.works().await;
     assert_eq!(container.asked.load(Ordering::SeqCst), 2);
     assert_eq!(cache.nodes[0].tokens().len(), 2);
 }
@@ -267,8 +267,8 @@ async fn credentials_that_were_refused_are_fetched_anew() {
 #[tokio::test]
 async fn no_token_is_given_to_a_cache_whose_certificate_is_not_trusted() {
     let cache = ElastiCache::start(false).await;
-    let stage = Stage::by_iam(&cache, &[("SSL_CERT_FILE", "/dev/null")]).await;
-    let error = stage.fails().await;
+    let fixture = Fixture::by_iam(&cache, &[("SSL_CERT_FILE", "/dev/null")]).await;
+    let error = fixture.fails().await;
     assert!(error.contains("the idempotency store is unavailable"), "{error}");
     assert!(cache.nodes[0].tokens().is_empty());
 }
@@ -296,10 +296,10 @@ async fn a_secret_is_the_password_or_names_the_user_too_and_is_read_once() {
         ("default@", json!({ "username": "payments", "password": "of-payments" }).to_string()),
     ] {
         let secrets = Secrets::start(&secret).await;
-        let stage = Stage::by_secret(&format!("redis://{user}{host}"), &secrets, &[]).await;
-        stage.works().await;
+        let fixture = Fixture::by_secret(&format!("redis://{user}{host}"), &secrets, &[]).await;
+        fixture.works().await;
         tell(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        stage.works().await;
+        fixture.works().await;
         assert_eq!(secrets.reads(), 1);
     }
 }
@@ -309,13 +309,13 @@ async fn a_rotated_secret_is_read_anew_and_the_very_next_invocation_works() {
     let redis = Redis::start_with(&["--requirepass", "first"]).await;
     let mut admin = signed_in(&format!("127.0.0.1:{}", redis.port()), ":first").await;
     let secrets = Secrets::start("first").await;
-    let stage = Stage::by_secret(&redis.url(), &secrets, &[]).await;
-    stage.works().await;
+    let fixture = Fixture::by_secret(&redis.url(), &secrets, &[]).await;
+    fixture.works().await;
     for (round, password) in ["second", "third"].into_iter().enumerate() {
         tell(&mut admin, &["CONFIG", "SET", "requirepass", password]).await;
         secrets.says(Some(password));
         tell(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        stage.works().await;
+        fixture.works().await;
         assert_eq!(secrets.reads(), 2 + round);
     }
 }
@@ -332,8 +332,8 @@ async fn a_secret_signs_in_to_each_node_of_a_cluster_also_after_its_rotation() {
     }
     let secrets = Secrets::start("first").await;
     let url = format!("redis://{}", cluster.servers[0].addr);
-    let stage = Stage::by_secret(&url, &secrets, &[("REDIS_CLUSTER", "true")]).await;
-    stage.works().await;
+    let fixture = Fixture::by_secret(&url, &secrets, &[("REDIS_CLUSTER", "true")]).await;
+    fixture.works().await;
     assert_eq!(secrets.reads(), 1);
 
     secrets.says(Some("second"));
@@ -341,7 +341,7 @@ async fn a_secret_signs_in_to_each_node_of_a_cluster_also_after_its_rotation() {
         tell(admin, &["CONFIG", "SET", "requirepass", "second"]).await;
         tell(admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     }
-    stage.works().await;
+    fixture.works().await;
     assert_eq!(secrets.reads(), 2);
 }
 
@@ -349,8 +349,8 @@ async fn a_secret_signs_in_to_each_node_of_a_cluster_also_after_its_rotation() {
 async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself() {
     let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await;
     let secrets = Secrets::start(PASSWORD).await;
-    let stage = Stage::by_secret(&redis.url(), &secrets, &[]).await;
-    let error = stage.fails().await;
+    let fixture = Fixture::by_secret(&redis.url(), &secrets, &[]).await;
+    let error = fixture.fails().await;
     assert!(error.contains("Redis refuses the user and password of REDIS_SECRET_ARN"), "{error}");
     // Two tries, each of which reads it anew at most once.
     assert!((2..=3).contains(&secrets.reads()), "{}", secrets.reads());
@@ -359,8 +359,8 @@ async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself()
         (Some(r#"{"token":"SECRET-PASSWORD"}"#), "has no password"),
     ] {
         secrets.says(secret);
-        until(async || stage.fails().await.contains(said)).await;
+        until(async || fixture.fails().await.contains(said)).await;
     }
     secrets.says(Some("open-sesame"));
-    stage.works().await;
+    fixture.works().await;
 }

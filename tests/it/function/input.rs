@@ -1,36 +1,36 @@
 use serde_json::{Value, json};
 
-use super::{NO_FAILURES, Stage, pay};
-use crate::support::event::{MARKER, Record, event};
+use super::{Fixture, NO_FAILURES, pay};
+use harness::event::{MARKER, Record, event};
 
 /// Delivers the record between two good ones, and again: what the function reported the first time.
-async fn among_good_ones(record: impl FnOnce(Record) -> Record) -> (Stage, Vec<String>) {
+async fn among_good_ones(record: impl FnOnce(Record) -> Record) -> (Fixture, Vec<String>) {
     let delivered = event([pay("good_1", "good_1"), record(pay("odd", "odd")), pay("good_2", "good_2")]);
     // JSON can name half of a surrogate pair, a string of ours cannot hold it.
     let delivered = delivered.replace("LONE", "\\ud800");
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let failures = function.invoke(delivered.clone()).await;
     assert_eq!(function.invoke(delivered).await, failures);
     for good in ["good_1", "good_2"] {
-        assert_eq!(stage.webhook.calls_for(good), 1);
+        assert_eq!(fixture.webhook.calls_for(good), 1);
     }
     drop(function);
-    (stage, failures)
+    (fixture, failures)
 }
 
 async fn assert_worked_on(record: impl FnOnce(Record) -> Record) {
-    let (stage, failures) = among_good_ones(record).await;
+    let (fixture, failures) = among_good_ones(record).await;
     assert!(failures.is_empty());
-    assert_eq!(stage.webhook.calls().len(), 3);
+    assert_eq!(fixture.webhook.calls().len(), 3);
 }
 
 /// It comes again after the first step of the back-off, until it is dead-lettered.
 async fn assert_reported_alone(record: impl FnOnce(Record) -> Record) {
-    let (stage, failures) = among_good_ones(record).await;
+    let (fixture, failures) = among_good_ones(record).await;
     assert_eq!(failures, ["odd"]);
-    assert_eq!(stage.webhook.calls().len(), 2);
-    assert_eq!(stage.sqs.take(), [("odd".into(), 2)].into());
+    assert_eq!(fixture.webhook.calls().len(), 2);
+    assert_eq!(fixture.sqs.take(), [("odd".into(), 2)].into());
 }
 
 macro_rules! harmless {
@@ -79,51 +79,51 @@ harmless! {
 
 #[tokio::test]
 async fn keys_that_look_alike_are_different_work() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let long = "k".repeat(1024);
     let keys = ["a b", "a%20b", "a\nb", "a\0b", "ab", "A b", "{a} b", &long, &long[1..]];
     let records = keys.iter().enumerate().map(|(at, key)| pay(&format!("m{at}"), key));
     assert_eq!(function.answer(event(records)).await, NO_FAILURES);
-    let calls = stage.webhook.calls();
+    let calls = fixture.webhook.calls();
     let heard: std::collections::HashSet<_> = calls.iter().map(|call| call.header("Idempotency-Key")).collect();
     assert_eq!((calls.len(), heard.len()), (keys.len(), keys.len()));
 }
 
 #[tokio::test]
 async fn a_body_without_the_key_is_reported_alone_where_the_key_is_in_the_body() {
-    let stage = Stage::start().await;
-    let function = stage.function_with(&[("IDEMPOTENCY_KEY", "body:/id")]).await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[("IDEMPOTENCY_KEY", "body:/id")]).await;
     let bodies = [r#"{"id":"pay_1"}"#, "not JSON", r#"{"id":null}"#, r#"{"id":{}}"#, r#"{"id":""}"#, "", r#"{"id":7}"#];
     let records = bodies.iter().enumerate().map(|(at, body)| Record::new(&format!("m{at}")).body(body));
     assert_eq!(function.invoke(event(records)).await, ["m1", "m2", "m3", "m4", "m5"]);
-    let calls = stage.webhook.calls();
+    let calls = fixture.webhook.calls();
     assert_eq!(calls.len(), 2);
-    assert_eq!((stage.webhook.calls_for("pay_1"), stage.webhook.calls_for("7")), (1, 1));
+    assert_eq!((fixture.webhook.calls_for("pay_1"), fixture.webhook.calls_for("7")), (1, 1));
 }
 
 #[tokio::test]
 async fn a_key_used_again_for_another_payload_is_reported_alone() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1").body(r#"{"amount":1}"#)])).await, NO_FAILURES);
     let again = [pay("m2", "pay_1").body(r#"{ "amount": 1.0 }"#), pay("m3", "pay_1").body(r#"{"amount":2}"#)];
     assert_eq!(function.invoke(event(again)).await, ["m3"]);
-    assert_eq!(stage.webhook.calls().len(), 1);
-    assert_eq!(stage.sqs.take(), [("m3".into(), 2)].into());
+    assert_eq!(fixture.webhook.calls().len(), 1);
+    assert_eq!(fixture.sqs.take(), [("m3".into(), 2)].into());
 }
 
 #[tokio::test]
 async fn an_event_without_records_in_it_is_answered_with_the_empty_list() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     assert_eq!(function.answer(r#"{"Records":[]}"#).await, NO_FAILURES);
 }
 
 #[tokio::test]
 async fn an_event_that_is_not_sqs_fails_the_invocation_and_the_next_one_works() {
-    let stage = Stage::start().await;
-    let mut function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let mut function = fixture.function().await;
     for odd in [
         "{}",
         "[]",
@@ -142,15 +142,15 @@ async fn an_event_that_is_not_sqs_fails_the_invocation_and_the_next_one_works() 
         function.error(broken).await;
     }
     function.error(b"{\"Records\":[{\"messageId\":\"m1\",\"body\":\"\xff\"}]}".as_slice()).await;
-    assert!(stage.webhook.calls().is_empty());
+    assert!(fixture.webhook.calls().is_empty());
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
     assert!(function.is_running());
 }
 
 #[tokio::test]
 async fn a_record_that_cannot_be_named_fails_the_invocation_and_nothing_is_worked_on() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let nameless = [
         pay("m2", "pay_2").without("messageId"),
         pay("m2", "pay_2").with("messageId", Value::Null),
@@ -166,5 +166,5 @@ async fn a_record_that_cannot_be_named_fails_the_invocation_and_nothing_is_worke
         let error = function.error(format!(r#"{{"Records":[{record}]}}"#)).await;
         assert!(error.contains("record 0 has no messageId"), "{error}");
     }
-    assert!(stage.webhook.calls().is_empty());
+    assert!(fixture.webhook.calls().is_empty());
 }

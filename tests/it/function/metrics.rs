@@ -4,12 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::AsyncCommands;
 use serde_json::Value;
 
-use super::{NO_FAILURES, Stage, pay};
-use crate::support::event::{Record, event};
-use crate::support::http::Answer;
-use crate::support::lambda::Function;
-use crate::support::redis::Redis;
-use crate::support::until;
+use super::{Fixture, NO_FAILURES, pay};
+use harness::event::{Record, event};
+use harness::http::Answer;
+use harness::lambda::Function;
+use harness::redis::Redis;
+use harness::until;
 
 const ON: (&str, &str) = ("METRICS_NAMESPACE", "idempotent-sqs");
 
@@ -103,8 +103,8 @@ async fn document(function: &Function, number: usize) -> Document {
 
 #[tokio::test]
 async fn an_invocation_leaves_one_document_with_its_outcomes_and_times() {
-    let stage = Stage::start().await;
-    let function = stage.function_with(&[ON]).await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[ON]).await;
     let delivered = || event([pay("m1", "pay_1"), pay("m2", "pay_2")]);
     assert_eq!(function.answer(delivered()).await, NO_FAILURES);
     let first = document(&function, 1).await;
@@ -129,11 +129,11 @@ async fn an_invocation_leaves_one_document_with_its_outcomes_and_times() {
 
 #[tokio::test]
 async fn what_fails_is_counted_by_its_outcome_and_once_more_where_it_failed_for_good() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("refused", Answer::status(500));
-    stage.webhook.answers_for("hopeless", Answer::status(400));
-    stage.webhook.answers_for("cut", Answer::Reset);
-    let function = stage.function_with(&[ON]).await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("refused", Answer::status(500));
+    fixture.webhook.answers_for("hopeless", Answer::status(400));
+    fixture.webhook.answers_for("cut", Answer::Reset);
+    let function = fixture.function_with(&[ON]).await;
     let delivered = || event(["refused", "hopeless", "cut", "good"].map(|key| pay(key, key)));
     assert_eq!(function.invoke(delivered()).await.len(), 3);
     let first = document(&function, 1).await;
@@ -151,11 +151,11 @@ async fn what_fails_is_counted_by_its_outcome_and_once_more_where_it_failed_for_
 
 #[tokio::test]
 async fn conflict_mismatch_and_what_has_no_key_are_counted() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("held", Answer::Held);
-    let (owner, other) = (stage.function().await, stage.function_with(&[ON]).await);
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("held", Answer::Held);
+    let (owner, other) = (fixture.function().await, fixture.function_with(&[ON]).await);
     let at_work = owner.begin(event([pay("m1", "held")]), Duration::from_secs(60));
-    stage.webhook.called(1).await;
+    fixture.webhook.called(1).await;
     let delivered = event([
         pay("m1", "held"),
         pay("m2", "pay_2"),
@@ -172,22 +172,22 @@ async fn conflict_mismatch_and_what_has_no_key_are_counted() {
     }
     // The other payload meets the lease, or what was completed where the first is quick.
     assert_eq!(document.0["Mismatch"].as_u64().unwrap() + document.0["Conflict"].as_u64().unwrap(), 2);
-    stage.webhook.answers_for("held", Answer::status(200));
+    fixture.webhook.answers_for("held", Answer::status(200));
     assert_eq!(at_work.answer().await, NO_FAILURES);
 }
 
 #[tokio::test]
 async fn a_claim_that_went_to_somebody_else_is_counted_as_lost() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::Held);
-    let (owner, other) = (stage.function_with(&[ON]).await, stage.function_with(&[ON]).await);
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::Held);
+    let (owner, other) = (fixture.function_with(&[ON]).await, fixture.function_with(&[ON]).await);
     let delivered = || event([pay("m1", "pay_1")]);
     let loses = owner.begin(delivered(), Duration::from_secs(60));
-    stage.webhook.called(1).await;
-    let () = stage.redis.connection().await.del("payments:pay_1").await.unwrap();
+    fixture.webhook.called(1).await;
+    let () = fixture.redis.connection().await.del("payments:pay_1").await.unwrap();
     let takes_over = other.begin(delivered(), Duration::from_secs(60));
-    stage.webhook.called(2).await;
-    stage.webhook.answers(Answer::status(200));
+    fixture.webhook.called(2).await;
+    fixture.webhook.answers(Answer::status(200));
     assert_eq!(takes_over.answer().await, NO_FAILURES);
     loses.outcome().await.unwrap();
     let lost = document(&owner, 1).await;
@@ -197,8 +197,8 @@ async fn a_claim_that_went_to_somebody_else_is_counted_as_lost() {
 
 #[tokio::test]
 async fn a_large_batch_leaves_one_document_that_loses_no_sample() {
-    let stage = Stage::start().await;
-    let function = stage.function_with(&[ON, ("BATCH_CONCURRENCY", "50")]).await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[ON, ("BATCH_CONCURRENCY", "50")]).await;
     let records = (0..300).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
     assert_eq!(function.answer(event(records)).await, NO_FAILURES);
     let document = document(&function, 1).await;
@@ -211,9 +211,9 @@ async fn a_large_batch_leaves_one_document_that_loses_no_sample() {
 
 #[tokio::test]
 async fn an_invocation_that_fails_as_a_whole_leaves_a_document_too() {
-    let mut stage = Stage::start().await;
-    stage.redis.kill();
-    let function = stage.function_with(&[ON]).await;
+    let mut fixture = Fixture::start().await;
+    fixture.redis.kill();
+    let function = fixture.function_with(&[ON]).await;
     function.error(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await;
     let document = document(&function, 1).await;
     assert_eq!(document.counts(), [("BatchSize", 2), ("Redeliver", 2), ("Unavailable", 2)]);
@@ -225,8 +225,8 @@ async fn an_invocation_that_fails_as_a_whole_leaves_a_document_too() {
 async fn findings_about_the_server_are_told_by_every_document_once_it_was_looked_at() {
     let unsafe_server = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await;
     for (redis, findings) in [(unsafe_server, 2), (Redis::start_with(&["--appendonly", "yes"]).await, 0)] {
-        let stage = Stage { redis, ..Stage::start().await };
-        let function = stage.function_with(&[ON]).await;
+        let fixture = Fixture { redis, ..Fixture::start().await };
+        let function = fixture.function_with(&[ON]).await;
         let mut documents = 0;
         until(|| {
             documents += 1;
@@ -246,8 +246,8 @@ async fn findings_about_the_server_are_told_by_every_document_once_it_was_looked
 
 #[tokio::test]
 async fn without_a_namespace_nothing_is_printed() {
-    let stage = Stage::start().await;
-    let function = stage.function_with(&[("METRICS_NAMESPACE", "")]).await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[("METRICS_NAMESPACE", "")]).await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
     let log = function.logs("ACQUIRED").await;
     assert!(!log.iter().any(|line| line.contains("_aws")), "{log:#?}");

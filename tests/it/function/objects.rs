@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use super::{NO_FAILURES, Stage, pay};
-use crate::support::event::{MARKER, Record, event};
-use crate::support::http::Answer;
-use crate::support::s3::S3;
+use super::{Fixture, NO_FAILURES, pay};
+use harness::event::{MARKER, Record, event};
+use harness::http::Answer;
+use harness::s3::S3;
 
 const LARGE: &str = "payloads";
 
@@ -22,9 +22,9 @@ fn payload(amount: u32) -> String {
 
 #[tokio::test]
 async fn a_payload_in_s3_is_fetched_and_delivered_and_sent_again_it_is_a_duplicate() {
-    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let settings = [("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())];
-    let function = stage.function_with(&settings).await;
+    let function = fixture.function_with(&settings).await;
     s3.put("/payloads/one", payload(1250));
     s3.put("/payloads/two", payload(1250));
     s3.put("/payloads/three", payload(99));
@@ -38,20 +38,20 @@ async fn a_payload_in_s3_is_fetched_and_delivered_and_sent_again_it_is_a_duplica
     let lines = function.messages(3).await;
     let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["ACQUIRED", "DUPLICATE", "MISMATCH"]);
-    assert_eq!(stage.webhook.calls().len(), 1);
-    assert_eq!(stage.webhook.last_call().body, payload(1250).as_bytes());
+    assert_eq!(fixture.webhook.calls().len(), 1);
+    assert_eq!(fixture.webhook.last_call().body, payload(1250).as_bytes());
     assert_eq!(s3.take_calls(), ["GET /payloads/one", "GET /payloads/two", "GET /payloads/three"]);
 }
 
 #[tokio::test]
 async fn a_pointer_is_followed_only_into_the_buckets_of_the_settings() {
-    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let endpoint = ("AWS_ENDPOINT_URL_S3", &*s3.url());
     for (settings, reason) in [
         (vec![endpoint], "PAYLOAD_BUCKETS names no bucket"),
         (vec![endpoint, ("PAYLOAD_BUCKETS", "others, more")], "in a bucket that PAYLOAD_BUCKETS does not name"),
     ] {
-        let function = stage.function_with(&settings).await;
+        let function = fixture.function_with(&settings).await;
         let messages = [pointing(pay("m1", "pay_1"), "secrets", "one"), pay("m2", reason)];
         assert_eq!(function.invoke(event(messages)).await, ["m1"]);
         let lines = function.messages(2).await;
@@ -64,22 +64,22 @@ async fn a_pointer_is_followed_only_into_the_buckets_of_the_settings() {
 
 #[tokio::test]
 async fn no_pointer_leads_out_of_its_bucket() {
-    let (stage, s3) = (Stage::start().await, S3::start().await);
-    let function = stage.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
     s3.put("/secrets/one", payload(1250));
     let messages = ["../secrets/one", "a/../../secrets/one"].map(|name| pointing(Record::new("m1"), LARGE, name));
     for message in messages {
         assert_eq!(function.invoke(event([message])).await, ["m1"]);
     }
     assert!(s3.take_calls().is_empty());
-    assert!(stage.webhook.calls().is_empty());
+    assert!(fixture.webhook.calls().is_empty());
 }
 
 #[tokio::test]
 async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
-    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let settings = [("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url()), ("PAYLOAD_MAX_BYTES", "400000")];
-    let function = stage.function_with(&[&settings[..], &[("BATCH_CONCURRENCY", "1")]].concat()).await;
+    let function = fixture.function_with(&[&settings[..], &[("BATCH_CONCURRENCY", "1")]].concat()).await;
     s3.put("/payloads/large", vec![b'x'; 400_001]);
     s3.put("/payloads/bytes", [0xff, 0xfe]);
     s3.refuse_next(403, "AccessDenied");
@@ -105,13 +105,13 @@ async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
         assert!(told.contains(reason), "{id}: {told}");
         assert_eq!(retry, after, "{id}");
     }
-    assert_eq!(stage.webhook.calls().len(), 1);
+    assert_eq!(fixture.webhook.calls().len(), 1);
 }
 
 #[tokio::test]
 async fn s3_is_asked_again_where_it_says_not_now() {
-    let (stage, s3) = (Stage::start().await, S3::start().await);
-    let function = stage.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
     s3.put("/payloads/one", payload(1250));
     s3.refuse_next(503, "SlowDown");
     s3.next(Answer::Reset);
@@ -121,13 +121,13 @@ async fn s3_is_asked_again_where_it_says_not_now() {
 
 #[tokio::test]
 async fn a_large_answer_of_the_webhook_is_kept_in_s3_under_the_key_and_the_fence() {
-    let (stage, s3) = (Stage::start().await, S3::start().await);
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let answer = vec![b'x'; 100_000];
-    stage.webhook.answers(Answer::with(200, &[], &answer));
+    fixture.webhook.answers(Answer::with(200, &[], &answer));
     let bucket = [("RESULT_BUCKET", "results"), ("RESULT_PREFIX", "kept/"), ("AWS_ENDPOINT_URL_S3", &*s3.url())];
-    let function = stage.function_with(&bucket).await;
+    let function = fixture.function_with(&bucket).await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
-    let fence = stage.webhook.last_call().number("Idempotency-Fence").unwrap();
+    let fence = fixture.webhook.last_call().number("Idempotency-Fence").unwrap();
     let path = format!("/results/kept/payments/pay_1/{fence}");
     assert_eq!(s3.objects(), [(path.clone(), answer)].into());
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
@@ -136,13 +136,13 @@ async fn a_large_answer_of_the_webhook_is_kept_in_s3_under_the_key_and_the_fence
 
 #[tokio::test]
 async fn a_result_that_s3_refuses_is_logged_and_the_message_is_done() {
-    let (stage, s3) = (Stage::start().await, S3::start().await);
-    stage.webhook.answers(Answer::with(200, &[], &[b'x'; 5000]));
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    fixture.webhook.answers(Answer::with(200, &[], &[b'x'; 5000]));
     s3.refuse_next(403, "AccessDenied");
     let bucket = [("RESULT_BUCKET", "results"), ("AWS_ENDPOINT_URL_S3", &*s3.url())];
-    let function = stage.function_with(&bucket).await;
+    let function = fixture.function_with(&bucket).await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
     function.logs("a large result was not kept").await;
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
-    assert_eq!((stage.webhook.calls().len(), s3.objects().len()), (1, 0));
+    assert_eq!((fixture.webhook.calls().len(), s3.objects().len()), (1, 0));
 }

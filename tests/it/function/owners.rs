@@ -1,65 +1,65 @@
 use std::time::{Duration, Instant};
 
-use super::{NO_FAILURES, Stage, pay};
-use crate::support::event::event;
-use crate::support::http::Answer;
-use crate::support::soon;
+use super::{Fixture, NO_FAILURES, pay};
+use harness::event::event;
+use harness::http::Answer;
+use harness::soon;
 
 #[tokio::test]
 async fn a_conflict_comes_again_when_the_lease_has_ended_and_is_a_duplicate_then() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::Held);
-    let (owner, other) = (stage.function().await, stage.function().await);
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::Held);
+    let (owner, other) = (fixture.function().await, fixture.function().await);
     let at_work = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
-    stage.webhook.called(1).await;
+    fixture.webhook.called(1).await;
 
     assert_eq!(other.invoke(event([pay("m1", "pay_1").received(2)])).await, ["m1"]);
     // What is left of 30 seconds and the grace of one, with two of jitter.
-    let visibility = stage.sqs.take()["m1"];
+    let visibility = fixture.sqs.take()["m1"];
     assert!((11..=33).contains(&visibility), "{visibility}");
 
-    stage.webhook.answers(Answer::status(200));
+    fixture.webhook.answers(Answer::status(200));
     assert_eq!(at_work.answer().await, NO_FAILURES);
     assert_eq!(other.answer(event([pay("m1", "pay_1").received(3)])).await, NO_FAILURES);
-    assert_eq!(stage.webhook.calls().len(), 1);
+    assert_eq!(fixture.webhook.calls().len(), 1);
     let outcomes: Vec<_> = other.messages(2).await.into_iter().map(|line| line["outcome"].clone()).collect();
     assert_eq!(outcomes, ["CONFLICT", "DUPLICATE"]);
 }
 
 #[tokio::test]
 async fn a_conflict_harms_none_of_its_neighbours() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("held", Answer::Held);
-    let (owner, other) = (stage.function().await, stage.function().await);
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("held", Answer::Held);
+    let (owner, other) = (fixture.function().await, fixture.function().await);
     let at_work = owner.begin(event([pay("m1", "held")]), Duration::from_secs(30));
-    stage.webhook.called(1).await;
+    fixture.webhook.called(1).await;
     assert_eq!(other.invoke(event([pay("m0", "pay_0"), pay("m1", "held"), pay("m2", "pay_2")])).await, ["m1"]);
-    stage.webhook.answers_for("held", Answer::status(200));
+    fixture.webhook.answers_for("held", Answer::status(200));
     assert_eq!(at_work.answer().await, NO_FAILURES);
-    assert_eq!(stage.webhook.calls().len(), 3);
+    assert_eq!(fixture.webhook.calls().len(), 3);
 }
 
 #[tokio::test]
 async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_recovery() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::Held);
-    let mut killed = stage.function_with(&[("LEASE_GRACE_MS", "0")]).await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::Held);
+    let mut killed = fixture.function_with(&[("LEASE_GRACE_MS", "0")]).await;
     let lease = Duration::from_secs(4);
     let begun = Instant::now();
     let _unanswered = killed.begin(event([pay("m1", "pay_1")]), lease);
-    stage.webhook.called(1).await;
+    fixture.webhook.called(1).await;
     killed.kill();
-    stage.webhook.answers(Answer::status(200));
+    fixture.webhook.answers(Answer::status(200));
 
-    let function = stage.function().await;
+    let function = fixture.function().await;
     let redelivered = || event([pay("m1", "pay_1").received(2)]);
     assert_eq!(function.invoke(redelivered()).await, ["m1"]);
     assert!(begun.elapsed() < lease, "too slow a machine to see the lease");
-    assert!(matches!(stage.sqs.take()["m1"], 1..=6));
+    assert!(matches!(fixture.sqs.take()["m1"], 1..=6));
 
     soon(async { while !function.invoke(redelivered()).await.is_empty() {} }).await;
     assert!(begun.elapsed() >= lease, "{:?}", begun.elapsed());
-    let calls = stage.webhook.calls();
+    let calls = fixture.webhook.calls();
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0].header("Idempotency-Recovery"), None);
     assert_eq!(calls[1].header("Idempotency-Recovery"), Some("true"));
@@ -69,29 +69,29 @@ async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_
 
 #[tokio::test]
 async fn a_recovery_can_be_parked_for_somebody_to_look_at() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::Reset);
-    let function = stage.function_with(&[("IDEMPOTENCY_RECOVERY", "park")]).await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::Reset);
+    let function = fixture.function_with(&[("IDEMPOTENCY_RECOVERY", "park")]).await;
     let delivered = |received| event([pay("m1", "pay_1").received(received)]);
     assert_eq!(function.invoke(delivered(1)).await, ["m1"]);
-    assert!(matches!(stage.sqs.take()["m1"], 1..=2));
+    assert!(matches!(fixture.sqs.take()["m1"], 1..=2));
     for received in [2, 3] {
         assert_eq!(function.invoke(delivered(received)).await, ["m1"]);
         let step = 2_u64.pow(received);
-        assert!((step / 2..=step).contains(&stage.sqs.take()["m1"]));
+        assert!((step / 2..=step).contains(&fixture.sqs.take()["m1"]));
     }
-    assert_eq!(stage.webhook.calls().len(), 1);
+    assert_eq!(fixture.webhook.calls().len(), 1);
 }
 
 #[tokio::test]
 async fn two_processes_with_the_same_event_deliver_each_message_once() {
-    let stage = Stage::start().await;
-    let functions = [stage.function().await, stage.function().await];
+    let fixture = Fixture::start().await;
+    let functions = [fixture.function().await, fixture.function().await];
     let delivered = || event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))));
-    stage.webhook.answers(Answer::Held);
+    fixture.webhook.answers(Answer::Held);
     let pending = functions.each_ref().map(|function| function.begin(delivered(), Duration::from_secs(20)));
-    stage.webhook.called(10).await;
-    stage.webhook.answers(Answer::status(200));
+    fixture.webhook.called(10).await;
+    fixture.webhook.answers(Answer::status(200));
     let mut conflicts = 0;
     for pending in pending {
         conflicts += pending.failures().await.len();
@@ -101,6 +101,6 @@ async fn two_processes_with_the_same_event_deliver_each_message_once() {
         assert_eq!(function.answer(delivered()).await, NO_FAILURES);
     }
     for n in 0..10 {
-        assert_eq!(stage.webhook.calls_for(&format!("pay_{n}")), 1);
+        assert_eq!(fixture.webhook.calls_for(&format!("pay_{n}")), 1);
     }
 }

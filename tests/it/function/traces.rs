@@ -7,10 +7,10 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status, status:
 use prost::Message;
 use serde_json::json;
 
-use super::{NO_FAILURES, Stage, pay};
-use crate::support::event::{Record, event};
-use crate::support::http::{Answer, Request, Server};
-use crate::support::redis::free_port;
+use super::{Fixture, NO_FAILURES, pay};
+use harness::event::{Record, event};
+use harness::http::{Answer, Request, Server};
+use harness::redis::free_port;
 
 /// The trace that the Runtime API names.
 const LAMBDAS: u128 = 0x5bef_4de7_ad49_b0e8_7f6e_f6c8_7fc2_e700;
@@ -92,9 +92,9 @@ fn sent_in(record: Record, trace: &str) -> Record {
 
 #[tokio::test]
 async fn before_the_answer_a_span_of_each_message_is_sent_and_linked_with_its_sender() {
-    let (stage, collector) = (Stage::start().await, Collector::start().await);
-    stage.webhook.answers_for("pay_2", Answer::status(500));
-    let function = stage.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
+    let (fixture, collector) = (Fixture::start().await, Collector::start().await);
+    fixture.webhook.answers_for("pay_2", Answer::status(500));
+    let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
     let delivered = event([
         sent_in(pay("m1", "pay_1"), "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"),
         pay("m2", "pay_2"),
@@ -130,19 +130,19 @@ async fn before_the_answer_a_span_of_each_message_is_sent_and_linked_with_its_se
 
 #[tokio::test]
 async fn the_standard_variables_decide_what_is_sent_and_in_which_trace() {
-    let (stage, collector) = (Stage::start().await, Collector::start().await);
+    let (fixture, collector) = (Fixture::start().await, Collector::start().await);
     let url = format!("{}/v1/traces", collector.url());
     let to = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.as_str());
     let xray = ("OTEL_PROPAGATORS", "tracecontext,xray");
     for quiet in
         [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_TRACES_SAMPLER", "always_off"), xray]
     {
-        let function = stage.function_with(&[to, quiet]).await;
+        let function = fixture.function_with(&[to, quiet]).await;
         assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
         assert!(collector.spans().is_empty(), "{quiet:?}");
     }
     let loud = [to, xray, ("OTEL_TRACES_SAMPLER", "always_on"), ("OTEL_SERVICE_NAME", "billing")];
-    let function = stage.function_with(&loud).await;
+    let function = fixture.function_with(&loud).await;
     assert_eq!(function.answer(event(["m1", "m2", "m3"].map(|id| pay(id, id)))).await, NO_FAILURES);
     let (invocation, _) = family(&collector.spans(), ["m1", "m2", "m3"]);
     assert_eq!(trace(&invocation.trace_id), LAMBDAS);
@@ -152,8 +152,8 @@ async fn the_standard_variables_decide_what_is_sent_and_in_which_trace() {
 
 #[tokio::test]
 async fn a_large_batch_is_sent_whole() {
-    let (stage, collector) = (Stage::start().await, Collector::start().await);
-    let function = stage.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
+    let (fixture, collector) = (Fixture::start().await, Collector::start().await);
+    let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
     let records = (0..600).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
     assert_eq!(function.begin(event(records), Duration::from_secs(60)).answer().await, NO_FAILURES);
     assert_eq!(collector.spans().len(), 601);
@@ -161,11 +161,11 @@ async fn a_large_batch_is_sent_whole() {
 
 #[tokio::test]
 async fn a_collector_that_is_away_or_silent_costs_its_spans_and_nothing_else() {
-    let stage = Stage::start().await;
+    let fixture = Fixture::start().await;
     let silent = Server::start(|_request: Request| std::future::pending::<Answer>()).await;
     for (collector, timeout) in [(format!("127.0.0.1:{}", free_port()), 20), (silent.address(), 4)] {
         let endpoint = format!("http://{collector}");
-        let function = stage.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]).await;
+        let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]).await;
         let pending = function.begin(event([pay(&collector, &collector)]), Duration::from_secs(timeout));
         assert_eq!(pending.answer().await, NO_FAILURES);
         function.logs("spans are lost").await;
@@ -174,11 +174,11 @@ async fn a_collector_that_is_away_or_silent_costs_its_spans_and_nothing_else() {
 
 #[tokio::test]
 async fn the_log_stays_as_it_is() {
-    let (stage, collector) = (Stage::start().await, Collector::start().await);
+    let (fixture, collector) = (Fixture::start().await, Collector::start().await);
     let endpoint = collector.url();
     let mut lines = Vec::new();
     for settings in [&[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())][..], &[]] {
-        let function = stage.function_with(settings).await;
+        let function = fixture.function_with(settings).await;
         function.invoke(event([Record::new("m1").key("")])).await;
         let log = function.logs("NO_KEY").await;
         lines.push(log.into_iter().find(|line| line.contains("NO_KEY")).unwrap());

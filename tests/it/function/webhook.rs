@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{NO_FAILURES, Stage, pay};
-use crate::support::event::{Record, event};
-use crate::support::http::{Answer, Request, TOKEN};
-use crate::support::lambda::Function;
+use super::{Fixture, NO_FAILURES, pay};
+use harness::event::{Record, event};
+use harness::http::{Answer, Request, TOKEN};
+use harness::lambda::Function;
 
 /// What one delivery came to, and what the webhook was sent at the next one, which it answers with 200.
 #[derive(Debug)]
@@ -25,24 +25,24 @@ struct Told {
 }
 
 /// Deliver a message that the webhook answers so, and deliver it again.
-async fn told(stage: &Stage, function: &Function, key: &str, answer: Answer) -> Told {
-    stage.webhook.answers_for(key, answer);
-    let before = stage.webhook.calls_for(key);
+async fn told(fixture: &Fixture, function: &Function, key: &str, answer: Answer) -> Told {
+    fixture.webhook.answers_for(key, answer);
+    let before = fixture.webhook.calls_for(key);
     let reported = !function.invoke(event([pay(key, key)])).await.is_empty();
-    assert_eq!(stage.webhook.calls_for(key), before + 1);
-    let visibility = stage.sqs.take().remove(key);
-    stage.webhook.answers_for(key, Answer::status(200));
-    let next = next_call(stage, function, key).await;
+    assert_eq!(fixture.webhook.calls_for(key), before + 1);
+    let visibility = fixture.sqs.take().remove(key);
+    fixture.webhook.answers_for(key, Answer::status(200));
+    let next = next_call(fixture, function, key).await;
     Told { reported, visibility, next }
 }
 
 /// What the webhook is sent when the message is delivered again, if it is called.
-async fn next_call(stage: &Stage, function: &Function, key: &str) -> Option<Request> {
-    let calls = stage.webhook.calls().len();
+async fn next_call(fixture: &Fixture, function: &Function, key: &str) -> Option<Request> {
+    let calls = fixture.webhook.calls().len();
     function.invoke(event([pay(key, key).received(2)])).await;
-    stage.sqs.take();
-    let next = stage.webhook.calls().get(calls).cloned();
-    assert!(stage.webhook.calls().len() <= calls + 1);
+    fixture.sqs.take();
+    let next = fixture.webhook.calls().get(calls).cloned();
+    assert!(fixture.webhook.calls().len() <= calls + 1);
     next
 }
 
@@ -80,11 +80,11 @@ fn is_attempt(call: &Request, number: &str, recovery: Option<&str>) -> bool {
 
 #[tokio::test]
 async fn the_webhook_gets_the_body_as_it_is_and_all_that_is_known_of_the_attempt() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let body = "{ \"amount\":\t1250.00, \"name\": \"Gr\u{f6}\u{df}e \u{1F4B6}\", \"esc\": \"\\u00f6\\/\" }\r\n";
     assert_eq!(function.answer(event([pay("m1", "pay_1").body(body)])).await, NO_FAILURES);
-    let call = stage.webhook.last_call();
+    let call = fixture.webhook.last_call();
     assert_eq!((&*call.method, &*call.path), ("POST", &*format!("/hook?token={TOKEN}")));
     assert_eq!(call.body, body.as_bytes());
     assert_eq!(call.header("Content-Type"), Some("application/json"));
@@ -96,26 +96,26 @@ async fn the_webhook_gets_the_body_as_it_is_and_all_that_is_known_of_the_attempt
 
 #[tokio::test]
 async fn the_webhook_gets_the_receive_count_where_it_is_known() {
-    let stage = Stage::start().await;
-    stage.webhook.answers(Answer::status(503));
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::status(503));
+    let function = fixture.function().await;
     for received in [1, 7] {
         function.invoke(event([pay("m1", "pay_1").received(received)])).await;
-        assert_eq!(stage.webhook.last_call().number("Idempotency-Receive-Count"), Some(received.into()));
+        assert_eq!(fixture.webhook.last_call().number("Idempotency-Receive-Count"), Some(received.into()));
     }
     function.invoke(event([pay("m1", "pay_1").with("attributes", json!({}))])).await;
-    assert_eq!(stage.webhook.calls().len(), 3);
-    assert_eq!(stage.webhook.last_call().header("Idempotency-Receive-Count"), None);
+    assert_eq!(fixture.webhook.calls().len(), 3);
+    assert_eq!(fixture.webhook.last_call().header("Idempotency-Receive-Count"), None);
 }
 
 #[tokio::test]
 async fn what_is_not_json_is_announced_as_text() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     for (at, body) in ["plain", "{\"half\":", "", "two 2", "\u{feff}{}"].into_iter().enumerate() {
         let id = format!("m{at}");
         assert_eq!(function.answer(event([pay(&id, &id).body(body)])).await, NO_FAILURES);
-        let call = stage.webhook.last_call();
+        let call = fixture.webhook.last_call();
         assert_eq!(call.body, body.as_bytes());
         assert_eq!(call.header("Content-Type"), Some("text/plain; charset=utf-8"), "{body:?}");
     }
@@ -123,45 +123,45 @@ async fn what_is_not_json_is_announced_as_text() {
 
 #[tokio::test]
 async fn the_key_is_the_producers_own_else_the_messages_id_on_fifo_queues_too() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let of_a_group = Record::new("m2").group("b").deduplication_id("d");
     let event = event([pay("m1", "pay_1").group("a"), of_a_group, Record::new("m3")]);
     assert_eq!(function.answer(event).await, NO_FAILURES);
     for key in ["pay_1", "m2", "m3"] {
-        assert_eq!(stage.webhook.calls_for(key), 1, "{key}");
+        assert_eq!(fixture.webhook.calls_for(key), 1, "{key}");
     }
 }
 
 #[tokio::test]
 async fn the_same_deduplication_id_in_two_groups_is_two_keys_where_the_settings_make_it_the_key() {
-    let stage = Stage::start().await;
-    let function = stage.function_with(&[("IDEMPOTENCY_KEY", "deduplicationId")]).await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[("IDEMPOTENCY_KEY", "deduplicationId")]).await;
     let record = |id: &str, group: &str| Record::new(id).group(group).deduplication_id("d");
     assert_eq!(function.answer(event([record("m1", "a"), record("m2", "b"), record("m3", "a")])).await, NO_FAILURES);
     assert_eq!(function.answer(event([record("m4", "b"), record("m5", "c")])).await, NO_FAILURES);
     for key in ["a%20d", "b%20d", "c%20d"] {
-        assert_eq!(stage.webhook.calls_for(key), 1, "{key}");
+        assert_eq!(fixture.webhook.calls_for(key), 1, "{key}");
     }
 }
 
 #[tokio::test]
 async fn a_webhook_slower_than_the_invocation_is_cut_off_in_time_to_answer() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("slow", Answer::Held);
-    let function = stage.function_with(&[("BATCH_CONCURRENCY", "2")]).await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("slow", Answer::Held);
+    let function = fixture.function_with(&[("BATCH_CONCURRENCY", "2")]).await;
     let event = |received| event(["slow", "quick", "slow-too"].map(|key| pay(key, key).received(received)));
-    stage.webhook.answers_for("slow-too", Answer::Held);
+    fixture.webhook.answers_for("slow-too", Answer::Held);
 
     let timeout = Duration::from_secs(4);
     let begun = Instant::now();
     assert_eq!(function.begin(event(1), timeout).failures().await, ["slow", "slow-too"]);
     assert!(begun.elapsed() < timeout, "{:?}", begun.elapsed());
 
-    stage.webhook.answers_for("slow", Answer::status(200));
-    stage.webhook.answers_for("slow-too", Answer::status(200));
+    fixture.webhook.answers_for("slow", Answer::status(200));
+    fixture.webhook.answers_for("slow-too", Answer::status(200));
     assert_eq!(function.answer(event(2)).await, NO_FAILURES);
-    let calls = stage.webhook.calls();
+    let calls = fixture.webhook.calls();
     let again: Vec<_> = calls.iter().filter(|call| call.header("Idempotency-Recovery").is_some()).collect();
     assert_eq!((again.len(), calls.len()), (2, 5));
     assert!(again.iter().all(|call| call.header("Idempotency-Attempt") == Some("2")));
@@ -169,16 +169,16 @@ async fn a_webhook_slower_than_the_invocation_is_cut_off_in_time_to_answer() {
 
 #[tokio::test]
 async fn what_no_time_was_left_for_comes_again_as_if_for_the_first_time() {
-    let stage = Stage::start().await;
-    stage.webhook.answers_for("slow", Answer::Held);
-    let function = stage.function_with(&[("BATCH_CONCURRENCY", "1")]).await;
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("slow", Answer::Held);
+    let function = fixture.function_with(&[("BATCH_CONCURRENCY", "1")]).await;
     let event = |received| event(["slow", "late"].map(|key| pay(key, key).received(received)));
     assert_eq!(function.begin(event(1), Duration::from_secs(1)).failures().await, ["slow", "late"]);
-    assert_eq!(stage.webhook.calls_for("late"), 0);
+    assert_eq!(fixture.webhook.calls_for("late"), 0);
 
-    stage.webhook.answers_for("slow", Answer::status(200));
+    fixture.webhook.answers_for("slow", Answer::status(200));
     assert_eq!(function.answer(event(2)).await, NO_FAILURES);
-    let late = stage.webhook.last_call();
+    let late = fixture.webhook.last_call();
     assert_eq!(late.header("Idempotency-Key"), Some("late"));
     assert_eq!(late.header("Idempotency-Attempt"), Some("1"));
     assert_eq!(late.header("Idempotency-Recovery"), None);

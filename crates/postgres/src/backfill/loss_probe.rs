@@ -57,16 +57,12 @@ impl LossProbe {
 
     fn attempts(&self, retention: Duration) -> impl Iterator<Item = Attempt> {
         (0..RECORDS).filter_map(move |number| {
-            Some(Attempt {
-                key: Key::new(&format!("loss-probe:{}:{number}", self.name)).ok()?,
-                owner: Owner::random(),
-                fingerprint: Fingerprint::NONE,
-                message: MessageTag::of(""),
-                lease: Duration::ZERO,
-                longest_lease: Duration::ZERO,
-                retention,
-                max_attempts: u8::MAX,
-            })
+            let mut attempt = Attempt::new(Key::new(&format!("loss-probe:{}:{number}", self.name)).ok()?);
+            attempt.lease = Duration::ZERO;
+            attempt.longest_lease = Duration::ZERO;
+            attempt.retention = retention;
+            attempt.max_attempts = u8::MAX;
+            Some(attempt)
         })
     }
 }

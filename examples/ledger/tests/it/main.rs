@@ -1,1 +1,211 @@
+//! The ledger: payment events on accounts, in any order, and their audit. Test names are sentences.
 
+#![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "any other answer must fail the test")]
+#![allow(clippy::unchecked_time_subtraction, reason = "tests subtract known times")]
+
+/// The function's own binary, from the Lambda Runtime API to PostgreSQL.
+mod binary;
+/// What an event has to be.
+#[path = "../../src/event.rs"]
+mod event;
+/// Who the function and the relay say they are to PostgreSQL.
+mod identity;
+/// The work of the function.
+#[path = "../../src/ledger.rs"]
+#[allow(clippy::module_inception, reason = "as it is named in the function")]
+mod ledger;
+/// Events in any order, repeated, and at once, against a plain model of the accounts.
+mod model;
+/// Processes that are killed, and a PostgreSQL that fails.
+mod torture;
+
+use harness::with;
+use std::num::NonZeroU32;
+
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, Message, MessageReport};
+use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_postgres::{Inbox, InboxSettings};
+use serde_json::json;
+
+use harness::postgres::{Base, database};
+use ledger::Ledger;
+
+use std::time::Duration;
+
+/// A database with the inbox, the ledger, and these accounts, which hold nothing so far.
+async fn books(accounts: &[&str]) -> Base {
+    let base = Base::with_inbox().await;
+    open_accounts(&base, accounts).await;
+    base
+}
+
+async fn open_accounts(base: &Base, accounts: &[&str]) {
+    base.client.batch_execute(include_str!("../../sql/ledger.sql")).await.unwrap();
+    for account in accounts {
+        base.client.execute("INSERT INTO ledger_account VALUES ($1)", &[account]).await.unwrap();
+    }
+}
+
+fn inbox(base: &Base) -> Inbox<Ledger> {
+    let settings = with!(InboxSettings::default(), namespace = "ledger".into(), clean_one_in = NonZeroU32::MAX);
+    Inbox::new(Ledger, database(&base.url()), settings)
+}
+
+/// A batch under a store that knows nothing yet.
+fn batch(base: &Base) -> Batch<MemoryStore, Inbox<Ledger>> {
+    let settings =
+        with!(BatchSettings::default(), keys = vec![KeySource::Body("/eventId".into()), KeySource::MessageId]);
+    Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), inbox(base), settings)
+}
+
+fn payment(event: &str, account: &str, kind: &str, amount: i64, sequence: i64) -> String {
+    json!({ "eventId": event, "accountId": account, "amount": amount, "sequenceId": sequence, "type": kind })
+        .to_string()
+}
+
+/// What becomes of these bodies, each in a message of its own, one after another.
+async fn book(base: &Base, bodies: &[String]) -> Vec<MessageReport> {
+    let batch = batch(base);
+    let mut verdicts = Vec::new();
+    for (number, body) in bodies.iter().enumerate() {
+        let message = with!(Message::default(), id = format!("m{number}"), body = Some(body.clone()));
+        verdicts.extend(batch.run(&[message], Deadline::within(Duration::from_secs(60))).await.unwrap());
+    }
+    verdicts
+}
+
+/// Outcome and reason of each entry of the audit, oldest first.
+async fn audit(base: &Base) -> Vec<(String, String)> {
+    let rows =
+        base.client.query("SELECT outcome, coalesce(reason, '') FROM ledger_audit ORDER BY id", &[]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+async fn balance(base: &Base, account: &str) -> (i64, i64) {
+    let query = "SELECT balance, last_sequence_id FROM ledger_account WHERE account_id = $1";
+    let row = base.client.query_one(query, &[&account]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+/// Whether it failed for good, now or before.
+fn is_final_failure(verdict: &MessageReport) -> bool {
+    verdict.failed_for_good || verdict.outcome == "FAILED"
+}
+
+#[tokio::test]
+async fn credits_and_debits_are_booked_and_audited() {
+    let base = books(&["a"]).await;
+    let bodies = [payment("e1", "a", "CREDIT", 1250, 1), payment("e2", "a", "DEBIT", 250, 2)];
+    for verdict in book(&base, &bodies).await {
+        assert_eq!(verdict.disposition, Disposition::Done, "{}", verdict.reason);
+    }
+    assert_eq!(balance(&base, "a").await, (1000, 2));
+    let row = base.client.query_one("SELECT * FROM ledger_audit WHERE event_id = 'e2'", &[]).await.unwrap();
+    let texts =
+        ["outcome", "idempotency_key", "message_id", "account_id", "type"].map(|name| row.get::<_, String>(name));
+    assert_eq!(texts, ["APPLIED", "e2", "m1", "a", "DEBIT"]);
+    assert_eq!(["amount", "sequence_id", "balance"].map(|name| row.get::<_, i64>(name)), [250, 2, 1000]);
+    assert_eq!(row.get::<_, Option<String>>("reason"), None);
+}
+
+#[tokio::test]
+async fn a_late_event_is_acknowledged_recorded_and_changes_nothing() {
+    let base = books(&["a"]).await;
+    let bodies = [
+        payment("e2", "a", "CREDIT", 500, 2),
+        payment("e1", "a", "CREDIT", 100, 1),
+        payment("e2 again", "a", "CREDIT", 500, 2),
+    ];
+    for verdict in book(&base, &bodies).await {
+        assert_eq!(verdict.disposition, Disposition::Done, "{}", verdict.reason);
+    }
+    assert_eq!(balance(&base, "a").await, (500, 2));
+    let outcomes: Vec<_> = audit(&base).await.into_iter().map(|(outcome, _)| outcome).collect();
+    assert_eq!(outcomes, ["APPLIED", "IGNORED", "IGNORED"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_booked_is_refused_for_good_with_its_reason_and_audited() {
+    let base = books(&["a", "rich"]).await;
+    base.client
+        .batch_execute("UPDATE ledger_account SET balance = 9223372036854775800 WHERE account_id = 'rich'")
+        .await
+        .unwrap();
+    let whole = |name: &str, value: serde_json::Value| {
+        let mut event: serde_json::Value = serde_json::from_str(&payment("e", "a", "CREDIT", 5, 1)).unwrap();
+        event["eventId"] = format!("bad {name} {value}").into();
+        event[name] = value;
+        event.to_string()
+    };
+    let refused = [
+        (payment("e1", "nobody", "CREDIT", 5, 1), "there is no such account"),
+        (payment("e2", "a", "DEBIT", 5, 1), "overdrawn"),
+        (payment("e3", "a", "DEBIT", i64::MAX, 1), "overdrawn"),
+        (payment("e4", "rich", "CREDIT", 8, 1), "more than can be counted"),
+        (payment("e5", "rich", "CREDIT", i64::MAX, 1), "more than can be counted"),
+        (payment("e6", "a", "REFUND", 5, 1), "type is neither DEBIT nor CREDIT"),
+        (payment("e7", "a", "CREDIT", 0, 1), "amount is no whole number"),
+        (payment("e8", "a", "CREDIT", -5, 1), "amount is no whole number"),
+        (payment("e9", "a", "CREDIT", 5, 0), "sequenceId is no whole number"),
+        (whole("amount", json!(12.5)), "amount is no whole number"),
+        (whole("amount", json!("12")), "amount is no whole number"),
+        (whole("amount", json!(9_223_372_036_854_775_808_u64)), "amount is no whole number"),
+        (whole("sequenceId", json!(1e30)), "sequenceId is no whole number"),
+        (whole("accountId", json!("a\0b")), "accountId is no text"),
+        (whole("accountId", json!(null)), "accountId is no text"),
+        (r#"{"amount": "secret"}"#.into(), "eventId is no text of 1 to 200 bytes; accountId is no text"),
+        ("secret".into(), "not a JSON object"),
+        ("[1]".into(), "not a JSON object"),
+    ];
+    let bodies: Vec<_> = refused.iter().map(|(body, _)| body.clone()).collect();
+    let verdicts = book(&base, &bodies).await;
+    let noted = audit(&base).await;
+    assert_eq!(noted.len(), refused.len());
+    for ((verdict, (body, expected)), (outcome, reason)) in verdicts.iter().zip(&refused).zip(noted) {
+        assert!(is_final_failure(verdict), "{body}: {}", verdict.reason);
+        assert!(
+            verdict.reason.contains(expected) && reason.contains(expected),
+            "{body}: {} / {reason}",
+            verdict.reason
+        );
+        assert!(!verdict.reason.contains("secret"));
+        assert_eq!(outcome, "REFUSED");
+    }
+    assert_eq!((balance(&base, "a").await, balance(&base, "rich").await.1), ((0, 0), 0));
+    assert_eq!(base.count("SELECT count(*) FROM idempotency_inbox").await, 0, "none of it is done");
+}
+
+#[tokio::test]
+async fn an_account_can_be_drawn_as_far_as_it_may_be() {
+    let base = books(&[]).await;
+    base.client
+        .batch_execute("INSERT INTO ledger_account (account_id, lowest_balance) VALUES ('a', -500)")
+        .await
+        .unwrap();
+    let bodies = [payment("e1", "a", "DEBIT", 500, 1), payment("e2", "a", "DEBIT", 1, 2)];
+    let verdicts = book(&base, &bodies).await;
+    assert_eq!(verdicts[0].disposition, Disposition::Done);
+    assert!(is_final_failure(&verdicts[1]), "{}", verdicts[1].reason);
+    assert_eq!(balance(&base, "a").await, (-500, 1));
+}
+
+#[tokio::test]
+async fn a_refused_event_is_booked_when_it_is_redriven_after_the_account_was_opened() {
+    let base = books(&[]).await;
+    let batch = batch(&base);
+    let message =
+        |id: &str| [with!(Message::default(), id = id.into(), body = Some(payment("e1", "a", "CREDIT", 5, 1)))];
+    let deadline = || Deadline::within(Duration::from_secs(60));
+    for _ in 0..3 {
+        let verdicts = batch.run(&message("m1"), deadline()).await.unwrap();
+        assert!(is_final_failure(&verdicts[0]), "{}", verdicts[0].reason);
+    }
+    base.client.batch_execute("INSERT INTO ledger_account VALUES ('a')").await.unwrap();
+    let verdicts = batch.run(&message("redriven"), deadline()).await.unwrap();
+    assert_eq!(verdicts[0].disposition, Disposition::Done, "{}", verdicts[0].reason);
+    assert_eq!(balance(&base, "a").await, (5, 1));
+    let outcomes: Vec<_> = audit(&base).await.into_iter().map(|(outcome, _)| outcome).collect();
+    assert_eq!(outcomes, ["REFUSED", "APPLIED"]);
+}

@@ -2,37 +2,37 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 
-use super::super::{NO_FAILURES, Stage, pay};
+use super::super::{Fixture, NO_FAILURES, pay};
 use super::told;
-use crate::support::event::event;
-use crate::support::http::Answer;
+use harness::event::event;
+use harness::http::Answer;
 
 /// Whether the record of this key holds this text, which only its result can have.
-async fn is_kept(stage: &Stage, key: &str, text: &str) -> bool {
-    let record: Vec<u8> = stage.redis.connection().await.get(format!("payments:{key}")).await.unwrap();
+async fn is_kept(fixture: &Fixture, key: &str, text: &str) -> bool {
+    let record: Vec<u8> = fixture.redis.connection().await.get(format!("payments:{key}")).await.unwrap();
     assert!(!record.is_empty(), "{key}");
     record.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 #[tokio::test]
 async fn the_body_of_a_2xx_is_the_result() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nrece\r\n6\r\nipt 17\r\n0\r\n\r\n";
     for (key, answer) in [
         ("length", Answer::with(201, &[], b"receipt 17")),
         ("chunked", Answer::Whole(chunked.into())),
         ("until-the-end", Answer::Cut("HTTP/1.0 200 OK\r\n\r\nreceipt 17".into())),
     ] {
-        assert!(told(&stage, &function, key, answer).await.is_done(), "{key}");
-        assert!(is_kept(&stage, key, "receipt 17").await, "{key}");
+        assert!(told(&fixture, &function, key, answer).await.is_done(), "{key}");
+        assert!(is_kept(&fixture, key, "receipt 17").await, "{key}");
     }
 }
 
 #[tokio::test]
 async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not_kept() {
-    let stage = Stage::start().await;
-    let function = stage.function_with(&[("TARGET_TIMEOUT_MS", "500")]).await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "500")]).await;
     let begun = Instant::now();
     let (length, chunks) = ("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n");
     for (key, answer) in [
@@ -43,9 +43,9 @@ async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not
         ("stalled", Answer::Whole(format!("{length}receipt").into())),
         ("dripping", Answer::Dripping(format!("{length}receipt").into())),
     ] {
-        let told = told(&stage, &function, key, answer).await;
+        let told = told(&fixture, &function, key, answer).await;
         assert!(told.is_done(), "{key}: {told:?}");
-        assert!(!is_kept(&stage, key, "receipt").await, "{key}");
+        assert!(!is_kept(&fixture, key, "receipt").await, "{key}");
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     function.logs("the webhook's answer was cut off").await;
@@ -53,33 +53,33 @@ async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not
 
 #[tokio::test]
 async fn a_2xx_is_done_even_if_the_invocation_ends_before_its_body() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nreceipt";
-    stage.webhook.answers_for("pay_1", Answer::Whole(stalled.into()));
+    fixture.webhook.answers_for("pay_1", Answer::Whole(stalled.into()));
     let timeout = Duration::from_secs(2);
     assert_eq!(function.begin(event([pay("m1", "pay_1")]), timeout).answer().await, NO_FAILURES);
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
-    assert_eq!(stage.webhook.calls_for("pay_1"), 1);
+    assert_eq!(fixture.webhook.calls_for("pay_1"), 1);
 }
 
 #[tokio::test]
 async fn an_answer_of_5_mib_is_done_at_once_and_not_kept() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     for (key, size) in [("small", 4096), ("one-byte-too-large", 4097), ("large", 5 << 20)] {
         let answer = Answer::with(200, &[], "x".repeat(size).as_bytes());
-        assert!(told(&stage, &function, key, answer).await.is_done(), "{key}");
-        assert_eq!(is_kept(&stage, key, &"x".repeat(4096)).await, key == "small", "{key}");
+        assert!(told(&fixture, &function, key, answer).await.is_done(), "{key}");
+        assert_eq!(is_kept(&fixture, key, &"x".repeat(4096)).await, key == "small", "{key}");
     }
 }
 
 #[tokio::test]
 async fn an_answer_too_large_to_be_kept_is_not_waited_for() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     let start = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 5 << 20, "x".repeat(8192));
     let begun = Instant::now();
-    assert!(told(&stage, &function, "pay_1", Answer::Whole(start.into())).await.is_done());
+    assert!(told(&fixture, &function, "pay_1", Answer::Whole(start.into())).await.is_done());
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }

@@ -1,47 +1,47 @@
 use std::time::{Duration, Instant};
 
-use idempotent_sqs::message::Message;
-use idempotent_sqs::record::Fence;
-use idempotent_sqs::store::Acquire;
-use idempotent_sqs::work::Work;
-use idempotent_sqs::works::{self, WebhookSettings};
+use harness::with;
+use idempotent_sqs::idempotency::{Acquire, Fence, Work};
+use idempotent_sqs::sqs::Message;
+use idempotent_sqs::webhook::WebhookSettings;
+use idempotent_sqs::works::{self};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::super::{NO_FAILURES, Stage, pay};
+use super::super::{Fixture, NO_FAILURES, pay};
 use super::{is_attempt, next_call, told};
-use crate::support::attempt;
-use crate::support::event::event;
-use crate::support::http::{Answer, TOKEN, Webhook};
+use harness::attempt;
+use harness::event::event;
+use harness::http::{Answer, TOKEN, Webhook};
 
 #[tokio::test]
 async fn a_webhook_that_hangs_may_have_done_it() {
-    let stage = Stage::start().await;
-    let function = stage.function_with(&[("TARGET_TIMEOUT_MS", "200")]).await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "200")]).await;
     let begun = Instant::now();
-    assert!(told(&stage, &function, "pay_1", Answer::Held).await.is_uncertain());
+    assert!(told(&fixture, &function, "pay_1", Answer::Held).await.is_uncertain());
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn a_webhook_that_resets_the_connection_after_the_request_may_have_done_it() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
-    assert!(told(&stage, &function, "reset", Answer::Reset).await.is_uncertain());
-    assert!(told(&stage, &function, "closed", Answer::Cut(vec![])).await.is_uncertain());
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
+    assert!(told(&fixture, &function, "reset", Answer::Reset).await.is_uncertain());
+    assert!(told(&fixture, &function, "closed", Answer::Cut(vec![])).await.is_uncertain());
 }
 
 #[tokio::test]
 async fn a_webhook_whose_answer_has_no_readable_head_may_have_done_it() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     for (key, answer) in [
         ("cut", "HTTP/1.1 200 OK\r\nContent-Le"),
         ("no-length", "HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n0123456789"),
         ("two-lengths", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Length: 9\r\n\r\n0123456789"),
         ("another-language", "SSH-2.0-OpenSSH_9.7\r\n"),
     ] {
-        let told = told(&stage, &function, key, Answer::Cut(answer.into())).await;
+        let told = told(&fixture, &function, key, Answer::Cut(answer.into())).await;
         assert!(told.is_uncertain(), "{key}: {told:?}");
     }
 }
@@ -72,19 +72,19 @@ impl BlackHole {
 
 /// A webhook at this address is called in vain, and the next delivery, to one that answers, is a first attempt.
 async fn is_unavailable(url: &str, settings: &[(&str, &str)], invocation: Duration) {
-    let stage = Stage::start().await;
+    let fixture = Fixture::start().await;
     {
-        let function = stage.function_with(&[&[("TARGET_URL", url)], settings].concat()).await;
+        let function = fixture.function_with(&[&[("TARGET_URL", url)], settings].concat()).await;
         let begun = Instant::now();
         assert_eq!(function.begin(event([pay("m1", "pay_1")]), invocation).failures().await, ["m1"]);
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        assert!(matches!(stage.sqs.take()["m1"], 1..=2));
+        assert!(matches!(fixture.sqs.take()["m1"], 1..=2));
         assert!(function.messages(1).await[0]["reason"].as_str().unwrap().starts_with("unavailable: "));
     }
-    let function = stage.function().await;
+    let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
-    assert!(is_attempt(&stage.webhook.last_call(), "1", None));
-    assert_eq!(stage.webhook.calls().len(), 1);
+    assert!(is_attempt(&fixture.webhook.last_call(), "1", None));
+    assert_eq!(fixture.webhook.calls().len(), 1);
 }
 
 const LONG: Duration = Duration::from_secs(20);
@@ -133,45 +133,45 @@ async fn a_webhook_without_the_tls_of_its_address_has_done_nothing() {
 
 #[tokio::test]
 async fn a_connection_is_kept_from_one_invocation_to_the_next() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     for key in ["first", "second", "third"] {
         assert_eq!(function.answer(event([pay(key, key)])).await, NO_FAILURES);
     }
-    assert_eq!(stage.webhook.connections(), 1);
+    assert_eq!(fixture.webhook.connections(), 1);
 }
 
 #[tokio::test]
 async fn a_webhook_that_hung_up_while_the_function_was_frozen_is_called_as_if_nothing_happened() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     for round in 0..5 {
         let (before, after) = (format!("before-{round}"), format!("after-{round}"));
         assert_eq!(function.answer(event([pay(&before, &before)])).await, NO_FAILURES);
         function.signal("-STOP");
-        stage.webhook.hang_up().await;
+        fixture.webhook.hang_up().await;
         let pending = function.begin(event([pay("m", &after)]), LONG);
         function.signal("-CONT");
         assert_eq!(pending.answer().await, NO_FAILURES);
-        assert_eq!(stage.webhook.calls_for(&after), 1);
-        assert!(is_attempt(&stage.webhook.last_call(), "1", None));
+        assert_eq!(fixture.webhook.calls_for(&after), 1);
+        assert!(is_attempt(&fixture.webhook.last_call(), "1", None));
     }
 }
 
 #[tokio::test]
 async fn a_connection_that_was_idle_for_long_while_the_function_was_frozen_is_not_used_again() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);
     function.signal("-STOP");
-    stage.webhook.forget();
+    fixture.webhook.forget();
     sleep(Duration::from_millis(3200)).await;
     let pending = function.begin(event([pay("after", "after")]), LONG);
     function.signal("-CONT");
     assert_eq!(pending.answer().await, NO_FAILURES);
-    assert_eq!(stage.webhook.calls_for("after"), 1);
-    assert!(is_attempt(&stage.webhook.last_call(), "1", None));
-    assert_eq!(stage.webhook.connections(), 2);
+    assert_eq!(fixture.webhook.calls_for("after"), 1);
+    assert!(is_attempt(&fixture.webhook.last_call(), "1", None));
+    assert_eq!(fixture.webhook.connections(), 2);
 }
 
 /// Where a whole machine is frozen, the clock that timeouts go by may stand still with it. Here it is tokio's own that
@@ -191,7 +191,7 @@ async fn a_connection_is_not_used_again_after_a_freeze_that_only_the_wall_clock_
     tokio::time::pause();
     let deliver = async |key| {
         let Acquire::Acquired(claim) = Acquire::claimed(attempt(key), Fence(1), 1, false) else { panic!("{key}") };
-        let message = Message { body: Some("payload".into()), ..Message::default() };
+        let message = with!(Message::default(), body = Some("payload".into()));
         webhook.run(&claim, &message).await.unwrap();
         assert_eq!(receiver.calls_for(key), 1);
     };
@@ -206,11 +206,11 @@ async fn a_connection_is_not_used_again_after_a_freeze_that_only_the_wall_clock_
 
 #[tokio::test]
 async fn a_connection_that_is_reset_when_the_request_arrives_may_have_brought_it() {
-    let stage = Stage::start().await;
-    let function = stage.function().await;
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);
-    stage.webhook.forget();
+    fixture.webhook.forget();
     assert_eq!(function.invoke(event([pay("pay_1", "pay_1")])).await, ["pay_1"]);
-    assert_eq!(stage.webhook.calls_for("pay_1"), 0);
-    assert!(is_attempt(&next_call(&stage, &function, "pay_1").await.unwrap(), "2", Some("true")));
+    assert_eq!(fixture.webhook.calls_for("pay_1"), 0);
+    assert!(is_attempt(&next_call(&fixture, &function, "pay_1").await.unwrap(), "2", Some("true")));
 }

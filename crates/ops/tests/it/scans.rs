@@ -1,0 +1,240 @@
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use idempotent_sqs::idempotency::{Store, StoredResult};
+use idempotent_sqs::stores::RedisStore;
+use idempotent_sqs::stores::redis::records::{Page, Records};
+use redis::AsyncCommands;
+use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::rights::{allow, rights};
+use super::{CLEAN, LONG, PASSWORD, PERMANENT, Tool, UNCERTAIN, claim, claim_that_died, soon};
+use harness::redis::{Redis, connect};
+use harness::until;
+
+/// Of 10,000 records: 9,000 COMPLETED, 600 FAILED, of which 100 uncertain and 200 permanent, 400 PROCESSING.
+async fn fill(store: &RedisStore) {
+    // In parts, as a cluster has each claim's call on the way at once.
+    for part in 0..20 {
+        join_all((part * 500..(part + 1) * 500).map(|n: u32| async move {
+            let claim = claim(store, &format!("pay_{n}"), LONG).await;
+            match n {
+                0..100 => store.fail(&claim, UNCERTAIN).await.map(drop),
+                100..300 => store.fail(&claim, PERMANENT).await.map(drop),
+                300..600 => store.fail(&claim, CLEAN).await.map(drop),
+                600..1_000 => Ok(()),
+                1_000.. => store.complete(&claim, StoredResult::Inline(b"receipt")).await.map(drop),
+            }
+            .unwrap();
+        }))
+        .await;
+    }
+}
+
+/// That `stats` counts and `failed` lists all that [`fill`] made, and once.
+async fn assert_all_are_met(tool: &Tool) {
+    let (code, stats) = tool.json(&["stats"]).await;
+    assert_eq!((code, &stats["complete"]), (0, &json!(true)), "{stats}");
+    let counts = ["processing", "completed", "failed", "failed_uncertain", "failed_permanent", "foreign"];
+    assert_eq!(counts.map(|name| stats[name].as_u64().unwrap()), [400, 9_000, 600, 100, 200, 0]);
+    assert_eq!(stats["leases_ended"], 0);
+    assert_eq!(stats["memory"]["records_measured"], 500);
+    let each = stats["memory"]["bytes"].as_u64().unwrap() / 10_000;
+    assert!((80..300).contains(&each), "{each} bytes a record");
+
+    let (code, failed) = tool.json(&["failed", "--limit", "1000"]).await;
+    assert_eq!((code, &failed["complete"]), (0, &json!(true)));
+    let keys: HashSet<_> =
+        failed["failed"].as_array().unwrap().iter().map(|record| record["key"].to_string()).collect();
+    assert_eq!((failed["failed"].as_array().unwrap().len(), keys.len()), (600, 600));
+    assert!((0..600).all(|n| keys.contains(&format!("\"pay_{n}\""))));
+}
+
+async fn command_calls(redis: &Redis, command: &str) -> u64 {
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query_async(&mut redis.connection().await).await.unwrap();
+    let calls = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn ten_thousand_records_are_met_once_each_in_small_steps() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    fill(&tool.store()).await;
+    assert_all_are_met(&tool).await;
+    // Two scans: 50 steps each, and some for what is empty in Redis's table.
+    let scans = command_calls(&redis, "scan").await;
+    assert!((100..=200).contains(&scans), "{scans} SCANs");
+    assert_eq!(command_calls(&redis, "keys").await, 0);
+    assert_eq!(command_calls(&redis, "getrange").await, 20_000);
+}
+
+#[tokio::test]
+async fn a_scan_ends_at_its_bounds_and_says_that_it_did() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    fill(&tool.store()).await;
+    let (code, failed) = tool.json(&["failed", "--limit", "10"]).await;
+    assert_eq!((code, failed["failed"].as_array().unwrap().len(), &failed["complete"]), (0, 10, &json!(false)));
+    let said = tool.ask(&["failed", "--limit", "10"]).await;
+    assert_eq!(said.text.lines().count(), 12, "a header, ten records and a word on the rest: {}", said.text);
+    assert!(said.text.contains("more records may be there"), "{}", said.text);
+    let before = command_calls(&redis, "scan").await;
+    let (code, stats) = tool.json(&["stats", "--keys", "1000"]).await;
+    assert_eq!((code, &stats["complete"], &stats["keys_looked_at"]), (0, &json!(false), &json!(1000)));
+    let met: u64 = ["processing", "completed", "failed"].map(|name| stats[name].as_u64().unwrap()).iter().sum();
+    assert!((900..=1200).contains(&met), "{met}");
+    assert_eq!(command_calls(&redis, "scan").await - before, 5);
+}
+
+#[tokio::test]
+async fn a_cluster_is_looked_through_on_all_its_masters_and_says_when_slots_moved() {
+    let cluster = tokio::task::spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default()));
+    let cluster = cluster.await.unwrap();
+    let address = cluster.servers[0].addr.to_string();
+    let url = format!("redis://default:{PASSWORD}@{address}");
+    let tool = Tool::on(&url).with("REDIS_CLUSTER", "true");
+    let store = tool.store();
+    fill(&store).await;
+    assert_all_are_met(&tool).await;
+    for server in &cluster.servers {
+        allow(server.connection_info(), "operator", &rights("operator")).await;
+    }
+    let tool = Tool::on(&url.replace("default", "operator")).with("REDIS_CLUSTER", "true");
+    assert_eq!(tool.json(&["stats"]).await.1["completed"], 9_000);
+    let record = tool.inspect("pay_5000").await;
+    assert_eq!((&record["state"], &record["result"]["text"]), (&json!("COMPLETED"), &json!("receipt")));
+    let (code, answer) = tool.forget("pay_5000", "completed", &record["fence"].to_string()).await;
+    assert_eq!((code, &answer["outcome"]), (0, &json!("FORGOTTEN")));
+    assert_eq!(tool.ask(&["inspect", "pay_5000"]).await.code, 1);
+
+    let said = Tool::on(&url).ask(&["stats"]).await;
+    assert!(said.code == 2 && said.error.contains("set REDIS_CLUSTER=true"), "not one node's for all: {}", said.error);
+
+    let records = Records::new(&tool.redis_settings()).unwrap();
+    let mut scan = records.scan().await.unwrap();
+    assert!(scan.next().await.unwrap().is_some() && !scan.has_moved());
+    let moved = Command::new("redis-cli")
+        .args(["--cluster", "reshard", &address, "--cluster-from", "all", "--cluster-to", &id(&cluster).await])
+        .args(["--cluster-slots", "4", "--cluster-yes"])
+        .output();
+    let moved = soon(moved).await.unwrap();
+    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
+    while scan.next().await.unwrap().is_some() {}
+    assert!(scan.has_moved());
+}
+
+async fn id(cluster: &RedisCluster) -> String {
+    let mut connection = connect(cluster.servers[0].connection_info()).await;
+    redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap()
+}
+
+fn keys(page: Page) -> Vec<String> {
+    page.records.into_iter().map(|(key, _)| key.as_str().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_key_that_redis_names_again_as_its_table_shrinks_is_met_once() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    let store = tool.store();
+    let store = &store;
+    join_all((0..8_000).map(|n| async move { claim(store, &format!("pay_{n}"), LONG).await })).await;
+    let records = Records::new(&tool.redis_settings()).unwrap();
+    let mut scan = records.scan().await.unwrap();
+    let (mut met, mut last) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        last = keys(scan.next().await.unwrap().unwrap());
+        met.extend(last.clone());
+    }
+    // All but those of the last step go, and with them most of the table; those few are where the scan
+    // begins again in what is left of it.
+    let mut connection = redis.connection().await;
+    let stay: HashSet<String> = last.iter().map(|key| format!("payments:{key}")).collect();
+    let all: Vec<String> = connection.keys("*").await.unwrap();
+    let () = connection.del(all.into_iter().filter(|key| !stay.contains(key)).collect::<Vec<_>>()).await.unwrap();
+    until(|| {
+        let mut connection = connection.clone();
+        async move {
+            let tables = redis::cmd("DEBUG").arg("HTSTATS").arg(0).query_async::<String>(&mut connection).await;
+            !tables.unwrap().contains("table size: 8192")
+        }
+    })
+    .await;
+    while let Some(page) = scan.next().await.unwrap() {
+        met.extend(keys(page));
+    }
+    let once: HashSet<_> = met.iter().collect();
+    assert_eq!(once.len(), met.len());
+}
+
+#[tokio::test]
+async fn only_the_namespace_itself_is_looked_through_whatever_its_name() {
+    let redis = Redis::start().await;
+    let all = Tool::of(&redis);
+    for namespace in ["pay*", "payments", r"pay[a-z]\?"] {
+        let tool = Tool::of(&redis).with("IDEMPOTENCY_NAMESPACE", namespace);
+        let store = tool.store();
+        store.fail(&claim(&store, namespace, LONG).await, CLEAN).await.unwrap();
+    }
+    for namespace in ["pay*", "payments", r"pay[a-z]\?"] {
+        let (_, failed) = all.json(&["failed", "--namespace", namespace]).await;
+        assert_eq!(failed["failed"][0]["key"], namespace);
+        assert_eq!(failed["failed"].as_array().unwrap().len(), 1, "{failed}");
+    }
+}
+
+#[tokio::test]
+async fn the_statistics_name_what_is_old_what_is_foreign_and_what_is_wrong_with_the_server() {
+    let redis = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await;
+    let (tool, mut connection) = (Tool::of(&redis), redis.connection().await);
+    let store = tool.store();
+    let oldest = claim_that_died(&store, "pay_1").await;
+    claim(&store, "pay_2", LONG).await;
+    let () = connection.set("payments:text", "in use").await.unwrap();
+    let () = connection.hset("payments:hash", "status", "INPROGRESS").await.unwrap();
+    let one_byte_more_than_a_record = [b"P\x01".as_slice(), &[0; 51]].concat();
+    let () = connection.set("payments:like", one_byte_more_than_a_record).await.unwrap();
+    let () = connection.set("refunds:pay_1", "elsewhere").await.unwrap();
+
+    let (_, stats) = tool.json(&["stats"]).await;
+    assert_eq!((&stats["processing"], &stats["leases_ended"], &stats["foreign"]), (&json!(2), &json!(1), &json!(3)));
+    assert_eq!(stats["oldest_processing"]["key"], "pay_1");
+    assert_eq!(stats["oldest_processing"]["fence"], oldest.fence().0);
+    assert_eq!(stats["server"]["maxmemory_policy"], json!(["volatile-lru"]));
+    assert_eq!(stats["server"]["bytes_limit"], 104_857_600);
+    let findings = stats["server"]["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding.as_str().unwrap().contains("set it to noeviction")), "{stats}");
+
+    let said = tool.ask(&["stats"]).await;
+    assert_eq!(said.row("PROCESSING"), "2, of which 1 with an ended lease");
+    assert!(said.row("  oldest").starts_with("pay_1, claimed "), "{}", said.text);
+    assert!(said.row("finding").contains("volatile-lru") && said.row("server").ends_with("of 100.0 MiB"));
+
+    let empty = tool.ask(&["stats", "--namespace", "nobody"]).await;
+    assert_eq!((empty.row("  oldest"), empty.row("memory")), ("none", "none"));
+    assert_eq!(tool.ask(&["failed"]).await.text, "no FAILED records\n");
+}
+
+#[tokio::test]
+async fn a_line_on_the_progress_is_for_terminals_only() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    fill(&tool.store()).await;
+    assert_eq!(tool.ask(&["stats"]).await.error, "");
+
+    // `script` gives the tool a terminal, and what is written there to us.
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("{} failed --json --limit 1000", env!("CARGO_BIN_EXE_records")), "/dev/null"]);
+    let path = ("PATH", std::env::var("PATH").unwrap());
+    let output = soon(command.env_clear().envs(tool.settings.iter().cloned()).envs([path]).output()).await.unwrap();
+    let seen = String::from_utf8(output.stdout).unwrap();
+    let (progress, document) = seen.split_once('{').unwrap();
+    assert!(progress.starts_with("\rlooked at about 200 of 10,000 keys\x1b[K"), "{progress:?}");
+    assert!(progress.ends_with("\r\x1b[K"), "it is gone in the end: {progress:?}");
+    let document: Value = serde_json::from_str(&format!("{{{document}")).unwrap();
+    assert_eq!(document["failed"].as_array().unwrap().len(), 600);
+}

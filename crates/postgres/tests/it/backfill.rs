@@ -1,0 +1,244 @@
+/// The relay's own binary, as a command and as a function.
+mod binary;
+/// Where a run begins, and what it does not pass over.
+mod watermark;
+
+use harness::with;
+use idempotent_sqs::idempotency::{Acquire, Attempt, Failure, MessageTag, Owner, StoredResult};
+use idempotent_sqs::stores::RedisStore;
+use idempotent_sqs_postgres::backfill::{Backfill, BackfillError, BackfillSettings, End, Progress, Start};
+use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
+use tokio::task::spawn_blocking;
+
+use super::*;
+use harness::postgres::database;
+use harness::redis::{Redis, connect, store};
+
+/// The records of a canary.
+const CANARY: u64 = 64;
+
+fn relay_settings() -> BackfillSettings {
+    BackfillSettings {
+        namespace: "payments".into(),
+        retention: Duration::from_hours(24),
+        result_max_bytes: 400,
+        rows_per_second: NonZeroU32::MAX,
+        overlap: 60 * SECOND,
+    }
+}
+
+fn relay(base: &Base, store: &RedisStore) -> Backfill<RedisStore> {
+    Backfill::new(store.clone(), database(&base.url()), relay_settings())
+}
+
+async fn run_relay(relay: &Backfill<RedisStore>) -> Progress {
+    let (progress, end) = relay.run(Start::Watermark, None, |_| ()).await.unwrap();
+    assert_eq!((end, progress.left), (End::Done, Some(0)));
+    progress
+}
+
+/// So many works that are done: the newest just now, and each a second after the one before.
+async fn seed(base: &Base, count: i64) {
+    let rows = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts, result, done_at) \
+         SELECT 'payments', 'pay_' || n, decode(repeat('00', 16), 'hex'), 1000 + n, 1, 'receipt', \
+           now() - ($1::bigint - n) * interval '1 second' FROM generate_series(1, $1::bigint) n";
+    base.client.execute(rows, &[&count]).await.unwrap();
+}
+
+async fn flush(redis: &Redis) {
+    let () = ::redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
+}
+
+async fn records(redis: &Redis) -> u64 {
+    ::redis::cmd("DBSIZE").query_async(&mut redis.connection().await).await.unwrap()
+}
+
+fn attempt(key: &str) -> Attempt {
+    Attempt {
+        key: Key::new(key).unwrap(),
+        owner: Owner::random(),
+        fingerprint: Fingerprint::NONE,
+        message: MessageTag::of("another"),
+        lease: TIME,
+        longest_lease: Duration::from_secs(901),
+        retention: TIME,
+        max_attempts: 5,
+    }
+}
+
+async fn claim(store: &RedisStore, key: &str) -> Claim {
+    match store.acquire(attempt(key)).await.unwrap() {
+        Acquire::Acquired(claim) => claim,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_redis_restored_empty_knows_every_work_before_its_redelivery() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let store = redis.store();
+    let (idempotency, inbox) = (on(store.clone()), inbox(Pay::default(), database(&base.url())));
+    let keys: Vec<_> = (0..20).map(|n| format!("pay_{n}")).chain(["k".repeat(300), "größe".into()]).collect();
+    let mut fences = Vec::new();
+    for key in &keys {
+        fences.push(deliver(&idempotency, &inbox, key).await.fence);
+    }
+    flush(&redis).await;
+    let progress = run_relay(&relay(&base, &store)).await;
+    assert_eq!((progress.copied, progress.offered()), (22, 22));
+    // PostgreSQL is not asked any more.
+    base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
+    for (key, fence) in keys.iter().zip(fences) {
+        let report = deliver(&idempotency, &inbox, key).await;
+        assert_eq!(duplicate(&report), format!("receipt of {key}").as_bytes());
+        assert_eq!((report.fence, report.attempt), (fence, Some(1)));
+    }
+    let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
+    let report = idempotency.run(&other, &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+    assert_eq!(base.count(EFFECTS).await, 22);
+}
+
+#[tokio::test]
+async fn an_unfinished_row_is_not_copied() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 3).await;
+    base.client.batch_execute("UPDATE idempotency_inbox SET result = NULL WHERE key = 'pay_2'").await.unwrap();
+    let (relay, mut left) = (relay(&base, &redis.store()), Vec::new());
+    let (progress, _) = relay.run(Start::Watermark, None, |step| left.push(step.left)).await.unwrap();
+    assert_eq!((progress.copied, progress.offered()), (2, 2));
+    assert_eq!(left, [Some(0)], "it does not wait to be copied");
+    claim(&redis.store(), "pay_2").await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
+    let base = base().await;
+    let cluster = spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default())).await.unwrap();
+    let store = store(&format!("redis://{}", cluster.servers[0].addr), true);
+    seed(&base, 500).await;
+    let relay = relay(&base, &store);
+    assert_eq!(run_relay(&relay).await.copied, 500);
+    let mut node = connect(cluster.servers[1].connection_info()).await;
+    let lost: u64 = ::redis::cmd("DBSIZE").query_async(&mut node).await.unwrap();
+    let () = ::redis::cmd("FLUSHALL").query_async(&mut node).await.unwrap();
+    let again = run_relay(&relay).await;
+    assert!(again.copied > 50 && again.copied < lost, "{again:?}, and {lost} records with those of the canary");
+    assert_eq!(again.offered(), 500);
+}
+
+#[tokio::test]
+async fn a_row_is_copied_where_redis_has_nothing_or_a_failure_and_anything_else_is_left_as_it_is() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let store = redis.store();
+    seed(&base, 5).await;
+    let _at_work = claim(&store, "pay_1").await;
+    let done = claim(&store, "pay_3").await;
+    store.complete(&done, StoredResult::Inline(b"another receipt")).await.unwrap();
+    let mut connection = redis.connection().await;
+    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let foreign = keys[0].split(':').next().unwrap().to_owned() + ":pay_4";
+    let () = ::redis::cmd("SET").arg(&foreign).arg("not a record").query_async(&mut connection).await.unwrap();
+    let keys = [keys, vec![foreign]].concat();
+    let failed = claim(&store, "pay_2").await;
+    store.fail(&failed, Failure { uncertain: true, permanent: false }).await.unwrap();
+    let before: Vec<Vec<u8>> = ::redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
+    for copied in [2, 0] {
+        let progress = run_relay(&relay(&base, &store)).await;
+        let counts = [progress.copied, progress.known, progress.left_alone, progress.foreign];
+        assert_eq!(counts, [copied, 3 - copied, 1, 1]);
+    }
+    let after: Vec<Vec<u8>> = ::redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
+    assert_eq!(before, after);
+}
+
+#[tokio::test]
+async fn a_row_is_copied_for_what_remains_of_its_retention_and_an_older_one_not_at_all() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 3).await;
+    for (key, hours) in [("pay_1", 25), ("pay_2", 23)] {
+        let age =
+            format!("UPDATE idempotency_inbox SET done_at = now() - interval '{hours} hours' WHERE key = '{key}'");
+        base.client.batch_execute(&age).await.unwrap();
+    }
+    let store = redis.store();
+    assert_eq!(run_relay(&relay(&base, &store)).await.offered(), 2);
+    assert_eq!(records(&redis).await, 2 + CANARY);
+    let mut connection = redis.connection().await;
+    for (key, hours) in [("pay_2", 1), ("pay_3", 24)] {
+        let keys: Vec<String> =
+            ::redis::cmd("KEYS").arg(format!("*:{key}")).query_async(&mut connection).await.unwrap();
+        let seconds: i64 = ::redis::cmd("TTL").arg(&keys[0]).query_async(&mut connection).await.unwrap();
+        let remains = hours * 3_600;
+        assert!((remains - 60..=remains + 60).contains(&seconds), "{key} lives for {seconds} s");
+    }
+}
+
+#[tokio::test]
+async fn of_a_result_too_large_for_redis_it_copies_that_the_work_is_done() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 2).await;
+    base.client
+        .batch_execute("UPDATE idempotency_inbox SET result = repeat('x', 401)::bytea WHERE key = 'pay_1'")
+        .await
+        .unwrap();
+    let store = redis.store();
+    run_relay(&relay(&base, &store)).await;
+    for (key, expected) in [("pay_1", None), ("pay_2", Some(b"receipt".to_vec()))] {
+        match store.acquire(attempt(key)).await.unwrap() {
+            Acquire::Duplicate { result, .. } => {
+                assert_eq!(result, expected.map_or(StoredResult::NotKept, StoredResult::Inline))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_offers_no_more_rows_in_a_second_than_it_may() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 250).await;
+    let settings = with!(relay_settings(), rows_per_second = NonZeroU32::new(100).unwrap());
+    let relay = Backfill::new(redis.store(), database(&base.url()), settings);
+    let mut seen = Vec::new();
+    let (progress, _) = relay.run(Start::Watermark, None, |progress| seen.push(*progress)).await.unwrap();
+    assert!(progress.elapsed >= 2 * SECOND, "{:?}", progress.elapsed);
+    let steps: Vec<_> = seen.iter().map(|progress| (progress.offered(), progress.left)).collect();
+    assert_eq!(steps, [(100, Some(150)), (200, Some(50)), (250, Some(0))]);
+}
+
+#[tokio::test]
+async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let store = redis.store();
+    let (idempotency, inbox) = (on(store.clone()), inbox(Pay::default(), database(&base.url())));
+    let (relay, keys) = (relay(&base, &store), (0..60).map(|n| format!("pay_{n}")).collect::<Vec<_>>());
+    for round in 0..3 {
+        let works = async {
+            for key in &keys {
+                let report = deliver(&idempotency, &inbox, key).await;
+                let first = matches!(&report.outcome, Outcome::Done { .. } | Outcome::Kept { .. });
+                assert!(first == (round == 0), "{report:?}");
+                assert!(first || duplicate(&report) == format!("receipt of {key}").as_bytes());
+            }
+        };
+        let copies = async {
+            for _ in 0..10 {
+                flush(&redis).await;
+                // Where Redis loses records under its hands, it says so.
+                let ended = relay.run(Start::Watermark, None, |_| ()).await;
+                assert!(matches!(ended, Ok(_) | Err(BackfillError::Leaking)), "{ended:?}");
+            }
+        };
+        tokio::join!(works, copies);
+    }
+    assert_eq!(base.count(EFFECTS).await, 60);
+}
+
+#[tokio::test]
+async fn a_table_that_is_missing_is_named_with_the_file_that_makes_it() {
+    let (base, redis) = (base().await, Redis::start().await);
+    base.client.batch_execute("DROP TABLE idempotency_backfill").await.unwrap();
+    let fault = relay(&base, &redis.store()).run(Start::Watermark, None, |_| ()).await.unwrap_err().to_string();
+    assert!(fault.contains("sql/inbox.sql"), "{fault}");
+}

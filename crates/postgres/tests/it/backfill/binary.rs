@@ -1,0 +1,95 @@
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::*;
+use harness::lambda::Function;
+
+fn command(redis: &Redis, base: &Base, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
+    command.env_clear().args(arguments).envs([
+        ("REDIS_URL", redis.url()),
+        ("DATABASE_URL", base.url()),
+        ("IDEMPOTENCY_NAMESPACE", "payments".to_owned()),
+    ]);
+    command
+}
+
+async fn output(mut command: Command) -> (Output, String, String) {
+    let output = spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    (output, out, error)
+}
+
+#[tokio::test]
+async fn the_command_tells_progress_on_one_side_and_what_came_of_it_on_the_other() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 1_500).await;
+    let (status, out, error) = output(command(&redis, &base, &[])).await;
+    assert!(status.status.success(), "{error}");
+    assert!(out.starts_with("done; 1500 copied, 0 known, 0 left alone, 0 foreign, 0 left; "), "{out}");
+    assert!(out.contains("rows/s") && out.lines().count() == 1, "{out}");
+    assert!(error.lines().any(|line| line.starts_with("1000 copied, ") && line.contains(" 500 left; ")), "{error}");
+
+    let (_, out, _) = output(command(&redis, &base, &["--from-start", "--json"])).await;
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&summary["end"], &summary["copied"], &summary["known"]), (&"done".into(), &0.into(), &1500.into()));
+}
+
+#[tokio::test]
+async fn the_command_says_what_is_wrong_and_how_to_mend_it() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let (status, _, error) = output(command(&redis, &base, &["--all"])).await;
+    assert!(!status.status.success() && error.contains("--all is no option"), "{error}");
+
+    // A function's own name is not its consumer's.
+    let mut nameless = command(&redis, &base, &[]);
+    nameless
+        .env_remove("IDEMPOTENCY_NAMESPACE")
+        .env("AWS_LAMBDA_FUNCTION_NAME", "relay")
+        .env("BACKFILL_ROWS_PER_SECOND", "0");
+    let (status, _, error) = output(nameless).await;
+    assert!(!status.status.success());
+    assert!(
+        error.contains("IDEMPOTENCY_NAMESPACE is missing") && error.contains("BACKFILL_ROWS_PER_SECOND is"),
+        "{error}"
+    );
+
+    let mut down = command(&redis, &base, &[]);
+    down.env("REDIS_URL", format!("redis://127.0.0.1:{}", harness::redis::free_port()));
+    let (status, _, error) = output(down).await;
+    assert!(!status.status.success() && error.contains("store is unavailable: "), "{error}");
+
+    let (status, out, _) = output(command(&redis, &base, &["--help"])).await;
+    assert!(status.status.success() && out.contains("--from-start"));
+}
+
+#[tokio::test]
+async fn as_a_function_it_stops_before_its_deadline_and_goes_on_when_it_is_called_again() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 1_000).await;
+    let (redis_url, base_url) = (redis.url(), base.url());
+    let function = Function::start_relay(&[
+        ("REDIS_URL", &redis_url),
+        ("DATABASE_URL", &base_url),
+        ("IDEMPOTENCY_NAMESPACE", "payments"),
+        ("BACKFILL_ROWS_PER_SECOND", "200"),
+    ])
+    .await;
+    let event = r#"{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}"#;
+    let mut copied = 0;
+    let mut ends = Vec::new();
+    while ends.last().is_none_or(|end| end != "done") {
+        let answer = function.begin(event, 3 * SECOND).answer().await;
+        let summary: Value = serde_json::from_str(&answer).unwrap();
+        copied += summary["copied"].as_u64().unwrap();
+        if summary["end"] == "out of time" {
+            assert_eq!(summary["left"].as_u64().unwrap(), 1_000 - copied, "{summary}");
+        }
+        ends.push(summary["end"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(copied, 1_000);
+    assert_eq!(ends[0], "out of time");
+    function.logs("copied").await;
+}

@@ -1,0 +1,211 @@
+use idempotent_sqs::idempotency::{Acquire, Failure, MessageTag, Owner, WorkErrorKind};
+
+use super::*;
+use harness::front::Front;
+use harness::postgres::{database, settings as database_settings, until_count};
+use harness::redis::free_port;
+use harness::soon;
+use harness::with;
+
+const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
+
+/// An engine whose attempts end after this many, and a store that remembers what it is told.
+fn attempts(most: u8) -> Idempotency<MemoryStore> {
+    Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = most))
+}
+
+/// A delivery whose work is held before its commit, while `harm` is done.
+async fn harmed<S: Store>(
+    idempotency: &Idempotency<S>,
+    base: &Base,
+    front: &Front,
+    harm: impl AsyncFnOnce(&Gate),
+) -> Report {
+    let gate = Arc::new(Gate::default());
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url_by(front.port)));
+    let (report, ()) = soon(async {
+        tokio::join!(run(idempotency, &held), async {
+            gate.reached.notified().await;
+            harm(&gate).await;
+        })
+    })
+    .await;
+    report
+}
+
+/// The commit is executed, and the connection ends before its reply.
+async fn lose_the_reply(base: &Base, front: &Front, gate: &Gate) {
+    front.swallow_replies(true);
+    gate.open.notify_one();
+    until_count(base, EFFECTS, 1).await;
+    front.swallow_replies(false);
+    front.cut();
+}
+
+#[tokio::test]
+async fn a_commit_whose_reply_is_lost_is_found_in_the_inbox_at_once() {
+    for most in [1, 10] {
+        let base = base().await;
+        let (front, idempotency) = (Front::to(base.port).await, attempts(most));
+        let report = harmed(&idempotency, &base, &front, async |gate| lose_the_reply(&base, &front, gate).await).await;
+        assert_eq!(done(&report), b"receipt of pay_1");
+        let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+        assert_eq!(duplicate(&next), b"receipt of pay_1");
+        assert_eq!(base.count(EFFECTS).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_never_reached_the_server_is_no_attempt() {
+    let base = base().await;
+    let (front, idempotency) = (Front::to(base.port).await, attempts(1));
+    // It is sent into a connection that nothing passes any more; it is sent into none.
+    for is_sent in [true, false] {
+        let report = harmed(&idempotency, &base, &front, async |gate| {
+            if is_sent {
+                front.swallow_requests(true);
+                gate.open.notify_one();
+                front.swallowed().await;
+                front.swallow_requests(false);
+                front.cut();
+            } else {
+                front.cut();
+                gate.open.notify_one();
+            }
+        })
+        .await;
+        assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+        assert_eq!(base.count(EFFECTS).await, 0);
+    }
+    let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_commit_that_could_not_be_sent_is_no_attempt_although_the_server_is_gone() {
+    let base = base().await;
+    let (front, idempotency) = (Front::to(base.port).await, attempts(1));
+    let report = harmed(&idempotency, &base, &front, async |gate| {
+        front.lead_to(free_port());
+        front.cut();
+        let open =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
+        until_count(&base, open, 0).await;
+        gate.open.notify_one();
+    })
+    .await;
+    assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+    let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_commit_that_cannot_be_looked_for_is_uncertain_and_the_next_delivery_finds_it() {
+    for most in [1, 10] {
+        let base = base().await;
+        let (front, idempotency) = (Front::to(base.port).await, attempts(most));
+        let report = harmed(&idempotency, &base, &front, async |gate| {
+            front.lead_to(free_port());
+            lose_the_reply(&base, &front, gate).await;
+        })
+        .await;
+        assert!(matches!(report.outcome, Outcome::WorkFailed { failure: UNCERTAIN, .. }), "{report:?}");
+        let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+        assert_eq!(duplicate(&next), b"receipt of pay_1");
+        assert_eq!(base.count(EFFECTS).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_without_a_reply_until_the_deadline_is_found_by_the_next_delivery() {
+    for most in [1, 10] {
+        let base = base().await;
+        let (front, idempotency, gate) = (Front::to(base.port).await, attempts(most), Arc::new(Gate::default()));
+        let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url_by(front.port)));
+        let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+        let (report, ()) = soon(async {
+            tokio::join!(async { idempotency.run(&short, &held, &Message::default()).await.unwrap() }, async {
+                gate.reached.notified().await;
+                front.swallow_replies(true);
+                gate.open.notify_one();
+            })
+        })
+        .await;
+        assert!(matches!(report.outcome, Outcome::WorkFailed { failure: UNCERTAIN, .. }), "{report:?}");
+        let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+        assert_eq!(duplicate(&next), b"receipt of pay_1");
+        assert_eq!(base.count(EFFECTS).await, 1);
+    }
+}
+
+/// A claim whose lease is over at once, of an engine that is told no more of it: its process was killed.
+async fn claim_of_a_killed_process(store: &MemoryStore) -> Claim {
+    let attempt = with!(
+        harness::attempt("pay_1"),
+        fingerprint = Fingerprint::of(b"12.50 EUR"),
+        message = MessageTag::of("message-1"),
+        lease = Duration::from_millis(1),
+        max_attempts = 1
+    );
+    match store.acquire(attempt.clone()).await.unwrap() {
+        // With the time that its process had.
+        Acquire::Acquired(claim) => {
+            let lease = TIME;
+            match Acquire::claimed(with!(attempt, lease = lease), claim.fence(), claim.attempt(), false) {
+                Acquire::Acquired(claim) => claim,
+                other => panic!("{other:?}"),
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_was_killed_after_the_commit_of_its_last_attempt_has_done_its_work() {
+    let base = base().await;
+    let (store, inbox) = (MemoryStore::default(), inbox(Pay::default(), database(&base.url())));
+    let claim = claim_of_a_killed_process(&store).await;
+    inbox.attempt(&claim, &Message::default()).await.unwrap();
+    drop(claim);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let idempotency = Idempotency::new(store, with!(Policy::default(), max_attempts = 1));
+    assert_eq!(duplicate(&run(&idempotency, &inbox).await), b"receipt of pay_1");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_process_that_was_killed_before_the_commit_of_its_last_attempt_has_failed_for_good() {
+    let base = base().await;
+    let store = MemoryStore::default();
+    drop(claim_of_a_killed_process(&store).await);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let idempotency = Idempotency::new(store, with!(Policy::default(), max_attempts = 1));
+    let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+    assert!(matches!(report.outcome, Outcome::Failed), "{report:?}");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0), "the look leaves nothing");
+}
+
+#[tokio::test]
+async fn a_row_whose_transaction_is_under_way_is_neither_done_nor_not() {
+    let base = base().await;
+    let mut short = database_settings(&base.url());
+    short.timeout = Duration::from_millis(200);
+    let inbox = inbox(Pay::default(), Database::new(&short));
+    let attempt = with!(harness::attempt("pay_1"), owner = Owner::random());
+    let recorded = || Work::<Message>::recorded(&inbox, &attempt, Instant::now() + TIME);
+    assert_eq!(recorded().await.unwrap(), None);
+    let insert = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', decode(repeat('00', 16), 'hex'), 1, 1, 'done')";
+    base.client.batch_execute(insert).await.unwrap();
+    let error = recorded().await.unwrap_err();
+    assert!(matches!(error.kind(), WorkErrorKind::Unavailable { .. }), "{error:?}");
+    base.client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(recorded().await.unwrap(), Some(b"done".to_vec()));
+    let other = with!(attempt.clone(), fingerprint = Fingerprint::of(b"99.00 EUR"));
+    base.client
+        .execute("UPDATE idempotency_inbox SET fingerprint = $1", &[&attempt.fingerprint.as_bytes().as_slice()])
+        .await
+        .unwrap();
+    assert_eq!(Work::<Message>::recorded(&inbox, &other, Instant::now() + TIME).await.unwrap(), None);
+}

@@ -1,0 +1,250 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
+use idempotent_sqs_postgres::DatabaseUrl;
+
+use super::*;
+use harness::front::Front;
+use harness::postgres::{Postgres, connect, migration, settings as database_settings};
+use harness::redis::free_port;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// A database that is soon given up.
+fn impatient(url: &str, timeout: Duration) -> Database {
+    let mut settings = database_settings(url);
+    settings.timeout = timeout;
+    Database::new(&settings)
+}
+
+fn reason(error: &StoreError) -> String {
+    let source = std::error::Error::source(error).unwrap();
+    source.to_string()
+}
+
+#[tokio::test]
+async fn a_database_that_is_out_of_reach_is_no_failure_of_the_delivery() {
+    let base = base().await;
+    let port = free_port();
+    let inbox = inbox(Pay::default(), impatient(&base.url_by(port), SECOND));
+    let idempotency = flushed();
+    for _ in 0..7 {
+        let error = try_run(&idempotency, &inbox).await.unwrap_err();
+        assert!(error.is_unavailable() && reason(&error).contains("out of reach"), "{error:?}");
+    }
+    let _front = Front::on(port, base.port).await;
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false), "nothing before it was an attempt");
+}
+
+#[tokio::test]
+async fn a_peer_that_went_without_a_word_is_given_up_in_time_and_the_next_connection_does_it() {
+    let base = base().await;
+    let front = Front::to(base.port).await;
+    let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), Duration::from_millis(500)));
+    let warm_up = ["a", "b", "c", "d"].map(|key| {
+        let inbox = &inbox;
+        async move { drop(deliver(&flushed(), inbox, key).await) }
+    });
+    futures_util::future::join_all(warm_up).await;
+    // What stands is silent from now on; new connections go to another front, as after a failover.
+    let other = Front::to(base.port).await;
+    front.lead_to(other.port);
+    front.silence();
+    let began = Instant::now();
+    done(&deliver(&flushed(), &inbox, "after").await);
+    assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(base.count(EFFECTS).await, 5);
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_bounded_by_the_deadline() {
+    let base = base().await;
+    let front = Front::to(base.port).await;
+    let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), 60 * SECOND));
+    done(&deliver(&flushed(), &inbox, "before").await);
+    front.swallow_replies(true);
+    let (idempotency, began) = (flushed(), Instant::now());
+    let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+    let error = idempotency.run(&short, &inbox, &Message::default()).await.unwrap_err();
+    assert!(error.is_unavailable() && began.elapsed() < 2 * SECOND, "{error:?} after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_costs_no_attempt() {
+    let mut server = Postgres::start();
+    let url = {
+        let base = Base::on(&server).await;
+        base.client.batch_execute(&migration()).await.unwrap();
+        base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+        base.url()
+    };
+    let inbox = inbox(Pay::default(), impatient(&url, 2 * SECOND));
+    let idempotency = flushed();
+    done(&deliver(&idempotency, &inbox, "before").await);
+    server.kill();
+    let error = try_run(&idempotency, &inbox).await.unwrap_err();
+    assert!(error.is_unavailable());
+    server.revive();
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!(report.attempt, Some(1));
+    duplicate(&deliver(&flushed(), &inbox, "before").await);
+}
+
+#[tokio::test]
+async fn a_standby_is_left_and_asked_again_once_it_is_the_primary() {
+    let mut server = Postgres::start();
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    base.client.batch_execute("CHECKPOINT").await.unwrap();
+    let inbox = inbox(Pay::default(), impatient(&base.url(), 2 * SECOND));
+    let idempotency = flushed();
+    done(&deliver(&idempotency, &inbox, "before").await);
+    server.kill();
+    server.put("standby.signal", b"");
+    server.revive();
+    for _ in 0..7 {
+        let error = try_run(&idempotency, &inbox).await.unwrap_err();
+        assert!(error.is_unavailable() && reason(&error).contains("25006"), "{error:?}");
+    }
+    connect(server.port, &base.name).await.execute("SELECT pg_promote()", &[]).await.unwrap();
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!(report.attempt, Some(1));
+}
+
+/// A server of this version that greets whoever connects, and says no more.
+async fn greet_as(version: &'static str) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let length = client.read_u32().await.unwrap();
+            client.read_exact(&mut vec![0; length as usize - 4]).await.unwrap();
+            // Authenticated; the version; ready for a query.
+            let mut greeting = b"R\0\0\0\x08\0\0\0\0S\0\0\0".to_vec();
+            let status = format!("server_version\0{version}\0");
+            greeting.push(u8::try_from(status.len() + 4).unwrap());
+            greeting.extend([status.as_bytes(), b"Z\0\0\0\x05I"].concat());
+            client.write_all(&greeting).await.unwrap();
+            client.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_an_error_that_says_so() {
+    for (version, is_too_old) in [("13.22 (Debian 13.22-0+deb11u1)", true), ("9.6.24", true), ("14.0", false)] {
+        let port = greet_as(version).await;
+        let url = format!("postgres://app@127.0.0.1:{port}/payments");
+        let error = try_run(&flushed(), &inbox(Pay::default(), impatient(&url, SECOND))).await.unwrap_err();
+        assert_eq!(reason(&error).contains("14 or newer"), is_too_old, "{version}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn tls_is_verified_against_the_given_roots_and_the_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
+    let mut server = Postgres::start();
+    let read = |path| std::fs::read(path).unwrap();
+    server.put("server.crt", &read(&files.redis_crt));
+    server.put("server.key", &read(&files.redis_key));
+    server.restart_with(&["ssl=on"]);
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    let roots = files.ca_crt.to_str().unwrap();
+    let try_url = |url: String| {
+        let inbox = inbox(Pay::default(), impatient(&url, 5 * SECOND));
+        async move { try_run(&flushed(), &inbox).await }
+    };
+    let unknown = try_url(format!("{}?sslmode=verify-full", base.url())).await.unwrap_err();
+    assert!(reason(&unknown).contains("certificate"), "{unknown:?}");
+    let misnamed = format!("{}?sslmode=require&sslrootcert={roots}", base.url().replace("127.0.0.1", "127.0.0.2"));
+    assert!(try_url(misnamed).await.is_err());
+    assert_eq!(base.count(EFFECTS).await, 0);
+    done(&try_url(format!("{}?sslmode=verify-full&sslrootcert={roots}", base.url())).await.unwrap());
+    let missing = try_url(format!("{}?sslmode=verify-full&sslrootcert=/nowhere.pem", base.url())).await.unwrap_err();
+    assert!(reason(&missing).contains("sslrootcert"), "{missing:?}");
+}
+
+#[tokio::test]
+async fn the_password_of_the_moment_is_asked_for_at_each_connection() {
+    let mut server = Postgres::start();
+    {
+        let base = Base::on(&server).await;
+        base.client.batch_execute("CREATE ROLE payer LOGIN PASSWORD 'second-secret'").await.unwrap();
+    }
+    server.put("pg_hba.conf", b"host all payer 127.0.0.1/32 scram-sha-256\nhost all app 127.0.0.1/32 trust\n");
+    server.restart_with(&[]);
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    let rights = "CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL); GRANT ALL ON ALL TABLES IN SCHEMA public TO payer";
+    base.client.batch_execute(rights).await.unwrap();
+    let source = Arc::new(Rotated::default());
+    let mut settings = database_settings(&base.url());
+    settings.credentials = Some(source.clone());
+    let inbox = inbox(Pay::default(), Database::new(&settings));
+    *source.password.lock().unwrap() = Err("the secret store is out of reach");
+    let error = try_run(&flushed(), &inbox).await.unwrap_err();
+    assert!(reason(&error).contains("secret store"), "{error:?}");
+    *source.password.lock().unwrap() = Ok("first-secret");
+    let error = try_run(&flushed(), &inbox).await.unwrap_err();
+    assert!(reason(&error).contains("28P01") && !format!("{error:?}").contains("first-secret"), "{error:?}");
+    *source.password.lock().unwrap() = Ok("second-secret");
+    done(&run(&flushed(), &inbox).await);
+    let asked = source.asked.load(Ordering::SeqCst);
+    done(&deliver(&flushed(), &inbox, "pay_2").await);
+    assert_eq!(source.asked.load(Ordering::SeqCst), asked, "a connection that stands needs no password");
+    let login = source.login(&settings.url, None).await.unwrap();
+    assert!(!format!("{settings:?} {:?} {login:?}", Database::new(&settings)).contains("secret"));
+}
+
+/// Takes its time, as a secret may that is read over a cold connection.
+struct Slow(Duration);
+
+impl CredentialsSource for Slow {
+    fn login<'a>(&'a self, _: &'a DatabaseUrl, _: Option<&'a Login>) -> LoginFuture<'a> {
+        Box::pin(async move {
+            tokio::time::sleep(self.0).await;
+            Ok(Login { user: None, password: String::new() })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_password_may_take_longer_than_the_database() {
+    let base = base().await;
+    let mut settings = database_settings(&base.url());
+    settings.timeout = SECOND;
+    settings.credentials = Some(Arc::new(Slow(3 * SECOND / 2)));
+    done(&run(&flushed(), &inbox(Pay::default(), Database::new(&settings))).await);
+}
+
+/// Knows what it is told to know.
+struct Rotated {
+    password: Mutex<Result<&'static str, &'static str>>,
+    asked: AtomicUsize,
+}
+
+impl Default for Rotated {
+    fn default() -> Self {
+        Self { password: Mutex::new(Ok("")), asked: AtomicUsize::new(0) }
+    }
+}
+
+impl CredentialsSource for Rotated {
+    fn login<'a>(&'a self, url: &'a DatabaseUrl, _: Option<&'a Login>) -> LoginFuture<'a> {
+        assert_eq!(url.user(), Some("app"));
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let password = *self.password.lock().unwrap();
+        Box::pin(async move { Ok(Login { user: Some("payer".into()), password: password?.into() }) })
+    }
+}

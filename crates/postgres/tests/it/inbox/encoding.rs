@@ -1,0 +1,60 @@
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, MessageReport};
+
+use super::*;
+use harness::postgres::database;
+use harness::with;
+
+/// As [`base`], in an encoding without most characters.
+async fn latin1() -> Base {
+    let base = Base::in_latin1().await;
+    base.client.batch_execute(&harness::postgres::migration()).await.unwrap();
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    base
+}
+
+fn of_consumer(namespace: &str, base: &Base) -> Inbox<Pay> {
+    let settings = with!(settings(), namespace = namespace.into());
+    Inbox::new(Pay::default(), database(&base.url()), settings)
+}
+
+/// The verdicts on messages with these keys, in one batch.
+async fn verdicts(batch: &Batch<MemoryStore, Inbox<Pay>>, keys: &[&str]) -> Vec<MessageReport> {
+    let message = |key: &&str| with!(Message::default(), id = (*key).to_owned(), body = Some("12.50".into()));
+    batch.run(&keys.iter().map(message).collect::<Vec<_>>(), Deadline::within(TIME)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_key_that_the_database_cannot_hold_fails_its_own_message_and_no_other() {
+    let base = latin1().await;
+    for namespace in ["payments", "größe"] {
+        let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId]);
+        let batch = Batch::new(on(MemoryStore::default()), of_consumer(namespace, &base), settings);
+        let keys = ["plain", "größe", "💸", "after"];
+        let first = verdicts(&batch, &keys).await;
+        for (verdict, key) in first.iter().zip(keys) {
+            assert_eq!(verdict.disposition == Disposition::Done, key != "💸", "{key}: {}", verdict.reason);
+        }
+        let reason = &first[2].reason;
+        assert!(first[2].failed_for_good && reason.contains("UTF8") && reason.contains("22P05"), "{reason}");
+        assert_eq!(verdicts(&batch, &["💸"]).await[0].outcome, "FAILED");
+        assert_eq!(verdicts(&batch, &["größe"]).await[0].outcome, "DUPLICATE");
+    }
+    assert_eq!(base.count(EFFECTS).await, 6);
+}
+
+#[tokio::test]
+async fn a_namespace_that_the_database_cannot_hold_is_the_fault_of_no_message() {
+    let base = latin1().await;
+    let inbox = of_consumer("💸", &base);
+    let fault = inbox.check().await.unwrap_err().to_string();
+    assert!(fault.contains("IDEMPOTENCY_NAMESPACE") && fault.contains("UTF8"), "{fault}");
+    let idempotency = flushed();
+    for key in ["plain", "💸", "💸"] {
+        let error = idempotency.run(&delivery(key), &inbox, &Message::default()).await.unwrap_err();
+        let reason = std::error::Error::source(&error).unwrap().to_string();
+        assert!(reason.contains("IDEMPOTENCY_NAMESPACE"), "{reason}");
+    }
+    let report = deliver(&idempotency, &of_consumer("payments", &base), "plain").await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}

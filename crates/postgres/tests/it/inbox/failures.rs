@@ -1,0 +1,122 @@
+use idempotent_sqs::idempotency::{Acquire, MessageTag, Owner, WorkErrorKind};
+
+use super::*;
+use harness::postgres::{database, until_count};
+use harness::soon;
+
+#[tokio::test]
+async fn a_failed_work_leaves_neither_an_effect_nor_a_row() {
+    let base = base().await;
+    let failures: [(fn() -> WorkError, Failure); 3] = [
+        (|| WorkError::retryable("not now"), CLEAN),
+        (|| WorkError::permanent("no such account"), FOR_GOOD),
+        (|| WorkError::uncertain("no answer from elsewhere"), Failure { uncertain: true, permanent: false }),
+    ];
+    for (fails, expected) in failures {
+        let inbox = inbox(Pay { fails: Some(fails), ..Pay::default() }, database(&base.url()));
+        assert_eq!(failure(&run(&flushed(), &inbox).await).0, expected);
+        assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    }
+    done(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
+}
+
+#[tokio::test]
+async fn a_panic_and_a_work_that_is_cut_off_leave_nothing_either() {
+    let base = base().await;
+    let panics = Pay { fails: Some(|| panic!("as told")), ..Pay::default() };
+    let hangs = Pay { after: Some(Arc::default()), ..Pay::default() };
+    let short = delivery("pay_1").deadline(Deadline::within(SECOND));
+    for work in [panics, hangs] {
+        let inbox = inbox(work, database(&base.url()));
+        let report = flushed().run(&short, &inbox, &Message::default()).await.unwrap();
+        assert!(failure(&report).0.uncertain);
+        let open =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
+        until_count(&base, open, 0).await;
+        assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn wrong_data_and_violated_constraints_are_for_good_and_do_not_quote_values() {
+    let base = base().await;
+    base.client.batch_execute("ALTER TABLE effects ADD CONSTRAINT no_fees CHECK (key NOT LIKE 'fee%')").await.unwrap();
+    let report = run(&flushed(), &also(&base, "INSERT INTO effects VALUES ('fee of 4711', 1)")).await;
+    let (kind, reason) = failure(&report);
+    assert_eq!(kind, FOR_GOOD);
+    assert!(reason.contains("23514") && reason.contains("no_fees") && !reason.contains("4711"), "{reason}");
+    let (kind, reason) = failure(&run(&flushed(), &also(&base, "SELECT 'card 4711'::text::integer")).await);
+    assert_eq!(kind, FOR_GOOD);
+    assert!(reason.contains("22P02") && !reason.contains("4711"), "{reason}");
+}
+
+#[tokio::test]
+async fn the_server_ends_a_statement_at_the_deadline() {
+    let base = base().await;
+    let inbox = also(&base, "SELECT pg_sleep(600)");
+    let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+    let report = soon(flushed().run(&short, &inbox, &Message::default())).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::WorkFailed { .. }), "{report:?}");
+    let asleep =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep(600)'";
+    until_count(&base, asleep, 0).await;
+}
+
+#[tokio::test]
+async fn a_statement_that_the_server_does_not_support_is_the_works_own_fault() {
+    let base = base().await;
+    let (kind, reason) = failure(&run(&flushed(), &also(&base, "SELECT count(*) FROM effects FOR UPDATE")).await);
+    assert!(kind == CLEAN && reason.contains("0A000"), "{reason}");
+}
+
+#[tokio::test]
+async fn an_error_that_the_work_passes_over_undoes_it_all_the_same() {
+    let base = base().await;
+    let inbox = inbox(Careless, database(&base.url()));
+    let (kind, reason) = failure(&run(&flushed(), &inbox).await);
+    assert_eq!(kind, CLEAN);
+    assert!(reason.contains("25P02"), "{reason}");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+}
+
+/// Does not look at what its statement came to.
+struct Careless;
+
+impl TransactionalWork<Message> for Careless {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        let _ = transaction.execute("INSERT INTO effects VALUES ('a', 0)", &[]).await;
+        let _ = transaction.execute("INSERT INTO effects VALUES (NULL, 0)", &[]).await;
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn without_the_engine_an_inbox_answers_as_any_work() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    for (payload, result) in [("12.50 EUR", true), ("12.50 EUR", true), ("99.00 EUR", false)] {
+        let answer = inbox.run(&claim(payload).await, &Message::default()).await;
+        match answer {
+            Ok(receipt) => assert!(result && receipt == b"receipt of pay_1"),
+            Err(error) => assert!(!result && error.kind() == WorkErrorKind::Permanent, "{error}"),
+        }
+    }
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+async fn claim(payload: &str) -> Claim {
+    let attempt = Attempt {
+        key: Key::new("pay_1").unwrap(),
+        owner: Owner::random(),
+        fingerprint: Fingerprint::of(payload.as_bytes()),
+        message: MessageTag::of("message-1"),
+        lease: TIME,
+        longest_lease: Duration::from_secs(901),
+        retention: TIME,
+        max_attempts: 5,
+    };
+    match MemoryStore::default().acquire(attempt).await.unwrap() {
+        Acquire::Acquired(claim) => claim,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,303 @@
+use harness::with;
+use std::pin::pin;
+use std::task::Poll;
+
+use futures_util::future::poll_fn;
+use futures_util::{StreamExt, stream};
+use idempotent_sqs::idempotency::Recovery;
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+
+use super::*;
+use harness::front::Front;
+use harness::postgres::{database, until_count};
+use harness::{soon, until};
+
+#[tokio::test]
+async fn an_effect_commits_with_its_row_and_a_later_runner_is_given_its_result() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    assert_eq!(done(&run(&flushed(), &inbox).await), b"receipt of pay_1");
+    let later = run(&flushed(), &inbox).await;
+    assert_eq!(duplicate(&later), b"receipt of pay_1");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (1, 1));
+}
+
+#[tokio::test]
+async fn what_the_inbox_knows_heals_the_store() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    run(&flushed(), &inbox).await;
+    let store = MemoryStore::default();
+    duplicate(&run(&on(&store), &inbox).await);
+    // The database is not even asked any more.
+    base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
+    assert_eq!(duplicate(&run(&on(&store), &inbox).await), b"receipt of pay_1");
+}
+
+#[tokio::test]
+async fn two_runners_on_one_key_at_once_take_effect_once() {
+    let base = base().await;
+    let gate = Arc::new(Gate::default());
+    let slow = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let (first, second) = (flushed(), flushed());
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let (first, second, ()) = soon(async {
+        tokio::join!(
+            run(&first, &slow),
+            async {
+                gate.reached.notified().await;
+                run(&second, &quick).await
+            },
+            async {
+                until_count(&base, waiting, 1).await;
+                gate.open.notify_one();
+            }
+        )
+    })
+    .await;
+    assert_eq!(done(&first), duplicate(&second));
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_second_runner_goes_ahead_where_the_first_is_undone() {
+    let base = base().await;
+    let gate = Arc::new(Gate::default());
+    let fails = Pay { after: Some(gate.clone()), fails: Some(|| WorkError::retryable("refused")), ..Pay::default() };
+    let (fails, works) = (inbox(fails, database(&base.url())), inbox(Pay::default(), database(&base.url())));
+    let (first, second) = (flushed(), flushed());
+    let (first, second) = soon(async {
+        tokio::join!(run(&first, &fails), async {
+            gate.reached.notified().await;
+            gate.open.notify_one();
+            run(&second, &works).await
+        })
+    })
+    .await;
+    assert!(matches!(first.outcome, Outcome::WorkFailed { .. }), "{first:?}");
+    done(&second);
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn who_has_waited_for_the_other_too_long_is_in_conflict_and_that_is_no_attempt() {
+    let base = base().await;
+    let gate = Arc::new(Gate::default());
+    let slow = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let mut short = harness::postgres::settings(&base.url());
+    short.timeout = Duration::from_millis(200);
+    let quick = inbox(Pay::default(), Database::new(&short));
+    let (first, second) = (flushed(), flushed());
+    soon(async {
+        let (first, ()) = tokio::join!(run(&first, &slow), async {
+            gate.reached.notified().await;
+            for _ in 0..7 {
+                let report = run(&second, &quick).await;
+                let Outcome::Conflict { lease_remains } = report.outcome else { panic!("{report:?}") };
+                assert!(lease_remains > TIME / 2 && lease_remains <= TIME + SECOND);
+            }
+            gate.open.notify_one();
+        });
+        done(&first);
+    })
+    .await;
+    let report = run(&second, &quick).await;
+    duplicate(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false), "nothing of it was an attempt");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn who_has_waited_for_the_other_until_its_own_deadline_is_in_conflict_too() {
+    let base = base().await;
+    let gate = Arc::new(Gate::default());
+    let slow = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let (first, second) = (flushed(), flushed());
+    // It ends before the longest wait for a lock.
+    let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+    soon(async {
+        let (first, ()) = tokio::join!(run(&first, &slow), async {
+            gate.reached.notified().await;
+            let report = second.run(&short, &quick, &Message::default()).await.unwrap();
+            assert!(matches!(report.outcome, Outcome::Conflict { .. }), "{report:?}");
+            gate.open.notify_one();
+        });
+        done(&first);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_payload_under_the_key_is_a_mismatch_also_where_the_store_has_forgotten() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    run(&flushed(), &inbox).await;
+    let forgetful = flushed();
+    let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR")).message_id("message-2");
+    let report = forgetful.run(&other, &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+    // It does not come to run by a redelivery, and the right payload is still known.
+    let again = forgetful.run(&other, &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(again.outcome, Outcome::Mismatch | Outcome::Failed), "{again:?}");
+    duplicate(&run(&forgetful, &inbox).await);
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_mismatch_after_a_crash_does_not_shut_out_the_right_payload() {
+    let base = base().await;
+    run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await;
+    let forgetful = flushed();
+    let other = || delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR")).message_id("message-2");
+    // An attempt at it fails before it comes to the inbox, and nobody knows how far it came.
+    let uncertain = harness::work::Told::to(harness::work::Do::BeUncertain);
+    forgetful.run(&other(), &uncertain, &Message::default()).await.unwrap();
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let report = forgetful.run(&other(), &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Mismatch) && report.recovery, "{report:?}");
+    duplicate(&run(&forgetful, &inbox).await);
+}
+
+#[tokio::test]
+async fn a_recovery_runs_whatever_the_policy_as_the_inbox_knows_what_there_was() {
+    let base = base().await;
+    let parks = with!(Policy::default(), recovery = Recovery::Park);
+    let idempotency = Idempotency::new(MemoryStore::default(), parks);
+    let uncertain = Pay { fails: Some(|| WorkError::uncertain("no answer from elsewhere")), ..Pay::default() };
+    let report = run(&idempotency, &inbox(uncertain, database(&base.url()))).await;
+    assert!(matches!(report.outcome, Outcome::WorkFailed { failure, .. } if failure.uncertain), "{report:?}");
+    assert_eq!(base.count(EFFECTS).await, 0);
+    let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
+    assert!(report.recovery && !done(&report).is_empty());
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+/// Polls a future so many times, and drops it where it is then, as a killed process would.
+async fn crash_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Deliveries of the key, each with a store that remembers nothing, until one is acknowledged.
+async fn deliver_until_done(base: &Base, key: &str) {
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    until(|| async {
+        let report = deliver(&flushed(), &inbox, key).await;
+        matches!(report.outcome, Outcome::Done { .. } | Outcome::Duplicate { .. })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_crash_at_any_moment_neither_doubles_nor_loses_the_effect() {
+    let base = base().await;
+    let (mut died, mut ended) = (0, 0);
+    for polls in 0..60 {
+        let key = format!("pay_{polls}");
+        // A process of its own, which has to connect first.
+        let inbox = inbox(Pay::default(), database(&base.url()));
+        match crash_after(polls, async { deliver(&flushed(), &inbox, &key).await }).await {
+            Some(_) => ended += 1,
+            None => died += 1,
+        }
+        deliver_until_done(&base, &key).await;
+    }
+    assert!(died > 5 && ended > 5, "{died} died, {ended} came to their ends");
+    assert_eq!(base.count(EFFECTS).await, 60);
+    assert_eq!(base.count("SELECT count(DISTINCT key) FROM effects").await, 60);
+}
+
+#[tokio::test]
+async fn a_crash_at_each_step_between_insert_and_acknowledgement_is_made_good() {
+    let base = base().await;
+    let front = Front::to(base.port).await;
+    let (gate, store) = (Arc::new(Gate::default()), FaultyStore::new(MemoryStore::default()));
+    store.always(StoreCall::Settle, Some(Fault::OutOfReach));
+    let held = |before: bool| {
+        let gate = Some(gate.clone());
+        if before { Pay { before: gate, ..Pay::default() } } else { Pay { after: gate, ..Pay::default() } }
+    };
+    // The row is inserted, and nothing else done; the effect is done, and not committed.
+    for (key, before) in [("inserted", true), ("done", false)] {
+        let inbox = inbox(held(before), database(&base.url()));
+        tokio::select! {
+            ended = async { deliver(&flushed(), &inbox, key).await } => panic!("{ended:?}"),
+            () = gate.reached.notified() => {}
+        }
+        deliver_until_done(&base, key).await;
+    }
+    // The commit is executed, and its answer not heard; it is heard, and the store not told.
+    let silent = inbox(held(false), database(&base.url_by(front.port)));
+    let untold = inbox(Pay::default(), database(&base.url()));
+    let (untold_idempotency, silent_idempotency) = (on(store), flushed());
+    tokio::select! {
+        ended = deliver(&silent_idempotency, &silent, "committed") => panic!("{ended:?}"),
+        () = async {
+            gate.reached.notified().await;
+            front.swallow_replies(true);
+            gate.open.notify_one();
+            until_count(&base, "SELECT count(*) FROM effects WHERE key = 'committed'", 1).await;
+        } => {}
+    }
+    tokio::select! {
+        ended = deliver(&untold_idempotency, &untold, "untold") => panic!("{ended:?}"),
+        () = until_count(&base, "SELECT count(*) FROM effects WHERE key = 'untold'", 1) => {}
+    }
+    // All is told, and the queue hears nothing.
+    deliver(&flushed(), &untold, "told").await;
+    for key in ["committed", "untold", "told"] {
+        deliver_until_done(&base, key).await;
+    }
+    assert_eq!(base.count(EFFECTS).await, 5);
+    assert_eq!(base.count("SELECT count(DISTINCT key) FROM effects").await, 5);
+}
+
+#[tokio::test]
+async fn a_zombie_that_wakes_after_its_transaction_was_ended_has_no_effect() {
+    let base = base().await;
+    let gate = Arc::new(Gate::default());
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let first = flushed();
+    // It has two seconds; the server ends its transaction then, although its process says nothing.
+    let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+    let message = Message::default();
+    let mut zombie = pin!(first.run(&short, &held, &message));
+    tokio::select! {
+        ended = &mut zombie => panic!("{ended:?}"),
+        () = gate.reached.notified() => {}
+    }
+    // From here on it is not polled: the process is frozen.
+    let second = flushed();
+    let other = inbox(Pay::default(), database(&base.url()));
+    soon(async { while !matches!(run(&second, &other).await.outcome, Outcome::Done { .. }) {} }).await;
+    gate.open.notify_one();
+    let report = soon(zombie).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::WorkFailed { .. }), "{report:?}");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn many_runners_on_few_keys_take_effect_once_for_each() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let runs = (0..200).map(|number| {
+        let inbox = &inbox;
+        async move { deliver(&flushed(), inbox, &format!("pay_{}", number % 20)).await }
+    });
+    for report in stream::iter(runs).buffer_unordered(16).collect::<Vec<_>>().await {
+        assert!(matches!(report.outcome, Outcome::Done { .. } | Outcome::Duplicate { .. }), "{report:?}");
+    }
+    assert_eq!(base.count(EFFECTS).await, 20);
+    assert_eq!(base.count("SELECT count(DISTINCT key) FROM effects").await, 20);
+}

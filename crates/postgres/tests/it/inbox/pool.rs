@@ -1,0 +1,129 @@
+use std::num::NonZeroUsize;
+
+use idempotent_sqs::config::Config;
+
+use super::*;
+use harness::postgres::{database, settings as database_settings};
+use harness::soon;
+
+#[tokio::test]
+async fn connections_are_kept_and_are_no_more_than_the_settings_allow() {
+    let base = base().await;
+    let mut settings = database_settings(&base.url());
+    settings.connections = NonZeroUsize::new(3).unwrap();
+    let inbox = inbox(Pay::default(), Database::new(&settings));
+    let runs = (0..30).map(|number| {
+        let inbox = &inbox;
+        async move { done(&deliver(&flushed(), inbox, &format!("pay_{number}")).await).len() }
+    });
+    futures_util::future::join_all(runs).await;
+    let connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND \
+                       application_name = 'idempotent-sqs'";
+    assert_eq!(base.count(connections).await, 3);
+}
+
+/// Two inboxes on one connection: one whose work is held, and one whose is not.
+fn on_one_connection(base: &Base, gate: &Arc<Gate>) -> (Inbox<Pay>, Inbox<Pay>) {
+    let mut settings = database_settings(&base.url());
+    settings.connections = NonZeroUsize::MIN;
+    settings.timeout = Duration::from_millis(200);
+    let database = Database::new(&settings);
+    let held = Pay { after: Some(gate.clone()), ..Pay::default() };
+    (inbox(held, database.clone()), inbox(Pay::default(), database))
+}
+
+#[tokio::test]
+async fn a_message_waits_for_a_free_connection_for_longer_than_for_the_database() {
+    let (base, gate) = (base().await, Arc::new(Gate::default()));
+    let (held, waits) = on_one_connection(&base, &gate);
+    let (first, second) = (flushed(), flushed());
+    let (first, second, ()) = soon(async {
+        tokio::join!(
+            deliver(&first, &held, "first"),
+            async {
+                gate.reached.notified().await;
+                deliver(&second, &waits, "second").await
+            },
+            async {
+                tokio::time::sleep(SECOND).await;
+                gate.open.notify_one();
+            }
+        )
+    })
+    .await;
+    assert_eq!((done(&first), done(&second)), (&b"receipt of first"[..], &b"receipt of second"[..]));
+}
+
+#[tokio::test]
+async fn a_message_for_which_no_connection_comes_free_in_time_made_no_attempt_and_fails_no_other() {
+    let (base, gate) = (base().await, Arc::new(Gate::default()));
+    let (held, waits) = on_one_connection(&base, &gate);
+    let (first, second) = (flushed(), flushed());
+    let short = || delivery("second").deadline(Deadline::within(2 * SECOND));
+    let (first, ()) = soon(async {
+        tokio::join!(deliver(&first, &held, "first"), async {
+            gate.reached.notified().await;
+            for _ in 0..2 {
+                let report = second.run(&short(), &waits, &Message::default()).await.unwrap();
+                let Outcome::Unavailable { error } = &report.outcome else { panic!("{report:?}") };
+                assert!(error.to_string().contains("no connection to PostgreSQL came free"), "{error}");
+            }
+            gate.open.notify_one();
+        })
+    })
+    .await;
+    done(&first);
+    let report = deliver(&second, &waits, "second").await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_more_connections_fails_no_message_that_has_one() {
+    let base = base().await;
+    let user = format!("limited_{}", base.name);
+    let limit =
+        format!("CREATE ROLE {user} LOGIN CONNECTION LIMIT 1; GRANT ALL ON idempotency_inbox, effects TO {user}");
+    base.client.batch_execute(&limit).await.unwrap();
+    let (gate, database) = (Arc::new(Gate::default()), database(&base.url().replace("app@", &format!("{user}@"))));
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database.clone());
+    let quick = inbox(Pay::default(), database);
+    let (first, second) = (flushed(), flushed());
+    let (first, ()) = soon(async {
+        tokio::join!(deliver(&first, &held, "first"), async {
+            gate.reached.notified().await;
+            let report = deliver(&second, &quick, "second").await;
+            let Outcome::Unavailable { error } = &report.outcome else { panic!("{report:?}") };
+            assert!(error.to_string().contains("53300"), "{error}");
+            gate.open.notify_one();
+        })
+    })
+    .await;
+    done(&first);
+    let report = deliver(&second, &quick, "second").await;
+    done(&report);
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[test]
+fn there_is_a_connection_for_each_message_that_the_invocations_of_a_process_work_on_at_once() {
+    let connections = |invocations: Option<&str>| {
+        let settings = |name: &str| {
+            let value = match name {
+                "REDIS_URL" => "redis://127.0.0.1",
+                "DATABASE_URL" => "postgres://app@127.0.0.1/payments",
+                "IDEMPOTENCY_NAMESPACE" => "payments",
+                "BATCH_CONCURRENCY" => "4",
+                "AWS_LAMBDA_MAX_CONCURRENCY" => invocations?,
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        Config::from_lookup_with_inbox(settings).unwrap().1.database.connections.get()
+    };
+    assert_eq!(connections(None), 4);
+    assert_eq!(connections(Some("8")), 32);
+    for as_the_runtime_passes_it_over in ["", "0", "many"] {
+        assert_eq!(connections(Some(as_the_runtime_passes_it_over)), 4);
+    }
+}

@@ -1,0 +1,124 @@
+use std::sync::Mutex;
+
+use super::*;
+use harness::postgres::{database, until_count};
+use harness::soon;
+
+#[tokio::test]
+async fn a_refusal_is_noted_although_the_work_is_undone() {
+    let base = base().await;
+    base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
+    let inbox = inbox(Refuses::default(), database(&base.url()));
+    let idempotency = flushed();
+    assert_eq!(failure(&run(&idempotency, &inbox).await).0, FOR_GOOD);
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    let noted = base.client.query_one("SELECT key, why FROM refusals", &[]).await.unwrap();
+    assert_eq!((noted.get(0), noted.get(1)), ("pay_1", "no such account"));
+}
+
+#[tokio::test]
+async fn a_failure_is_not_final_before_it_is_noted() {
+    let base = base().await;
+    let inbox = inbox(Refuses::default(), database(&base.url()));
+    let idempotency = flushed();
+    // There is no table to note it in.
+    assert_eq!(failure(&run(&idempotency, &inbox).await).0, CLEAN);
+    base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
+    assert_eq!(failure(&run(&idempotency, &inbox).await).0, FOR_GOOD);
+    assert_eq!(base.count("SELECT count(*) FROM refusals").await, 1);
+    assert_eq!(inbox_runs(&inbox), 2);
+}
+
+#[tokio::test]
+async fn a_constraint_that_is_checked_at_the_commit_is_for_good_and_noted() {
+    let base = base().await;
+    let deferred = "CREATE TABLE accounts (key text PRIMARY KEY); \
+                    ALTER TABLE effects ADD CONSTRAINT of_an_account FOREIGN KEY (key) REFERENCES accounts \
+                    DEFERRABLE INITIALLY DEFERRED; CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)";
+    base.client.batch_execute(deferred).await.unwrap();
+    let inbox = inbox(Refuses { fails: None, ..Refuses::default() }, database(&base.url()));
+    let (kind, reason) = failure(&run(&flushed(), &inbox).await);
+    assert_eq!(kind, FOR_GOOD);
+    assert!(reason.contains("23503") && reason.contains("of_an_account"), "{reason}");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+    let noted = base.client.query_one("SELECT key, why FROM refusals", &[]).await.unwrap();
+    assert_eq!((noted.get(0), noted.get::<_, &str>(1)), ("pay_1", &*reason));
+}
+
+#[tokio::test]
+async fn a_note_that_can_never_be_made_leaves_the_failure_for_another_attempt() {
+    let base = base().await;
+    let never = "CREATE TABLE refusals (key text NOT NULL, why text NOT NULL CHECK (why = 'never'))";
+    base.client.batch_execute(never).await.unwrap();
+    let (kind, reason) = failure(&run(&flushed(), &inbox(Refuses::default(), database(&base.url()))).await);
+    assert_eq!(kind, CLEAN);
+    assert!(reason.contains("23514"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_work_that_another_has_done_before_its_refusal_is_noted_is_a_duplicate() {
+    let base = base().await;
+    let mut settings = harness::postgres::settings(&base.url());
+    settings.connections = std::num::NonZeroUsize::MIN;
+    let (one_connection, gates) = (Database::new(&settings), [Arc::new(Gate::default()), Arc::new(Gate::default())]);
+    let held = |gate: &Arc<Gate>, fails| Pay { after: Some(gate.clone()), fails, ..Pay::default() };
+    let refuses = inbox(held(&gates[0], Some(|| WorkError::permanent("no such account"))), one_connection.clone());
+    // It has the connection next, so that the note waits for it.
+    let delays = inbox(held(&gates[1], None), one_connection);
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let stores = [flushed(), flushed(), flushed()];
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let (report, ()) = soon(Box::pin(async {
+        tokio::join!(run(&stores[0], &refuses), async {
+            gates[0].reached.notified().await;
+            let (delaying, ()) = tokio::join!(deliver(&stores[1], &delays, "pay_2"), async {
+                let (other, ()) = tokio::join!(run(&stores[2], &quick), async {
+                    until_count(&base, waiting, 1).await;
+                    gates[0].open.notify_one();
+                });
+                done(&other);
+                gates[1].open.notify_one();
+            });
+            done(&delaying);
+        })
+    }))
+    .await;
+    assert_eq!(duplicate(&report), b"receipt of pay_1");
+}
+
+fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
+    inbox.work().runs.lock().unwrap().len()
+}
+
+/// Has an effect, refuses after all unless its commit does, and notes why.
+struct Refuses {
+    runs: Mutex<Vec<u64>>,
+    fails: Option<fn() -> WorkError>,
+}
+
+impl Default for Refuses {
+    fn default() -> Self {
+        Self { runs: Mutex::default(), fails: Some(|| WorkError::permanent("no such account")) }
+    }
+}
+
+impl TransactionalWork<Message> for Refuses {
+    async fn run(&self, transaction: &Transaction, claim: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        self.runs.lock().unwrap().push(claim.fence().0);
+        transaction.execute("INSERT INTO effects VALUES ('undone', 0)", &[]).await?;
+        self.fails.map_or(Ok(Vec::new()), |fails| Err(fails()))
+    }
+
+    async fn refused(
+        &self,
+        transaction: &Transaction,
+        claim: &Claim,
+        _: &Message,
+        why: &WorkError,
+    ) -> Result<(), WorkError> {
+        let note = "INSERT INTO refusals VALUES ($1, $2)";
+        transaction.execute(note, &[&claim.key().as_str(), &why.to_string()]).await?;
+        Ok(())
+    }
+}

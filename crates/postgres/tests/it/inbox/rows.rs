@@ -1,0 +1,227 @@
+use std::process::Command;
+
+use harness::with;
+use idempotent_sqs::idempotency::Outcome;
+
+use super::*;
+use harness::postgres::{database, migration, program, until_count};
+use harness::soon;
+
+#[tokio::test]
+async fn the_migration_can_be_run_by_psql_again_and_again() {
+    let base = Base::empty().await;
+    for _ in 0..2 {
+        let psql = Command::new(program("psql"))
+            .args([
+                &base.url(),
+                "--single-transaction",
+                "--set",
+                "ON_ERROR_STOP=1",
+                "--quiet",
+                "--file",
+                "sql/inbox.sql",
+            ])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert!(psql.status.success(), "{}", String::from_utf8_lossy(&psql.stderr));
+    }
+    inbox(Pay::default(), database(&base.url())).check().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_that_is_missing_or_older_is_named_with_the_file_that_mends_it() {
+    let base = Base::empty().await;
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let idempotency = flushed();
+    let older =
+        "CREATE TABLE idempotency_inbox (namespace text, key text, fingerprint bytea, PRIMARY KEY (namespace, key))";
+    for before in ["SELECT 1", older] {
+        base.client.batch_execute(before).await.unwrap();
+        let fault = inbox.check().await.unwrap_err().to_string();
+        assert!(fault.contains("sql/inbox.sql"), "{fault}");
+        // No delivery is to blame, and none of them was an attempt.
+        for _ in 0..7 {
+            let error = try_run(&idempotency, &inbox).await.unwrap_err();
+            let reason = std::error::Error::source(&error).unwrap().to_string();
+            assert!(error.is_unavailable() && reason.contains("sql/inbox.sql"), "{reason}");
+        }
+    }
+    base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
+    base.client.batch_execute(&migration()).await.unwrap();
+    inbox.check().await.unwrap();
+    let report = run(&idempotency, &inbox).await;
+    done(&report);
+    assert_eq!(report.attempt, Some(1));
+}
+
+#[tokio::test]
+async fn a_user_without_a_right_is_told_so() {
+    let base = base().await;
+    let user = format!("nobody_{}", base.name);
+    base.client.batch_execute(&format!("CREATE ROLE {user} LOGIN")).await.unwrap();
+    let inbox = inbox(Pay::default(), database(&base.url().replace("app@", &format!("{user}@"))));
+    let fault = inbox.check().await.unwrap_err().to_string();
+    assert!(fault.contains("may not use the table") && fault.contains("sql/inbox.sql"), "{fault}");
+    let right = format!(
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_inbox TO {user}; GRANT INSERT ON effects TO {user}"
+    );
+    base.client.batch_execute(&right).await.unwrap();
+    done(&run(&flushed(), &inbox).await);
+    inbox.remove_old().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_tells_whose_work_it_was_and_what_came_of_it() {
+    let base = base().await;
+    let report = run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await;
+    let row = base.client.query_one("SELECT * FROM idempotency_inbox", &[]).await.unwrap();
+    assert_eq!((row.get("namespace"), row.get("key")), ("payments", "pay_1"));
+    assert_eq!(row.get::<_, &[u8]>("fingerprint"), Fingerprint::of(b"12.50 EUR").as_bytes());
+    assert_eq!(row.get::<_, i64>("fence"), i64::try_from(report.fence.unwrap().0).unwrap());
+    assert_eq!((row.get::<_, i16>("attempts"), row.get::<_, &[u8]>("result")), (1, &b"receipt of pay_1"[..]));
+}
+
+#[tokio::test]
+async fn consumers_of_other_names_do_not_share_their_work() {
+    let base = base().await;
+    for namespace in ["payments", "invoices"] {
+        let settings = with!(settings(), namespace = namespace.into());
+        done(&run(&flushed(), &Inbox::new(Pay::default(), database(&base.url()), settings)).await);
+    }
+    assert_eq!(base.count(EFFECTS).await, 2);
+}
+
+#[tokio::test]
+async fn keys_of_every_kind_are_kept_apart() {
+    let base = base().await;
+    let inbox = inbox(Keys, database(&base.url()));
+    let long = "k".repeat(100_000);
+    let keys = [" ", "größe", "a'b\"c\\", "a\0b", "a\0c", "a", &long, &format!("{long}k"), "pay_1", "PAY_1"];
+    for _ in 0..2 {
+        for key in keys {
+            deliver(&flushed(), &inbox, key).await;
+        }
+    }
+    assert_eq!(base.count(ROWS).await, i64::try_from(keys.len()).unwrap());
+}
+
+/// Has no effect of its own.
+struct Keys;
+
+impl TransactionalWork<Message> for Keys {
+    async fn run(&self, _: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_large_result_is_kept_whole_in_the_inbox() {
+    let base = base().await;
+    let inbox = inbox(Large, database(&base.url()));
+    run(&flushed(), &inbox).await;
+    assert_eq!(duplicate(&run(&flushed(), &inbox).await).len(), 1_000_000);
+}
+
+struct Large;
+
+impl TransactionalWork<Message> for Large {
+    async fn run(&self, _: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        Ok(vec![b'x'; 1_000_000])
+    }
+}
+
+/// Rows that were done so many days ago.
+async fn aged(base: &Base, rows: i32, days: i32) {
+    base.client
+        .execute(
+            "INSERT INTO idempotency_inbox SELECT 'payments', $2::int || '_' || n, '\\x00', 1, 1, '', \
+             now() - make_interval(days => $2) FROM generate_series(1, $1) n",
+            &[&rows, &days],
+        )
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn old_rows_are_removed_in_small_steps_and_others_stay() {
+    let base = base().await;
+    aged(&base, 250, 29).await;
+    aged(&base, 10, 27).await;
+    base.client.batch_execute("INSERT INTO idempotency_inbox SELECT 'invoices', key, '', 1, 1, '', done_at FROM idempotency_inbox WHERE key LIKE '29_1'").await.unwrap();
+    let settings = with!(settings(), clean_one_in = NonZeroU32::new(50).unwrap());
+    let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
+    let mut steps = Vec::new();
+    for _ in 0..4 {
+        steps.push(inbox.remove_old().await.unwrap());
+    }
+    assert_eq!(steps, [100, 100, 50, 0]);
+    assert_eq!(base.count("SELECT count(*) FROM idempotency_inbox WHERE namespace = 'payments'").await, 10);
+    assert_eq!(base.count("SELECT count(*) FROM idempotency_inbox WHERE namespace = 'invoices'").await, 1);
+}
+
+#[tokio::test]
+async fn steps_at_once_do_not_wait_for_each_other() {
+    let base = base().await;
+    aged(&base, 20, 29).await;
+    base.client.batch_execute("BEGIN; SELECT FROM idempotency_inbox WHERE key LIKE '29_1%' FOR UPDATE").await.unwrap();
+    let settings = with!(settings(), clean_one_in = NonZeroU32::new(50).unwrap());
+    let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
+    // 1 and 10 to 19 are locked.
+    assert_eq!(inbox.remove_old().await.unwrap(), 9);
+}
+
+/// An inbox each of whose attempts removes old rows.
+fn cleaning(base: &Base) -> Inbox<Pay> {
+    let settings = with!(settings(), clean_one_in = NonZeroU32::MIN);
+    Inbox::new(Pay::default(), database(&base.url()), settings)
+}
+
+#[tokio::test]
+async fn attempts_remove_what_is_old_as_they_go() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    done(&run(&flushed(), &cleaning(&base)).await);
+    assert_eq!(base.count(ROWS).await, 4);
+}
+
+#[tokio::test]
+async fn a_removal_of_old_rows_that_takes_too_long_is_given_up_and_the_work_is_done_in_time() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    let slow = "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM pg_sleep(600); RETURN OLD; END $$; \
+                CREATE TRIGGER slowly BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION slowly()";
+    base.client.batch_execute(slow).await.unwrap();
+    let short = delivery("pay_1").deadline(Deadline::within(4 * SECOND));
+    let report = soon(flushed().run(&short, &cleaning(&base), &Message::default())).await.unwrap();
+    assert_eq!(done(&report), b"receipt of pay_1");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (6, 1));
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    until_count(&base, asleep, 0).await;
+}
+
+#[tokio::test]
+async fn a_removal_of_old_rows_that_is_refused_fails_no_work() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'as told'; END $$; \
+                  CREATE TRIGGER refuse BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION refuse()";
+    base.client.batch_execute(refuse).await.unwrap();
+    done(&run(&flushed(), &cleaning(&base)).await);
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (6, 1));
+}
+
+#[tokio::test]
+async fn a_key_whose_row_has_outlived_its_retention_is_new() {
+    let base = base().await;
+    let settings = with!(settings(), retention = Duration::ZERO);
+    let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
+    for _ in 0..2 {
+        let report = run(&flushed(), &inbox).await;
+        assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+        assert_eq!(inbox.remove_old().await.unwrap(), 1);
+    }
+    assert_eq!(base.count(EFFECTS).await, 2);
+}

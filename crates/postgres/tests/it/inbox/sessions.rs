@@ -1,0 +1,187 @@
+use std::num::NonZeroUsize;
+
+use harness::with;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use harness::postgres::settings as database_settings;
+
+/// Executes these, and its result is the first text of what the last one answers.
+struct Sql(Vec<&'static str>, Option<fn() -> WorkError>);
+
+impl TransactionalWork<Message> for Sql {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        let mut result = String::new();
+        for statement in &self.0 {
+            let row = transaction.query_first(statement, &[]).await?;
+            result = row.and_then(|row| row.try_get(0).ok()).unwrap_or_default();
+        }
+        self.1.map_or(Ok(result.into_bytes()), |fails| Err(fails()))
+    }
+}
+
+fn one_connection(url: &str) -> Database {
+    let mut settings = database_settings(url);
+    settings.connections = NonZeroUsize::MIN;
+    Database::new(&settings)
+}
+
+/// What the last of these statements says, in a message of its own.
+async fn ask(database: &Database, statements: Vec<&'static str>) -> String {
+    let report = run(&flushed(), &Inbox::new(Sql(statements, None), database.clone(), forgetful())).await;
+    String::from_utf8(done(&report).to_vec()).unwrap()
+}
+
+/// Each inbox of these has rows of its own.
+fn forgetful() -> InboxSettings {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    with!(settings(), namespace = COUNT.fetch_add(1, Ordering::SeqCst).to_string())
+}
+
+const PID: &str = "SELECT pg_backend_pid()::text";
+
+/// A statement that leaves something in its session, and one that sees it.
+const LEFT: [(&str, &str); 11] = [
+    ("SET search_path = public, nowhere", "SELECT current_setting('search_path')"),
+    ("SELECT set_config('app.tenant', 'first', false)", "SELECT coalesce(current_setting('app.tenant', true), '')"),
+    ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SELECT current_setting('default_transaction_read_only')"),
+    ("SET ROLE pg_monitor", "SELECT current_user::text"),
+    ("SET SESSION AUTHORIZATION pg_monitor", "SELECT session_user::text"),
+    ("CREATE TEMP TABLE effects (key text)", "SELECT 'effects'::regclass::oid::text"),
+    ("LISTEN payments", "SELECT count(*)::text FROM pg_listening_channels()"),
+    ("DECLARE mine CURSOR WITH HOLD FOR SELECT 1", "SELECT count(*)::text FROM pg_cursors"),
+    ("SELECT pg_advisory_lock(1)", "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory'"),
+    ("SELECT nextval('numbers')", "SELECT is_set()"),
+    ("PREPARE mine AS SELECT 1", "SELECT count(*)::text FROM pg_prepared_statements WHERE from_sql"),
+];
+
+/// Whether the session has drawn a number of a sequence. And whatever a message becomes, it may use the inbox.
+const IS_SET: &str = "CREATE SEQUENCE numbers; GRANT ALL ON idempotency_inbox TO pg_monitor; CREATE FUNCTION is_set() RETURNS text LANGUAGE plpgsql AS \
+                      $$ BEGIN PERFORM lastval(); RETURN 'yes'; EXCEPTION WHEN OTHERS THEN RETURN 'no'; END $$";
+
+#[tokio::test]
+async fn nothing_that_a_message_leaves_in_its_session_is_seen_by_the_next() {
+    let base = base().await;
+    base.client.batch_execute(IS_SET).await.unwrap();
+    let ends: [Option<fn() -> WorkError>; 2] = [None, Some(|| WorkError::retryable("not now"))];
+    for (leaves, sees) in LEFT {
+        let untouched = ask(&one_connection(&base.url()), vec![sees]).await;
+        for end in ends {
+            let database = one_connection(&base.url());
+            let before = ask(&database, vec![PID]).await;
+            let first = Inbox::new(Sql(vec![leaves], end), database.clone(), forgetful());
+            run(&flushed(), &first).await;
+            assert_eq!(ask(&database, vec![sees]).await, untouched, "{leaves}");
+            // A name that SQL has given to a statement ends with its session only.
+            let is_kept = ask(&database, vec![PID]).await == before;
+            assert_eq!(is_kept, !leaves.starts_with("PREPARE"), "{leaves}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_its_session_ends_with_the_message_and_not_with_the_next() {
+    let base = base().await;
+    let database = one_connection(&base.url());
+    ask(&database, vec!["SELECT pg_advisory_lock(1)"]).await;
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(base.count(locks).await, 0);
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_cleared_is_closed_and_what_was_done_in_it_is_done() {
+    let base = base().await;
+    let user = format!("unprivileged_{}", base.name);
+    let rights = format!(
+        "CREATE ROLE {user} LOGIN; GRANT ALL ON idempotency_inbox TO {user}; \
+         REVOKE EXECUTE ON FUNCTION pg_advisory_unlock_all() FROM PUBLIC"
+    );
+    base.client.batch_execute(&rights).await.unwrap();
+    let database = one_connection(&base.url().replace("app@", &format!("{user}@")));
+    let (first, second) = (ask(&database, vec![PID]).await, ask(&database, vec![PID]).await);
+    assert_ne!(first, second);
+}
+
+#[tokio::test]
+async fn what_the_url_sets_for_its_sessions_stays() {
+    let base = base().await;
+    base.client.batch_execute("GRANT ALL ON idempotency_inbox TO pg_monitor").await.unwrap();
+    let options = "options=-c%20role%3Dpg_monitor%20-c%20app.tenant%3Dours&application_name=payments";
+    let database = one_connection(&format!("{}?{options}", base.url()));
+    let seen =
+        "SELECT concat_ws(' ', current_user, current_setting('app.tenant'), current_setting('application_name'))";
+    ask(&database, vec!["SET ROLE app", "SET app.tenant = 'theirs'", "SET application_name = 'another'"]).await;
+    assert_eq!(ask(&database, vec![seen]).await, "pg_monitor ours payments");
+}
+
+/// A message of PostgreSQL's protocol, with its type and length.
+async fn message(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+    let mut message = vec![0; 5];
+    from.read_exact(&mut message).await.unwrap();
+    let length = u32::from_be_bytes(message[1..].try_into().unwrap());
+    message.resize(length as usize + 1, 0);
+    from.read_exact(&mut message[5..]).await.unwrap();
+    message
+}
+
+/// A pooler, whose session another client has begun in another encoding. It sets that of the client that is given
+/// the session, as `PgBouncer` does.
+async fn pooler_of_a_latin1_session(base: &Base) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (port, server_port) = (listener.local_addr().unwrap().port(), base.port);
+    let parameters = format!("user\0app\0database\0{}\0client_encoding\0LATIN1\0\0", base.name);
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let length = client.read_u32().await.unwrap();
+        client.read_exact(&mut vec![0; length as usize - 4]).await.unwrap();
+        let mut server = TcpStream::connect(("127.0.0.1", server_port)).await.unwrap();
+        server.write_u32(u32::try_from(parameters.len()).unwrap() + 8).await.unwrap();
+        server.write_all(&[b"\0\x03\0\0", parameters.as_bytes()].concat()).await.unwrap();
+        let mut greeting = message(&mut server).await;
+        while greeting[0] != b'Z' {
+            client.write_all(&greeting).await.unwrap();
+            greeting = message(&mut server).await;
+        }
+        server.write_all(b"Q\0\0\0\x21SET client_encoding = 'UTF8'\0").await.unwrap();
+        while message(&mut server).await[0] != b'Z' {}
+        client.write_all(&greeting).await.unwrap();
+        let _ = copy_bidirectional(&mut client, &mut server).await;
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_key_stays_the_same_through_a_pooler_whose_session_began_in_another_encoding() {
+    let base = base().await;
+    let port = pooler_of_a_latin1_session(&base).await;
+    let inbox = inbox(Pay::default(), one_connection(&base.url_by(port)));
+    assert_eq!(done(&deliver(&flushed(), &inbox, "größe").await), "receipt of größe".as_bytes());
+    assert_eq!(duplicate(&deliver(&flushed(), &inbox, "größe").await), "receipt of größe".as_bytes());
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_session_keeps_few_prepared_statements_however_many_its_works_have() {
+    let base = base().await;
+    let database = one_connection(&base.url());
+    let statements: Vec<&'static str> = (0..700).map(|n| &*format!("SELECT '{n}'").leak()).collect();
+    assert_eq!(ask(&database, statements).await, "699");
+    let kept = ask(&database, vec!["SELECT count(*)::text FROM pg_prepared_statements"]).await;
+    assert!(kept.parse::<u32>().unwrap() <= 260, "{kept}");
+    // Those of a work with few of them are kept.
+    let often = "SELECT count(*)::text FROM pg_prepared_statements WHERE statement LIKE '%this one%'";
+    assert_eq!([ask(&database, vec![often]).await, ask(&database, vec![often]).await], ["1", "1"]);
+}
+
+#[tokio::test]
+async fn statements_that_a_work_deallocates_are_no_attempt_of_the_messages_after_it() {
+    let base = base().await;
+    let database = one_connection(&base.url());
+    let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 2));
+    let bad = deliver(&idempotency, &inbox(Sql(vec!["DEALLOCATE ALL"], None), database.clone()), "bad").await;
+    assert!(matches!(bad.outcome, Outcome::Unavailable { .. }), "{bad:?}");
+    let next = deliver(&idempotency, &inbox(Pay::default(), database), "innocent").await;
+    assert_eq!((done(&next), next.attempt), (b"receipt of innocent".as_slice(), Some(1)));
+}

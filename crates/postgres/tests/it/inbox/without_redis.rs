@@ -1,0 +1,181 @@
+use harness::with;
+use idempotent_sqs::idempotency::{Acquire, Attempt, Failure, Settled, StoredResult};
+use idempotent_sqs_postgres::{OptionalStore, Outage};
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+
+use super::*;
+use harness::postgres::database;
+use harness::redis::Redis;
+use harness::soon;
+
+#[tokio::test]
+async fn a_store_that_is_flushed_while_the_work_runs_is_healed_by_it() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let gate = Arc::new(Gate::default());
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let idempotency = on(redis.store());
+    let (first, second) = soon(async {
+        tokio::join!(run(&idempotency, &held), async {
+            gate.reached.notified().await;
+            let () = ::redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
+            gate.open.notify_one();
+            run(&idempotency, &quick).await
+        })
+    })
+    .await;
+    assert!(matches!(first.outcome, Outcome::Done { .. } | Outcome::Kept { .. }), "{first:?}");
+    assert_eq!(duplicate(&second), b"receipt of pay_1");
+    assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_thrown_forward_while_the_work_runs_doubles_nothing() {
+    let base = base().await;
+    let gate = Arc::new(Gate::default());
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let idempotency = on(Forward(MemoryStore::default()));
+    let (first, second) = soon(async {
+        tokio::join!(run(&idempotency, &held), async {
+            gate.reached.notified().await;
+            gate.open.notify_one();
+            run(&idempotency, &quick).await
+        })
+    })
+    .await;
+    assert!(second.recovery || matches!(second.outcome, Outcome::Duplicate { .. }), "the lease had ended: {second:?}");
+    // The message of the first is done, although its record went to the second.
+    assert!(matches!(&first.outcome, Outcome::Kept { .. } | Outcome::Done { .. }), "{first:?}");
+    assert_eq!(duplicate(&second), b"receipt of pay_1");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+/// A store whose leases are over as soon as they are given.
+struct Forward(MemoryStore);
+
+impl Store for Forward {
+    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+        let asked = with!(attempt.clone(), lease = Duration::ZERO);
+        Ok(match self.0.acquire(asked).await? {
+            Acquire::Acquired(claim) => Acquire::claimed(attempt, claim.fence(), claim.attempt(), false),
+            Acquire::AcquiredStale(claim) => Acquire::claimed(attempt, claim.fence(), claim.attempt(), true),
+            other => other,
+        })
+    }
+
+    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
+        self.0.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.0.fail(claim, failure).await
+    }
+
+    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.0.release(attempt, claim).await
+    }
+}
+
+#[tokio::test]
+async fn what_is_done_counts_as_done_where_the_store_could_not_be_told() {
+    let base = base().await;
+    let store = FaultyStore::new(MemoryStore::default());
+    store.next(StoreCall::Settle, Fault::Refused);
+    let idempotency = on(store);
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let report = run(&idempotency, &inbox).await;
+    assert!(matches!(&report.outcome, Outcome::Kept { result } if result == b"receipt of pay_1"), "{report:?}");
+}
+
+fn out_of_reach(outage: Outage) -> Idempotency<OptionalStore<FaultyStore<MemoryStore>>> {
+    let store = FaultyStore::new(MemoryStore::default());
+    store.always(StoreCall::Acquire, Some(Fault::Refused));
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    on(OptionalStore::new(store, outage))
+}
+
+#[tokio::test]
+async fn without_the_store_nothing_runs_unless_it_is_told_to() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let error = try_run(&out_of_reach(Outage::default()), &inbox).await.unwrap_err();
+    assert!(error.is_unavailable());
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+}
+
+#[tokio::test]
+async fn without_the_store_the_inbox_alone_decides_where_it_is_told_to_proceed() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let first = run(&out_of_reach(Outage::Proceed), &inbox).await;
+    assert!(matches!(&first.outcome, Outcome::Kept { result } if result == b"receipt of pay_1"), "{first:?}");
+    assert!(first.recovery, "nobody knows what there was before");
+    assert_eq!(duplicate(&run(&out_of_reach(Outage::Proceed), &inbox).await), b"receipt of pay_1");
+    let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
+    let report = out_of_reach(Outage::Proceed).run(&other, &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_failure_without_the_store_does_not_wait_for_it() {
+    let base = base().await;
+    let fails = Pay { fails: Some(|| WorkError::retryable("not now")), ..Pay::default() };
+    let report = soon(run(&out_of_reach(Outage::Proceed), &inbox(fails, database(&base.url())))).await;
+    assert!(matches!(report.outcome, Outcome::Unsettled { .. }), "{report:?}");
+    assert_eq!(base.count(EFFECTS).await, 0);
+}
+
+#[tokio::test]
+async fn a_redis_that_dies_and_comes_back_empty_in_mid_run_neither_doubles_nor_loses() {
+    let (base, mut redis) = (base().await, Redis::start().await);
+    let gate = Arc::new(Gate::default());
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
+    let idempotency = on(OptionalStore::new(redis.store(), Outage::Proceed));
+    let quick = inbox(Pay::default(), database(&base.url()));
+    let (first, ()) = soon(async {
+        tokio::join!(run(&idempotency, &held), async {
+            gate.reached.notified().await;
+            redis.kill();
+            gate.open.notify_one();
+        })
+    })
+    .await;
+    assert!(matches!(first.outcome, Outcome::Kept { .. }), "{first:?}");
+    assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
+    redis.revive().await;
+    assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
+    // Redis knows it again.
+    base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
+    assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_done_message_whose_payload_was_removed_is_done_also_where_redis_has_lost_its_record() {
+    use harness::postgres::database;
+    use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
+    use idempotent_sqs_testing::MemoryObjects;
+
+    let base = base().await;
+    let new_store = || Idempotency::new(MemoryStore::default(), Policy::default());
+    done(&run(&new_store(), &inbox(Pay::default(), database(&base.url()))).await);
+    let objects: std::sync::Arc<dyn idempotent_sqs::idempotency::Objects> =
+        std::sync::Arc::new(MemoryObjects::default());
+    let offload = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
+    let settings = with!(BatchSettings::default(), offload = offload);
+    let batch = Batch::new(new_store(), inbox(Pay::default(), database(&base.url())), settings);
+    let pointer =
+        r#"["software.amazon.payloadoffloading.PayloadS3Pointer",{"s3BucketName":"payloads","s3Key":"removed"}]"#;
+    let attributes = [("ExtendedPayloadSize", "300000"), ("Idempotency-Key", "pay_1")];
+    let message = with!(
+        Message::default(),
+        id = "m-1".into(),
+        body = Some(pointer.into()),
+        attributes = attributes.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).into()
+    );
+    let verdicts = batch.run(&[message], Deadline::within(TIME)).await.unwrap();
+    assert_eq!(verdicts[0].disposition, Disposition::Done, "{verdicts:?}");
+}

@@ -1,0 +1,305 @@
+use std::fs;
+use std::time::Duration;
+
+use idempotent_sqs::sqs;
+use idempotent_sqs_testing::{
+    Answer, Attribute, Ended, Invocation, Mapping, MappingSettings, Queue, QueueSettings, SendRequest,
+};
+use serde_json::{Value, json};
+use tokio::time::advance;
+
+use super::{SECOND, VISIBILITY, bodies, queue, receive, settings};
+
+/// The function's timeout.
+const TIMEOUT: Duration = Duration::from_secs(6);
+
+fn mapping(queue: &Queue) -> Mapping {
+    Mapping::new(queue, MappingSettings { function_timeout: TIMEOUT, ..MappingSettings::default() })
+}
+
+fn with_messages(count: usize) -> Queue {
+    let queue = queue(settings("payments"));
+    (0..count).for_each(|n| drop(queue.send(format!("{n}")).unwrap()));
+    queue
+}
+
+fn answer(answer: impl AsRef<[u8]>) -> Answer {
+    Answer::Returned(answer.as_ref().to_vec())
+}
+
+/// How many messages of three are deleted by an answer, which may depend on the batch.
+fn deleted_of_three(settings: MappingSettings, answer: impl FnOnce(&Invocation) -> Answer) -> usize {
+    let queue = with_messages(3);
+    let invocation = Mapping::new(&queue, settings).poll().unwrap();
+    assert_eq!(invocation.messages().len(), 3);
+    let answer = answer(&invocation);
+    invocation.end(answer);
+    queue.counts().deleted
+}
+
+fn deleted_by(said: &str) -> usize {
+    deleted_of_three(MappingSettings::default(), |_| answer(said))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_failures_deletes_every_message() {
+    for said in [r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, "{}", "null", ""] {
+        assert_eq!(deleted_by(said), 3, "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_the_key_or_with_a_misspelt_one_deletes_every_message() {
+    for said in [
+        r#"{"statusCode":200}"#,
+        r#"{"BatchItemFailures":[{"itemIdentifier":"x"}]}"#,
+        r#"{"batch_item_failures":[{"itemIdentifier":"x"}]}"#,
+        r#"[{"itemIdentifier":"x"}]"#,
+    ] {
+        assert_eq!(deleted_by(said), 3, "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_with_an_unusable_identifier_deletes_nothing() {
+    for failure in [
+        r#"{"itemIdentifier":""}"#,
+        r#"{"itemIdentifier":null}"#,
+        r#"{"itemIdentifier":7}"#,
+        r#"{"itemIdentifier":"of another batch"}"#,
+        r#"{"ItemIdentifier":"x"}"#,
+        r#"{"messageId":"x"}"#,
+        r#""x""#,
+    ] {
+        let said = |invocation: &Invocation| {
+            let good = json!({ "itemIdentifier": invocation.messages()[0].message_id });
+            answer(format!(r#"{{"batchItemFailures":[{good},{failure}]}}"#))
+        };
+        assert_eq!(deleted_of_three(MappingSettings::default(), said), 0, "{failure}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_json_deletes_nothing() {
+    for said in ["ok", "{", r#"{"batchItemFailures":["#, r#"{"batchItemFailures":{}}"#] {
+        assert_eq!(deleted_by(said), 0, "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_and_a_timeout_delete_nothing() {
+    for answer in [Answer::Failed, Answer::TimedOut] {
+        assert_eq!(deleted_of_three(MappingSettings::default(), |_| answer), 0);
+    }
+    let queue = with_messages(3);
+    let mapping = mapping(&queue);
+    drop(mapping.poll().unwrap());
+    assert_eq!((queue.counts().deleted, mapping.counts().invocations), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_after_the_deadline_is_a_timeout() {
+    for (late, deleted) in [(TIMEOUT - Duration::from_millis(1), 3), (TIMEOUT, 0)] {
+        let queue = with_messages(3);
+        let mapping = mapping(&queue);
+        let invocation = mapping.poll().unwrap();
+        advance(late).await;
+        invocation.end(answer("{}"));
+        assert_eq!((queue.counts().deleted, mapping.counts().failed), (deleted, usize::from(deleted == 0)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_report_batch_item_failures_every_answer_deletes_every_message() {
+    let settings = || MappingSettings { report_batch_item_failures: false, ..MappingSettings::default() };
+    let naming_all = |invocation: &Invocation| {
+        let names = invocation.messages().iter().map(|message| json!({ "itemIdentifier": message.message_id }));
+        answer(json!({ "batchItemFailures": names.collect::<Vec<_>>() }).to_string())
+    };
+    assert_eq!(deleted_of_three(settings(), naming_all), 3);
+    assert_eq!(deleted_of_three(settings(), |_| answer("no JSON")), 3);
+    assert_eq!(deleted_of_three(settings(), |_| Answer::Failed), 0);
+    assert_eq!(deleted_of_three(MappingSettings::default(), naming_all), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_named_stays_and_comes_again_when_its_visibility_ends_and_never_sooner() {
+    let queue = with_messages(3);
+    let mapping = mapping(&queue);
+    let invocation = mapping.poll().unwrap();
+    let ids: Vec<_> = invocation.messages().iter().map(|message| message.message_id.clone()).collect();
+    // Twice the same name is no fault.
+    let failure = json!({ "itemIdentifier": ids[1] });
+    let ended = invocation.end(answer(json!({ "batchItemFailures": [failure, failure] }).to_string()));
+    let (deleted, kept) = (vec![ids[0].clone(), ids[2].clone()], vec![ids[1].clone()]);
+    assert_eq!(ended, Ended::Answered { deleted, kept });
+    advance(VISIBILITY - Duration::from_millis(1)).await;
+    assert!(mapping.poll().is_none());
+    advance(Duration::from_millis(1)).await;
+    let again = mapping.poll().unwrap();
+    assert_eq!((again.messages()[0].message_id.as_str(), again.messages()[0].receive_count()), (ids[1].as_str(), 2));
+    assert_eq!(mapping.counts().failed, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_success_deletes_by_an_old_receipt_and_may_not() {
+    let queue = with_messages(1);
+    let settings = MappingSettings { function_timeout: VISIBILITY, ..MappingSettings::default() };
+    let mapping = Mapping::new(&queue, settings);
+    let slow = mapping.poll().unwrap();
+    queue.change_visibility(&slow.messages()[0].receipt_handle, SECOND).unwrap();
+    advance(SECOND).await;
+    let other = receive(&queue);
+    slow.end(answer("{}"));
+    assert!(!queue.is_empty());
+    queue.delete(&other.receipt_handle).unwrap();
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_closes_at_its_size_and_at_six_megabytes() {
+    let queue = with_messages(25);
+    let mapping_of_seven = Mapping::new(&queue, MappingSettings { batch_size: 7, ..MappingSettings::default() });
+    assert_eq!(mapping_of_seven.poll().unwrap().messages().len(), 7);
+    let of_a_hundred = Mapping::new(&queue, MappingSettings { batch_size: 100, ..MappingSettings::default() });
+    assert_eq!(of_a_hundred.poll().unwrap().messages().len(), 18);
+    assert!(of_a_hundred.poll().is_none());
+    (0..10).for_each(|_| drop(queue.send("x".repeat(1024 * 1024)).unwrap()));
+    let invocation = of_a_hundred.poll().unwrap();
+    assert_eq!(invocation.messages().len(), 5);
+    assert!(invocation.event().len() <= 6 * 1024 * 1024);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_batch_burns_receives_and_reaches_no_function() {
+    let queue = with_messages(3);
+    let mapping = Mapping::new(&queue, MappingSettings { throttled: 1.0, ..MappingSettings::default() });
+    assert!(mapping.poll().is_none());
+    assert_eq!((mapping.counts().throttled, mapping.counts().invocations), (1, 0));
+    assert!(queue.receive(10).is_empty());
+    advance(VISIBILITY).await;
+    assert!(queue.receive(10).iter().all(|message| message.receive_count() == 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_delete_brings_the_message_again_on_a_fifo_queue_too() {
+    for name in ["payments", "payments.fifo"] {
+        let queue = queue(QueueSettings { content_based_deduplication: true, ..settings(name) });
+        queue.send(SendRequest::new("a").group("g")).unwrap();
+        let mapping = Mapping::new(&queue, MappingSettings { delete_lost: 1.0, ..MappingSettings::default() });
+        let ended = mapping.poll().unwrap().end(answer("{}"));
+        assert!(matches!(ended, Ended::Answered { deleted, kept } if deleted.is_empty() && kept.len() == 1));
+        assert_eq!(mapping.counts().deletes_lost, 1);
+        advance(VISIBILITY).await;
+        assert_eq!(bodies(&queue.receive(1)), ["a"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_mappings_share_a_queue() {
+    let queue = with_messages(4);
+    let settings = MappingSettings { batch_size: 2, ..MappingSettings::default() };
+    let (one, other) = (Mapping::new(&queue, settings.clone()), Mapping::new(&queue, settings));
+    let at_once = [one.poll().unwrap(), other.clone().poll().unwrap()];
+    assert!(one.poll().is_none() && other.poll().is_none());
+    for invocation in at_once {
+        invocation.end(answer("{}"));
+    }
+    assert!(queue.is_empty());
+}
+
+#[test]
+#[should_panic(expected = "visibility timeout")]
+fn a_function_timeout_above_the_visibility_timeout_is_refused() {
+    let settings = MappingSettings { function_timeout: VISIBILITY + SECOND, ..MappingSettings::default() };
+    drop(Mapping::new(&queue(settings_of_fifo()), settings));
+}
+
+#[test]
+#[should_panic(expected = "1 to 10 messages")]
+fn a_batch_of_a_fifo_queue_above_ten_is_refused() {
+    let settings = MappingSettings { batch_size: 11, ..MappingSettings::default() };
+    drop(Mapping::new(&queue(settings_of_fifo()), settings));
+}
+
+fn settings_of_fifo() -> QueueSettings {
+    settings("payments.fifo")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_written_as_aws_writes_it() {
+    let queue = queue(settings("payments"));
+    let id = queue.send(SendRequest::new(r#"{"amount":1250}"#).attribute("Idempotency-Key", "pay_1")).unwrap();
+    advance(Duration::from_millis(31)).await;
+    let invocation = mapping(&queue).poll().unwrap();
+    let handle = &invocation.messages()[0].receipt_handle;
+    let expected = format!(
+        "{{\"Records\":[{{\"messageId\":\"{id}\",\"receiptHandle\":\"{handle}\",\
+         \"body\":\"{{\\\"amount\\\":1250}}\",\"attributes\":{{\"ApproximateReceiveCount\":\"1\",\
+         \"SentTimestamp\":\"1795080483000\",\"SenderId\":\"AROA4YSNI2G3IITN5XVKT:producer\",\
+         \"ApproximateFirstReceiveTimestamp\":\"1795080483031\"}},\"messageAttributes\":{{\"Idempotency-Key\":\
+         {{\"stringValue\":\"pay_1\",\"stringListValues\":[],\"binaryListValues\":[],\"dataType\":\"String\"}}}},\
+         \"md5OfMessageAttributes\":\"f708429b3b751657157591da316bb668\",\
+         \"md5OfBody\":\"f9057e104af659864db3d673508f1f92\",\"eventSource\":\"aws:sqs\",\
+         \"eventSourceARN\":\"arn:aws:sqs:eu-central-1:123456789012:payments\",\"awsRegion\":\"eu-central-1\"}}]}}"
+    );
+    assert_eq!(invocation.event(), expected);
+    assert_eq!((id.len(), &id[14..15]), (36, "4"), "a UUID of version 4: {id}");
+    let messages = sqs::messages(&expected);
+    assert_eq!(messages.unwrap()[0].receive_count, Some(1));
+}
+
+/// What is a message's own, and differs from one send to the next.
+fn without_its_own(mut record: Value) -> Value {
+    for own in ["messageId", "receiptHandle"] {
+        record[own] = json!("its own");
+    }
+    for own in ["SentTimestamp", "SenderId", "SequenceNumber", "ApproximateFirstReceiveTimestamp"] {
+        if let Some(value) = record["attributes"].get_mut(own) {
+            *value = json!("its own");
+        }
+    }
+    record
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sample_events_sent_to_a_queue_come_out_as_they_are_checksums_included() {
+    for sample in ["first-delivery", "mixed", "fifo", "sns-envelope", "redrive"] {
+        let path = format!("{}/events/{sample}.json", env!("CARGO_MANIFEST_DIR"));
+        let event: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        for record in event["Records"].as_array().unwrap() {
+            let name = record["eventSourceARN"].as_str().unwrap().rsplit(':').next().unwrap();
+            let queue = queue(settings(name));
+            let mut message = SendRequest::new(record["body"].as_str().unwrap());
+            let system = |name: &str| record["attributes"][name].as_str();
+            if let Some(group) = system("MessageGroupId") {
+                message = message.group(group);
+            }
+            if let Some(id) = system("MessageDeduplicationId") {
+                message = message.deduplication_id(id);
+            }
+            for (name, value) in record["messageAttributes"].as_object().unwrap() {
+                let text = value["stringValue"].as_str().unwrap_or_default().to_owned();
+                message = message.attribute(
+                    name,
+                    match value["dataType"].as_str().unwrap() {
+                        "String" => Attribute::String(text),
+                        "Number" => Attribute::Number(text),
+                        _ => Attribute::Binary(bytes_of(&value["binaryValue"])),
+                    },
+                );
+            }
+            queue.send(message).unwrap();
+            let sent: Value = serde_json::from_str(&mapping(&queue).poll().unwrap().event()).unwrap();
+            assert_eq!(without_its_own(sent["Records"][0].clone()), without_its_own(record.clone()), "{sample}");
+        }
+    }
+}
+
+fn bytes_of(base64: &Value) -> Vec<u8> {
+    const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = base64.as_str().unwrap().trim_end_matches('=').chars();
+    let values = digits.map(|digit| DIGITS.find(digit).unwrap());
+    let bits: Vec<_> = values.flat_map(|value| (0..6).rev().map(move |bit| value >> bit & 1 == 1)).collect();
+    bits.chunks_exact(8).map(|byte| byte.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit))).collect()
+}

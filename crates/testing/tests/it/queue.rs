@@ -1,0 +1,418 @@
+use std::collections::HashSet;
+use std::time::Duration;
+
+use idempotent_sqs_testing::{Attribute, DeadLetter, MessageState, Queue, QueueSettings, SendRequest};
+use tokio::time::{Instant, advance};
+
+use super::{SECOND, VISIBILITY, bodies, code, queue, receive, settings, with_dead_letters};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_received_message_is_invisible_until_its_visibility_timeout_ends_and_counts_its_receives() {
+    let queue = queue(settings("payments"));
+    queue.send("a").unwrap();
+    for count in 1..=3 {
+        assert_eq!(receive(&queue).receive_count(), count);
+        assert!(queue.receive(10).is_empty());
+        assert_eq!(queue.next_change(), Some(Instant::now() + VISIBILITY));
+        advance(VISIBILITY - Duration::from_millis(1)).await;
+        assert!(queue.receive(10).is_empty(), "never sooner");
+        advance(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_message_is_gone() {
+    let queue = queue(settings("payments"));
+    queue.send("a").unwrap();
+    queue.delete(&receive(&queue).receipt_handle).unwrap();
+    assert!(queue.is_empty());
+    assert_eq!(queue.next_change(), None);
+    let entry = &queue.history()[0];
+    assert_eq!((entry.sends, entry.receives, entry.deletes, &entry.place), (1, 1, 1, &Place::Deleted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receive_hands_out_ten_messages_at_most() {
+    let queue = queue(settings("payments"));
+    (0..12).for_each(|n| drop(queue.send(format!("{n}")).unwrap()));
+    assert_eq!(queue.receive(100).len(), 10);
+    assert_eq!(queue.receive(100).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_receipt_handle_deletes_after_its_visibility_timeout_too() {
+    let queue = queue(settings("payments"));
+    queue.send("a").unwrap();
+    let received = receive(&queue);
+    advance(HOUR).await;
+    queue.delete(&received.receipt_handle).unwrap();
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_by_an_old_receipt_handle_succeeds_and_may_not_delete() {
+    for (chance, is_empty) in [(0.0, false), (1.0, true)] {
+        let queue = queue(QueueSettings { old_handle_deletes: chance, ..settings("payments") });
+        queue.send("a").unwrap();
+        let old = receive(&queue);
+        advance(VISIBILITY).await;
+        let last = receive(&queue);
+        queue.delete(&old.receipt_handle).unwrap();
+        assert_eq!(queue.is_empty(), is_empty);
+        queue.delete(&last.receipt_handle).unwrap();
+        assert!(queue.is_empty());
+        assert_eq!(queue.counts().ignored, usize::from(!is_empty));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receipt_handle_that_the_queue_never_gave_is_refused() {
+    let (queue, other) = (queue(settings("payments")), queue(settings("others")));
+    other.send("a").unwrap();
+    let foreign = receive(&other).receipt_handle;
+    for handle in ["", "AQEB", &foreign] {
+        assert_eq!(code(queue.delete(handle)), "ReceiptHandleIsInvalid");
+        assert_eq!(code(queue.change_visibility(handle, SECOND)), "ReceiptHandleIsInvalid");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_visibility_counts_from_the_call_and_holds_for_one_receive() {
+    let queue = queue(settings("payments"));
+    queue.send("a").unwrap();
+    for after in [0, 5, 900].map(Duration::from_secs) {
+        let received = receive(&queue);
+        advance(10 * SECOND).await;
+        queue.change_visibility(&received.receipt_handle, after).unwrap();
+        assert_eq!(queue.next_change(), Some(Instant::now() + after));
+        advance(after).await;
+    }
+    receive(&queue);
+    assert_eq!(queue.next_change(), Some(Instant::now() + VISIBILITY), "the queue's own again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_visibility_reaches_twelve_hours_from_the_receive_and_not_beyond() {
+    let queue = queue(settings("payments"));
+    queue.send("a").unwrap();
+    let handle = receive(&queue).receipt_handle;
+    assert_eq!(code(queue.change_visibility(&handle, 12 * HOUR + SECOND)), "InvalidParameterValue");
+    assert_eq!(code(queue.change_visibility("unknown", 12 * HOUR + SECOND)), "InvalidParameterValue");
+    queue.change_visibility(&handle, 12 * HOUR).unwrap();
+    advance(HOUR).await;
+    assert_eq!(code(queue.change_visibility(&handle, 11 * HOUR + SECOND)), "InvalidParameterValue");
+    assert_eq!(queue.next_change(), Some(Instant::now() + 11 * HOUR), "a refused change changes nothing");
+    queue.change_visibility(&handle, 11 * HOUR).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_visibility_of_what_is_not_in_flight_by_this_receipt_cannot_be_changed() {
+    let queue = queue(settings("payments"));
+    queue.send("a").unwrap();
+    let old = receive(&queue);
+    advance(VISIBILITY).await;
+    assert_eq!(code(queue.change_visibility(&old.receipt_handle, SECOND)), "MessageNotInflight");
+    let last = receive(&queue);
+    assert_eq!(code(queue.change_visibility(&old.receipt_handle, SECOND)), "InvalidParameterValue");
+    queue.change_visibility(&last.receipt_handle, SECOND).unwrap();
+    queue.delete(&last.receipt_handle).unwrap();
+    assert_eq!(code(queue.change_visibility(&last.receipt_handle, SECOND)), "InvalidParameterValue");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_was_received_too_often_goes_to_the_dead_letter_queue_as_it_is() {
+    let (queue, dead) = with_dead_letters("payments", 2);
+    let id = queue.send(SendRequest::new("a").attribute("Idempotency-Key", "pay_1")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(receive(&queue).message_id, id);
+        assert!(dead.is_empty());
+        advance(VISIBILITY).await;
+    }
+    assert!(queue.receive(10).is_empty());
+    assert!(queue.is_empty());
+    let received = receive(&dead);
+    assert_eq!((received.message_id, received.body.as_str()), (id, "a"));
+    let entry = &queue.history()[0];
+    assert_eq!((entry.receives, entry.dead_letters), (3, 1));
+    assert_eq!(entry.place, Place::Queue("dead-payments".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_says_where_it_comes_from_and_counts_on() {
+    let (queue, dead) = with_dead_letters("payments", 1);
+    queue.send("a").unwrap();
+    receive(&queue);
+    advance(VISIBILITY).await;
+    assert!(queue.receive(10).is_empty());
+    let json = serde_json::to_value(receive(&dead)).unwrap();
+    assert_eq!(json["attributes"]["DeadLetterQueueSourceArn"], queue.arn());
+    assert_eq!(json["attributes"]["ApproximateReceiveCount"], "2");
+    assert_eq!(json["eventSourceARN"], dead.arn());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_sends_the_same_work_again_as_a_new_message() {
+    let (queue, dead) = with_dead_letters("payments", 1);
+    let old_id = queue.send(SendRequest::new("a").attribute("Idempotency-Key", "pay_1").group("tenant")).unwrap();
+    let first = serde_json::to_value(receive(&queue)).unwrap();
+    advance(HOUR).await;
+    assert!(queue.receive(10).is_empty());
+    assert_eq!(dead.redrive_to(&queue), Ok(1));
+    assert!(dead.is_empty());
+    let received = receive(&queue);
+    assert_ne!(received.message_id, old_id);
+    assert_eq!(received.receive_count(), 1);
+    let again = serde_json::to_value(&received).unwrap();
+    for same in ["body", "messageAttributes", "md5OfBody", "md5OfMessageAttributes"] {
+        assert_eq!(again[same], first[same]);
+    }
+    assert_eq!(received.group_id(), Some("tenant"));
+    let sent = |record: &serde_json::Value| -> u64 {
+        record["attributes"]["SentTimestamp"].as_str().unwrap().parse().unwrap()
+    };
+    assert_eq!(sent(&again) - sent(&first), 3_600_000);
+    assert_eq!(again["attributes"].get("DeadLetterQueueSourceArn"), None);
+    let entry = &queue.history()[0];
+    assert_eq!(entry.message_ids, [old_id, received.message_id]);
+    assert_eq!((queue.history().len(), entry.sends, entry.receives), (1, 1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_leaves_what_is_in_flight_and_goes_to_a_queue_of_the_same_type_only() {
+    let (one, other) = (queue(settings("dead")), queue(settings("payments")));
+    one.send("a").unwrap();
+    let received = receive(&one);
+    one.send("b").unwrap();
+    assert_eq!(one.redrive_to(&other), Ok(1));
+    assert_eq!(bodies(&other.receive(10)), ["b"]);
+    one.delete(&received.receipt_handle).unwrap();
+    assert!(one.is_empty());
+    assert!(one.redrive_to(&queue(settings("payments.fifo"))).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_does_not_revive_what_was_deleted_and_may_come_again() {
+    let dead = queue(QueueSettings { comes_again: 1.0, ..settings("dead") });
+    dead.send("a").unwrap();
+    dead.delete(&receive(&dead).receipt_handle).unwrap();
+    advance(VISIBILITY).await;
+    assert_eq!(dead.redrive_to(&queue(settings("payments"))), Ok(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_lost_when_its_retention_ends_in_flight_or_not() {
+    let queue = queue(QueueSettings { retention: HOUR, visibility: 2 * HOUR, ..settings("payments") });
+    queue.send("a").unwrap();
+    queue.send("b").unwrap();
+    drop(queue.receive(1));
+    advance(HOUR - SECOND).await;
+    assert!(!queue.is_empty());
+    advance(SECOND).await;
+    assert!(queue.receive(10).is_empty() && queue.is_empty());
+    assert!(queue.history().iter().all(|entry| entry.place == Place::Expired));
+    assert_eq!(queue.counts().expired, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standard_dead_letter_keeps_the_time_of_its_send_and_a_fifo_one_does_not() {
+    for (name, lasts) in [("payments", HOUR), ("payments.fifo", 3 * HOUR)] {
+        let retention = 3 * HOUR;
+        let dead = queue(QueueSettings { retention, ..settings(&format!("dead-{name}")) });
+        let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 1 });
+        let queue = queue(QueueSettings { dead_letter, ..settings(name) });
+        let message = SendRequest::new("a").group("g");
+        queue.send(if name.ends_with("fifo") { message.deduplication_id("d") } else { message }).unwrap();
+        receive(&queue);
+        advance(2 * HOUR).await;
+        assert!(queue.receive(10).is_empty());
+        advance(lasts - SECOND).await;
+        assert!(!dead.is_empty(), "{name}");
+        advance(SECOND).await;
+        assert_eq!(queue.history()[0].place, Place::Expired, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standard_queue_may_deliver_a_deleted_message_again_and_does_not_bury_it() {
+    let (_, dead) = with_dead_letters("payments", 1);
+    let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 1 });
+    let queue = queue(QueueSettings { comes_again: 1.0, dead_letter, ..settings("payments") });
+    let id = queue.send("a").unwrap();
+    for _ in 0..3 {
+        let received = receive(&queue);
+        assert_eq!(received.message_id, id);
+        queue.delete(&received.receipt_handle).unwrap();
+        assert_eq!(code(queue.change_visibility(&received.receipt_handle, SECOND)), "InvalidParameterValue");
+        assert!(queue.receive(10).is_empty(), "not before its visibility timeout ends");
+        advance(VISIBILITY).await;
+    }
+    assert!(dead.is_empty());
+    assert_eq!((queue.counts().came_again, queue.history()[0].came_again), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standard_queue_may_deliver_a_message_to_two_receivers_at_once_and_the_second_holds_it() {
+    let queue = queue(QueueSettings { twice_at_once: 1.0, ..settings("payments") });
+    queue.send("a").unwrap();
+    let (one, other) = (receive(&queue), receive(&queue));
+    assert_eq!(one.message_id, other.message_id);
+    assert_ne!(one.receipt_handle, other.receipt_handle);
+    assert_eq!((one.receive_count(), other.receive_count()), (1, 2));
+    assert_eq!(queue.counts().twice_at_once, 1);
+    queue.delete(&one.receipt_handle).unwrap();
+    assert!(!queue.is_empty());
+    queue.delete(&other.receipt_handle).unwrap();
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_chances_are_as_often_as_set_and_the_same_for_the_same_seed() {
+    let course = |seed| {
+        let queue = Queue::new(QueueSettings { comes_again: 0.3, twice_at_once: 0.2, ..settings("payments") }, seed);
+        (0..1000).for_each(|n| drop(queue.send(format!("{n}")).unwrap()));
+        let mut handles = Vec::new();
+        while handles.len() < 1000 {
+            handles.extend(queue.receive(10).into_iter().map(|message| message.receipt_handle));
+        }
+        for handle in &handles {
+            queue.delete(handle).unwrap();
+        }
+        (handles, queue.counts())
+    };
+    let (handles, counts) = course(1);
+    assert!((200..400).contains(&counts.came_again), "{counts:?}");
+    assert!((130..270).contains(&counts.twice_at_once), "{counts:?}");
+    assert_eq!((handles.clone(), counts), course(1));
+    assert_ne!(handles, course(2).0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standard_queue_promises_no_order_and_a_group_is_a_tag_there() {
+    let queue = queue(QueueSettings { disorder: SECOND, ..settings("payments") });
+    (0..10).for_each(|n| drop(queue.send(SendRequest::new(format!("{n}")).group("tenant")).unwrap()));
+    let (five, others) = (queue.receive(5), queue.receive(10));
+    assert_eq!(others.len(), 5, "a group in flight holds nothing back");
+    let received = [bodies(&five), bodies(&others)].concat();
+    assert_ne!(received, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(received.iter().collect::<HashSet<_>>().len(), 10);
+    assert!(five.iter().all(|message| message.group_id() == Some("tenant")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn disorder_is_no_more_than_was_set() {
+    let queue = queue(QueueSettings { disorder: SECOND, ..settings("payments") });
+    queue.send("early").unwrap();
+    advance(SECOND).await;
+    (0..50).for_each(|_| drop(queue.send("late").unwrap()));
+    assert_eq!(queue.receive(1)[0].body, "early");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_sqs_does_not_take_is_refused() {
+    let queue = queue(settings("payments"));
+    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
+    assert_eq!(code("".into()), "MissingParameter");
+    assert_eq!(code("x".repeat(1024 * 1024 + 1).into()), "InvalidParameterValue");
+    assert_eq!(code(SendRequest::new("x".repeat(1024 * 1024 - 9)).attribute("key", "text")), "InvalidParameterValue");
+    assert_eq!(code(SendRequest::new("a").deduplication_id("d")), "InvalidParameterValue");
+    queue.send("x".repeat(1024 * 1024)).unwrap();
+    assert_eq!(queue.counts().sent, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attributes_have_names_and_values_and_are_ten_at_most() {
+    let queue = queue(settings("payments"));
+    let with = |count: u8| (0..count).fold(SendRequest::new("a"), |message, n| message.attribute(n.to_string(), "x"));
+    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
+    for nameless_or_empty in
+        [("", "pay_1".into()), ("Idempotency-Key", "".into()), ("Bytes", Attribute::Binary(vec![]))]
+    {
+        let (name, value) = nameless_or_empty;
+        assert_eq!(code(SendRequest::new("a").attribute(name, value)), "InvalidParameterValue", "{name}");
+    }
+    assert_eq!(code(with(11)), "InvalidParameterValue");
+    queue.send(with(10)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_character_that_xml_does_not_have_is_refused_in_a_body_and_in_an_attribute() {
+    let queue = queue(settings("payments"));
+    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
+    for bad in ["\0", "\u{8}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
+        assert_eq!(code(bad.into()), "InvalidMessageContents", "{bad:?}");
+        assert!(queue.send(SendRequest::new("a").attribute("Idempotency-Key", bad)).is_err(), "{bad:?}");
+    }
+    let good = "\t\n\r \u{d7ff}\u{e000}\u{fffd}\u{10000}\u{10ffff}";
+    queue.send(SendRequest::new(good).attribute("Idempotency-Key", good)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_queue_with_one_of_its_own_counts_the_receives_of_its_own() {
+    let (dead, last) = with_dead_letters("dead", 2);
+    let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });
+    let queue = queue(QueueSettings { dead_letter, ..settings("payments") });
+    queue.send("a").unwrap();
+    for (queue, counts) in [(&queue, [1, 2]), (&dead, [3, 4])] {
+        for count in counts {
+            assert_eq!(receive(queue).receive_count(), count, "the message's own goes on");
+            advance(VISIBILITY).await;
+        }
+        assert!(queue.receive(10).is_empty());
+    }
+    assert_eq!(receive(&last).receive_count(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_change_ends_when_something_may_be_received() {
+    let queue = queue(settings("payments"));
+    let started = Instant::now();
+    let sender = async {
+        tokio::time::sleep(SECOND).await;
+        queue.send("a").unwrap();
+    };
+    tokio::join!(queue.change(), sender);
+    assert_eq!(started.elapsed(), SECOND);
+    queue.change().await;
+    assert_eq!(started.elapsed(), SECOND, "it is visible already");
+    receive(&queue);
+    queue.change().await;
+    assert_eq!(started.elapsed(), SECOND + VISIBILITY);
+    assert_eq!(receive(&queue).receive_count(), 2);
+}
+
+#[test]
+#[should_panic(expected = "type")]
+fn a_dead_letter_queue_of_the_other_type_is_refused() {
+    let dead_letter = Some(DeadLetter { queue: queue(settings("dead")), max_receive_count: 1 });
+    drop(queue(QueueSettings { dead_letter, ..settings("payments.fifo") }));
+}
+
+#[test]
+fn threads_share_a_queue_and_its_dead_letter_queue_and_none_waits_for_another_for_ever() {
+    let made = Duration::from_millis(1);
+    let dead = queue(QueueSettings { visibility: made, ..settings("dead") });
+    let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });
+    let shared = queue(QueueSettings { dead_letter, visibility: made, ..settings("payments") });
+    (0..200).for_each(|n| drop(shared.send(format!("{n}")).unwrap()));
+    std::thread::scope(|threads| {
+        for thread in 0..4 {
+            let (shared, dead) = (shared.clone(), dead.clone());
+            threads.spawn(move || {
+                for round in 0..1000 {
+                    for message in shared.receive(10) {
+                        if (round + thread) % 3 == 0 {
+                            shared.delete(&message.receipt_handle).unwrap();
+                        }
+                    }
+                    dead.redrive_to(&shared).unwrap();
+                }
+            });
+        }
+    });
+    let places = shared.history().into_iter().map(|entry| entry.place);
+    let kept = places.filter(|place| *place != Place::Deleted).count();
+    assert_eq!(kept + shared.counts().deleted, 200);
+    assert!(shared.counts().redriven > 0 && shared.counts().deleted > 0);
+}

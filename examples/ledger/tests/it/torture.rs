@@ -1,0 +1,226 @@
+use std::fmt::Write as _;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use idempotent_sqs_testing::SendRequest;
+use serde_json::json;
+use tokio::process::Command;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::chaos::{Pair, Rng};
+use super::fixture::Fixture;
+use super::tally::{Sum, Tally};
+use super::{FAULTS_PER_SEED, Length, perform, queue};
+use harness::PATIENCE;
+use harness::front::Front;
+use harness::postgres::{Base, Postgres, connect, migration};
+
+/// Enough that most payments find theirs free, and few enough that many come out of turn.
+const ACCOUNTS: u64 = 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_breaks_every_payment_is_booked_once_and_the_balances_are_exact() {
+    let Length { seeds, messages, first } = Length::from_env();
+    let mut sum = Books::default();
+    for seed in first..first + seeds {
+        sum.add(torture(seed, messages).await);
+    }
+    print!("{}", sum.table(seeds));
+    assert!(sum.sum.lost.is_empty(), "lost: {:#?}", sum.sum.lost);
+    assert!(sum.sum.without_cause.is_empty(), "booked again: {:#?}", sum.sum.without_cause);
+    assert!(sum.wrong.is_empty(), "not as the audit says: {:#?}", sum.wrong);
+    assert!(sum.applied > sum.ignored, "{} applied, {} ignored", sum.applied, sum.ignored);
+    assert!(
+        sum.sum.faults.values().flatten().count() > FAULTS_PER_SEED * usize::try_from(seeds).unwrap(),
+        "too little was broken"
+    );
+}
+
+async fn torture(seed: u64, messages: u64) -> Books {
+    let mut ground = Ground::start().await;
+    let queue = queue(seed);
+    let settings = vec![
+        ("DATABASE_URL", ground.base.url_by(ground.front.port)),
+        ("DATABASE_TIMEOUT_MS", "500".to_owned()),
+        // Every other seed goes on without Redis.
+        ("INBOX_WITHOUT_REDIS", if seed.is_multiple_of(2) { "refuse" } else { "proceed" }.to_owned()),
+    ];
+    let fixture = Arc::new(Fixture::with_ledger(ground.redis_url(), &queue, settings).await);
+    let events: Vec<String> = (0..messages).map(|n| format!("e-{seed}-{n}")).collect();
+    let requests = events.iter().zip(0..).map(|(event, n)| SendRequest::new(payment(event, n)));
+    let tally = Arc::clone(&fixture.tally);
+    perform(seed, &queue, fixture, requests.collect(), async |rng| ground.harm(rng, &tally).await).await;
+    let mut books = ground.books(&events).await;
+    let told = tally.sum(&[]);
+    books.sum = Sum { messages: events.len(), invocations: told.invocations, faults: told.faults, ..books.sum };
+    books.sum.count(&queue);
+    books
+}
+
+fn payment(event: &str, n: u64) -> String {
+    let kind = if n.is_multiple_of(3) { "DEBIT" } else { "CREDIT" };
+    json!({
+        "eventId": event, "accountId": format!("a{}", n % ACCOUNTS), "amount": 1 + n * 7919 % 100_000,
+        "sequenceId": 1 + n / ACCOUNTS, "type": kind,
+    })
+    .to_string()
+}
+
+/// What breaks.
+struct Ground {
+    redis: Pair,
+    postgres: Postgres,
+    front: Front,
+    base: Base,
+}
+
+/// A booking takes a while, and so does its commit: time for something to befall them.
+const SLOWLY: &str = "
+    CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_sleep(TG_ARGV[0]::float * random()); RETURN NEW; END $$;
+    CREATE TRIGGER in_the_work BEFORE INSERT ON ledger_audit FOR EACH ROW EXECUTE FUNCTION slowly('0.06');
+    CREATE CONSTRAINT TRIGGER in_the_commit AFTER INSERT ON ledger_audit DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION slowly('0.04')";
+
+impl Ground {
+    async fn start() -> Self {
+        let (redis, postgres) = (Pair::start().await, block_in_place(Postgres::start));
+        let base = Base::on(&postgres).await;
+        let accounts = format!(
+            "INSERT INTO ledger_account (account_id, lowest_balance) \
+             SELECT 'a' || n, -1000000000000 FROM generate_series(0, {ACCOUNTS} - 1) n"
+        );
+        for statements in [&migration(), include_str!("../../../sql/ledger.sql"), SLOWLY, &accounts] {
+            base.client.batch_execute(statements).await.unwrap();
+        }
+        let front = Front::to(postgres.port).await;
+        Self { redis, postgres, front, base }
+    }
+
+    fn redis_url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.redis.front.port)
+    }
+
+    async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+        let from = Instant::now();
+        let kind = match rng.throw(0..6) {
+            0 => return self.redis.harm(rng, tally).await,
+            1 => {
+                self.redis.empty().await;
+                "Redis: flushed"
+            }
+            2 => {
+                self.redis.empty().await;
+                self.relay(rng).await;
+                "Redis: flushed, and filled by the relay"
+            }
+            3 => {
+                self.front.cut();
+                "PostgreSQL: connections cut"
+            }
+            4 => {
+                self.front.swallow_replies(true);
+                sleep(rng.millis(50..300)).await;
+                self.front.cut();
+                self.front.swallow_replies(false);
+                "PostgreSQL: replies lost"
+            }
+            _ => {
+                block_in_place(|| self.postgres.kill());
+                sleep(rng.millis(50..300)).await;
+                block_in_place(|| self.postgres.revive());
+                "PostgreSQL: restarted"
+            }
+        };
+        tally.fault(kind, None, from, Instant::now());
+    }
+
+    /// The relay runs beside the functions; every third one is killed.
+    async fn relay(&self, rng: &mut Rng) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
+        command.env_clear().stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).envs([
+            ("REDIS_URL", self.redis_url()),
+            ("DATABASE_URL", self.base.url_by(self.front.port)),
+            ("IDEMPOTENCY_NAMESPACE", "payments".to_owned()),
+        ]);
+        let mut relay = command.spawn().unwrap();
+        if rng.throw(0..3) == 0 {
+            sleep(rng.millis(1..50)).await;
+            relay.kill().await.unwrap();
+        } else {
+            timeout(PATIENCE, relay.wait()).await.expect("the relay comes to an end").unwrap();
+        }
+    }
+
+    /// What the database says of these events.
+    async fn books(&self, events: &[String]) -> Books {
+        let client = connect(self.postgres.port, &self.base.name).await;
+        let column = async |query: &str| -> Vec<String> {
+            client.query(query, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+        };
+        let booked = column("SELECT event_id FROM ledger_audit WHERE outcome <> 'REFUSED'").await;
+        let lost = events.iter().filter(|event| !booked.contains(event)).cloned().collect();
+        let repeated = column(REPEATED).await;
+        let mut wrong = Vec::new();
+        for query in [WRONG_BALANCE, OUT_OF_TURN, REFUSED, NOT_IN_THE_INBOX] {
+            wrong.extend(column(query).await);
+        }
+        let applied = column("SELECT event_id FROM ledger_audit WHERE outcome = 'APPLIED'").await.len();
+        let ignored = column("SELECT event_id FROM ledger_audit WHERE outcome = 'IGNORED'").await.len();
+        // Nothing is a cause here.
+        let sum = Sum { lost, repeated: repeated.len(), without_cause: repeated, ..Sum::default() };
+        Books { sum, wrong, applied, ignored }
+    }
+}
+
+const REPEATED: &str = "SELECT event_id || ' ' || count(*) FROM ledger_audit GROUP BY event_id HAVING count(*) > 1";
+
+const WRONG_BALANCE: &str = "SELECT account_id || ' holds ' || balance || ' at ' || last_sequence_id \
+     FROM ledger_account LEFT JOIN ( \
+       SELECT account_id, sum(CASE type WHEN 'CREDIT' THEN amount ELSE -amount END) AS sum, max(sequence_id) AS last \
+       FROM ledger_audit WHERE outcome = 'APPLIED' GROUP BY account_id) applied USING (account_id) \
+     WHERE (balance, last_sequence_id) IS DISTINCT FROM (coalesce(sum, 0)::bigint, coalesce(last, 0))";
+
+/// An account's bookings in their order: no sequence comes back, and each balance follows from the one before.
+const OUT_OF_TURN: &str = "SELECT event_id || ' was booked out of turn' FROM ( \
+       SELECT event_id, sequence_id, balance, CASE type WHEN 'CREDIT' THEN amount ELSE -amount END AS change, \
+         lag(sequence_id) OVER turn AS last, lag(balance, 1, 0::bigint) OVER turn AS before \
+       FROM ledger_audit WHERE outcome = 'APPLIED' WINDOW turn AS (PARTITION BY account_id ORDER BY id)) booked \
+     WHERE sequence_id <= last OR balance <> before + change";
+
+const REFUSED: &str = "SELECT event_id || ' was refused: ' || reason FROM ledger_audit WHERE outcome = 'REFUSED'";
+
+const NOT_IN_THE_INBOX: &str = "SELECT event_id || ' is not in the inbox' FROM ledger_audit \
+     WHERE event_id NOT IN (SELECT key FROM idempotency_inbox)";
+
+/// What a run came to.
+#[derive(Default)]
+struct Books {
+    sum: Sum,
+    wrong: Vec<String>,
+    applied: usize,
+    ignored: usize,
+}
+
+impl Books {
+    fn add(&mut self, other: Self) {
+        self.sum.add(other.sum);
+        self.wrong.extend(other.wrong);
+        self.applied += other.applied;
+        self.ignored += other.ignored;
+    }
+
+    fn table(&self, seeds: u64) -> String {
+        let mut table = self.sum.table(seeds);
+        let counts = [
+            ("payments applied", self.applied),
+            ("payments ignored, as they came too late", self.ignored),
+            ("balances and bookings that are wrong", self.wrong.len()),
+        ];
+        for (what, count) in counts {
+            writeln!(table, "  {what:<44}{count:>6}").unwrap();
+        }
+        table
+    }
+}

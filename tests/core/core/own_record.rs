@@ -1,0 +1,179 @@
+use harness::with;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Owner, RecordedAttempt, StoreError, Work, WorkError};
+
+use super::*;
+
+/// A work that keeps a record of its own, and answers as it is told. Then it is done.
+struct Keeps {
+    answers: Mutex<VecDeque<Result<Worked, WorkError>>>,
+    /// What its record says of the work.
+    record: Mutex<Result<Option<Vec<u8>>, &'static str>>,
+}
+
+impl Keeps {
+    fn told(answers: impl IntoIterator<Item = Result<Worked, WorkError>>) -> Self {
+        Self { answers: Mutex::new(answers.into_iter().collect()), record: Mutex::new(Ok(None)) }
+    }
+
+    fn record_is(&self, record: Result<Option<Vec<u8>>, &'static str>) {
+        *self.record.lock().unwrap() = record;
+    }
+}
+
+impl Work<Message> for Keeps {
+    async fn run(&self, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
+    }
+
+    async fn attempt(&self, _: &Claim, _: &Message) -> Result<Worked, WorkError> {
+        self.answers.lock().unwrap().pop_front().unwrap_or_else(|| Ok(RecordedAttempt::Done(b"receipt".to_vec())))
+    }
+
+    async fn recorded(&self, _: &Attempt, _: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        self.record.lock().unwrap().clone().map_err(WorkError::unavailable)
+    }
+
+    fn keeps_record(&self) -> bool {
+        true
+    }
+}
+
+async fn try_run<S: Store>(idempotency: &Idempotency<S>, work: &Keeps) -> Result<Report, StoreError> {
+    idempotency.run(&delivery(), work, &Message::default()).await
+}
+
+#[tokio::test]
+async fn a_work_that_is_busy_elsewhere_is_in_conflict_and_made_no_attempt() {
+    let busy = Duration::from_secs(7);
+    let work = Keeps::told((0..9).map(|_| Ok(RecordedAttempt::Busy { after: busy })));
+    let idempotency = in_memory();
+    for _ in 0..9 {
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Conflict { lease_remains } if lease_remains == busy), "{report:?}");
+    }
+    let report = try_run(&idempotency, &work).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn what_every_work_needs_and_is_out_of_reach_fails_the_batch_and_is_no_attempt() {
+    let work = Keeps::told((0..9).map(|_| Ok(RecordedAttempt::Unreachable("no connection".into()))));
+    let idempotency = in_memory();
+    for _ in 0..9 {
+        assert!(try_run(&idempotency, &work).await.unwrap_err().is_unavailable());
+    }
+    assert_eq!(try_run(&idempotency, &work).await.unwrap().attempt, Some(1));
+}
+
+#[tokio::test]
+async fn a_doubt_outlasts_what_was_no_attempt() {
+    let answers = [Err(WorkError::uncertain("no answer")), Ok(RecordedAttempt::Busy { after: Duration::ZERO })];
+    let (work, idempotency) = (Keeps::told(answers), in_memory());
+    for _ in 0..2 {
+        try_run(&idempotency, &work).await.unwrap();
+    }
+    let report = try_run(&idempotency, &work).await.unwrap();
+    assert_eq!((report.attempt, report.recovery), (Some(2), true));
+}
+
+#[tokio::test]
+async fn attempts_that_are_used_up_fail_for_good_only_after_a_look_at_its_own_record() {
+    for first in [WorkError::uncertain("no reply to the commit"), WorkError::retryable("no")] {
+        let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 1));
+        let work = Keeps::told([Err(first)]);
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::WorkFailed { .. }), "{report:?}");
+        assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::Failed));
+        work.record_is(Err("out of reach"));
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+        work.record_is(Ok(Some(b"receipt".to_vec())));
+        for _ in 0..2 {
+            let report = try_run(&idempotency, &work).await.unwrap();
+            assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"));
+            // The store's record says so too by now.
+            work.record_is(Ok(None));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_uncertain_last_attempt_is_not_final_where_its_own_record_decides() {
+    let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 1));
+    let report = try_run(&idempotency, &Keeps::told([Err(WorkError::uncertain("no reply"))])).await.unwrap();
+    assert_eq!(failure(&report), Failure { uncertain: true, permanent: false });
+}
+
+#[tokio::test]
+async fn what_was_done_before_is_a_duplicate_and_heals_the_record() {
+    let idempotency = in_memory();
+    let before = Keeps::told([Ok(RecordedAttempt::DoneBefore(b"receipt".to_vec()))]);
+    for _ in 0..2 {
+        let report = try_run(&idempotency, &before).await.unwrap();
+        assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"));
+    }
+    assert!(before.answers.lock().unwrap().is_empty(), "the second was answered by the record");
+}
+
+#[tokio::test]
+async fn another_payload_that_was_done_is_a_mismatch_and_leaves_no_doubt() {
+    let answers = [Err(WorkError::uncertain("no answer")), Ok(RecordedAttempt::Mismatch)];
+    let (work, idempotency) = (Keeps::told(answers), in_memory());
+    try_run(&idempotency, &work).await.unwrap();
+    assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::Mismatch));
+    let right = delivery().fingerprint(Fingerprint::of(b"the right payload")).message_id("message-2");
+    let report = idempotency.run(&right, &work, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_by_its_own_record_does_not_wait_for_the_stores() {
+    for (fault, answer) in
+        [(Fault::Refused, Ok(RecordedAttempt::Done(Vec::new()))), (Fault::Refused, Err(WorkError::retryable("no")))]
+    {
+        let store = FaultyStore::new(MemoryStore::default());
+        store.always(StoreCall::Settle, Some(fault));
+        let (work, began) = (Keeps::told([answer]), Instant::now());
+        let report = try_run(&Idempotency::new(store, Policy::default()), &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Kept { .. } | Outcome::Unsettled { .. }), "{report:?}");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}
+
+#[tokio::test]
+async fn what_is_done_by_its_own_record_is_done_also_where_another_owner_has_the_stores() {
+    let store = MemoryStore::default();
+    let idempotency = Idempotency::new(&store, Policy::default());
+    let report = idempotency.run(&delivery(), &Overtaken(&store), &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Kept { .. }), "{report:?}");
+}
+
+/// While it works, its claim is settled as failed, and another takes the record.
+struct Overtaken<'a>(&'a MemoryStore);
+
+impl Work<Message> for Overtaken<'_> {
+    async fn run(&self, claim: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        self.0.fail(claim, Failure::default()).await.unwrap();
+        let other = with!(claim.asked().clone(), owner = Owner::random());
+        assert!(matches!(self.0.acquire(other).await.unwrap(), Acquire::Acquired(_)));
+        Ok(Vec::new())
+    }
+
+    fn keeps_record(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_recovery_of_what_keeps_its_own_record_is_never_parked() {
+    let parks = with!(Policy::default(), recovery = Recovery::Park);
+    let idempotency = Idempotency::new(MemoryStore::default(), parks);
+    let work = Keeps::told([Err(WorkError::uncertain("no answer"))]);
+    try_run(&idempotency, &work).await.unwrap();
+    let report = try_run(&idempotency, &work).await.unwrap();
+    assert!(report.recovery && matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+}

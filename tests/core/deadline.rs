@@ -1,0 +1,45 @@
+use std::time::{Duration, UNIX_EPOCH};
+
+use idempotent_sqs::idempotency::{Deadline, Delivery, Idempotency, Key, Outcome, Policy};
+use idempotent_sqs::sqs::Message;
+use idempotent_sqs::stores::MemoryStore;
+use tokio::time::Instant;
+
+use harness::work::{Do, Told};
+
+const TEN_YEARS: Duration = Duration::from_hours(10 * 365 * 24);
+
+/// Durations of every size, to the longest.
+fn durations() -> impl Iterator<Item = Duration> {
+    let sizes = (0..u64::BITS).flat_map(|bit| [Duration::from_nanos(1 << bit), Duration::from_secs(1 << bit)]);
+    sizes.chain([Duration::ZERO, Duration::from_secs(u64::MAX), Duration::MAX])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_can_be_made_of_every_duration_and_its_parts_are_in_order() {
+    for remaining in durations() {
+        let now = Instant::now();
+        let Deadline { work, settle, answer, end } = Deadline::within(remaining);
+        assert!(now <= work && work <= settle && settle <= answer && answer <= end, "{remaining:?}");
+        assert_eq!(end - now, remaining.min(TEN_YEARS), "{remaining:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_can_be_made_of_every_time_of_the_clock() {
+    for since_1970 in durations() {
+        let Some(end) = UNIX_EPOCH.checked_add(since_1970) else { continue };
+        assert!(Deadline::at(end).end <= Instant::now() + TEN_YEARS, "{since_1970:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_work_without_an_end_in_sight_runs_and_is_recorded() {
+    let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_hours(20))));
+    let idempotency = Idempotency::new(&store, Policy::default());
+    let delivery = || Delivery::new(Key::new("pay_1").unwrap()).deadline(Deadline::within(Duration::MAX));
+    let first = idempotency.run(&delivery(), &told, &Message::default()).await.unwrap();
+    assert!(matches!(first.outcome, Outcome::Done { .. }), "{first:?}");
+    let again = idempotency.run(&delivery(), &told, &Message::default()).await.unwrap();
+    assert!(matches!(again.outcome, Outcome::Duplicate { .. }), "{again:?}");
+}

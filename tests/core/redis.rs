@@ -1,0 +1,526 @@
+use std::time::Duration;
+
+use harness::with;
+use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Settled, Store, StoreError, StoredResult};
+use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
+use redis::AsyncCommands;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::yield_now;
+
+use harness::front::Front;
+use harness::redis::{Redis, free_port};
+use harness::{attempt, soon, until};
+
+fn on(url: &str) -> RedisStore {
+    let settings = RedisSettings {
+        url: url.parse().unwrap(),
+        cluster: false,
+        timeout: Duration::from_millis(500),
+        namespace: "payments".into(),
+        credentials: RedisCredentials::Url,
+    };
+    RedisStore::new(&settings).unwrap()
+}
+
+async fn acquired(store: &RedisStore, attempt: Attempt) -> Claim {
+    match store.acquire(attempt).await.unwrap() {
+        Acquire::Acquired(claim) => claim,
+        other => panic!("not acquired: {other:?}"),
+    }
+}
+
+/// How often the server has run the command since its start.
+async fn calls(redis: &Redis, command: &str) -> u64 {
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query_async(&mut redis.connection().await).await.unwrap();
+    let line =
+        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_record_lies_under_namespace_and_key_and_shows_its_state() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+    assert_eq!((record.len(), &record[..2]), (52, b"P\x01".as_slice()));
+    let life: u64 = connection.pttl("payments:pay_1").await.unwrap();
+    assert!((590_000..=600_000).contains(&life), "{life} ms");
+
+    store.complete(&claim, StoredResult::Inline(b"receipt")).await.unwrap();
+    let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+    assert_eq!((&record[..2], &record[36..]), (b"C\x01".as_slice(), b"receipt".as_slice()));
+    assert!(connection.pttl::<_, u64>("payments:pay_1").await.unwrap() > 590_000);
+
+    let claim = acquired(&store, attempt("pay_2")).await;
+    store.fail(&claim, Failure::default()).await.unwrap();
+    let record: Vec<u8> = connection.get("payments:pay_2").await.unwrap();
+    assert_eq!((record.len(), &record[..2]), (52, b"F\x01".as_slice()));
+}
+
+#[tokio::test]
+async fn a_place_is_a_result_that_was_not_kept_to_whoever_knows_no_objects() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    store.complete(&claim, StoredResult::Object(b"s3://results/pay_1/1")).await.unwrap();
+    let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+    assert_eq!((record[2] & 4, &record[36..]), (4, b"s3://results/pay_1/1".as_slice()));
+}
+
+#[tokio::test]
+async fn a_key_above_200_bytes_is_replaced_by_its_hash() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt(&"k".repeat(200))).await;
+    acquired(&store, attempt(&"k".repeat(201))).await;
+    let mut keys: Vec<String> = redis.connection().await.keys("*").await.unwrap();
+    keys.sort();
+    let digest = "ebf0ead0a3b837bc388d6a36c93833fff64a0a8bc8198fc0f1b7b5031dddd254";
+    assert_eq!(keys, [format!("payments:{}", "k".repeat(200)), format!("payments:sha256:{digest}")]);
+}
+
+#[tokio::test]
+async fn a_completed_record_of_a_uuid_takes_no_more_than_220_bytes() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let key = "0d3a8d5e-4d0c-4a4e-9a5c-7d1f6f1f9b7e";
+    let claim = acquired(&store, attempt(key)).await;
+    store.complete(&claim, StoredResult::Inline(&[7; 24])).await.unwrap();
+    let usage = redis::cmd("MEMORY").arg("USAGE").arg(format!("payments:{key}")).query_async(&mut connection).await;
+    // Redis leaves out the entry in the table of expiring keys.
+    let entry_of_expiry = 24;
+    let usage: u64 = usage.unwrap();
+    assert!(usage + entry_of_expiry <= 220, "{usage} bytes");
+}
+
+#[tokio::test]
+async fn records_that_are_ready_together_share_runs_of_at_most_64() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("loads the script")).await;
+    let before = calls(&redis, "evalsha").await;
+    // What an invocation has left is a little less for each of its messages.
+    let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
+    let acquires = (0..300).map(|n| acquired(&store, with!(attempt(&n.to_string()), lease = lease(n))));
+    let claims = soon(futures_util::future::join_all(acquires)).await;
+    assert_eq!(calls(&redis, "evalsha").await - before, 5);
+
+    // Others' leases are theirs: an invocation may share the process with one that has minutes left.
+    let before = calls(&redis, "evalsha").await;
+    let lease = |n: u64| Duration::from_secs(60 + n);
+    let acquires = (0..3).map(|n| acquired(&store, with!(attempt(&format!("other {n}")), lease = lease(n))));
+    soon(futures_util::future::join_all(acquires)).await;
+    assert_eq!(calls(&redis, "evalsha").await - before, 3);
+
+    let before = calls(&redis, "evalsha").await + calls(&redis, "eval").await;
+    soon(futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, StoredResult::NotKept)))).await;
+    // Each finds that the server lacks the script, and brings it.
+    assert_eq!(calls(&redis, "evalsha").await + calls(&redis, "eval").await - before, 10);
+}
+
+#[tokio::test]
+async fn of_what_is_ready_together_a_claim_is_taken_before_others_are_settled() {
+    let redis = Redis::start().await;
+    let store = redis.store();
+    // The server knows both scripts already, so neither has to be sent twice.
+    let other = acquired(&store, attempt("other")).await;
+    store.complete(&other, StoredResult::NotKept).await.unwrap();
+    let claim = acquired(&store, attempt("key")).await;
+    let (settled, meanwhile) =
+        tokio::join!(store.complete(&claim, StoredResult::Inline(b"done")), store.acquire(attempt("key")));
+    assert!(matches!(settled, Ok(Settled::Recorded)), "{settled:?}");
+    assert!(matches!(meanwhile, Ok(Acquire::Conflict { .. })), "{meanwhile:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_a_record_is_an_error_of_its_own_and_is_left_alone() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let long_enough = "C".repeat(60);
+    let almost = [b"P\x01".as_slice(), &[0; 40]].concat();
+    let strings: [(&str, &[u8]); 5] =
+        [("text", b"in use"), ("empty", b""), ("number", b"1"), ("long", long_enough.as_bytes()), ("almost", &almost)];
+    for (key, value) in strings {
+        let () = connection.set(format!("payments:{key}"), value).await.unwrap();
+    }
+    let () = connection.hset("payments:hash", "status", "INPROGRESS").await.unwrap();
+
+    let keys = ["text", "fine", "empty", "number", "long", "almost", "hash", "fine too"];
+    let answers = futures_util::future::join_all(keys.map(|key| store.acquire(attempt(key)))).await;
+    for (key, answer) in keys.iter().zip(answers) {
+        match answer {
+            Ok(Acquire::Acquired(_)) => assert!(key.starts_with("fine"), "{key}"),
+            Err(StoreError::NotARecord(named)) => assert_eq!(named, format!("payments:{key}")),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    for (key, value) in strings {
+        assert_eq!(connection.get::<_, Vec<u8>>(format!("payments:{key}")).await.unwrap(), value);
+    }
+    let status: String = connection.hget("payments:hash", "status").await.unwrap();
+    assert_eq!(status, "INPROGRESS");
+}
+
+#[tokio::test]
+async fn settling_on_what_is_not_a_record_leaves_it_alone() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let () = connection.set("payments:pay_1", "in use").await.unwrap();
+    assert!(matches!(store.complete(&claim, StoredResult::NotKept).await, Err(StoreError::NotARecord(_))));
+    assert!(matches!(store.fail(&claim, Failure::default()).await, Err(StoreError::NotARecord(_))));
+    assert_eq!(connection.get::<_, String>("payments:pay_1").await.unwrap(), "in use");
+}
+
+#[tokio::test]
+async fn a_lost_script_is_brought_again_for_many_records_at_once() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("first")).await;
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
+    store.complete(&claim, StoredResult::NotKept).await.unwrap();
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
+    // What an invocation has left is a little less for each of its messages.
+    let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
+    let acquires = (0..300).map(|n| acquired(&store, with!(attempt(&n.to_string()), lease = lease(n))));
+    assert_eq!(soon(futures_util::future::join_all(acquires)).await.len(), 300);
+}
+
+#[tokio::test]
+async fn a_killed_connection_is_dialled_again_by_the_very_next_call() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    let claim = acquired(&store, attempt("pay_1")).await;
+    redis.kill_connections().await;
+    assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
+}
+
+#[tokio::test]
+async fn a_restarted_server_is_dialled_again_by_the_very_next_call() {
+    let mut redis = Redis::start().await;
+    let store = on(&redis.url());
+    let claim = acquired(&store, attempt("pay_1")).await;
+    redis.kill();
+    redis.revive().await;
+    // The record is lost with the server's memory, and healed.
+    assert_eq!(store.complete(&claim, StoredResult::Inline(b"healed")).await.unwrap(), Settled::Recorded);
+    assert!(matches!(store.acquire(attempt("pay_1")).await.unwrap(), Acquire::Duplicate { .. }));
+}
+
+#[tokio::test]
+async fn a_demoted_primary_is_left_by_the_very_next_call() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    // What the address of a primary does in a failover: it comes to mean another server.
+    let front = Front::to(old.port()).await;
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let port = new.port().to_string();
+    let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port).query_async(&mut old.connection().await).await.unwrap();
+    front.lead_to(new.port());
+    assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
+    let exists: bool = new.connection().await.exists("payments:pay_1").await.unwrap();
+    assert!(exists, "it was recorded on the new primary");
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_given_up_in_time_and_left_by_the_next_try() {
+    let (silent, new) = (Redis::start().await, Redis::start().await);
+    let front = Front::to(silent.port()).await;
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    let claim = acquired(&store, attempt("pay_1")).await;
+    silent.signal("-STOP");
+    front.lead_to(new.port());
+    let asked = std::time::Instant::now();
+    let settled = store.complete(&claim, StoredResult::NotKept).await;
+    silent.signal("-CONT");
+    assert_eq!(settled.unwrap(), Settled::Recorded);
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_has_given_up_is_not_sent_and_those_that_share_its_run_are() {
+    let (silent, new) = (Redis::start().await, Redis::start().await);
+    let front = Front::to(silent.port()).await;
+    // With a password, so that there is a reply to wait for before anything else is sent.
+    let store = on(&format!("redis://default:any@127.0.0.1:{}", front.port));
+    silent.signal("-STOP");
+    let given_up = async {
+        let in_a_hurry = tokio::time::timeout(Duration::from_millis(100), store.acquire(attempt("given up")));
+        assert!(in_a_hurry.await.is_err());
+        front.lead_to(new.port());
+    };
+    let ((), claim) = tokio::join!(given_up, acquired(&store, attempt("awaited")));
+    assert_eq!(claim.key().as_str(), "awaited");
+    let there: (bool, bool) = redis::pipe()
+        .exists("payments:given up")
+        .exists("payments:awaited")
+        .query_async(&mut new.connection().await)
+        .await
+        .unwrap();
+    assert_eq!(there, (false, true));
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_unavailable_within_its_timeouts_however_many_ask() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    redis.signal("-STOP");
+    let asked = std::time::Instant::now();
+    let ids: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let answers = futures_util::future::join_all(ids.iter().map(|id| store.acquire(attempt(id)))).await;
+    redis.signal("-CONT");
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)));
+    // Two tries, each with a connection and a reply to wait for.
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn of_all_that_wait_for_a_connection_one_dials() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let store = on(&format!("redis://:open-sesame@{}", listener.local_addr().unwrap()));
+    // So many that they are several runs of the script, of which each wants a connection, twice.
+    let ids: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let asked = futures_util::future::join_all(ids.iter().map(|id| store.acquire(attempt(id))));
+    let mut silent = Vec::new();
+    let answers = tokio::select! {
+        answers = asked => answers,
+        () = async { loop { silent.push(listener.accept().await.unwrap()); } } => unreachable!(),
+    };
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)));
+    // The first to dial tries for the second time while the others are still at their first.
+    assert!(silent.len() <= 3, "{} dials", silent.len());
+}
+
+#[tokio::test]
+async fn what_timed_out_and_ran_all_the_same_is_known_again_by_its_owner() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("loads the script")).await;
+    let attempt = attempt("pay_1");
+    redis.signal("-STOP");
+    assert!(store.acquire(attempt.clone()).await.is_err());
+    redis.signal("-CONT");
+    let connection = redis.connection().await;
+    until(|| {
+        let mut connection = connection.clone();
+        async move { connection.exists("payments:pay_1").await.unwrap() }
+    })
+    .await;
+    let claim = acquired(&store, attempt).await;
+    assert_eq!(claim.attempt(), 1, "however often it ran");
+}
+
+#[tokio::test]
+async fn a_server_out_of_reach_is_unavailable_and_found_once_it_is_there() {
+    let port = free_port();
+    let store = on(&format!("redis://127.0.0.1:{port}"));
+    assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
+    let redis = Redis::start().await;
+    let front = Front::on(port, redis.port()).await;
+    acquired(&store, attempt("pay_1")).await;
+    drop(front);
+}
+
+#[tokio::test]
+async fn a_password_is_used_and_a_wrong_one_is_an_error_that_does_not_show_it() {
+    let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await;
+    let address = format!("127.0.0.1:{}", redis.port());
+    acquired(&on(&format!("redis://:open-sesame@{address}")), attempt("pay_1")).await;
+    for url in [format!("redis://:open-barley@{address}"), format!("redis://{address}")] {
+        let error = on(&url).acquire(attempt("pay_2")).await.unwrap_err();
+        assert!(error.is_unavailable());
+        let said = format!("{error:?}");
+        assert!(said.contains("Redis refuses the user and password of REDIS_URL, or wants some"), "{said}");
+        assert!(!said.contains("open-barley"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_that_may_not_evict_refuses_and_nothing_is_claimed() {
+    let redis = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
+    let error = on(&redis.url()).acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(error.is_unavailable());
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("OOM"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_full_server_takes_what_settles_a_claim_that_it_holds() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    let [done, failed, released] = ["done", "failed", "released"].map(attempt);
+    let (done, failed) = (acquired(&store, done).await, acquired(&store, failed).await);
+    acquired(&store, released.clone()).await;
+    let mut connection = redis.connection().await;
+    let full = [["maxmemory-policy", "noeviction"], ["maxmemory", "1"]];
+    for setting in full {
+        let () = redis::cmd("CONFIG").arg("SET").arg(&setting).query_async(&mut connection).await.unwrap();
+    }
+    assert!(store.acquire(attempt("another")).await.unwrap_err().is_unavailable());
+    assert_eq!(store.complete(&done, StoredResult::Inline(b"receipt")).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.fail(&failed, Failure::default()).await.unwrap(), Settled::Recorded);
+    assert_eq!(store.release(&released, None).await.unwrap(), Settled::Recorded);
+    let states: Vec<String> = ["done", "failed", "released"].map(|key| format!("payments:{key}")).into_iter().collect();
+    for (key, state) in states.iter().zip(["C", "F", "F"]) {
+        let found: String = connection.getrange(key, 0, 0).await.unwrap();
+        assert_eq!(found, state, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_full_server_refused_was_not_executed_and_is_not_given_back() {
+    let redis = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
+    let error = on(&redis.url()).acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(!error.may_have_run(), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_acquire_that_could_not_be_sent_was_not_executed_and_one_without_a_reply_may_have_been() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("pay_1")).await;
+    redis.signal("-STOP");
+    let silent = store.acquire(attempt("pay_2")).await.unwrap_err();
+    redis.signal("-CONT");
+    assert!(silent.may_have_run(), "{silent:?}");
+    let nowhere = on("redis://127.0.0.1:1").acquire(attempt("pay_3")).await.unwrap_err();
+    assert!(!nowhere.may_have_run(), "{nowhere:?}");
+}
+
+#[tokio::test]
+async fn after_a_lost_script_nothing_is_sent_for_callers_that_have_given_up() {
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    acquired(&store, attempt("first")).await;
+    let mut connection = redis.connection().await;
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
+    // The reply that says so comes when the first caller has given up, and in time for the other.
+    front.delay_replies(Duration::from_millis(200));
+    let in_a_hurry = async {
+        let acquire = tokio::time::timeout(Duration::from_millis(100), store.acquire(attempt("given up")));
+        assert!(acquire.await.is_err());
+    };
+    let ((), claim) = tokio::join!(in_a_hurry, acquired(&store, attempt("awaited")));
+    assert_eq!(claim.key().as_str(), "awaited");
+    let there: (bool, bool) = redis::pipe()
+        .exists("payments:given up")
+        .exists("payments:awaited")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(there, (false, true));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_script_flags_is_given_scripts_without_them() {
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    front.refuse_script_flags();
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    for key in ["pay_1", "pay_2"] {
+        let claim = acquired(&store, attempt(key)).await;
+        assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
+    }
+    let failed = acquired(&store, attempt("pay_3")).await;
+    assert_eq!(store.fail(&failed, Failure::default()).await.unwrap(), Settled::Recorded);
+    let released = attempt("pay_4");
+    acquired(&store, released.clone()).await;
+    assert_eq!(store.release(&released, None).await.unwrap(), Settled::Recorded);
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_refused_once_and_not_tried_by_other_means() {
+    let redis = Redis::start().await;
+    let mut connection = redis.connection().await;
+    let limited = ["SETUSER", "limited", "on", ">open-sesame", "~*", "+@all", "-evalsha", "-eval"];
+    let () = redis::cmd("ACL").arg(&limited).query_async(&mut connection).await.unwrap();
+    let store = on(&format!("redis://limited:open-sesame@127.0.0.1:{}", redis.port()));
+    let error = store.acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(error.is_unavailable());
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+    let refused: Vec<_> = stats.lines().filter(|line| line.starts_with("cmdstat_eval")).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(
+        refused[0].starts_with("cmdstat_evalsha:calls=0,") && refused[0].contains("rejected_calls=1,"),
+        "{refused:?}"
+    );
+}
+
+/// A server that takes everything well, and has one answer for any run of a script.
+async fn one_answer_for_all() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut asked = Vec::new();
+                while client.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
+                    let text = String::from_utf8_lossy(&asked).into_owned();
+                    asked.clear();
+                    let answer = if text.contains("EVALSHA") { "*1\r\n$6\r\nFAILED\r\n" } else { "+OK\r\n" };
+                    let commands = text.lines().filter(|line| line.starts_with('*')).count();
+                    client.write_all(answer.repeat(commands).as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn fewer_answers_than_records_are_no_answer_to_any_of_them() {
+    let store = on(&format!("redis://127.0.0.1:{}", one_answer_for_all().await));
+    assert!(matches!(store.acquire(attempt("alone")).await, Ok(Acquire::Failed)));
+    let (first, second) = tokio::join!(store.acquire(attempt("first")), store.acquire(attempt("second")));
+    assert!(first.unwrap_err().is_unavailable() && second.unwrap_err().is_unavailable());
+}
+
+#[tokio::test]
+async fn a_url_that_is_of_no_use_is_refused_without_showing_it() {
+    for url in ["http://:secret@localhost", "unix:///tmp/redis.sock", "rediss://:secret@localhost/#insecure", "secret"]
+    {
+        let fault = url.parse::<idempotent_sqs::stores::RedisUrl>().unwrap_err();
+        assert!(!fault.contains("secret"), "{fault}");
+    }
+}
+
+#[test]
+fn a_store_shows_its_settings_and_no_password() {
+    let shown = format!("{:?}", on("redis://user:secret@127.0.0.1:1/"));
+    assert!(shown.contains("payments") && shown.contains("timeout: 500ms"), "{shown}");
+    assert!(!shown.contains("secret"), "{shown}");
+    let url: idempotent_sqs::stores::RedisUrl = "redis://:secret@localhost".parse().unwrap();
+    assert_eq!(format!("{url:?}"), "RedisUrl { .. }");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_turn_is_not_sent_once_nobody_waits_for_it() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("connected")).await;
+    // Each retention makes a run of its own, and these are more than are on the way at once.
+    let ask = |n: u64| {
+        let (store, retention) = (store.clone(), Duration::from_millis(600_000 + n));
+        tokio::spawn(async move { store.acquire(with!(attempt(&n.to_string()), retention = retention)).await })
+    };
+    redis.signal("-STOP");
+    let mut asked: Vec<_> = (0..300).map(ask).collect();
+    let last = asked.pop().unwrap();
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    last.abort();
+    redis.signal("-CONT");
+    for answer in asked {
+        assert!(matches!(answer.await, Ok(Ok(Acquire::Acquired(_)))));
+    }
+    // It has its turn after whatever waited before it.
+    assert!(matches!(ask(300).await, Ok(Ok(Acquire::Acquired(_)))));
+    let mut connection = redis.connection().await;
+    assert!(connection.exists::<_, bool>("payments:298").await.unwrap());
+    assert!(!connection.exists::<_, bool>("payments:299").await.unwrap());
+}

@@ -1,0 +1,81 @@
+//! SQS events as Lambda hands them out.
+
+use serde_json::{Value, json};
+
+/// In every body that does not say otherwise; nothing of a body may show in a log.
+pub const MARKER: &str = "SECRET-PAYLOAD";
+
+/// One record of an event. Its key is in the attribute that the function looks at first.
+#[derive(Clone)]
+pub struct Record(Value);
+
+impl Record {
+    /// A record of a standard queue, received for the first time.
+    pub fn new(message_id: &str) -> Self {
+        Self(json!({
+            "messageId": message_id,
+            "receiptHandle": message_id,
+            "body": json!({ "amount": 1250, "note": MARKER }).to_string(),
+            "attributes": {
+                "ApproximateReceiveCount": "1",
+                "SentTimestamp": "1795080483117",
+                "SenderId": "AROA4YSNI2G3IITN5XVKT:payments-api",
+                "ApproximateFirstReceiveTimestamp": "1795080483148",
+            },
+            "messageAttributes": {},
+            "md5OfBody": "4a4a0b220c8c93a97f85048aec228806",
+            "eventSource": "aws:sqs",
+            "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:payments",
+            "awsRegion": "eu-central-1",
+        }))
+    }
+
+    pub fn key(self, key: &str) -> Self {
+        let key = json!({ "stringValue": key, "stringListValues": [], "binaryListValues": [], "dataType": "String" });
+        self.attribute("Idempotency-Key", key)
+    }
+
+    /// With this message attribute too.
+    pub fn attribute(mut self, name: &str, value: Value) -> Self {
+        self.0["messageAttributes"][name] = value;
+        self
+    }
+
+    pub fn body(self, body: &str) -> Self {
+        self.with("body", body.into())
+    }
+
+    pub fn received(mut self, times: u32) -> Self {
+        self.0["attributes"]["ApproximateReceiveCount"] = times.to_string().into();
+        self
+    }
+
+    /// Of a FIFO queue, in this group.
+    pub fn group(mut self, group: &str) -> Self {
+        self.0["attributes"]["MessageGroupId"] = group.into();
+        self.0["attributes"]["MessageDeduplicationId"] = self.0["messageId"].clone();
+        self.with("eventSourceARN", "arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into())
+    }
+
+    /// Of a FIFO queue, with this deduplicationId in place of the messageId.
+    pub fn deduplication_id(mut self, id: &str) -> Self {
+        self.0["attributes"]["MessageDeduplicationId"] = id.into();
+        self
+    }
+
+    pub fn with(mut self, field: &str, value: Value) -> Self {
+        self.0[field] = value;
+        self
+    }
+
+    pub fn without(mut self, field: &str) -> Self {
+        self.0.as_object_mut().unwrap().remove(field);
+        self
+    }
+}
+
+/// An event of these records, in their order.
+pub fn event(records: impl IntoIterator<Item = Record>) -> String {
+    let records: Vec<_> = records.into_iter().map(|Record(record)| record).collect();
+    json!({ "Records": records }).to_string()
+}

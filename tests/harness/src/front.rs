@@ -1,0 +1,158 @@
+//! An address in front of a server. It can be made to lead to another server, to cut what is
+//! connected, to swallow requests or replies, to delay replies, and to refuse scripts that open with flags.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinSet;
+
+pub struct Front {
+    pub port: u16,
+    state: Arc<State>,
+    _running: JoinSet<()>,
+}
+
+struct State {
+    leads_to: AtomicU16,
+    swallows_replies: AtomicBool,
+    swallows_requests: AtomicBool,
+    swallowed: Notify,
+    delay_ms: AtomicU64,
+    refuses_flags: AtomicBool,
+    connections: AtomicUsize,
+    cut: Notify,
+    silence: Notify,
+}
+
+impl Front {
+    pub async fn to(server: u16) -> Self {
+        Self::on(0, server).await
+    }
+
+    pub async fn on(port: u16, server: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = State {
+            leads_to: AtomicU16::new(server),
+            swallows_replies: AtomicBool::new(false),
+            swallows_requests: AtomicBool::new(false),
+            swallowed: Notify::new(),
+            delay_ms: AtomicU64::new(0),
+            refuses_flags: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            cut: Notify::new(),
+            silence: Notify::new(),
+        };
+        let state = Arc::new(state);
+        let mut running = JoinSet::new();
+        let shared = Arc::clone(&state);
+        running.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                let state = Arc::clone(&shared);
+                state.connections.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(async move {
+                    tokio::select! {
+                        () = pass(near, &state) => {}
+                        () = state.cut.notified() => {}
+                    }
+                });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Self { port, state, _running: running }
+    }
+
+    /// New connections go to this server from now on; those that stand stay where they are.
+    pub fn lead_to(&self, server: u16) {
+        self.state.leads_to.store(server, Ordering::SeqCst);
+    }
+
+    /// End all connections that stand.
+    pub fn cut(&self) {
+        self.state.cut.notify_waiters();
+    }
+
+    /// Nothing passes any more on the connections that stand, and nobody is told.
+    pub fn silence(&self) {
+        self.state.silence.notify_waiters();
+    }
+
+    /// Commands pass, and replies do not, until it is told otherwise.
+    pub fn swallow_replies(&self, swallows: bool) {
+        self.state.swallows_replies.store(swallows, Ordering::SeqCst);
+    }
+
+    /// Replies pass, and commands do not, until it is told otherwise.
+    pub fn swallow_requests(&self, swallows: bool) {
+        self.state.swallows_requests.store(swallows, Ordering::SeqCst);
+    }
+
+    /// Returns once a command was swallowed.
+    pub async fn swallowed(&self) {
+        self.state.swallowed.notified().await;
+    }
+
+    /// How many connections it has taken so far.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Each reply comes so much later from now on.
+    pub fn delay_replies(&self, delay: Duration) {
+        self.state.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+
+    /// An EVAL whose script opens with `#!` gets the answer of Redis 6.2, and does not pass.
+    pub fn refuse_script_flags(&self) {
+        self.state.refuses_flags.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What Redis 6.2.14 was seen to answer.
+const NOT_COMPILED: &[u8] =
+    b"-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'\r\n";
+
+async fn pass(mut near: TcpStream, state: &State) {
+    let Ok(mut far) = TcpStream::connect(("127.0.0.1", state.leads_to.load(Ordering::SeqCst))).await else { return };
+    let (mut from_near, to_near) = near.split();
+    let to_near = Mutex::new(to_near);
+    let (mut from_far, mut to_far) = far.split();
+    let requests = async {
+        let mut chunk = vec![0; 65_536];
+        while let Ok(length @ 1..) = from_near.read(&mut chunk).await {
+            let flagged = chunk[..length].windows(6).any(|bytes| bytes == b"\n#!lua");
+            let outcome = if state.swallows_requests.load(Ordering::SeqCst) {
+                state.swallowed.notify_one();
+                Ok(())
+            } else if flagged && state.refuses_flags.load(Ordering::SeqCst) {
+                to_near.lock().await.write_all(NOT_COMPILED).await
+            } else {
+                to_far.write_all(&chunk[..length]).await
+            };
+            if outcome.is_err() {
+                return;
+            }
+        }
+    };
+    let replies = async {
+        let mut chunk = vec![0; 65_536];
+        while let Ok(length @ 1..) = from_far.read(&mut chunk).await {
+            let swallowed = state.swallows_replies.load(Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(state.delay_ms.load(Ordering::SeqCst))).await;
+            if !swallowed && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
+                return;
+            }
+        }
+    };
+    // Either side may end it.
+    tokio::select! {
+        () = state.silence.notified() => std::future::pending().await,
+        () = requests => {}
+        () = replies => {}
+    }
+}

@@ -1,0 +1,252 @@
+//! HTTP servers on loopback that answer as their test says, down to the bytes and the connection: a
+//! webhook, and as much of SQS as the function calls.
+
+mod server;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::soon;
+
+pub use server::Server;
+
+/// In the address of every webhook.
+pub const TOKEN: &str = "SECRET-TOKEN";
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.header(name).map(|value| value.parse().unwrap())
+    }
+
+    async fn read(connection: &mut BufReader<TcpStream>) -> Option<Self> {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            if connection.read_line(&mut line).await.ok()? == 0 {
+                return None;
+            }
+            match line.trim_end() {
+                "" => break,
+                line => head.push(line.to_owned()),
+            }
+        }
+        let mut words = head.first()?.split(' ').map(str::to_owned);
+        let (method, path) = (words.next()?, words.next()?);
+        let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut request = Self { method, path, headers, body: Vec::new() };
+        assert_eq!(request.header("Transfer-Encoding"), None, "whoever calls here knows the length of what they say");
+        request.body = vec![0; request.header("Content-Length").map_or(0, |length| length.parse().unwrap())];
+        connection.read_exact(&mut request.body).await.ok()?;
+        Some(request)
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The bytes, and the connection stays.
+    Whole(Vec<u8>),
+    /// The bytes, and the connection ends.
+    Cut(Vec<u8>),
+    /// The bytes, and then another byte every few milliseconds for as long as the caller reads.
+    Dripping(Vec<u8>),
+    /// The connection is reset.
+    Reset,
+    /// Nothing, until the test says something else.
+    Held,
+}
+
+impl Answer {
+    pub fn status(status: u16) -> Self {
+        Self::with(status, &[], b"")
+    }
+
+    pub fn with(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Self {
+        let mut head = format!("HTTP/1.1 {status} Scripted\r\n");
+        for (name, value) in headers {
+            head.extend([name, ": ", value, "\r\n"]);
+        }
+        if status != 204 {
+            head.extend(["Content-Length: ", &body.len().to_string(), "\r\n"]);
+        }
+        head.push_str("\r\n");
+        Self::Whole([head.as_bytes(), body].concat())
+    }
+}
+
+/// A webhook. It answers 200 until the test says otherwise.
+pub struct Webhook {
+    server: Server,
+    script: Arc<watch::Sender<Script>>,
+    calls: Arc<watch::Sender<Vec<Request>>>,
+}
+
+struct Script {
+    answer: Answer,
+    by_key: HashMap<String, Answer>,
+}
+
+impl Script {
+    fn answer(&self, request: &Request) -> &Answer {
+        let own = request.header("Idempotency-Key").and_then(|key| self.by_key.get(key));
+        own.unwrap_or(&self.answer)
+    }
+}
+
+impl Webhook {
+    pub async fn start() -> Self {
+        let script = Script { answer: Answer::status(200), by_key: HashMap::new() };
+        let script = Arc::new(watch::Sender::new(script));
+        let calls = Arc::new(watch::Sender::new(Vec::new()));
+        let state = (Arc::clone(&script), Arc::clone(&calls));
+        let server = Server::start(move |request: Request| {
+            let (script, calls) = state.clone();
+            async move {
+                calls.send_modify(|calls| calls.push(request.clone()));
+                let mut script = script.subscribe();
+                let told = script.wait_for(|script| !matches!(script.answer(&request), Answer::Held)).await;
+                told.map_or(Answer::Held, |script| script.answer(&request).clone())
+            }
+        })
+        .await;
+        Self { server, script, calls }
+    }
+
+    /// Its address, with a token in it.
+    pub fn url(&self) -> String {
+        format!("http://{}/hook?token={TOKEN}", self.server.address())
+    }
+
+    /// From now on every request is answered so, those that are held included.
+    pub fn answers(&self, answer: Answer) {
+        self.script.send_modify(|script| script.answer = answer);
+    }
+
+    /// From now on the requests of this key are answered so.
+    pub fn answers_for(&self, key: &str, answer: Answer) {
+        self.script.send_modify(|script| drop(script.by_key.insert(key.to_owned(), answer)));
+    }
+
+    /// The requests, once there are so many of them.
+    pub async fn called(&self, times: usize) -> Vec<Request> {
+        let mut calls = self.calls.subscribe();
+        soon(calls.wait_for(|calls| calls.len() >= times)).await.unwrap().clone()
+    }
+
+    pub fn calls(&self) -> Vec<Request> {
+        self.calls.borrow().clone()
+    }
+
+    /// How often it was called for this key.
+    pub fn calls_for(&self, key: &str) -> usize {
+        self.calls.borrow().iter().filter(|call| call.header("Idempotency-Key") == Some(key)).count()
+    }
+
+    pub fn last_call(&self) -> Request {
+        self.calls.borrow().last().cloned().expect("the webhook was called")
+    }
+
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        self.server.connections()
+    }
+
+    /// Close every connection; it goes on listening.
+    pub async fn hang_up(&self) {
+        self.server.hang_up().await;
+    }
+
+    /// Answer the next byte on every connection that stands by a reset, as a peer that has forgotten it.
+    pub fn forget(&self) {
+        self.server.forget();
+    }
+}
+
+/// As much of SQS as answers `ChangeMessageVisibilityBatch`.
+pub struct Sqs {
+    server: Server,
+    calls: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Sqs {
+    pub async fn start() -> Self {
+        Self::start_with(|entries| {
+            let done: Vec<_> = entries.iter().map(|entry| json!({ "Id": entry["Id"] })).collect();
+            Answer::with(200, JSON_1_0, json!({ "Successful": done, "Failed": [] }).to_string().as_bytes())
+        })
+        .await
+    }
+
+    /// It changes nothing, and says so of each entry.
+    pub async fn start_failing() -> Self {
+        Self::start_with(|entries| {
+            let refused =
+                |entry: &Value| json!({ "Id": entry["Id"], "SenderFault": true, "Code": "InvalidParameterValue" });
+            let failed: Vec<_> = entries.iter().map(refused).collect();
+            Answer::with(200, JSON_1_0, json!({ "Successful": [], "Failed": failed }).to_string().as_bytes())
+        })
+        .await
+    }
+
+    /// It refuses the whole call, as where the function's role lacks the right.
+    pub async fn start_refusing() -> Self {
+        Self::start_with(|_| {
+            Answer::with(403, JSON_1_0, br#"{"__type":"com.amazon.coral.service#AccessDeniedException"}"#)
+        })
+        .await
+    }
+
+    async fn start_with(answer: fn(&[Value]) -> Answer) -> Self {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let known = Arc::clone(&calls);
+        let server = Server::start(move |request: Request| {
+            assert_eq!(request.header("X-Amz-Target"), Some("AmazonSQS.ChangeMessageVisibilityBatch"));
+            let call: Value = serde_json::from_slice(&request.body).unwrap();
+            let answer = answer(call["Entries"].as_array().unwrap());
+            known.lock().unwrap().push(call);
+            async move { answer }
+        })
+        .await;
+        Self { server, calls }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.server.address())
+    }
+
+    /// The calls since the last look, as they came.
+    pub fn take_calls(&self) -> Vec<Value> {
+        std::mem::take(&mut *self.calls.lock().unwrap())
+    }
+
+    /// The visibility asked for since the last look, in seconds by receipt handle.
+    pub fn take(&self) -> HashMap<String, u64> {
+        let entries = |call: Value| call["Entries"].as_array().unwrap().clone();
+        let asked = self.take_calls().into_iter().flat_map(entries);
+        asked
+            .map(|entry| {
+                (entry["ReceiptHandle"].as_str().unwrap().to_owned(), entry["VisibilityTimeout"].as_u64().unwrap())
+            })
+            .collect()
+    }
+}
+
+const JSON_1_0: &[(&str, &str)] = &[("Content-Type", "application/x-amz-json-1.0")];

@@ -1,0 +1,111 @@
+//! Connections of HTTP/1.1, down to how they end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::{Answer, Request};
+use crate::soon;
+
+/// Gives every request to its handler, and the handler's answer to the caller.
+pub struct Server {
+    port: u16,
+    connections: Arc<Connections>,
+    _running: JoinSet<()>,
+}
+
+/// The connections that were made to a server.
+#[derive(Default)]
+struct Connections {
+    made: AtomicUsize,
+    open: watch::Sender<usize>,
+    close: Notify,
+    forget: Notify,
+}
+
+impl Server {
+    pub async fn start<A>(handler: impl Fn(Request) -> A + Clone + Send + 'static) -> Self
+    where
+        A: Future<Output = Answer> + Send,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::new(Connections::default());
+        let mut running = JoinSet::new();
+        let shared = Arc::clone(&connections);
+        running.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((connection, _)) = listener.accept().await {
+                let (handler, connections) = (handler.clone(), Arc::clone(&shared));
+                open.spawn(async move { connections.serve(connection, handler).await });
+            }
+        });
+        Self { port, connections, _running: running }
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        self.connections.made.load(Ordering::SeqCst)
+    }
+
+    /// Close every connection; it goes on listening.
+    pub async fn hang_up(&self) {
+        self.connections.close.notify_waiters();
+        soon(self.connections.open.subscribe().wait_for(|open| *open == 0)).await.unwrap();
+    }
+
+    /// Answer the next byte on every connection that stands by a reset, as a peer that has forgotten it.
+    pub fn forget(&self) {
+        self.connections.forget.notify_waiters();
+    }
+}
+
+impl Connections {
+    async fn serve<A: Future<Output = Answer>>(&self, connection: TcpStream, handler: impl Fn(Request) -> A) {
+        self.made.fetch_add(1, Ordering::SeqCst);
+        self.open.send_modify(|open| *open += 1);
+        let mut connection = BufReader::new(connection);
+        tokio::select! {
+            () = serve(&mut connection, handler) => {}
+            () = self.close.notified() => {}
+            () = self.forget.notified() => {
+                // The other side may have closed it.
+                let _ = connection.get_ref().peek(&mut [0]).await;
+                connection.get_ref().set_zero_linger().unwrap();
+            }
+        }
+        drop(connection);
+        self.open.send_modify(|open| *open -= 1);
+    }
+}
+
+async fn serve<A: Future<Output = Answer>>(connection: &mut BufReader<TcpStream>, handler: impl Fn(Request) -> A) {
+    while let Some(request) = Request::read(connection).await {
+        match handler(request).await {
+            Answer::Whole(bytes) if connection.write_all(&bytes).await.is_ok() => {}
+            Answer::Cut(bytes) => {
+                // The caller may have gone; then it is cut anyway.
+                let _ = connection.write_all(&bytes).await;
+                return;
+            }
+            Answer::Dripping(mut bytes) => {
+                while connection.write_all(&bytes).await.is_ok() {
+                    bytes = vec![b'.'];
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                return;
+            }
+            Answer::Reset => return connection.get_ref().set_zero_linger().unwrap(),
+            Answer::Whole(_) | Answer::Held => return,
+        }
+    }
+}

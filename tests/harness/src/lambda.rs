@@ -1,0 +1,277 @@
+//! The function's own binary as a child process, under a Lambda Runtime API on loopback.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::event::MARKER;
+use super::http::{Answer, Request, Server, TOKEN};
+use super::soon;
+
+/// In the URL of every Redis.
+pub const PASSWORD: &str = "SECRET-PASSWORD";
+
+/// The trace of every invocation, as Lambda names it where X-Ray is not active.
+const TRACE: &str = "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0;Lineage=1:a87bd80c:0";
+
+/// The time that an invocation has, unless a test says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A process of the function. When it ends, what it has logged is searched for secrets.
+pub struct Function {
+    process: Child,
+    invocations: mpsc::UnboundedSender<Invocation>,
+    snapshot: Arc<watch::Sender<Snapshot>>,
+    log: Arc<watch::Sender<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
+    _api: Server,
+}
+
+/// Where a process that SnapStart keeps is.
+#[derive(Clone, Copy, PartialEq)]
+enum Snapshot {
+    NotTaken,
+    Taken,
+    Restored,
+}
+
+/// The body that was answered, or that of the error.
+type Answered = Result<Vec<u8>, Vec<u8>>;
+
+struct Invocation {
+    event: Vec<u8>,
+    timeout: Duration,
+    answer: oneshot::Sender<Answered>,
+}
+
+/// An invocation that is not answered yet.
+pub struct Pending(oneshot::Receiver<Answered>);
+
+impl Function {
+    /// Starts a process of this binary with these settings, besides those that Lambda sets.
+    pub async fn start(binary: &str, settings: &[(&str, &str)]) -> Self {
+        let (invocations, waiting) = mpsc::unbounded_channel();
+        let snapshot = Arc::new(watch::Sender::new(Snapshot::NotTaken));
+        let api = runtime_api(waiting, Arc::clone(&snapshot)).await;
+        let mut process = Command::new(binary)
+            .env_clear()
+            .envs([
+                ("AWS_LAMBDA_RUNTIME_API", api.address().as_str()),
+                ("AWS_LAMBDA_FUNCTION_NAME", "payments"),
+                ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128"),
+                ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
+                ("AWS_LAMBDA_LOG_FORMAT", "JSON"),
+                ("AWS_REGION", "eu-central-1"),
+                ("AWS_ACCESS_KEY_ID", "test"),
+                ("AWS_SECRET_ACCESS_KEY", "test"),
+                ("AWS_EC2_METADATA_DISABLED", "true"),
+            ])
+            .envs(settings.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(watch::Sender::new(Vec::new()));
+        let readers = vec![read(process.stdout.take().unwrap(), &log), read(process.stderr.take().unwrap(), &log)];
+        Self { process, invocations, snapshot, log, readers, _api: api }
+    }
+
+    /// Begin an invocation that Lambda would kill after `timeout`.
+    pub fn begin(&self, event: impl Into<Vec<u8>>, timeout: Duration) -> Pending {
+        let (answer, answered) = oneshot::channel();
+        assert!(self.invocations.send(Invocation { event: event.into(), timeout, answer }).is_ok());
+        Pending(answered)
+    }
+
+    /// The messageIds that an invocation of this event reports.
+    pub async fn invoke(&self, event: impl Into<Vec<u8>>) -> Vec<String> {
+        self.begin(event, TIMEOUT).failures().await
+    }
+
+    /// What an invocation of this event answers, byte for byte.
+    pub async fn answer(&self, event: impl Into<Vec<u8>>) -> String {
+        self.begin(event, TIMEOUT).answer().await
+    }
+
+    /// What an invocation of this event fails with.
+    pub async fn error(&self, event: impl Into<Vec<u8>>) -> String {
+        self.begin(event, TIMEOUT).error().await
+    }
+
+    /// The request ids under which this message was logged.
+    pub async fn request_ids(&self, message_id: &str) -> Vec<String> {
+        let lines = self.logs(message_id).await.into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        let about = lines.filter(|line| line["fields"]["message_id"] == message_id);
+        let spans = about.flat_map(|line| line["spans"].as_array().cloned().unwrap_or_default());
+        spans.filter_map(|span| span["requestId"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// The lines about messages, once there are so many of them: their fields.
+    pub async fn messages(&self, count: usize) -> Vec<Value> {
+        let messages = |log: &Vec<String>| -> Vec<Value> {
+            let lines = log.iter().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+            lines.map(|mut line| line["fields"].take()).filter(|fields| fields["message_id"].is_string()).collect()
+        };
+        let mut log = self.log.subscribe();
+        messages(&soon(log.wait_for(|log| messages(log).len() >= count)).await.unwrap().clone())
+    }
+
+    /// The documents of metrics in its log, once there are so many of them: each the line as it is.
+    pub async fn documents(&self, count: usize) -> Vec<String> {
+        let documents = |log: &Vec<String>| -> Vec<String> {
+            log.iter().filter(|line| line.starts_with(r#"{"_aws""#)).cloned().collect()
+        };
+        let mut log = self.log.subscribe();
+        documents(&soon(log.wait_for(|log| documents(log).len() >= count)).await.unwrap().clone())
+    }
+
+    /// Its log, once a line holds this text.
+    pub async fn logs(&self, text: &str) -> Vec<String> {
+        let mut log = self.log.subscribe();
+        soon(log.wait_for(|log| log.iter().any(|line| line.contains(text)))).await.unwrap().clone()
+    }
+
+    /// Returns once the process is ready for its snapshot.
+    pub async fn is_ready_for_its_snapshot(&self) {
+        soon(self.snapshot.subscribe().wait_for(|snapshot| *snapshot == Snapshot::Taken)).await.unwrap();
+    }
+
+    /// Let it go on as the restored snapshot.
+    pub fn restore(&self) {
+        self.snapshot.send_replace(Snapshot::Restored);
+    }
+
+    /// Kill the process where it is, as Lambda may at any time.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Stop the process where it is, as Lambda does between invocations, or let it go on.
+    pub fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
+        let log = self.log.borrow();
+        if std::thread::panicking() {
+            eprintln!("the function's log:\n{}", log.join("\n"));
+        } else {
+            log.iter().for_each(|line| assert_holds_no_secret(line));
+        }
+    }
+}
+
+impl Pending {
+    /// What is answered in the end; never anything, if the process dies first.
+    pub async fn outcome(self) -> Answered {
+        match self.0.await {
+            Ok(answered) => answered,
+            Err(_gone) => std::future::pending().await,
+        }
+    }
+
+    async fn answered(self) -> Answered {
+        soon(self.0).await.expect("the Runtime API lives as long as the function")
+    }
+
+    pub async fn answer(self) -> String {
+        let answer = self.answered().await.map_err(|error| String::from_utf8_lossy(&error).into_owned());
+        String::from_utf8(answer.expect("the invocation succeeds")).unwrap()
+    }
+
+    pub async fn failures(self) -> Vec<String> {
+        let answer: Value = serde_json::from_str(&self.answer().await).unwrap();
+        let failures = answer["batchItemFailures"].as_array().expect("the list is always there").iter();
+        failures.map(|failure| failure["itemIdentifier"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub async fn error(self) -> String {
+        let answered = self.answered().await.map(|answer| String::from_utf8_lossy(&answer).into_owned());
+        let error = String::from_utf8(answered.expect_err("the invocation fails")).unwrap();
+        assert_holds_no_secret(&error);
+        let error: Value = serde_json::from_str(&error).unwrap();
+        error["errorMessage"].as_str().unwrap().to_owned()
+    }
+}
+
+fn assert_holds_no_secret(text: &str) {
+    for secret in [MARKER, PASSWORD, TOKEN, "X-Amz-Signature"] {
+        assert!(!text.contains(secret), "{secret} shows in {text}");
+    }
+}
+
+fn read(output: impl Read + Send + 'static, log: &Arc<watch::Sender<Vec<String>>>) -> JoinHandle<()> {
+    let log = Arc::clone(log);
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines() {
+            log.send_modify(|log| log.push(line.unwrap()));
+        }
+    })
+}
+
+/// <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
+async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>, snapshot: Arc<watch::Sender<Snapshot>>) -> Server {
+    const ROOT: &str = "/2018-06-01/runtime/";
+    let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
+    let asked = Arc::new(Mutex::new(HashMap::new()));
+    Server::start(move |request: Request| {
+        let (waiting, asked, snapshot) = (Arc::clone(&waiting), Arc::clone(&asked), Arc::clone(&snapshot));
+        async move {
+            let path = request.path.strip_prefix(ROOT).expect("nothing else is asked of the Runtime API");
+            if path == "restore/next" {
+                snapshot.send_replace(Snapshot::Taken);
+                let restored = snapshot.subscribe().wait_for(|snapshot| *snapshot == Snapshot::Restored).await.is_ok();
+                return if restored { Answer::status(200) } else { Answer::Held };
+            }
+            let path = path.strip_prefix("invocation/").expect("nothing else is asked of the Runtime API");
+            if path == "next" {
+                let Some(Invocation { event, timeout, answer }) = waiting.lock().await.recv().await else {
+                    return Answer::Held;
+                };
+                let deadline = (SystemTime::now() + timeout).duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                let mut asked = asked.lock().unwrap();
+                let id = format!("request-{}", asked.len());
+                asked.insert(id.clone(), Some(answer));
+                let headers = [
+                    ("Lambda-Runtime-Aws-Request-Id", id.as_str()),
+                    ("Lambda-Runtime-Deadline-Ms", &deadline.as_millis().to_string()),
+                    (
+                        "Lambda-Runtime-Invoked-Function-Arn",
+                        "arn:aws:lambda:eu-central-1:123456789012:function:payments",
+                    ),
+                    ("Lambda-Runtime-Trace-Id", TRACE),
+                    ("Content-Type", "application/json"),
+                ];
+                return Answer::with(200, &headers, &event);
+            }
+            let (id, verb) = path.split_once('/').unwrap();
+            let answer = asked.lock().unwrap().get_mut(id).and_then(Option::take).expect("each is answered once");
+            // A test may have stopped waiting.
+            let _ = answer.send(match verb {
+                "response" => Ok(request.body),
+                "error" => Err(request.body),
+                other => panic!("{other} is not of the Runtime API"),
+            });
+            Answer::status(202)
+        }
+    })
+    .await
+}

@@ -1,0 +1,176 @@
+//! Real Redis servers, each on a free port and in a directory of its own, stopped with their test.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use idempotent_sqs::{RedisSettings, RedisStore};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo};
+use tempfile::TempDir;
+
+use super::{TIMEOUT, until};
+
+/// One server.
+pub struct Redis {
+    process: Child,
+    directory: TempDir,
+    port: u16,
+    options: Vec<String>,
+    scheme: &'static str,
+}
+
+impl Redis {
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// A server with these options besides the usual ones, such as `--requirepass`.
+    pub async fn start_with(options: &[&str]) -> Self {
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        let directory = tempfile::tempdir().unwrap();
+        // Another test may take the port between its choice and its use; then a new one is chosen.
+        for _ in 0..20 {
+            let port = free_port();
+            let mut process = spawn(&directory, &["--port".into(), port.to_string()], &options);
+            if listens(&mut process, &directory).await {
+                return Self { process, directory, port, options, scheme: "redis" };
+            }
+        }
+        panic!("no redis-server could be started; its log is {}", log(&directory));
+    }
+
+    /// A server that speaks TLS only, with a certificate of a certificate authority of its own.
+    pub async fn start_with_tls() -> (Self, redis_test::utils::TlsFilePaths) {
+        let directory = tempfile::tempdir().unwrap();
+        let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
+        for _ in 0..20 {
+            let port = free_port();
+            let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+            let options = vec![
+                "--tls-port".into(),
+                port.to_string(),
+                "--tls-cert-file".into(),
+                path(&files.redis_crt),
+                "--tls-key-file".into(),
+                path(&files.redis_key),
+                "--tls-ca-cert-file".into(),
+                path(&files.ca_crt),
+                "--tls-auth-clients".into(),
+                "no".into(),
+            ];
+            let mut process = spawn(&directory, &["--port".into(), "0".into()], &options);
+            if listens(&mut process, &directory).await {
+                return (Self { process, directory, port, options, scheme: "rediss" }, files);
+            }
+        }
+        panic!("no redis-server with TLS could be started; its log is {}", log(&directory));
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    /// A store on this server, under a namespace of its own.
+    pub fn store(&self) -> RedisStore {
+        store(&self.url(), false)
+    }
+
+    /// A connection of the test's own.
+    pub async fn connection(&self) -> MultiplexedConnection {
+        connect(self.url()).await
+    }
+
+    /// End every connection but the test's own.
+    pub async fn kill_connections(&self) {
+        let mut connection = self.connection().await;
+        let () = redis::cmd("CLIENT").arg("KILL").arg("SKIPME").arg("yes").query_async(&mut connection).await.unwrap();
+    }
+
+    /// Kill the process. What was not in its append-only file is gone.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Start it again after [`kill`](Self::kill), on its port and in its directory.
+    pub async fn revive(&mut self) {
+        self.process = spawn(&self.directory, &["--port".into(), self.port.to_string()], &self.options);
+        assert!(listens(&mut self.process, &self.directory).await, "{}", log(&self.directory));
+    }
+
+    /// Stop the process where it is (SIGSTOP), or let it go on (SIGCONT).
+    pub fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A connection of the test's own. It waits longer than the client does by default: a busy machine is no
+/// fault of the server.
+pub async fn connect(to: impl IntoConnectionInfo) -> MultiplexedConnection {
+    let patient =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(TIMEOUT)).set_response_timeout(Some(TIMEOUT));
+    let client = redis::Client::open(to).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+}
+
+/// A store on the server or cluster at `url`, under a namespace of its own.
+pub fn store(url: &str, cluster: bool) -> RedisStore {
+    store_that_waits(url, cluster, Duration::from_millis(500))
+}
+
+/// The same, with this timeout.
+pub fn store_that_waits(url: &str, cluster: bool, timeout: Duration) -> RedisStore {
+    let mut settings = RedisSettings::new(url.parse().unwrap(), format!("test-{:08x}", getrandom::u32().unwrap()));
+    settings.cluster = cluster;
+    settings.timeout = timeout;
+    RedisStore::new(&settings).unwrap()
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
+    // What an earlier process wrote there must not be taken for this one's word.
+    let _ = std::fs::remove_file(directory.path().join("redis.log"));
+    Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--save", "", "--logfile", "redis.log", "--enable-debug-command", "yes"])
+        .args(port)
+        .args(options)
+        .current_dir(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed; `make test` sees to it")
+}
+
+/// Whether this very process comes to take connections. Only its own log tells: on its port another
+/// test's server may listen, while this one is about to find that out and end.
+async fn listens(process: &mut Child, directory: &TempDir) -> bool {
+    let mut ended = false;
+    until(|| {
+        ended = process.try_wait().unwrap().is_some();
+        let ready = log(directory).contains("Ready to accept connections");
+        async move { ended || ready }
+    })
+    .await;
+    !ended
+}
+
+fn log(directory: &TempDir) -> String {
+    std::fs::read_to_string(directory.path().join("redis.log")).unwrap_or_default()
+}

@@ -1,0 +1,228 @@
+//! Faults, one after another, as the seed says.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use super::fleet::Order;
+use super::tally::Tally;
+use crate::front::Front;
+use crate::redis::{Redis, connect};
+use crate::until;
+
+/// Chance that can be repeated: a xorshift.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn throw(&mut self, range: Range<u64>) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        range.start + self.0 % (range.end - range.start)
+    }
+
+    pub fn millis(&mut self, range: Range<u64>) -> Duration {
+        Duration::from_millis(self.throw(range))
+    }
+}
+
+/// Longer than the lease of an invocation: two seconds and the grace.
+const BEYOND_THE_LEASE: Range<u64> = 2_300..2_800;
+
+/// Something befalls a process.
+pub fn harm_a_process(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
+    let victim = usize::try_from(rng.throw(0..orders.len() as u64)).unwrap();
+    let order = if rng.throw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
+    // One that is stopped already hears it later.
+    let _ = orders[victim].try_send(order);
+}
+
+/// The Redis that breaks.
+pub enum Ground {
+    Pair(Pair),
+    Cluster(Cluster),
+}
+
+impl Ground {
+    pub fn url(&self) -> String {
+        match self {
+            Self::Pair(pair) => format!("redis://127.0.0.1:{}", pair.front.port),
+            Self::Cluster(cluster) => format!("redis://{}", cluster.address()),
+        }
+    }
+
+    pub fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Something befalls Redis.
+    pub async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+        match self {
+            Self::Pair(pair) => pair.harm(rng, tally).await,
+            Self::Cluster(cluster) => cluster.harm(rng, tally).await,
+        }
+    }
+}
+
+/// A primary, its replica, and the address by which the function knows them.
+pub struct Pair {
+    primary: Redis,
+    replica: Redis,
+    pub front: Front,
+}
+
+impl Pair {
+    pub async fn start() -> Self {
+        // Each write is on the disk before its reply is on its way.
+        let options = ["--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"];
+        let (primary, replica) = (Redis::start_with(&options).await, Redis::start_with(&options).await);
+        let front = Front::to(primary.port()).await;
+        let pair = Self { primary, replica, front };
+        pair.follow().await;
+        pair
+    }
+
+    /// Whoever is at work loses its record, and whatever is done is forgotten.
+    pub async fn empty(&self) {
+        say(&self.primary, &["FLUSHALL"]).await;
+    }
+
+    /// The replica copies the primary, and has caught up.
+    async fn follow(&self) {
+        let port = self.primary.port().to_string();
+        say(&self.replica, &["REPLICAOF", "127.0.0.1", &port]).await;
+        until(|| async { self.offset(&self.replica, "slave_repl_offset").await.is_some() && self.is_linked().await })
+            .await;
+    }
+
+    async fn is_linked(&self) -> bool {
+        info(&self.replica).await.contains("master_link_status:up")
+    }
+
+    async fn offset(&self, of: &Redis, field: &str) -> Option<u64> {
+        let info = info(of).await;
+        info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
+    }
+
+    pub async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+        let from = Instant::now();
+        let kind = match rng.throw(0..6) {
+            0 => {
+                self.front.cut();
+                "Redis: connections cut"
+            }
+            1 => {
+                say(&self.primary, &["SCRIPT", "FLUSH"]).await;
+                "Redis: scripts flushed"
+            }
+            2 => {
+                let pause = rng.throw(200..700);
+                say(&self.primary, &["CLIENT", "PAUSE", &pause.to_string(), "ALL"]).await;
+                sleep(Duration::from_millis(pause)).await;
+                "Redis: paused"
+            }
+            3 => {
+                self.front.swallow_replies(true);
+                sleep(rng.millis(50..300)).await;
+                self.front.cut();
+                self.front.swallow_replies(false);
+                "Redis: replies lost"
+            }
+            4 => {
+                self.primary.kill();
+                sleep(rng.millis(50..300)).await;
+                self.primary.revive().await;
+                "Redis: restarted with its append-only file"
+            }
+            _ => {
+                self.fail_over().await;
+                "Redis: failed over, the old primary read-only"
+            }
+        };
+        tally.fault(kind, None, from, Instant::now());
+    }
+
+    /// The replica takes over what the primary has acknowledged; connections that stand stay with
+    /// the old primary, which is read-only from then on.
+    async fn fail_over(&mut self) {
+        until(|| self.is_linked()).await;
+        say(&self.primary, &["CLIENT", "PAUSE", "5000", "WRITE"]).await;
+        let written = self.offset(&self.primary, "master_repl_offset").await;
+        until(|| async { self.offset(&self.replica, "slave_repl_offset").await >= written }).await;
+        say(&self.replica, &["REPLICAOF", "NO", "ONE"]).await;
+        self.front.lead_to(self.replica.port());
+        std::mem::swap(&mut self.primary, &mut self.replica);
+        let port = self.primary.port().to_string();
+        say(&self.replica, &["REPLICAOF", "127.0.0.1", &port]).await;
+        say(&self.replica, &["CLIENT", "UNPAUSE"]).await;
+        until(|| self.is_linked()).await;
+    }
+}
+
+/// A cluster of three masters.
+pub struct Cluster(RedisCluster);
+
+impl Cluster {
+    pub async fn start() -> Self {
+        Self(spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default())).await.unwrap())
+    }
+
+    fn address(&self) -> String {
+        self.0.servers[0].addr.to_string()
+    }
+
+    async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+        let from = Instant::now();
+        let kind = if rng.throw(0..3) == 0 {
+            self.ask_all(&["SCRIPT", "FLUSH"]).await;
+            "cluster: scripts flushed"
+        } else {
+            self.move_slots(rng).await;
+            "cluster: slots moved"
+        };
+        tally.fault(kind, None, from, Instant::now());
+    }
+
+    /// Move slots, with the records in them, from one master to the next.
+    async fn move_slots(&self, rng: &mut Rng) {
+        let ids = self.ask_all(&["CLUSTER", "MYID"]).await;
+        let giver = usize::try_from(rng.throw(0..3)).unwrap();
+        let (giver, taker) = (&ids[giver], &ids[(giver + 1) % 3]);
+        let slots = rng.throw(200..600).to_string();
+        let moved = Command::new("redis-cli")
+            .args(["--cluster", "reshard", &self.address(), "--cluster-from", giver, "--cluster-to", taker])
+            .args(["--cluster-slots", &slots, "--cluster-yes"])
+            .output()
+            .await
+            .unwrap();
+        assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
+    }
+
+    async fn ask_all(&self, command: &[&str]) -> Vec<String> {
+        let mut answers = Vec::new();
+        for server in &self.0.servers {
+            let mut connection = connect(server.connection_info()).await;
+            answers.push(redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap());
+        }
+        answers
+    }
+}
+
+async fn info(redis: &Redis) -> String {
+    let mut connection = redis.connection().await;
+    redis::cmd("INFO").arg("replication").query_async(&mut connection).await.unwrap_or_default()
+}
+
+async fn say(redis: &Redis, command: &[&str]) {
+    let mut connection = redis.connection().await;
+    let () = redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap();
+}

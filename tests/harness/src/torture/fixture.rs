@@ -1,0 +1,152 @@
+//! What the processes use: a queue, the API of SQS, Redis, and a webhook that counts its calls, or a database.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use idempotent_sqs_testing::{Mapping, Queue};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::fleet;
+use super::tally::{Effect, Tally, lock};
+use crate::http::{Answer, Request, Server};
+use crate::lambda::Function;
+
+pub struct Fixture {
+    pub tally: Arc<Tally>,
+    binary: &'static str,
+    redis: String,
+    cluster: bool,
+    target: Target,
+    sqs: Server,
+    deadlines: Arc<Mutex<HashMap<usize, Instant>>>,
+    all_sent: AtomicBool,
+    over: Notify,
+}
+
+/// The receiver of the work.
+enum Target {
+    Webhook(Server),
+    /// A database, with these settings.
+    Database(Vec<(&'static str, String)>),
+}
+
+impl Fixture {
+    /// Processes of the binary at `path` call a webhook.
+    pub async fn with_webhook(path: &'static str, redis: String, cluster: bool, queue: &Queue) -> Self {
+        let (tally, deadlines) = (Arc::new(Tally::default()), Arc::default());
+        let webhook = webhook(Arc::clone(&tally), Arc::clone(&deadlines)).await;
+        Self::build(path, redis, cluster, queue, Target::Webhook(webhook), tally, deadlines).await
+    }
+
+    /// Processes of the binary at `path` change a database.
+    pub async fn with_database(
+        path: &'static str,
+        redis: String,
+        queue: &Queue,
+        settings: Vec<(&'static str, String)>,
+    ) -> Self {
+        Self::build(path, redis, false, queue, Target::Database(settings), Arc::default(), Arc::default()).await
+    }
+
+    async fn build(
+        binary: &'static str,
+        redis: String,
+        cluster: bool,
+        queue: &Queue,
+        target: Target,
+        tally: Arc<Tally>,
+        deadlines: Arc<Mutex<HashMap<usize, Instant>>>,
+    ) -> Self {
+        let sqs = sqs(queue.clone()).await;
+        let (all_sent, over) = (AtomicBool::new(false), Notify::new());
+        Self { tally, binary, redis, cluster, target, sqs, deadlines, all_sent, over }
+    }
+
+    pub async fn function(&self, number: usize) -> Function {
+        let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
+        let places = [("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)];
+        let settings = [&places, fleet::SETTINGS].concat();
+        match &self.target {
+            Target::Webhook(webhook) => {
+                let target = format!("http://{}/{number}", webhook.address());
+                Function::start(self.binary, &[settings, vec![("TARGET_URL", &*target)]].concat()).await
+            }
+            Target::Database(more) => {
+                let more = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                Function::start(self.binary, &[settings, more].concat()).await
+            }
+        }
+    }
+
+    /// Lambda kills what this process does now at this moment.
+    pub fn set_deadline(&self, number: usize, deadline: Instant) {
+        lock(&self.deadlines).insert(number, deadline);
+    }
+
+    pub fn has_sent_all(&self) {
+        self.all_sent.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether every message was sent, and deleted.
+    pub fn is_over(&self, mapping: &Mapping) -> bool {
+        let over = self.all_sent.load(Ordering::SeqCst) && mapping.queue().is_empty();
+        if over {
+            self.over.notify_waiters();
+        }
+        over
+    }
+
+    pub async fn ended(&self) {
+        // Whoever comes to wait after the end is woken by the next look.
+        tokio::select! {
+            () = self.over.notified() => {}
+            () = sleep(Duration::from_millis(200)) => {}
+        }
+    }
+}
+
+/// It takes a while over each call, refuses some at their first delivery, and writes down the rest.
+async fn webhook(tally: Arc<Tally>, deadlines: Arc<Mutex<HashMap<usize, Instant>>>) -> Server {
+    Server::start(move |request: Request| {
+        let at = Instant::now();
+        let process = request.path.trim_start_matches('/').parse().unwrap();
+        let key = request.header("Idempotency-Key").unwrap().to_owned();
+        let received = request.number("Idempotency-Receive-Count").unwrap();
+        let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap();
+        let refused = number.is_multiple_of(20) && received == 1;
+        if !refused {
+            let deadline = lock(&deadlines).get(&process).copied().unwrap_or(at);
+            let told_of_recovery = request.header("Idempotency-Recovery").is_some();
+            lock(&tally.effects).push(Effect { key, process, at, deadline, told_of_recovery });
+        }
+        async move {
+            sleep(Duration::from_millis(10 + number * 7 % 80)).await;
+            Answer::status(if refused { 503 } else { 200 })
+        }
+    })
+    .await
+}
+
+/// As much of SQS as the function calls, on the torture's own queue.
+async fn sqs(queue: Queue) -> Server {
+    Server::start(move |request: Request| {
+        let call: Value = serde_json::from_slice(&request.body).unwrap();
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for entry in call["Entries"].as_array().unwrap() {
+            let after = Duration::from_secs(entry["VisibilityTimeout"].as_u64().unwrap());
+            match queue.change_visibility(entry["ReceiptHandle"].as_str().unwrap(), after) {
+                Ok(()) => done.push(json!({ "Id": entry["Id"] })),
+                Err(refused) => {
+                    failed.push(json!({ "Id": entry["Id"], "Code": refused.code, "SenderFault": true }));
+                }
+            }
+        }
+        let answer = json!({ "Successful": done, "Failed": failed }).to_string();
+        async move { Answer::with(200, &[("Content-Type", "application/x-amz-json-1.0")], answer.as_bytes()) }
+    })
+    .await
+}

@@ -1,0 +1,123 @@
+//! A work that does as it is told, and remembers what it was asked.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use idempotent_sqs::idempotency::{Claim, Work, WorkError};
+use idempotent_sqs::sqs::Message;
+
+/// What a work is told to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Do {
+    Return(&'static [u8]),
+    Refuse,
+    RefuseFor(Duration),
+    BeUncertain,
+    BeUnavailable,
+    FailForGood,
+    Panic,
+    Hang,
+    Take(Duration),
+}
+
+/// One run of a work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    pub message_id: String,
+    pub key: String,
+    pub fence: u64,
+    pub attempt: u8,
+    pub recovery: bool,
+}
+
+pub struct Told {
+    plan: Box<dyn Fn(&Run) -> Do + Send + Sync>,
+    runs: Mutex<Vec<Run>>,
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+impl Told {
+    /// Always the same.
+    pub fn to(what: Do) -> Self {
+        Self::by(move |_| what)
+    }
+
+    /// By what is to be run.
+    pub fn by(plan: impl Fn(&Run) -> Do + Send + Sync + 'static) -> Self {
+        Self {
+            plan: Box::new(plan),
+            runs: Mutex::default(),
+            at_once: AtomicUsize::new(0),
+            most_at_once: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn runs(&self) -> Vec<Run> {
+        self.runs.lock().unwrap().clone()
+    }
+
+    /// The messageIds that ran, in order of their starts.
+    pub fn ran(&self) -> Vec<String> {
+        self.runs().into_iter().map(|run| run.message_id).collect()
+    }
+
+    pub fn most_at_once(&self) -> usize {
+        self.most_at_once.load(Ordering::SeqCst)
+    }
+
+    async fn obey(&self, claim: &Claim, message: &Message, recovery: bool) -> Result<Vec<u8>, WorkError> {
+        let run = Run {
+            message_id: message.id.clone(),
+            key: claim.key().to_string(),
+            fence: claim.fence().0,
+            attempt: claim.attempt(),
+            recovery,
+        };
+        let what = (self.plan)(&run);
+        self.runs.lock().unwrap().push(run);
+        let _running = Running::start(self);
+        match what {
+            Do::Return(result) => Ok(result.to_vec()),
+            Do::Refuse => Err(WorkError::retryable("refused")),
+            Do::RefuseFor(after) => Err(WorkError::retryable_after("refused for a while", after)),
+            Do::BeUncertain => Err(WorkError::uncertain("no answer")),
+            Do::BeUnavailable => Err(WorkError::unavailable("no connection")),
+            Do::FailForGood => Err(WorkError::permanent("no such account")),
+            Do::Panic => panic!("as told"),
+            Do::Hang => std::future::pending().await,
+            Do::Take(time) => {
+                tokio::time::sleep(time).await;
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+impl Work<Message> for Told {
+    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.obey(claim, message, false).await
+    }
+
+    async fn recover(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.obey(claim, message, true).await
+    }
+}
+
+/// Counts runs that are under way, until they end or are dropped.
+struct Running<'a>(&'a Told);
+
+impl<'a> Running<'a> {
+    fn start(told: &'a Told) -> Self {
+        let now = told.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        told.most_at_once.fetch_max(now, Ordering::SeqCst);
+        Self(told)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.at_once.fetch_sub(1, Ordering::SeqCst);
+    }
+}
