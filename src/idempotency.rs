@@ -3,7 +3,8 @@
 //!
 //! - `key`, `fingerprint`, `owner`, `record`: the parts of an idempotency record
 //! - [`protocol`]: the state machine of a record, as pure functions
-//! - `store`, `claim`: the contract with a store of records, and the proof of ownership that it gives
+//! - `store`: the contract with a store of records
+//! - `claim`: an attempt at a key, and the proof of ownership that it runs under
 //! - `work`: the contract with the business logic
 //! - `acquire`, `attempt`, `settle`: the three steps
 //! - `delivery`, `deadline`, `policy`: their input
@@ -34,7 +35,7 @@ mod work;
 pub(crate) use acquire::read_own_record;
 #[doc(hidden)]
 pub use causes::with_causes;
-pub use claim::Claim;
+pub use claim::{Attempt, Claim};
 pub use deadline::Deadline;
 #[cfg(feature = "lambda")]
 pub(crate) use decision::random;
@@ -50,7 +51,7 @@ pub use policy::{Policy, Recovery};
 pub use record::{Failure, State, StoredResult};
 pub use report::{Outcome, Report};
 pub use results::{MAX_RESULT_BYTES, Results};
-pub use store::{Acquire, Attempt, Settled, Store, StoreError};
+pub use store::{Acquire, Settled, Store, StoreError};
 #[doc(hidden)]
 pub use work::{OwnRecord, RecordedAttempt};
 pub use work::{Work, WorkError, WorkErrorKind, WorkFn, work_fn};

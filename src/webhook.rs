@@ -36,6 +36,15 @@ pub struct WebhookSettings {
     pub response_max_bytes: usize,
 }
 
+impl WebhookSettings {
+    /// Settings for this URL: a timeout of 10 seconds, a connect timeout of 2 seconds and results of up to 4,096 bytes.
+    #[must_use]
+    pub fn new(url: Url) -> Self {
+        let (timeout, connect_timeout) = (Duration::from_secs(10), Duration::from_secs(2));
+        Self { url, timeout, connect_timeout, response_max_bytes: 4097 }
+    }
+}
+
 /// Omits the URL, which may hold a secret.
 impl fmt::Debug for WebhookSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

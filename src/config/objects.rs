@@ -25,7 +25,7 @@ pub(super) fn results(
     let bucket = bucket(environment, "RESULT_BUCKET", &name);
     let objects = s3(environment, "RESULT_BUCKET", aws);
     let prefix = environment.get("RESULT_PREFIX").unwrap_or_default();
-    Some(Results { objects: objects?, bucket: bucket?, prefix: format!("{prefix}{}/", redis?.namespace) })
+    Some(Results::new(objects?, bucket?, format!("{prefix}{}/", redis?.namespace)))
 }
 
 /// The main rules of S3 for names of buckets:

@@ -22,6 +22,9 @@ impl WebhookSettings {
         let policy = &config?.policy;
         let kept = if policy.results.is_some() { MAX_RESULT_BYTES } else { policy.result_max_bytes };
         let connect_timeout = connect_timeout.min(timeout);
-        Some(Self { url, timeout, connect_timeout, response_max_bytes: kept + 1 })
+        let mut settings = Self::new(url);
+        (settings.timeout, settings.connect_timeout) = (timeout, connect_timeout);
+        settings.response_max_bytes = kept + 1;
+        Some(settings)
     }
 }

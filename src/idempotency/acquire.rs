@@ -5,13 +5,13 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
-use super::claim::Claim;
+use super::claim::{Attempt, Claim};
 use super::deadline::Deadline;
 use super::delivery::Delivery;
 use super::owner::{Fence, Owner};
 use super::record::StoredResult;
 use super::report::{Outcome, Report};
-use super::store::{Acquire, Attempt, Store, StoreError};
+use super::store::{Acquire, Store, StoreError};
 use super::work::{OwnRecord, Work, WorkError};
 use super::{Idempotency, NextStep};
 

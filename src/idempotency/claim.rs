@@ -1,11 +1,57 @@
-//! The proof of ownership that a work runs under.
+//! An attempt at a key, and the proof of ownership that it runs under.
+
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
+use super::fingerprint::{Fingerprint, MessageTag};
 use super::key::Key;
-use super::owner::Fence;
-use super::store::Attempt;
+use super::owner::{Fence, Owner};
+use super::policy::Policy;
+
+/// One attempt at a key: the arguments of an acquire.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// The key of the record.
+    pub key: Key,
+    /// Token of this attempt.
+    pub owner: Owner,
+    /// Hash of the payload.
+    pub fingerprint: Fingerprint,
+    /// The delivery that brought the key.
+    pub message: MessageTag,
+    /// How long the owner may hold the record, from the moment at which the store executes the acquire.
+    /// Whole milliseconds.
+    pub lease: Duration,
+    /// The longest lease that any owner of the namespace asks for. A lease that lasts longer was taken while the
+    /// store's clock was ahead, and is shortened to this. Whole milliseconds.
+    pub longest_lease: Duration,
+    /// Life of the record from this acquire on, and at least the lease. Whole milliseconds.
+    pub retention: Duration,
+    /// Number of attempts after which acquire returns [`Acquire::Failed`](super::Acquire::Failed) until another message brings the key.
+    pub max_attempts: u8,
+}
+
+impl Attempt {
+    /// An attempt at this key by a new owner: without a fingerprint and a messageId, with a lease of one minute, a
+    /// longest lease of one day, a retention of 14 days and 10 attempts.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        let Policy { retention, max_attempts, longest_lease, .. } = Policy::default();
+        Self {
+            key,
+            owner: Owner::random(),
+            fingerprint: Fingerprint::NONE,
+            message: MessageTag::of(""),
+            lease: Duration::from_mins(1),
+            longest_lease,
+            retention,
+            max_attempts,
+        }
+    }
+}
 
 /// Proof that an attempt owns its record. It holds all that settling needs. It cannot be cloned, so an attempt is
 /// settled by its owner only.

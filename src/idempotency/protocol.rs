@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
+use super::claim::Attempt;
 use super::fingerprint::{Fingerprint, MessageTag};
 use super::owner::{Fence, Owner};
 use super::record::{self, Failure, StoredResult};
-use super::store::{Attempt, Settled};
+use super::store::Settled;
 
 /// An idempotency record.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::causes::with_causes;
-use super::claim::Claim;
 use super::key::Key;
 use super::objects::{Location, ObjectError, Objects};
+use super::owner::Fence;
 
 /// Largest result that is kept, bytes: the payload limit of a Lambda response.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
@@ -22,6 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Each claim has an object of its own, `<prefix><key>/<fence>`, so a late owner cannot overwrite the result of
 /// another.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Results {
     /// The object store.
     pub objects: Arc<dyn Objects>,
@@ -32,10 +33,16 @@ pub struct Results {
 }
 
 impl Results {
-    /// Writes the result of this claim and returns the text of its location. Returns `None` and logs a warning if
+    /// Stores results in this bucket, with names that start with `prefix`.
+    #[must_use]
+    pub fn new(objects: Arc<dyn Objects>, bucket: impl Into<String>, prefix: impl Into<String>) -> Self {
+        Self { objects, bucket: bucket.into(), prefix: prefix.into() }
+    }
+
+    /// Writes the result of the claim with this fence and returns the text of its location. Returns `None` and logs a warning if
     /// that fails: the work is done all the same.
-    pub(crate) async fn write(&self, claim: &Claim, result: &[u8], until: Instant) -> Option<String> {
-        let name = format!("{}{}/{}", self.prefix, path_segment(claim.key()), claim.fence());
+    pub(super) async fn write(&self, key: &Key, fence: Fence, result: &[u8], until: Instant) -> Option<String> {
+        let name = format!("{}{}/{fence}", self.prefix, path_segment(key));
         let location = Location { bucket: self.bucket.clone(), name };
         let written = match result.len() {
             0..=MAX_RESULT_BYTES => in_time(until, self.objects.put(&location, result.to_vec())).await,
@@ -52,7 +59,7 @@ impl Results {
     }
 
     /// Reads the result at a stored location. Returns `None` and logs a warning if that fails.
-    pub(crate) async fn read(&self, location: &[u8], until: Instant) -> Option<Vec<u8>> {
+    pub(super) async fn read(&self, location: &[u8], until: Instant) -> Option<Vec<u8>> {
         let location = str::from_utf8(location).ok().and_then(|location| location.parse::<Location>().ok());
         let read = match &location {
             Some(location) => in_time(until, self.objects.get(location, MAX_RESULT_BYTES)).await,

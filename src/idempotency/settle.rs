@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::claim::Claim;
+use super::claim::{Attempt, Claim};
 use super::deadline::Deadline;
 use super::record::{Failure, StoredResult};
 use super::report::{Outcome, Report};
-use super::store::{Attempt, Settled, Store, StoreError};
+use super::store::{Settled, Store, StoreError};
 use super::work::{RecordedAttempt, WorkError, WorkErrorKind};
 use super::{AttemptResult, Idempotency};
 
@@ -104,7 +104,7 @@ impl<S: Store> Idempotency<S> {
     /// the time for settling.
     async fn write_large_result(&self, claim: &Claim, result: &[u8]) -> Option<String> {
         let results = self.policy.results.as_ref().filter(|_| result.len() > self.policy.result_max_bytes)?;
-        results.write(claim, result, claim.ends()).await
+        results.write(claim.key(), claim.fence(), result, claim.ends()).await
     }
 
     async fn fail(&self, claim: &Claim, error: WorkError, has_own_record: bool, deadline: &Deadline) -> Outcome {

@@ -9,8 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::claim::Claim;
-use super::store::Attempt;
+use super::claim::{Attempt, Claim};
 
 /// The business logic. `T` is its input: a [`Message`](crate::sqs::Message) on SQS, any type elsewhere.
 ///

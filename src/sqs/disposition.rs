@@ -4,9 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use tracing::Span;
+
 use super::extended_client::ExtendedClientError;
 use super::message::Message;
 use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, random, with_causes};
+use crate::traces;
 
 /// Longest visibility timeout that is set. SQS accepts at most 12 hours from the receive, and up to 15 minutes of them
 /// may have passed:
@@ -61,6 +64,23 @@ pub enum MessageOutcome {
 }
 
 impl MessageOutcome {
+    /// Every outcome.
+    pub const ALL: [Self; 13] = [
+        Self::Acquired,
+        Self::AcquiredStale,
+        Self::Duplicate,
+        Self::Conflict,
+        Self::Mismatch,
+        Self::Failed,
+        Self::Lost,
+        Self::InBatchDuplicate,
+        Self::NoKey,
+        Self::Unreadable,
+        Self::Unavailable,
+        Self::NotARecord,
+        Self::NotProcessed,
+    ];
+
     /// The outcome in logs: `ACQUIRED_STALE`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -199,6 +219,13 @@ impl MessageReport {
     pub(super) fn store_error(error: &StoreError) -> Self {
         let outcome = if error.is_unavailable() { MessageOutcome::Unavailable } else { MessageOutcome::NotARecord };
         Self::without_claim(outcome, Disposition::Redeliver { after: None }, with_causes(error))
+    }
+
+    /// Records the report in the span of its message.
+    pub(super) fn record_in(&self, span: &Span) {
+        let Self { outcome, key, fence, attempt, .. } = self;
+        let failure = (self.disposition != Disposition::Done).then_some(&*self.reason);
+        traces::record_outcome(span, outcome.as_str(), key.as_ref(), *fence, *attempt, failure);
     }
 
     /// Sets the key.

@@ -1,9 +1,9 @@
-//! No traces: the feature `otel` is off.
+//! Does nothing: the feature `otel` is off.
 
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::sqs::{Message, MessageReport};
+use crate::idempotency::{Fence, Key};
 
 pub(super) fn init(log: impl FnOnce()) {
     log();
@@ -13,10 +13,18 @@ pub(crate) fn of_invocation(_request_id: &str, _trace_header: Option<&str>) -> S
     Span::none()
 }
 
-pub(crate) fn of_message(_message: &Message) -> Span {
+pub(crate) fn of_message(_message_id: &str, _queue_arn: Option<&str>, _trace_header: Option<&str>) -> Span {
     Span::none()
 }
 
-pub(crate) fn record_report(_span: &Span, _report: &MessageReport) {}
+pub(crate) fn record_outcome(
+    _span: &Span,
+    _outcome: &str,
+    _key: Option<&Key>,
+    _fence: Option<Fence>,
+    _attempt: Option<u8>,
+    _failure: Option<&str>,
+) {
+}
 
 pub(crate) async fn flush(_until: Instant) {}

@@ -21,8 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::pending::{Collect, Pending};
-use crate::idempotency::Key;
-use crate::sqs::{Disposition, Message, MessageReport};
+use crate::idempotency::{Fence, Key};
 
 /// Ended spans that are not sent yet, of all invocations of this process.
 static PENDING: OnceLock<Arc<Pending>> = OnceLock::new();
@@ -121,8 +120,8 @@ pub(crate) fn of_invocation(request_id: &str, trace_header: Option<&str>) -> Spa
 }
 
 /// The span of a message, linked to the trace of its sender.
-pub(crate) fn of_message(message: &Message) -> Span {
-    let queue = message.queue_arn.as_deref().and_then(|arn| arn.rsplit(':').next());
+pub(crate) fn of_message(message_id: &str, queue_arn: Option<&str>, trace_header: Option<&str>) -> Span {
+    let queue = queue_arn.and_then(|arn| arn.rsplit(':').next());
     let span = tracing::trace_span!(
         "message",
         otel.kind = "consumer",
@@ -132,32 +131,36 @@ pub(crate) fn of_message(message: &Message) -> Span {
         messaging.system = "aws_sqs",
         messaging.operation.type = "process",
         messaging.destination.name = queue,
-        messaging.message.id = message.id,
+        messaging.message.id = message_id,
         idempotency.key = Empty,
         idempotency.outcome = Empty,
         idempotency.fence = Empty,
         idempotency.attempt = Empty,
     );
     if !span.is_disabled()
-        && let Some(sent) = context(message.trace_header.as_deref())
+        && let Some(sent) = context(trace_header)
     {
         span.add_link(sent);
     }
     span
 }
 
-/// Adds the report to the span of its message.
-pub(crate) fn record_report(span: &Span, report: &MessageReport) {
-    span.record("idempotency.key", report.key.as_ref().map(Key::as_str));
-    span.record("idempotency.outcome", report.outcome.as_str());
-    span.record("idempotency.fence", report.fence.map(|fence| fence.0));
-    span.record("idempotency.attempt", report.attempt);
-    match report.disposition {
-        Disposition::Done => {}
-        Disposition::Redeliver { after: _ } => {
-            span.record("otel.status_code", "error");
-            span.record("otel.status_description", &*report.reason);
-        }
+/// Adds the outcome to the span of its message. `failure` is the reason of a message that is delivered again.
+pub(crate) fn record_outcome(
+    span: &Span,
+    outcome: &str,
+    key: Option<&Key>,
+    fence: Option<Fence>,
+    attempt: Option<u8>,
+    failure: Option<&str>,
+) {
+    span.record("idempotency.key", key.map(Key::as_str));
+    span.record("idempotency.outcome", outcome);
+    span.record("idempotency.fence", fence.map(|fence| fence.0));
+    span.record("idempotency.attempt", attempt);
+    if let Some(failure) = failure {
+        span.record("otel.status_code", "error");
+        span.record("otel.status_description", failure);
     }
 }
 

@@ -57,16 +57,16 @@ async fn run<S: Store>(batch: &Batch<S, &Told>, messages: &[Message]) -> Vec<Mes
     batch.run(messages, Deadline::within(TIME)).await.unwrap()
 }
 
-fn outcomes(verdicts: &[MessageReport]) -> Vec<&'static str> {
-    verdicts.iter().map(|verdict| verdict.outcome).collect()
+fn outcomes(reports: &[MessageReport]) -> Vec<&'static str> {
+    reports.iter().map(|report| report.outcome.as_str()).collect()
 }
 
-fn dispositions(verdicts: &[MessageReport]) -> Vec<Disposition> {
-    verdicts.iter().map(|verdict| verdict.disposition).collect()
+fn dispositions(reports: &[MessageReport]) -> Vec<Disposition> {
+    reports.iter().map(|report| report.disposition).collect()
 }
 
-fn wait(verdict: &MessageReport) -> Duration {
-    match verdict.disposition {
+fn wait(report: &MessageReport) -> Duration {
+    match report.disposition {
         Disposition::Redeliver { after: Some(after) } => after,
         other => panic!("{other:?}"),
     }
@@ -81,7 +81,7 @@ async fn each_message_runs_once_and_its_duplicate_is_acknowledged() {
     assert_eq!(outcomes(&again), ["DUPLICATE"; 3]);
     assert_eq!(dispositions(&again), [Disposition::Done; 3]);
     assert_eq!(
-        again.iter().map(|verdict| verdict.key.as_ref().unwrap().as_str()).collect::<Vec<_>>(),
+        again.iter().map(|report| report.key.as_ref().unwrap().as_str()).collect::<Vec<_>>(),
         ["pay_0", "pay_1", "pay_2"]
     );
     assert_eq!(told.runs().len(), 3);
@@ -94,10 +94,10 @@ async fn a_conflict_comes_again_when_the_lease_has_ended_and_not_all_at_the_same
     let messages = many(20);
     let killed = tokio::time::timeout(Duration::from_secs(10), run(&batch, &messages[..16])).await;
     assert!(killed.is_err());
-    let verdicts = run(&batch, &messages[..16]).await;
-    assert_eq!(outcomes(&verdicts), ["CONFLICT"; 16]);
+    let reports = run(&batch, &messages[..16]).await;
+    assert_eq!(outcomes(&reports), ["CONFLICT"; 16]);
     let remains = TIME + Policy::default().lease_grace - Duration::from_secs(10);
-    let waits: Vec<_> = verdicts.iter().map(wait).collect();
+    let waits: Vec<_> = reports.iter().map(wait).collect();
     assert!(waits.iter().all(|wait| (remains..=remains + Duration::from_secs(2)).contains(wait)), "{waits:?}");
     assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
 }
@@ -108,7 +108,7 @@ async fn a_failing_message_comes_again_after_a_growing_and_jittered_time() {
     let policy = with!(Policy::default(), max_attempts = 20);
     let batch = Batch::new(Idempotency::new(&store, policy), &told, settings());
     for doublings in 0..12_u32 {
-        let received = |message| with!(message, receive_count = Some(doublings + 1));
+        let received = |message: Message| with!(message, receive_count = Some(doublings + 1));
         let messages: Vec<_> = many(16).into_iter().map(received).collect();
         let waits: Vec<_> = run(&batch, &messages).await.iter().map(wait).collect();
         let step = Duration::from_secs((2_u64 << doublings).min(900));
@@ -123,10 +123,10 @@ async fn what_is_unavailable_is_asked_no_sooner_than_the_back_off_that_grows_wit
     let batch = batch(&store, &down);
     for doublings in 0..30_u32 {
         let message = with!(message("m", "pay_1"), receive_count = Some(doublings + 1));
-        let verdicts = run(&batch, &[message]).await;
+        let reports = run(&batch, &[message]).await;
         let step = Duration::from_secs(2_u64.saturating_mul(2_u64.pow(doublings)).min(900));
-        assert!((step / 2..=step).contains(&wait(&verdicts[0])), "{doublings}: {verdicts:?}");
-        assert!(!verdicts[0].failed_for_good);
+        assert!((step / 2..=step).contains(&wait(&reports[0])), "{doublings}: {reports:?}");
+        assert!(!reports[0].failed_permanently);
     }
 }
 
@@ -134,8 +134,8 @@ async fn what_is_unavailable_is_asked_no_sooner_than_the_back_off_that_grows_wit
 async fn a_wait_that_the_work_asks_for_is_kept_within_what_sqs_takes() {
     for (asked, given) in [(0, 1), (7, 7), (3600, 3600), (86_400, 12 * 3600 - 900)] {
         let (store, told) = (MemoryStore::default(), Told::to(Do::RefuseFor(Duration::from_secs(asked))));
-        let verdicts = run(&batch(&store, &told), &many(1)).await;
-        assert_eq!(wait(&verdicts[0]), Duration::from_secs(given));
+        let reports = run(&batch(&store, &told), &many(1)).await;
+        assert_eq!(wait(&reports[0]), Duration::from_secs(given));
     }
 }
 
@@ -145,11 +145,11 @@ async fn what_is_uncertain_comes_again_and_runs_as_a_recovery() {
         let (store, told) =
             (MemoryStore::default(), Told::by(move |run| if run.recovery { Do::Return(b"") } else { what }));
         let batch = batch(&store, &told);
-        let verdicts = run(&batch, &many(1)).await;
-        assert_eq!(outcomes(&verdicts), ["ACQUIRED"]);
-        assert!(wait(&verdicts[0]) <= Duration::from_secs(2));
-        let verdicts = run(&batch, &many(1)).await;
-        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec!["ACQUIRED_STALE"], vec![Disposition::Done]));
+        let reports = run(&batch, &many(1)).await;
+        assert_eq!(outcomes(&reports), ["ACQUIRED"]);
+        assert!(wait(&reports[0]) <= Duration::from_secs(2));
+        let reports = run(&batch, &many(1)).await;
+        assert_eq!((outcomes(&reports), dispositions(&reports)), (vec!["ACQUIRED_STALE"], vec![Disposition::Done]));
     }
 }
 
@@ -158,9 +158,9 @@ async fn what_fails_for_good_comes_again_until_it_is_dead_lettered_and_never_run
     let (store, told) = (MemoryStore::default(), Told::to(Do::FailForGood));
     let batch = batch(&store, &told);
     for outcome in ["ACQUIRED", "FAILED", "FAILED"] {
-        let verdicts = run(&batch, &many(1)).await;
-        assert_eq!(outcomes(&verdicts), [outcome]);
-        assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
+        let reports = run(&batch, &many(1)).await;
+        assert_eq!(outcomes(&reports), [outcome]);
+        assert!(is_first_step(reports[0].disposition), "{reports:?}");
     }
     assert_eq!(told.runs().len(), 1);
 }
@@ -170,9 +170,9 @@ async fn attempts_used_up_fail_a_message_for_good_until_it_is_redriven() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Refuse));
     let batch = batch(&store, &told);
     for _ in 1..10 {
-        assert!(!run(&batch, &many(1)).await[0].failed_for_good);
+        assert!(!run(&batch, &many(1)).await[0].failed_permanently);
     }
-    assert!(run(&batch, &many(1)).await[0].failed_for_good);
+    assert!(run(&batch, &many(1)).await[0].failed_permanently);
     assert_eq!(outcomes(&run(&batch, &many(1)).await), ["FAILED"]);
     assert_eq!(told.runs().len(), 10);
     assert_eq!(outcomes(&run(&batch, &[message("redriven", "pay_0")]).await), ["ACQUIRED"]);
@@ -193,10 +193,10 @@ async fn a_message_without_a_key_comes_again_alone_until_it_is_dead_lettered() {
         "{\"key\":{}}",
         "{\"key\":[1]}",
     ] {
-        let verdicts = run(&batch(&store, &told), &[message("good", "pay_1"), with(body)]).await;
-        assert_eq!(verdicts[1].outcome, "NO_KEY", "{body}");
-        assert!(is_first_step(verdicts[1].disposition), "{verdicts:?}");
-        assert_eq!(verdicts[0].disposition, Disposition::Done);
+        let reports = run(&batch(&store, &told), &[message("good", "pay_1"), with(body)]).await;
+        assert_eq!(reports[1].outcome.as_str(), "NO_KEY", "{body}");
+        assert!(is_first_step(reports[1].disposition), "{reports:?}");
+        assert_eq!(reports[0].disposition, Disposition::Done);
     }
 }
 
@@ -204,10 +204,10 @@ async fn a_message_without_a_key_comes_again_alone_until_it_is_dead_lettered() {
 async fn a_message_that_could_not_be_read_comes_again_alone() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let unreadable = with!(message("m", "pay_1"), body = None);
-    let verdicts = run(&batch(&store, &told), &[unreadable, message("good", "pay_2")]).await;
-    assert_eq!(outcomes(&verdicts), ["UNREADABLE", "ACQUIRED"]);
-    assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
-    assert_eq!(verdicts[1].disposition, Disposition::Done);
+    let reports = run(&batch(&store, &told), &[unreadable, message("good", "pay_2")]).await;
+    assert_eq!(outcomes(&reports), ["UNREADABLE", "ACQUIRED"]);
+    assert!(is_first_step(reports[0].disposition), "{reports:?}");
+    assert_eq!(reports[1].disposition, Disposition::Done);
 }
 
 #[tokio::test]
@@ -216,9 +216,9 @@ async fn another_payload_under_a_key_does_not_run() {
     let batch = batch(&store, &told);
     run(&batch, &many(1)).await;
     let other = with!(message("other", ""), body = Some("{\"key\":\"pay_0\",\"amount\":1}".into()));
-    let verdicts = run(&batch, &[other]).await;
-    assert_eq!(outcomes(&verdicts), ["MISMATCH"]);
-    assert!(is_first_step(verdicts[0].disposition), "{verdicts:?}");
+    let reports = run(&batch, &[other]).await;
+    assert_eq!(outcomes(&reports), ["MISMATCH"]);
+    assert!(is_first_step(reports[0].disposition), "{reports:?}");
     assert_eq!(told.runs().len(), 1);
 }
 
@@ -233,13 +233,11 @@ async fn in_batch_duplicates_run_once_and_share_the_verdict() {
         (Do::Hang, false),
     ] {
         let (store, told) = (MemoryStore::default(), Told::to(what));
-        let verdicts = run(&batch(&store, &told), &duplicates).await;
-        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "IN_BATCH_DUPLICATE", "IN_BATCH_DUPLICATE"]);
-        assert!(verdicts.iter().all(|verdict| (verdict.disposition == Disposition::Done) == done), "{verdicts:?}");
+        let reports = run(&batch(&store, &told), &duplicates).await;
+        assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE", "IN_BATCH_DUPLICATE"]);
+        assert!(reports.iter().all(|report| (report.disposition == Disposition::Done) == done), "{reports:?}");
         // At another time than the first, so that each is judged by itself then.
-        assert!(
-            done || verdicts[1..].iter().all(|verdict| wait(verdict) >= wait(&verdicts[0]) + Duration::from_secs(5))
-        );
+        assert!(done || reports[1..].iter().all(|report| wait(report) >= wait(&reports[0]) + Duration::from_secs(5)));
         assert_eq!(told.ran(), ["first"]);
     }
 }
@@ -249,17 +247,17 @@ async fn in_batch_duplicates_in_different_groups_run_once() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
     let messages =
         [in_group("a", "a1", "x"), in_group("b", "b1", "y"), in_group("a", "a2", "y"), in_group("b", "b2", "x")];
-    let verdicts = run(&batch(&store, &told), &messages).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "IN_BATCH_DUPLICATE", "IN_BATCH_DUPLICATE"]);
-    assert_eq!(dispositions(&verdicts), [Disposition::Done; 4]);
+    let reports = run(&batch(&store, &told), &messages).await;
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "ACQUIRED", "IN_BATCH_DUPLICATE", "IN_BATCH_DUPLICATE"]);
+    assert_eq!(dispositions(&reports), [Disposition::Done; 4]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_payload_under_the_key_of_its_batch_is_a_conflict_and_no_duplicate() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
     let other = with!(message("other", ""), body = Some("{\"key\":\"pay_1\",\"amount\":1}".into()));
-    let verdicts = run(&batch(&store, &told), &[message("first", "pay_1"), other]).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "CONFLICT"]);
+    let reports = run(&batch(&store, &told), &[message("first", "pay_1"), other]).await;
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "CONFLICT"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,8 +271,8 @@ async fn groups_run_side_by_side_and_in_order_within() {
         in_group("a", "a3", "5"),
     ];
     let started = Instant::now();
-    let verdicts = run(&batch(&store, &told), &messages).await;
-    assert_eq!(dispositions(&verdicts), [Disposition::Done; 5]);
+    let reports = run(&batch(&store, &told), &messages).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done; 5]);
     assert_eq!(started.elapsed(), Duration::from_secs(3));
     assert_eq!(told.most_at_once(), 2);
     let of = |group: char| told.ran().into_iter().filter(|id| id.starts_with(group)).collect::<Vec<_>>();
@@ -293,11 +291,11 @@ async fn after_a_failure_the_rest_of_its_group_is_held_for_the_same_time_and_oth
             in_group("a", "a3", "4"),
             in_group("a", "a4", "5"),
         ];
-        let verdicts = run(&batch(&store, &told), &messages).await;
-        assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "NOT_PROCESSED", "NOT_PROCESSED"]);
-        assert_eq!((verdicts[0].disposition, verdicts[2].disposition), (Disposition::Done, Disposition::Done));
-        assert!(matches!(verdicts[1].disposition, Disposition::Redeliver { after: Some(_) }));
-        assert_eq!(dispositions(&verdicts)[3..], [verdicts[1].disposition; 2]);
+        let reports = run(&batch(&store, &told), &messages).await;
+        assert_eq!(outcomes(&reports), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "NOT_PROCESSED", "NOT_PROCESSED"]);
+        assert_eq!((reports[0].disposition, reports[2].disposition), (Disposition::Done, Disposition::Done));
+        assert!(matches!(reports[1].disposition, Disposition::Redeliver { after: Some(_) }));
+        assert_eq!(dispositions(&reports)[3..], [reports[1].disposition; 2]);
         assert!(!told.ran().contains(&"a3".to_owned()));
     }
 }
@@ -311,9 +309,9 @@ async fn in_a_group_a_conflict_holds_the_rest_and_a_duplicate_does_not() {
     let hangs = Told::to(Do::Hang);
     let other = crate::batch::batch(&store, &hangs);
     assert!(tokio::time::timeout(Duration::from_secs(1), run(&other, std::slice::from_ref(&taken))).await.is_err());
-    let verdicts = run(&batch, &[done, in_group("a", "new", "new"), taken, in_group("a", "last", "last")]).await;
-    assert_eq!(outcomes(&verdicts), ["DUPLICATE", "ACQUIRED", "CONFLICT", "NOT_PROCESSED"]);
-    assert_eq!(verdicts[3].disposition, verdicts[2].disposition);
+    let reports = run(&batch, &[done, in_group("a", "new", "new"), taken, in_group("a", "last", "last")]).await;
+    assert_eq!(outcomes(&reports), ["DUPLICATE", "ACQUIRED", "CONFLICT", "NOT_PROCESSED"]);
+    assert_eq!(reports[3].disposition, reports[2].disposition);
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,8 +323,8 @@ async fn a_group_on_a_standard_queue_means_no_order() {
     let messages: Vec<_> =
         many(4).into_iter().map(|message| with!(message, group_id = Some("tenant".into()))).collect();
     let started = Instant::now();
-    let verdicts = run(&batch(&store, &told), &messages).await;
-    assert_eq!(dispositions(&verdicts)[1..], [Disposition::Done; 3]);
+    let reports = run(&batch(&store, &told), &messages).await;
+    assert_eq!(dispositions(&reports)[1..], [Disposition::Done; 3]);
     assert_eq!(started.elapsed(), Duration::from_secs(1));
 }
 
@@ -351,8 +349,8 @@ async fn a_message_starts_while_the_one_before_it_is_recorded() {
     let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let started = Instant::now();
-    let verdicts = run(&batch, &many(4)).await;
-    assert_eq!(dispositions(&verdicts), [Disposition::Done; 4]);
+    let reports = run(&batch, &many(4)).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done; 4]);
     // Four works one after another, and the last record.
     assert_eq!((started.elapsed(), told.most_at_once()), (Duration::from_secs(5), 1));
 }
@@ -363,11 +361,11 @@ async fn what_could_not_start_in_time_is_reported_without_a_claim() {
     let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     let started = Instant::now();
-    let verdicts = batch.run(&many(6), Deadline::within(TIME)).await.unwrap();
+    let reports = batch.run(&many(6), Deadline::within(TIME)).await.unwrap();
     assert!(started.elapsed() < TIME);
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "ACQUIRED", "NOT_PROCESSED", "NOT_PROCESSED"]);
-    assert_eq!(dispositions(&verdicts)[..2], [Disposition::Done; 2]);
-    assert_eq!(dispositions(&verdicts)[4..], [LEFT_ALONE; 2]);
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "ACQUIRED", "NOT_PROCESSED", "NOT_PROCESSED"]);
+    assert_eq!(dispositions(&reports)[..2], [Disposition::Done; 2]);
+    assert_eq!(dispositions(&reports)[4..], [LEFT_ALONE; 2]);
     assert_eq!(store.calls(StoreCall::Acquire), 4);
     // The two that were cut off settled: they are no conflict, but a recovery.
     let quick = Told::to(Do::Return(b""));
@@ -382,9 +380,9 @@ async fn what_could_not_start_in_time_is_reported_without_a_claim() {
 async fn one_panic_costs_its_neighbours_nothing() {
     let (store, told) =
         (MemoryStore::default(), Told::by(|run| if run.message_id == "m1" { Do::Panic } else { Do::Return(b"") }));
-    let verdicts = run(&batch(&store, &told), &many(3)).await;
-    assert_eq!((verdicts[0].disposition, verdicts[2].disposition), (Disposition::Done, Disposition::Done));
-    assert!(verdicts[1].reason.contains("panicked"), "{}", verdicts[1].reason);
+    let reports = run(&batch(&store, &told), &many(3)).await;
+    assert_eq!((reports[0].disposition, reports[2].disposition), (Disposition::Done, Disposition::Done));
+    assert!(reports[1].reason.contains("panicked"), "{}", reports[1].reason);
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,10 +407,10 @@ async fn a_store_that_goes_away_in_mid_batch_costs_only_what_it_did_not_answer()
         store.always(StoreCall::Acquire, Some(Fault::Refused));
     };
     let messages = many(6);
-    let (verdicts, ()) = tokio::join!(batch.run(&messages, Deadline::within(TIME)), gone);
-    let verdicts = verdicts.unwrap();
-    assert_eq!(dispositions(&verdicts)[..2], [Disposition::Done; 2]);
-    assert_eq!(dispositions(&verdicts)[2..], [LEFT_ALONE; 4]);
+    let (reports, ()) = tokio::join!(batch.run(&messages, Deadline::within(TIME)), gone);
+    let reports = reports.unwrap();
+    assert_eq!(dispositions(&reports)[..2], [Disposition::Done; 2]);
+    assert_eq!(dispositions(&reports)[2..], [LEFT_ALONE; 4]);
     assert_eq!(told.runs().len(), 2);
 }
 
@@ -420,9 +418,9 @@ async fn a_store_that_goes_away_in_mid_batch_costs_only_what_it_did_not_answer()
 async fn an_effect_whose_record_cannot_be_written_is_not_acknowledged() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
     store.always(StoreCall::Settle, Some(Fault::Refused));
-    let verdicts = run(&batch(&store, &told), &many(1)).await;
-    assert_eq!(dispositions(&verdicts), [LEFT_ALONE]);
-    assert!(verdicts[0].reason.contains("could not be recorded"), "{}", verdicts[0].reason);
+    let reports = run(&batch(&store, &told), &many(1)).await;
+    assert_eq!(dispositions(&reports), [LEFT_ALONE]);
+    assert!(reports[0].reason.contains("could not be recorded"), "{}", reports[0].reason);
 }
 
 #[tokio::test(start_paused = true)]
@@ -437,15 +435,15 @@ async fn an_owner_that_lost_its_record_acknowledges_only_what_is_completed() {
         let (slow_batch, other) = (batch(&store, &slow), Told::to(other));
         let other_batch = batch(&store, &other);
         let messages = many(1);
-        let stale = Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) };
+        let stale = with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1));
         let takes_over = async {
             advance(Duration::from_secs(5)).await;
             // One that hangs is still at it when the slow one settles.
             let _ = tokio::time::timeout(Duration::from_secs(20), run(&other_batch, &messages)).await;
         };
-        let (verdicts, ()) = tokio::join!(slow_batch.run(&messages, stale), takes_over);
-        let verdicts = verdicts.unwrap();
-        assert_eq!((outcomes(&verdicts), dispositions(&verdicts)), (vec![outcome], vec![disposition]));
+        let (reports, ()) = tokio::join!(slow_batch.run(&messages, stale), takes_over);
+        let reports = reports.unwrap();
+        assert_eq!((outcomes(&reports), dispositions(&reports)), (vec![outcome], vec![disposition]));
     }
 }
 
@@ -455,16 +453,16 @@ async fn an_owner_that_failed_and_lost_its_record_acknowledges_nothing() {
     let (slow_batch, other) = (batch(&store, &slow), Told::to(Do::Return(b"")));
     let other_batch = batch(&store, &other);
     let messages = many(1);
-    let stale = Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) };
+    let stale = with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1));
     let takes_over = async {
         advance(Duration::from_secs(5)).await;
         run(&other_batch, &messages).await
     };
-    let (verdicts, other) = tokio::join!(slow_batch.run(&messages, stale), takes_over);
+    let (reports, other) = tokio::join!(slow_batch.run(&messages, stale), takes_over);
     assert_eq!(dispositions(&other), [Disposition::Done]);
     // What was completed may be another payload under the same key: the next delivery finds out.
     assert_eq!(
-        (outcomes(verdicts.as_ref().unwrap()), dispositions(&verdicts.unwrap())),
+        (outcomes(reports.as_ref().unwrap()), dispositions(&reports.unwrap())),
         (vec!["LOST"], vec![LEFT_ALONE])
     );
 }
@@ -495,7 +493,7 @@ fn the_key_is_the_first_that_is_present() {
     assert_eq!(find("body:/x,deduplicationId,messageId").unwrap(), "group dedup");
     assert_eq!(find("body:/n").unwrap(), "7");
     assert_eq!(find("messageId").unwrap(), "id");
-    assert!(find("body:/x").unwrap_err().contains("none of the places"));
+    assert!(find("body:/x").unwrap_err().contains("no key source"));
     assert!(find("body:/a,messageId").unwrap_err().contains("body:/a"), "looking on would lose the protection");
     assert!(find("attribute:Bytes,messageId").unwrap_err().contains("attribute:Bytes"));
 }

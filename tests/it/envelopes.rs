@@ -98,8 +98,8 @@ impl Work<Message> for Bodies {
 async fn outcomes(store: &MemoryStore, work: &Bodies, bodies: &[Value]) -> Vec<&'static str> {
     let batch = Batch::new(Idempotency::new(store, Policy::default()), work, BatchSettings::default());
     let messages: Vec<_> = bodies.iter().enumerate().map(|(at, body)| message(&format!("sqs-{at}"), body)).collect();
-    let verdicts = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
-    verdicts.iter().map(|verdict| verdict.outcome).collect()
+    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    reports.iter().map(|report| report.outcome.as_str()).collect()
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn an_attribute_of_sns_is_found_like_one_of_sqs_which_goes_first() {
     assert_eq!(key_at("attribute:Idempotency-Key", &of_sns).unwrap(), "pay_1");
     assert_eq!(key_at("attribute:Count", &of_sns).unwrap(), "7");
     assert!(key_at("attribute:Bytes", &of_sns).unwrap_err().contains("attribute:Bytes"));
-    assert!(key_at("attribute:None", &of_sns).unwrap_err().contains("none of the places"));
+    assert!(key_at("attribute:None", &of_sns).unwrap_err().contains("no key source"));
     let attributes = [("Idempotency-Key".to_owned(), Some("of SQS".to_owned()))].into();
     let both = with!(of_sns, attributes = attributes);
     assert_eq!(key_at("attribute:Idempotency-Key", &both).unwrap(), "of SQS");
@@ -145,7 +145,7 @@ fn a_pointer_points_into_what_sns_carries() {
     assert!(key_at("body:/MessageId", &message("sqs", sns(PAYMENT, 1))).is_err());
     let amount = |payload: &str| {
         let message = message("sqs", sns(payload, 1));
-        "body:/amount".parse::<FingerprintSource>().unwrap().take(&Payload::of(&message, Envelopes::Auto))
+        "body:/amount".parse::<FingerprintSource>().unwrap().compute(&Payload::of(&message, Envelopes::Auto))
     };
     assert_eq!(amount(PAYMENT), amount(r#"{"amount":1250.0}"#));
     assert_ne!(amount(PAYMENT), amount(r#"{"amount":99}"#));
@@ -288,10 +288,10 @@ fn a_fingerprint_is_the_same_before_and_after_a_key_was_looked_for() {
         let message = message("sqs", &body);
         for source in ["body", "body:/amount,/detail"].map(|source| source.parse::<FingerprintSource>().unwrap()) {
             let payload = Payload::of(&message, Envelopes::Auto);
-            let before = source.take(&payload);
+            let before = source.compute(&payload);
             let key = KeySource::find(&[KeySource::Body("/none".into())], &payload);
             assert_eq!(key, Err(KeyError::Absent), "{body}");
-            assert_eq!(source.take(&payload), before, "{body}");
+            assert_eq!(source.compute(&payload), before, "{body}");
         }
     }
 }
@@ -344,6 +344,6 @@ async fn envelopes_stay_closed_where_the_settings_say_so() {
     let (store, work) = (MemoryStore::default(), Bodies::default());
     let settings = with!(BatchSettings::default(), envelopes = Envelopes::None);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
-    let verdicts = batch.run(&[message("sqs", sns(PAYMENT, 1))], Deadline::within(Duration::from_secs(30))).await;
-    assert_eq!(verdicts.unwrap()[0].key.as_ref().unwrap().as_str(), "sqs");
+    let reports = batch.run(&[message("sqs", sns(PAYMENT, 1))], Deadline::within(Duration::from_secs(30))).await;
+    assert_eq!(reports.unwrap()[0].key.as_ref().unwrap().as_str(), "sqs");
 }

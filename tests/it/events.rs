@@ -7,11 +7,10 @@ use idempotent_sqs::idempotency::{Idempotency, Objects, Policy};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{
     self, Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, FingerprintSource, KeySource, Message, Payload,
-    Received,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::MemoryObjects;
-use lambda_runtime::{Context, LambdaEvent};
+use lambda_runtime::Context;
 
 use harness::work::{Do, Told};
 
@@ -33,12 +32,11 @@ fn function<'a>(store: &'a MemoryStore, told: &'a Told) -> Handler<&'a MemorySto
 }
 
 /// The response's bytes, or the error of the invocation.
-async fn invoke(function: &Handler<&MemoryStore, &Told>, event: impl AsRef<[u8]>) -> Result<String, String> {
+async fn invoke(function: &Handler<&MemoryStore, &Told>, event: &str) -> Result<String, String> {
     let mut context = Context::default();
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(30);
     context.deadline = u64::try_from(end.as_millis()).unwrap();
-    let received = Received::read(event.as_ref());
-    let response = function.handle(LambdaEvent::new(received, context)).await;
+    let response = function.handle(event, &context).await;
     response.map(|response| serde_json::to_string(&response).unwrap()).map_err(|error| error.to_string())
 }
 
@@ -176,9 +174,9 @@ async fn a_payload_in_s3_is_worked_on_where_the_settings_name_its_bucket_and_els
     let objects = MemoryObjects::default();
     let place = Payload::of(&messages[0], Envelopes::Auto).pointer().unwrap().clone();
     objects.put(&place, b"12.50 EUR".to_vec()).await.unwrap();
-    let offload =
+    let extended_client =
         with!(ExtendedClient::default(), objects = Some(Arc::new(objects)), buckets = vec![place.bucket.clone()]);
-    let settings = with!(BatchSettings::default(), offload = offload);
+    let settings = with!(BatchSettings::default(), extended_client = extended_client);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
     assert_eq!(invoke(&Handler::new(batch, None), &sample("extended-client")).await.unwrap(), failures(&[]));
     assert_eq!(told.runs()[0].key, "pay_Tn6YhJ3kQw9ZcR5d");
@@ -211,9 +209,9 @@ async fn an_event_without_records_is_answered_and_one_that_is_not_sqs_s_fails_th
         let error = invoke(&function, not_sqs).await.unwrap_err();
         assert!(error.contains("not an SQS event"), "{not_sqs}: {error}");
     }
-    for not_json in [&b""[..], b"{\"Records\":[", b"{\"Records\":[]}]", b"{\"Records\":[],\"text\":\"\xff\"}"] {
+    for not_json in ["", "{\"Records\":[", "{\"Records\":[]}]"] {
         let error = invoke(&function, not_json).await.unwrap_err();
-        assert!(error.contains("not an SQS event"), "{}: {error}", not_json.escape_ascii());
+        assert!(error.contains("not an SQS event"), "{not_json}: {error}");
     }
 }
 

@@ -55,17 +55,17 @@ impl Work<Message> for Seen {
 }
 
 #[derive(Default)]
-struct Stage {
+struct Fixture {
     objects: Arc<MemoryObjects>,
     store: MemoryStore,
     work: Seen,
     keys: Option<Vec<KeySource>>,
 }
 
-impl Stage {
+impl Fixture {
     async fn put(&self, name: &str, payload: &str) {
-        let place = Place { bucket: "payloads".into(), name: name.into() };
-        self.objects.put(&place, payload.into()).await.unwrap();
+        let location = Location { bucket: "payloads".into(), name: name.into() };
+        self.objects.put(&location, payload.into()).await.unwrap();
     }
 
     async fn run(&self, messages: &[Message]) -> Vec<MessageReport> {
@@ -74,8 +74,9 @@ impl Stage {
 
     async fn run_with(&self, messages: &[Message], envelopes: Envelopes) -> Vec<MessageReport> {
         let objects: Arc<dyn Objects> = Arc::clone(&self.objects) as _;
-        let offload = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
-        let mut settings = with!(BatchSettings::default(), envelopes = envelopes, offload = offload);
+        let extended_client =
+            with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
+        let mut settings = with!(BatchSettings::default(), envelopes = envelopes, extended_client = extended_client);
         settings.keys = self.keys.clone().unwrap_or(settings.keys);
         let batch = Batch::new(Idempotency::new(&self.store, Policy::default()), &self.work, settings);
         batch.run(messages, Deadline::within(Duration::from_secs(30))).await.unwrap()
@@ -86,18 +87,18 @@ impl Stage {
     }
 }
 
-fn outcomes(verdicts: &[MessageReport]) -> Vec<&'static str> {
-    verdicts.iter().map(|verdict| verdict.outcome).collect()
+fn outcomes(reports: &[MessageReport]) -> Vec<&'static str> {
+    reports.iter().map(|report| report.outcome.as_str()).collect()
 }
 
 #[tokio::test]
 async fn one_payload_in_two_objects_is_one_work_and_another_is_a_mismatch() {
-    let stage = Stage::default();
+    let stage = Fixture::default();
     stage.put("one", r#"{"amount":1250}"#).await;
     stage.put("two", r#"{ "amount": 1250.0 }"#).await;
     stage.put("three", r#"{"amount":99}"#).await;
-    let verdicts = stage.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
+    let reports = stage.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
     assert_eq!(outcomes(&stage.run(&[pointing("m3", "two")]).await), ["DUPLICATE"]);
     assert_eq!(outcomes(&stage.run(&[pointing("m4", "three")]).await), ["MISMATCH"]);
     assert_eq!(stage.seen(), [r#"{"amount":1250}"#]);
@@ -105,18 +106,18 @@ async fn one_payload_in_two_objects_is_one_work_and_another_is_a_mismatch() {
 
 #[tokio::test]
 async fn a_payload_in_s3_is_an_in_batch_duplicate_of_the_same_in_a_message() {
-    let stage = Stage { keys: Some(vec![KeySource::Body("/paymentId".into())]), ..Stage::default() };
+    let stage = Fixture { keys: Some(vec![KeySource::Body("/paymentId".into())]), ..Fixture::default() };
     let payment = r#"{"paymentId":"pay_1"}"#;
     stage.put("one", payment).await;
     let plain = with!(Message::default(), id = "m2".into(), body = Some(payment.into()));
-    let verdicts = stage.run(&[pointing("m1", "one"), plain]).await;
-    assert_eq!(outcomes(&verdicts), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
-    assert_eq!(verdicts[0].key.as_ref().unwrap().as_str(), "pay_1");
+    let reports = stage.run(&[pointing("m1", "one"), plain]).await;
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
+    assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "pay_1");
 }
 
 #[tokio::test]
 async fn both_generations_of_the_extended_client_are_understood() {
-    let stage = Stage::default();
+    let stage = Fixture::default();
     stage.put("one", "payload").await;
     let old = with!(
         pointing("m1", "one"),
@@ -129,54 +130,54 @@ async fn both_generations_of_the_extended_client_are_understood() {
 
 #[tokio::test]
 async fn what_sns_points_to_arrives_in_its_envelope_as_if_it_had_fitted() {
-    let stage = Stage::default();
+    let stage = Fixture::default();
     stage.put("one", r#"{"amount":1250}"#).await;
     let body = in_sns(&pointer(NEW, "one"), "ExtendedPayloadSize");
     let message = with!(Message::default(), id = "m1".into(), body = Some(body.to_string()));
-    let verdicts = stage.run(&[message]).await;
-    assert_eq!(verdicts[0].key.as_ref().unwrap().as_str(), "sns-1");
+    let reports = stage.run(&[message]).await;
+    assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
     let fitted: Value = serde_json::from_str(&stage.seen()[0]).unwrap();
     assert_eq!(fitted, in_sns(r#"{"amount":1250}"#, "ExtendedPayloadSize"));
 }
 
 #[tokio::test]
 async fn the_envelope_around_a_pointer_stays_as_it_is_written() {
-    let stage = Stage { keys: Some(vec![KeySource::MessageId]), ..Stage::default() };
+    let stage = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
     stage.put("one", r#"{"amount":1250}"#).await;
     let more = r#""more":[12345678901234567.01,1e400,"\ud800"]"#;
     let body = in_sns(&pointer(NEW, "one"), "ExtendedPayloadSize").to_string().replacen('{', &format!("{{{more},"), 1);
     let message = with!(Message::default(), id = "m1".into(), body = Some(body));
-    let verdicts = stage.run(&[message]).await;
-    assert_eq!(verdicts[0].key.as_ref().unwrap().as_str(), "sns-1");
+    let reports = stage.run(&[message]).await;
+    assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
     assert!(stage.seen()[0].contains(more), "{}", stage.seen()[0]);
 }
 
 #[tokio::test]
 async fn a_payload_in_s3_may_itself_be_in_an_envelope_but_points_no_further() {
-    let stage = Stage { keys: Some(vec![KeySource::MessageId]), ..Stage::default() };
+    let stage = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
     stage.put("one", &in_sns("payload", "none").to_string()).await;
     stage.put("two", &pointer(NEW, "one")).await;
-    let verdicts = stage.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
-    assert_eq!(verdicts[0].key.as_ref().unwrap().as_str(), "sns-1");
+    let reports = stage.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
+    assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
     assert_eq!(stage.seen()[1], pointer(NEW, "one"));
 }
 
 #[tokio::test]
 async fn of_a_payload_that_is_gone_a_duplicate_is_acknowledged_and_anything_else_fails_for_good() {
-    let stage = Stage::default();
+    let stage = Fixture::default();
     stage.put("one", "payload").await;
     assert_eq!(outcomes(&stage.run(&[pointing("m1", "one")]).await), ["ACQUIRED"]);
-    let verdicts = stage.run(&[pointing("m1", "gone")]).await;
-    assert_eq!((verdicts[0].outcome, verdicts[0].disposition), ("DUPLICATE", Disposition::Done));
+    let reports = stage.run(&[pointing("m1", "gone")]).await;
+    assert_eq!((reports[0].outcome.as_str(), reports[0].disposition), ("DUPLICATE", Disposition::Done));
 
     let other = || {
         let mut other = pointing("m2", "gone");
         other.attributes.insert("Idempotency-Key".into(), Some("pay_2".into()));
         other
     };
-    let verdicts = stage.run(&[other()]).await;
-    assert_eq!((verdicts[0].outcome, verdicts[0].failed_for_good), ("ACQUIRED", true));
-    assert!(verdicts[0].reason.contains("no longer in S3"), "{}", verdicts[0].reason);
+    let reports = stage.run(&[other()]).await;
+    assert_eq!((reports[0].outcome.as_str(), reports[0].failed_permanently), ("ACQUIRED", true));
+    assert!(reports[0].reason.contains("no longer in S3"), "{}", reports[0].reason);
     assert_eq!(outcomes(&stage.run(&[other()]).await), ["FAILED"]);
     // It failed clean: what comes under its key with a payload runs.
     stage.put("gone", "found again").await;
@@ -188,16 +189,16 @@ async fn of_a_payload_that_is_gone_a_duplicate_is_acknowledged_and_anything_else
 #[tokio::test]
 async fn where_the_key_is_in_a_payload_that_is_gone_nothing_is_claimed() {
     let keys = vec![KeySource::Body("/paymentId".into()), KeySource::MessageId];
-    let stage = Stage { keys: Some(keys), ..Stage::default() };
-    let verdicts = stage.run(&[pointing("m1", "gone")]).await;
-    assert_eq!(verdicts[0].outcome, "UNREADABLE");
-    assert!(matches!(verdicts[0].disposition, Disposition::Redeliver { after: Some(_) }), "{verdicts:?}");
-    assert!(verdicts[0].key.is_none());
+    let stage = Fixture { keys: Some(keys), ..Fixture::default() };
+    let reports = stage.run(&[pointing("m1", "gone")]).await;
+    assert_eq!(reports[0].outcome.as_str(), "UNREADABLE");
+    assert!(matches!(reports[0].disposition, Disposition::Redeliver { after: Some(_) }), "{reports:?}");
+    assert!(reports[0].key.is_none());
 }
 
 #[tokio::test]
 async fn what_only_looks_like_a_pointer_is_a_payload() {
-    let stage = Stage::default();
+    let stage = Fixture::default();
     let sized = pointing("m1", "one");
     let with_body = |body: Value| with!(sized.clone(), body = Some(body.to_string()));
     let place = json!({ "s3BucketName": "payloads", "s3Key": "one" });

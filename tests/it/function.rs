@@ -52,7 +52,7 @@ impl Fixture {
 async fn function(redis: &str, webhook: &Webhook, sqs: &Sqs, settings: &[(&str, &str)]) -> Function {
     let (target, sqs) = (webhook.url(), sqs.url());
     let usual = [("REDIS_URL", redis), ("TARGET_URL", &target), ("AWS_ENDPOINT_URL_SQS", &sqs)];
-    Function::start(&[&usual, settings].concat()).await
+    Function::start(env!("CARGO_BIN_EXE_idempotent-sqs"), &[&usual, settings].concat()).await
 }
 
 const NO_FAILURES: &str = r#"{"batchItemFailures":[]}"#;
@@ -132,7 +132,7 @@ async fn a_visibility_that_cannot_be_changed_is_logged_and_harms_nothing() {
         let function = fixture.function().await;
         assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
         assert_eq!(fixture.sqs.take_calls().len(), 1);
-        function.logs("visibility left to the queue").await;
+        function.logs("visibility timeouts not changed").await;
     }
 }
 

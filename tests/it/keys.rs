@@ -35,8 +35,8 @@ async fn outcomes(settings: BatchSettings, batches: &[&[Message]]) -> (Vec<&'sta
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &told, settings);
     let mut outcomes = Vec::new();
     for messages in batches {
-        let verdicts = batch.run(messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
-        outcomes.extend(verdicts.iter().map(|verdict| verdict.outcome));
+        let reports = batch.run(messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+        outcomes.extend(reports.iter().map(|report| report.outcome.as_str()));
     }
     (outcomes, told.runs().len())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aws_credential_types::Credentials;
 use futures_util::future::{BoxFuture, pending};
+use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::idempotency::{
     Deadline, Delivery, Idempotency, Key, Location, MAX_RESULT_BYTES, ObjectError, Objects, Outcome, Policy, Results,
     Store,
@@ -23,17 +24,17 @@ const LARGE: &[u8] = &[7; 5000];
 struct Unreachable;
 
 impl Objects for Unreachable {
-    fn get<'a>(&'a self, _place: &'a Place, _max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+    fn get<'a>(&'a self, _place: &'a Location, _max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         Box::pin(pending())
     }
 
-    fn put<'a>(&'a self, _place: &'a Place, _bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+    fn put<'a>(&'a self, _place: &'a Location, _bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
         Box::pin(pending())
     }
 }
 
 fn policy(objects: Arc<dyn Objects>) -> Policy {
-    let results = Results { objects, bucket: "results".into(), prefix: "payments/".into() };
+    let results = Results::new(objects, "results", "payments/");
     with!(Policy::default(), results = Some(results))
 }
 
@@ -58,7 +59,7 @@ async fn a_duplicate_gets_a_large_result_back() {
     assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(LARGE)));
     assert_eq!(told.runs().len(), 1);
     let fence = told.runs()[0].fence;
-    let places: Vec<_> = objects.places().iter().map(ToString::to_string).collect();
+    let places: Vec<_> = objects.locations().iter().map(ToString::to_string).collect();
     assert_eq!(places, [format!("s3://results/payments/pay_1/{fence}")]);
 }
 
@@ -69,7 +70,7 @@ async fn what_fits_into_the_record_makes_no_object() {
     let told = Told::to(Do::Return(&LARGE[..4096]));
     run(&idempotency, &told, &delivery("pay_1")).await;
     assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(&LARGE[..4096])));
-    assert!(objects.places().is_empty());
+    assert!(objects.locations().is_empty());
 }
 
 #[tokio::test]
@@ -89,7 +90,7 @@ async fn each_claim_has_an_object_of_its_own() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(objects.places().len(), 2);
+    assert_eq!(objects.locations().len(), 2);
     assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(&[2; 5000])));
 }
 
@@ -127,7 +128,7 @@ async fn the_time_for_settling_is_not_spent_on_an_object() {
 
 #[tokio::test]
 async fn a_result_that_no_function_could_answer_is_not_kept() {
-    static HUGE: [u8; LARGEST + 1] = [0; LARGEST + 1];
+    static HUGE: [u8; MAX_RESULT_BYTES + 1] = [0; MAX_RESULT_BYTES + 1];
     let objects = Arc::new(MemoryObjects::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
     let told = Told::by(|run| Do::Return(if run.key == "huge" { &HUGE } else { &HUGE[1..] }));
@@ -135,7 +136,7 @@ async fn a_result_that_no_function_could_answer_is_not_kept() {
     assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("huge")).await, None));
     run(&idempotency, &told, &delivery("large")).await;
     assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("large")).await, Some(&HUGE[1..])));
-    assert_eq!(objects.places().len(), 1);
+    assert_eq!(objects.locations().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,15 +150,16 @@ async fn a_batch_fetches_no_result_as_nobody_reads_it_there() {
     let deadline = || Deadline::within(Duration::from_secs(30));
     batch(Arc::new(MemoryObjects::default())).run(&message, deadline()).await.unwrap();
     let started = Instant::now();
-    let verdicts = batch(Arc::new(Unreachable)).run(&message, deadline()).await.unwrap();
-    assert_eq!((verdicts[0].outcome, started.elapsed()), ("DUPLICATE", Duration::ZERO));
+    let reports = batch(Arc::new(Unreachable)).run(&message, deadline()).await.unwrap();
+    assert_eq!((reports[0].outcome.as_str(), started.elapsed()), ("DUPLICATE", Duration::ZERO));
 }
 
 #[tokio::test]
 async fn a_large_result_goes_to_s3_and_comes_back() {
     let s3 = harness::s3::S3::start().await;
     let settings = S3Settings { region: "eu-central-1".into(), endpoint: Some(s3.url().parse().unwrap()) };
-    let objects = S3::new(settings).credentials(Credentials::new("test", "test", None, None, "test"));
+    let objects =
+        S3::new(settings, AwsConfig::default()).credentials(Credentials::new("test", "test", None, None, "test"));
     let idempotency = Idempotency::new(MemoryStore::default(), policy(Arc::new(objects)));
     let told = Told::to(Do::Return(LARGE));
     run(&idempotency, &told, &delivery("pay/1")).await;

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use idempotent_sqs::aws::ElastiCacheIamSettings;
-use idempotent_sqs::config::{Config, ConfigError};
+use idempotent_sqs::config::{Config, ConfigError, Environment};
 use idempotent_sqs::idempotency::{MAX_RESULT_BYTES, Recovery};
 use idempotent_sqs::metrics::MetricsSettings;
 use idempotent_sqs::sqs::{Envelopes, FingerprintSource, KeySource};
-use idempotent_sqs::stores::RedisCredentials;
 use idempotent_sqs::webhook::WebhookSettings;
 
 use harness::http::TOKEN;
@@ -24,16 +22,24 @@ const REQUIRED: Settings = &[
     ("AWS_LAMBDA_FUNCTION_NAME", "payments-function"),
 ];
 
+fn environment(settings: &[Settings]) -> Environment {
+    let settings = settings.iter().flat_map(|settings| settings.iter());
+    let settings: HashMap<_, _> = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Environment::new(move |name| settings.get(name).cloned())
+}
+
 fn read(settings: &[Settings]) -> Result<(Config, WebhookSettings), ConfigError> {
-    let settings: HashMap<_, _> = settings.iter().flat_map(|settings| settings.iter().copied()).collect();
-    Config::from_lookup_with_webhook(|name| settings.get(name).map(ToString::to_string))
+    let mut environment = environment(settings);
+    let config = Config::read(&mut environment);
+    let webhook = WebhookSettings::read(&mut environment, config.as_ref());
+    environment.finish(config.zip(webhook))
 }
 
 fn faults(settings: &[Settings]) -> Vec<String> {
     let error = read(settings).expect_err("the settings have faults").to_string();
     let (count, faults) = error.split_once(":\n  - ").expect("faults are a list");
     let faults: Vec<_> = faults.split("\n  - ").map(str::to_owned).collect();
-    assert_eq!(count, format!("the settings have {} fault(s)", faults.len()));
+    assert_eq!(count, format!("the settings have {} error(s)", faults.len()));
     faults
 }
 
@@ -53,8 +59,8 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert_eq!(config.batch.fingerprint, FingerprintSource::Body);
     assert_eq!(config.batch.envelopes, Envelopes::Auto);
     assert_eq!(config.batch.concurrency.get(), 16);
-    assert!(config.batch.offload.objects.is_none() && config.batch.offload.buckets.is_empty());
-    assert_eq!(config.batch.offload.max_bytes, 4 << 20);
+    assert!(config.batch.extended_client.objects.is_none() && config.batch.extended_client.buckets.is_empty());
+    assert_eq!(config.batch.extended_client.max_bytes, 4 << 20);
     assert_eq!(config.policy.retention, Duration::from_secs(1_209_600));
     assert_eq!(config.policy.max_attempts, 10);
     assert_eq!(config.policy.recovery, Recovery::Rerun);
@@ -66,7 +72,7 @@ fn what_is_not_set_is_what_the_table_of_settings_says() {
     assert_eq!(webhook.url.as_str(), "https://payments.internal/hook");
     assert_eq!(webhook.timeout, Duration::from_secs(10));
     assert_eq!(webhook.connect_timeout, Duration::from_secs(2));
-    assert_eq!(webhook.answer_max_bytes, 4097);
+    assert_eq!(webhook.response_max_bytes, 4097);
 }
 
 const EVERY: Settings = &[
@@ -114,9 +120,9 @@ fn every_setting_is_read() {
     assert_eq!(config.batch.fingerprint, FingerprintSource::Pointers(vec!["/amount".into(), "/currency".into()]));
     assert_eq!(config.batch.envelopes, Envelopes::None);
     assert_eq!(config.batch.concurrency.get(), 1);
-    assert!(config.batch.offload.objects.is_some());
-    assert_eq!(config.batch.offload.buckets, ["payloads", "more.payloads"]);
-    assert_eq!(config.batch.offload.max_bytes, 1_000_000);
+    assert!(config.batch.extended_client.objects.is_some());
+    assert_eq!(config.batch.extended_client.buckets, ["payloads", "more.payloads"]);
+    assert_eq!(config.batch.extended_client.max_bytes, 1_000_000);
     assert_eq!(config.policy.retention, Duration::from_secs(86_400));
     assert_eq!(config.policy.max_attempts, 3);
     assert_eq!(config.policy.recovery, Recovery::Park);
@@ -130,7 +136,7 @@ fn every_setting_is_read() {
     assert_eq!(webhook.url.as_str(), "http://127.0.0.1:8080/hook?a=b");
     assert_eq!(webhook.timeout, Duration::from_secs(3));
     assert_eq!(webhook.connect_timeout, Duration::from_millis(500));
-    assert_eq!(webhook.answer_max_bytes, LARGEST + 1, "what is too large for a record goes to S3");
+    assert_eq!(webhook.response_max_bytes, MAX_RESULT_BYTES + 1, "what is too large for a record goes to S3");
 }
 
 #[test]
@@ -189,23 +195,22 @@ fn a_namespace_ends_at_the_first_colon_of_a_redis_key_and_so_has_none() {
 fn metrics_have_names_that_cloudwatch_takes() {
     for namespace in ["AWS/SQS", ":payments", "payments\"", "z\u{fc}rich", &"n".repeat(256)] {
         let fault = the_fault("METRICS_NAMESPACE", namespace);
-        assert!(fault.starts_with("METRICS_NAMESPACE is not usable: set it to a name"), "{fault}");
+        assert!(fault.starts_with("METRICS_NAMESPACE is invalid: set it to a name"), "{fault}");
     }
     for consumer in ["z\u{fc}rich", &"n".repeat(1025)] {
         assert!(read(&[REQUIRED, &[("IDEMPOTENCY_NAMESPACE", consumer)]]).is_ok(), "without metrics it may be");
         let settings: Settings = &[("METRICS_NAMESPACE", "idempotent-sqs"), ("IDEMPOTENCY_NAMESPACE", consumer)];
         let faults = faults(&[REQUIRED, settings]);
-        assert!(faults[0].starts_with("IDEMPOTENCY_NAMESPACE is not usable as a dimension"), "{faults:?}");
+        assert!(faults[0].starts_with("IDEMPOTENCY_NAMESPACE is invalid as a dimension"), "{faults:?}");
     }
 }
 
 #[test]
 fn a_function_with_a_work_of_its_own_needs_no_webhook() {
-    let without_target = |name: &str| {
-        let (_, value) = REQUIRED.iter().find(|(known, _)| *known == name && name != "TARGET_URL")?;
-        Some((*value).to_owned())
-    };
-    assert_eq!(Config::from_lookup(without_target).unwrap().redis.namespace, "payments-function");
+    let without_target: Vec<_> = REQUIRED.iter().copied().filter(|(name, _)| *name != "TARGET_URL").collect();
+    let mut environment = environment(&[&without_target]);
+    let config = Config::read(&mut environment);
+    assert_eq!(environment.finish(config).unwrap().redis.namespace, "payments-function");
 }
 
 #[test]
@@ -257,15 +262,15 @@ fn each_fault_of_what_is_in_s3_says_what_would_be_right() {
     for (wrong, right) in [
         (
             [("PAYLOAD_BUCKETS", "payloads,"), ("AWS_REGION", "eu-central-1")],
-            "PAYLOAD_BUCKETS: \"\" is no name of an S3",
+            "PAYLOAD_BUCKETS: \"\" is not the name of an S3",
         ),
         (
             [("PAYLOAD_BUCKETS", "../a"), ("AWS_REGION", "eu-central-1")],
-            "PAYLOAD_BUCKETS: \"../a\" is no name of an S3",
+            "PAYLOAD_BUCKETS: \"../a\" is not the name of an S3",
         ),
         (
             [("RESULT_BUCKET", "a-b,c-d"), ("AWS_REGION", "eu-central-1")],
-            "RESULT_BUCKET: \"a-b,c-d\" is no name of an S3",
+            "RESULT_BUCKET: \"a-b,c-d\" is not the name of an S3",
         ),
         ([("RESULT_BUCKET", "results"), ("AWS_REGION", "")], "AWS_REGION is missing: set it to the region of the S3"),
         ([("PAYLOAD_BUCKETS", "payloads"), ("RESULT_BUCKET", "results")], "AWS_REGION is missing"),
@@ -313,34 +318,35 @@ const SECRET: (&str, &str) = ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-cen
 
 #[test]
 fn who_the_function_is_to_redis_is_the_urls_user_an_iam_user_or_a_secret() {
-    let credentials = |settings: Settings| read(&[REQUIRED, &[TLS], settings]).unwrap().0.redis.credentials;
-    assert!(matches!(credentials(&[]), RedisCredentials::Url));
-    let RedisCredentials::Iam(iam) = credentials(&[USER, CACHE]) else {
-        panic!("a user and a cache are enough for IAM")
+    let credentials = |settings: Settings| {
+        let source = read(&[REQUIRED, &[TLS], settings]).unwrap().0.redis.credentials;
+        source.map(|source| (format!("{source:?}"), source.max_session().map(|session| session.as_secs())))
     };
-    assert_eq!((&iam.user, &iam.cache), (&"payments".parse().unwrap(), &"idempotency".parse().unwrap()));
-    assert_eq!((iam.serverless, iam.session), (false, Duration::from_secs(39_600)));
-    assert_eq!(
-        (ElastiCacheIamSettings::SESSION, ElastiCacheIamSettings::LONGEST_SESSION.as_secs()),
-        (iam.session, 43_200)
-    );
+    assert_eq!(credentials(&[]), None);
+    let (iam, session) = credentials(&[USER, CACHE]).expect("a user and a cache are enough for IAM");
+    assert!(iam.contains(r#"user: ElastiCacheName("payments"), cache: ElastiCacheName("idempotency")"#), "{iam}");
+    assert!(iam.contains("serverless: false"), "{iam}");
+    assert_eq!(session, Some(39_600));
 
     let all = [USER, CACHE, ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_SESSION_SECONDS", "900")];
-    let RedisCredentials::Iam(iam) = credentials(&all) else { panic!("it is still IAM") };
-    assert_eq!((iam.serverless, iam.session), (true, Duration::from_secs(900)));
-    let RedisCredentials::Secret(arn) = credentials(&[SECRET]) else { panic!("an ARN is a secret's") };
-    assert_eq!(arn, SECRET.1.parse().unwrap());
-    assert!(matches!(credentials(&[SECRET, ("REDIS_URL", "redis://payments@cache")]), RedisCredentials::Secret(_)));
+    let (iam, session) = credentials(&all).unwrap();
+    assert!(iam.contains("serverless: true"), "{iam}");
+    assert_eq!(session, Some(900));
+    for url in [TLS, ("REDIS_URL", "redis://payments@cache")] {
+        let (secret, session) = credentials(&[SECRET, url]).unwrap();
+        assert!(secret.starts_with("SecretCredentials") && secret.contains(SECRET.1), "{secret}");
+        assert_eq!(session, None);
+    }
 }
 
 #[test]
 fn two_ways_to_sign_in_half_a_way_and_a_token_without_tls_are_faults() {
     let signed_in = ("REDIS_URL", "rediss://:secret@cache");
     let cases: [(Settings, &str); 7] = [
-        (&[TLS, USER, CACHE, SECRET], "REDIS_SECRET_ARN and REDIS_IAM_USER are two ways to sign in"),
-        (&[signed_in, USER, CACHE], "REDIS_URL has a user or a password, and so has REDIS_IAM_USER"),
+        (&[TLS, USER, CACHE, SECRET], "REDIS_SECRET_ARN and REDIS_IAM_USER are both set"),
+        (&[signed_in, USER, CACHE], "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them"),
         (&[("REDIS_URL", "rediss://payments@cache"), USER, CACHE], "REDIS_URL has a user or a password"),
-        (&[signed_in, SECRET], "REDIS_URL has a password, and so has the secret of REDIS_SECRET_ARN"),
+        (&[signed_in, SECRET], "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it"),
         (&[USER, CACHE], "REDIS_URL is without TLS"),
         (&[TLS, USER], "REDIS_IAM_CACHE is missing"),
         (&[TLS, CACHE], "REDIS_IAM_USER is missing"),
@@ -420,115 +426,5 @@ async fn a_function_with_faults_in_its_settings_names_them_all_and_does_not_star
             assert!(said.contains(&format!("  - {name}")), "{name} is missing in {said}");
         }
         assert!(!said.contains(PASSWORD), "{said}");
-    }
-}
-
-#[cfg(feature = "postgres")]
-mod with_an_inbox {
-    use idempotent_sqs_postgres::{InboxConfig, Outage};
-
-    use super::*;
-
-    const REQUIRED: Settings = &[
-        ("REDIS_URL", "redis://cache.internal:6379"),
-        ("DATABASE_URL", "postgres://payer:SECRET-PASSWORD@db.internal/payments"),
-        ("IDEMPOTENCY_NAMESPACE", "ledger"),
-    ];
-
-    fn read(settings: &[Settings]) -> Result<(Config, InboxConfig), ConfigError> {
-        let settings: HashMap<_, _> = settings.iter().flat_map(|settings| settings.iter().copied()).collect();
-        Config::from_lookup_with_inbox(|name| settings.get(name).map(ToString::to_string))
-    }
-
-    #[test]
-    fn what_is_not_set_is_what_the_table_of_settings_says() {
-        let (_, inbox) = read(&[REQUIRED]).unwrap();
-        assert!(inbox.database.url.uses_tls());
-        assert_eq!(inbox.database.timeout, Duration::from_secs(2));
-        assert_eq!(inbox.database.connections.get(), 16);
-        assert_eq!(inbox.inbox.namespace, "ledger");
-        assert_eq!(inbox.inbox.retention, Duration::from_secs(2_419_200));
-        assert_eq!(inbox.without_redis, Outage::Refuse);
-    }
-
-    #[test]
-    fn every_setting_is_read() {
-        let (_, inbox) = read(&[
-            REQUIRED,
-            &[
-                ("DATABASE_TIMEOUT_MS", "250"),
-                ("INBOX_RETENTION_SECONDS", "86400"),
-                ("INBOX_WITHOUT_REDIS", "proceed"),
-                ("BATCH_CONCURRENCY", "4"),
-            ],
-        ])
-        .unwrap();
-        assert_eq!(inbox.database.timeout, Duration::from_millis(250));
-        assert_eq!(inbox.database.connections.get(), 4);
-        assert_eq!(inbox.inbox.retention, Duration::from_hours(24));
-        assert_eq!(inbox.without_redis, Outage::Proceed);
-    }
-
-    #[test]
-    fn all_faults_are_named_at_once_and_show_no_password() {
-        let faults = read(&[&[
-            ("DATABASE_URL", "mysql://payer:SECRET-PASSWORD@db.internal"),
-            ("DATABASE_TIMEOUT_MS", "0"),
-            ("DATABASE_IAM", "perhaps"),
-            ("DATABASE_SECRET_ARN", "password"),
-            ("INBOX_RETENTION_SECONDS", "soon"),
-            ("INBOX_WITHOUT_REDIS", "maybe"),
-        ]])
-        .unwrap_err()
-        .to_string();
-        for name in [
-            "REDIS_URL",
-            "IDEMPOTENCY_NAMESPACE",
-            "DATABASE_URL",
-            "DATABASE_TIMEOUT_MS",
-            "DATABASE_IAM is \"perhaps\": set it to true or false",
-            "DATABASE_SECRET_ARN is not usable",
-            "INBOX_RETENTION_SECONDS",
-            "INBOX_WITHOUT_REDIS is \"maybe\": set it to refuse or proceed",
-        ] {
-            assert!(faults.contains(name), "{name} in {faults}");
-        }
-        assert!(!faults.contains(PASSWORD));
-        let prefers = read(&[REQUIRED, &[("DATABASE_URL", "postgres://db.internal?sslmode=prefer")]]);
-        assert!(prefers.unwrap_err().to_string().contains("sslmode"));
-    }
-
-    #[test]
-    fn the_database_is_signed_in_to_in_one_way() {
-        const IAM: (&str, &str) = ("DATABASE_IAM", "true");
-        const SECRET: (&str, &str) =
-            ("DATABASE_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:payer");
-        let url = |url| ("DATABASE_URL", url);
-        let plain = url("postgres://payer@db.internal/payments");
-        let signs_in = |settings: Settings| read(&[REQUIRED, settings]).unwrap().1.database.credentials.is_some();
-        assert!(!signs_in(&[]));
-        assert!(!signs_in(&[plain, ("DATABASE_IAM", "false")]));
-        assert!(signs_in(&[plain, IAM]));
-        assert!(signs_in(&[plain, SECRET]));
-        assert!(signs_in(&[url("postgres://db.internal"), SECRET]), "the secret may name the user");
-        for (settings, faults) in [
-            (&[plain, IAM, SECRET][..], &["DATABASE_SECRET_ARN and DATABASE_IAM are two ways to sign in"][..]),
-            (&[SECRET], &["DATABASE_URL has a password, and so has the secret"]),
-            (&[IAM], &["DATABASE_URL has a password, and the token"]),
-            (
-                &[IAM, url("postgres://:SECRET-PASSWORD@a,b/?sslmode=disable")],
-                &["has a password", "without TLS", "has no user", "other than one host"],
-            ),
-            (&[IAM, url("postgres://payer@127.0.0.1/payments")], &["without TLS"]),
-        ] {
-            let error = read(&[REQUIRED, settings]).unwrap_err().to_string();
-            assert!(faults.iter().all(|fault| error.contains(fault)) && !error.contains(PASSWORD), "{error}");
-            assert!(error.contains(&format!("{} fault(s)", faults.len())), "{error}");
-        }
-    }
-
-    #[test]
-    fn settings_that_are_printed_show_no_password() {
-        assert!(!format!("{:?}", read(&[REQUIRED]).unwrap()).contains(PASSWORD));
     }
 }

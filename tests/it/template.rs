@@ -2,14 +2,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use idempotent_sqs::idempotency::{Acquire, Claim, Failure, Settled, Store, StoredResult};
-use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
+use idempotent_sqs::{RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::{Cmd, ErrorKind, ServerErrorKind};
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
-use harness::attempt;
 use harness::redis::{Redis, connect};
+use harness::with;
+use idempotent_sqs_testing::attempt;
 
 const NAMESPACE: &str = "payments";
 
@@ -68,14 +69,7 @@ fn store(port: u16, cluster: bool) -> RedisStore {
     let url = url(port, "CacheUser").parse().unwrap();
     // Longer than the function's own, as a busy machine is no fault of the server's rights.
     let timeout = Duration::from_secs(5);
-    RedisStore::new(&RedisSettings {
-        url,
-        cluster,
-        timeout,
-        namespace: NAMESPACE.into(),
-        credentials: RedisCredentials::Url,
-    })
-    .unwrap()
+    RedisStore::new(&with!(RedisSettings::new(url, NAMESPACE), cluster = cluster, timeout = timeout)).unwrap()
 }
 
 async fn acquired(store: &RedisStore, key: &str) -> Claim {

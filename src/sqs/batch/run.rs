@@ -125,9 +125,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
                     MessageReport::not_processed(held, "an earlier message of its group must be delivered again")
                 }
                 None => {
-                    let span = traces::of_message(&self.messages[index]);
+                    let Message { id, queue_arn, trace_header, .. } = &self.messages[index];
+                    let span = traces::of_message(id, queue_arn.as_deref(), trace_header.as_deref());
                     let report = self.process(index).instrument(span.clone()).await;
-                    traces::record_report(&span, &report);
+                    report.record_in(&span);
                     report
                 }
             };

@@ -216,7 +216,8 @@ impl Connection {
         match self.open(Some(&first)).await {
             Err(error) if is_rejected(&error) => match login(&**source, Some(&first)).await {
                 Ok(second) if second != first => self.open(Some(&second)).await,
-                Ok(_) | Err(_) => Err(error),
+                Ok(_) => Err(error),
+                Err(no_login) => Err(no_login),
             },
             outcome => outcome,
         }

@@ -128,7 +128,7 @@ async fn an_invocation_leaves_one_document_with_its_outcomes_and_times() {
 }
 
 #[tokio::test]
-async fn what_fails_is_counted_by_its_outcome_and_once_more_where_it_failed_for_good() {
+async fn what_fails_is_counted_by_its_outcome_and_once_more_where_it_failed_permanently() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers_for("refused", Answer::status(500));
     fixture.webhook.answers_for("hopeless", Answer::status(400));

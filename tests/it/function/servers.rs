@@ -243,7 +243,7 @@ async fn what_could_cost_records_is_said_once_and_is_in_nobodys_way() {
         fixture.redis.kill_connections().await;
     }
     for finding in
-        ["records may end before their messages do", "maxmemory-policy is volatile-lru", "neither a replica nor"]
+        ["records may expire before their messages", "maxmemory-policy is volatile-lru", "neither a replica nor"]
     {
         let log = function.logs(finding).await;
         assert_eq!(log.iter().filter(|line| line.contains(finding)).count(), 1, "{finding}");
@@ -262,7 +262,7 @@ async fn a_safe_server_and_a_long_retention_leave_the_log_in_peace() {
 
 #[tokio::test]
 async fn a_lease_that_outlives_the_visibility_timeout_is_named_where_the_event_shows_it() {
-    const NAMED: &str = "delivered again while somebody holds its lease";
+    const NAMED: &str = "delivered again during its lease";
     let fixture = Fixture::start().await;
     fixture.webhook.answers(Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);

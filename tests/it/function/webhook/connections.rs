@@ -4,15 +4,15 @@ use harness::with;
 use idempotent_sqs::idempotency::{Acquire, Fence, Work};
 use idempotent_sqs::sqs::Message;
 use idempotent_sqs::webhook::WebhookSettings;
-use idempotent_sqs::works::{self};
+use idempotent_sqs::webhook::{self};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use super::super::{Fixture, NO_FAILURES, pay};
 use super::{is_attempt, next_call, told};
-use harness::attempt;
 use harness::event::event;
 use harness::http::{Answer, TOKEN, Webhook};
+use idempotent_sqs_testing::attempt;
 
 #[tokio::test]
 async fn a_webhook_that_hangs_may_have_done_it() {
@@ -179,12 +179,8 @@ async fn a_connection_that_was_idle_for_long_while_the_function_was_frozen_is_no
 #[tokio::test]
 async fn a_connection_is_not_used_again_after_a_freeze_that_only_the_wall_clock_shows() {
     let receiver = Webhook::start().await;
-    let webhook = works::Webhook::new(WebhookSettings {
-        url: receiver.url().parse().unwrap(),
-        timeout: LONG,
-        connect_timeout: LONG,
-        answer_max_bytes: 1,
-    });
+    let settings = WebhookSettings::new(receiver.url().parse().unwrap());
+    let webhook = webhook::Webhook::new(with!(settings, timeout = LONG, connect_timeout = LONG));
     // Its clock advances by itself where nothing runs.
     let (awake, running) = std::sync::mpsc::channel::<()>();
     let running = tokio::task::spawn_blocking(move || running.recv());
