@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
 
-use crate::idempotency::{Deadline, Store, StoreError, Work, with_causes};
+use crate::idempotency::{Deadline, Store, Work, with_causes};
 use crate::metrics::Metrics;
 use crate::sqs::{
     self, Batch, Disposition, Message, MessageOutcome, MessageReport, SqsBatchResponse, Timings, Visibility,
@@ -93,7 +93,11 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
 
     async fn respond(&self, event: &str, request_id: &str, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
         let messages = sqs::messages(event)?;
-        let reports = self.run_batch(&messages, deadline, request_id).await;
+        let timings = Timings::default();
+        let reports = self.batch.run_timed(&messages, deadline, self.metrics.is_some().then_some(&timings)).await;
+        if let Some(metrics) = &self.metrics {
+            metrics.print(request_id, messages.len(), &reports, &timings);
+        }
         let reports = reports.map_err(|error| with_causes(&error))?;
         let reported = || messages.iter().zip(&reports);
 
@@ -112,20 +116,6 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
             visibility.change(&changes, deadline.answer).await;
         }
         Ok(sqs::response(reported().map(|(message, report)| (message, report.disposition))))
-    }
-
-    async fn run_batch(
-        &self,
-        messages: &[Message],
-        deadline: Deadline,
-        request_id: &str,
-    ) -> Result<Vec<MessageReport>, StoreError> {
-        let timings = Timings::default();
-        let reports = self.batch.run_timed(messages, deadline, self.metrics.is_some().then_some(&timings)).await;
-        if let Some(metrics) = &self.metrics {
-            metrics.print(request_id, messages.len(), &reports, &timings);
-        }
-        reports
     }
 }
 

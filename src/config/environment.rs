@@ -24,9 +24,12 @@ use std::time::Duration;
 /// # }
 /// ```
 pub struct Environment {
-    lookup: Box<dyn Fn(&str) -> Option<String>>,
+    lookup: Box<Lookup>,
     errors: Vec<String>,
 }
+
+/// Returns the value of the setting of this name.
+type Lookup = dyn Fn(&str) -> Option<String>;
 
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,6 +8,9 @@ mod run;
 
 use std::num::NonZeroUsize;
 
+use futures_util::{StreamExt, stream};
+use tokio::task::yield_now;
+
 use super::disposition::MessageReport;
 use super::envelope::Envelopes;
 use super::extended_client::ExtendedClient;
@@ -19,6 +22,10 @@ use super::timings::Timings;
 use crate::idempotency::{Deadline, Idempotency, Key, Store, StoreError, Work};
 
 use run::Run;
+
+/// Messages that are started in one turn of the runtime. Their acquires are in flight while the next messages are
+/// prepared. Equals the number of records in one script call, so that no call is sent half empty.
+const WAVE: usize = 64;
 
 /// Runs a work on the messages of a batch, each under its own idempotency record.
 #[derive(Debug)]
@@ -83,7 +90,17 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         deadline: Deadline,
         timings: Option<&Timings>,
     ) -> Result<Vec<MessageReport>, StoreError> {
-        Run::new(self, messages, deadline, timings).finish().await
+        let run = Run::new(self, messages, deadline, timings);
+        stream::iter(run.lanes.firsts.iter().copied().enumerate())
+            .then(|(number, first)| async move {
+                if number > 0 && number.is_multiple_of(WAVE) {
+                    yield_now().await;
+                }
+                first
+            })
+            .for_each_concurrent(run.started_at_once(), |first| run.run_lane(first))
+            .await;
+        run.into_reports()
     }
 
     /// The key of the message, or the report on a message without one.

@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use futures_util::{StreamExt, stream};
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::task::yield_now;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -24,10 +22,6 @@ use crate::sqs::payload::Payload;
 use crate::sqs::timings::Timings;
 use crate::traces;
 
-/// Messages that are started in one turn of the runtime. Their acquires are in flight while the next messages are
-/// prepared. Equals the number of records in one script call, so that no call is sent half empty.
-const WAVE: usize = 64;
-
 /// One run of a batch.
 pub(super) struct Run<'a, S, W> {
     batch: &'a Batch<S, W>,
@@ -36,7 +30,7 @@ pub(super) struct Run<'a, S, W> {
     payloads: Vec<Payload<'a>>,
     /// The key of each message.
     keys: Vec<Result<Key, MessageReport>>,
-    lanes: Lanes,
+    pub(super) lanes: Lanes,
     deadline: Deadline,
     /// `None` measures nothing.
     timings: Option<&'a Timings>,
@@ -89,17 +83,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         }
     }
 
-    /// Runs all lanes and returns a report on each message.
-    pub(super) async fn finish(self) -> Result<Vec<MessageReport>, StoreError> {
-        stream::iter(self.lanes.firsts.iter().copied().enumerate())
-            .then(|(number, first)| async move {
-                if number > 0 && number.is_multiple_of(WAVE) {
-                    yield_now().await;
-                }
-                first
-            })
-            .for_each_concurrent(self.started_at_once(), |first| self.run_lane(first))
-            .await;
+    /// The report on each message, or the error of a store that was unavailable before any work ran.
+    pub(super) fn into_reports(self) -> Result<Vec<MessageReport>, StoreError> {
         if let (Some(outage), false) = (self.outage.into_inner(), self.ran.into_inner()) {
             return Err(outage);
         }
@@ -107,7 +92,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// Number of lanes that are started at once.
-    fn started_at_once(&self) -> usize {
+    pub(super) fn started_at_once(&self) -> usize {
         let concurrency = self.batch.settings.concurrency.get();
         // As many again may have finished their work and are being settled. Not if payloads are fetched from S3,
         // because those of all of them would be in memory.
@@ -117,20 +102,17 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// Processes the messages of a lane in order, up to the first one that must be delivered again: later messages of
     /// its group must not overtake it. SQS holds the group back while any of its messages is in flight, so all of them
     /// get the same disposition.
-    async fn run_lane(&self, first: usize) {
+    pub(super) async fn run_lane(&self, first: usize) {
         let (mut next, mut held) = (Some(first), None);
         while let Some(index) = next {
-            let report = match held {
-                Some(held) => {
-                    MessageReport::not_processed(held, "an earlier message of its group must be delivered again")
-                }
-                None => {
-                    let Message { id, queue_arn, trace_header, .. } = &self.messages[index];
-                    let span = traces::of_message(id, queue_arn.as_deref(), trace_header.as_deref());
-                    let report = self.process(index).instrument(span.clone()).await;
-                    report.record_in(&span);
-                    report
-                }
+            let report = if let Some(held) = held {
+                MessageReport::not_processed(held, "an earlier message of its group must be delivered again")
+            } else {
+                let Message { id, queue_arn, trace_header, .. } = &self.messages[index];
+                let span = traces::of_message(id, queue_arn.as_deref(), trace_header.as_deref());
+                let report = self.process(index).instrument(span.clone()).await;
+                report.record_in(&span);
+                report
             };
             if report.disposition != Disposition::Done {
                 held = Some(report.disposition);

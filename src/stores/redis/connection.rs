@@ -137,18 +137,9 @@ impl Connection {
         Err(if may_have_run { StoreError::unavailable(reason) } else { StoreError::unreachable(reason) })
     }
 
+    /// One try: EVALSHA, or EVAL if the server lacks the script.
     async fn try_script(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, Failed> {
         let (dial, mut wire) = self.wire().await.map_err(|error| Failed { error, sent: false })?;
-        let outcome = self.evaluate(&mut wire, terms, calls).await;
-        if let Err(error) = &outcome
-            && !repeats_on_any_connection(error)
-        {
-            self.drop_wire(dial, error).await;
-        }
-        outcome.map_err(|error| Failed { error, sent: true })
-    }
-
-    async fn evaluate(&self, wire: &mut Wire, terms: &Terms, calls: &mut Vec<Waiting>) -> RedisResult<Vec<Vec<u8>>> {
         let mut send_source = false;
         loop {
             // Waiting for a connection or for the previous reply may have taken longer than the caller's deadline. A
@@ -164,6 +155,7 @@ impl Connection {
                 command("EVALSHA", terms.hash(dialect), terms, calls)
             };
             match wire.send(&command, self.timeout).await {
+                Ok(replies) => return Ok(replies),
                 // A restart, a failover, SCRIPT FLUSH and the move of a slot all lose the script. EVAL sends it to the
                 // node that lacks it.
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) && !send_source => {
@@ -177,7 +169,12 @@ impl Connection {
                         );
                     }
                 }
-                outcome => return outcome,
+                Err(error) => {
+                    if !repeats_on_any_connection(&error) {
+                        self.drop_wire(dial, &error).await;
+                    }
+                    return Err(Failed { error, sent: true });
+                }
             }
         }
     }
