@@ -1,12 +1,12 @@
-//! The ready business logic: sends each message to a webhook.
+//! The built-in work: sends each message to a webhook.
 //!
-//! - `answer`: what a response means
 //! - `connections`: connections that are reused between invocations
 //! - `request`: sends a request, and determines whether a failed one may have been sent
+//! - `response`: what a response means
 
-mod answer;
 mod connections;
 mod request;
+mod response;
 
 use std::fmt;
 use std::time::Duration;
@@ -26,18 +26,21 @@ use connections::Connections;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct WebhookSettings {
-    /// The URL that messages are sent to, by POST.
+    /// The URL that messages are sent to, with POST.
     pub url: Url,
     /// Longest time from connecting to the end of the response.
     pub timeout: Duration,
-    /// Longest time for name resolution, connecting and the TLS handshake. Nothing is sent before that.
+    /// Longest time for name resolution, connecting and the TLS handshake. The request is sent after them, so a
+    /// failure here is known to have had no effect.
     pub connect_timeout: Duration,
-    /// How much of a response is read, bytes: one more than the policy keeps as a result.
+    /// How much of a response is read, bytes. Set it to the largest result that the policy keeps, plus one: a longer
+    /// body is not kept.
     pub response_max_bytes: usize,
 }
 
 impl WebhookSettings {
-    /// Settings for this URL: a timeout of 10 seconds, a connect timeout of 2 seconds and results of up to 4,096 bytes.
+    /// Settings for this URL: a timeout of 10 seconds, a connect timeout of 2 seconds and responses of up to 4,096
+    /// bytes.
     #[must_use]
     pub fn new(url: Url) -> Self {
         let (timeout, connect_timeout) = (Duration::from_secs(10), Duration::from_secs(2));
@@ -52,23 +55,23 @@ impl fmt::Debug for WebhookSettings {
     }
 }
 
-/// A [`Work`] that sends the message's body as it is, with `Content-Type` and these headers:
+/// A [`Work`] that sends the message's body unchanged, with `Content-Type` and these headers:
 ///
-/// - `Idempotency-Key`: the key, percent-encoded where it is not visible ASCII.
-/// - `Idempotency-Fence`: a number that only grows, also where the store lost the record, unless its clock is then
-///   behind.
-/// - `Idempotency-Attempt`: which attempt it is, from 1.
-/// - `Idempotency-Receive-Count`: [`Message::receive_count`], where it is known.
-/// - `Idempotency-Recovery: true`, only where an earlier attempt may have taken effect.
+/// - `Idempotency-Key`: the key. `%` and all characters that are not visible ASCII are percent-encoded.
+/// - `Idempotency-Fence`: a number that grows with each attempt at the key, also after the store lost the record, unless
+///   the store's clock is then behind.
+/// - `Idempotency-Attempt`: the number of the attempt, from 1.
+/// - `Idempotency-Receive-Count`: [`Message::receive_count`], if known.
+/// - `Idempotency-Recovery: true`, only if an earlier attempt may have taken effect.
 ///
-/// | answer | outcome |
+/// | response | outcome |
 /// |---|---|
 /// | 2xx | done; the body is the result, unless it is incomplete or too large |
-/// | 409, 425, 429, 503; no connection | [`WorkError::unavailable`], and `Retry-After` is honoured |
-/// | 3xx (never followed), any other 4xx but 408 | [`WorkError::permanent`] |
-/// | anything else, or none after the request was sent | [`WorkError::uncertain`] |
+/// | 409, 425, 429, 503; no connection | [`WorkError::unavailable`]; `Retry-After` sets the delay |
+/// | 3xx (never followed), any other 4xx except 408 | [`WorkError::permanent`] |
+/// | any other response, or none after the request was sent | [`WorkError::uncertain`] |
 ///
-/// A receiver that remembers the key makes even a recovery harmless.
+/// A receiver that stores the keys it has processed can also ignore a recovery that repeats one.
 #[derive(Debug)]
 pub struct Webhook {
     settings: WebhookSettings,
@@ -104,15 +107,15 @@ impl Work<Message> for Webhook {
         if claim.is_recovery() {
             request = request.header("Idempotency-Recovery", "true");
         }
-        let answer = request::send(request, body, until).await?;
-        answer::check(&answer)?;
+        let response = request::send(request, body, until).await?;
+        response::check(&response)?;
         let max_bytes = self.settings.response_max_bytes;
-        // As many bytes as are never kept stand for a result that is not.
-        Ok(answer::result(answer, max_bytes, until).await.unwrap_or_else(|| vec![0; max_bytes]))
+        // A body that was not read is returned as a result that is too large to be kept.
+        Ok(response::body(response, max_bytes, until).await.unwrap_or_else(|| vec![0; max_bytes]))
     }
 }
 
-/// Time between the last step of the work and its cut-off by the core, which would make it uncertain.
+/// The call ends this long before the core would cancel the work, which would make the attempt uncertain.
 const MARGIN: Duration = Duration::from_millis(100);
 
 fn content_type(body: &str) -> &'static str {
@@ -122,8 +125,8 @@ fn content_type(body: &str) -> &'static str {
     }
 }
 
-/// The key as a header can carry it: what is not visible ASCII is percent-encoded, and so is `%`,
-/// so that two keys never look the same.
+/// The key as the value of a header. All characters that are not visible ASCII are percent-encoded, and also `%`, so
+/// that different keys have different values.
 fn header_value(key: &str) -> String {
     const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
     utf8_percent_encode(key, ESCAPED).to_string()
@@ -134,12 +137,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_visible_ascii_is_its_own_header() {
+    fn a_key_of_visible_ascii_is_sent_unchanged() {
         assert_eq!(header_value("pay_7f3a/2026-11:EUR{1}"), "pay_7f3a/2026-11:EUR{1}");
     }
 
     #[test]
-    fn any_other_key_is_a_header_of_its_own() {
+    fn any_other_key_is_percent_encoded() {
         assert_eq!(header_value(" a\nb\0c"), "%20a%0Ab%00c");
         assert_eq!(header_value("a%0Ab"), "a%250Ab");
         assert_eq!(header_value("größe"), "gr%C3%B6%C3%9Fe");

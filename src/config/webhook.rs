@@ -7,7 +7,8 @@ use crate::idempotency::MAX_RESULT_BYTES;
 use crate::webhook::{Url, WebhookSettings};
 
 impl WebhookSettings {
-    /// Reads the settings of the webhook. `config` determines how much of a response is kept.
+    /// Reads the settings of the webhook. `config` determines how much of a response is kept. Returns `None` if a
+    /// required setting is missing or invalid, or if `config` is `None`.
     pub fn read(environment: &mut Environment, config: Option<&Config>) -> Option<Self> {
         let url = environment.required("TARGET_URL", "the https:// address of the webhook");
         let timeout = environment.milliseconds("TARGET_TIMEOUT_MS", 1, Duration::from_secs(10));

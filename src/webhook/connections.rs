@@ -1,4 +1,4 @@
-//! The connections to the webhook, which are kept from one invocation to the next.
+//! Connections to the webhook, which are reused between invocations.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -6,74 +6,75 @@ use std::time::{Duration, SystemTime};
 use reqwest::{Client, redirect};
 use tokio::time::Instant;
 
-/// Longest time without a request after which a connection is used again. Receivers close idle connections, many of
-/// them after 5 s. A function that was frozen meanwhile may not notice, and then it is not known whether its request
-/// arrived.
-const LONGEST_IDLE: Duration = Duration::from_secs(3);
+/// Longest time that a connection may be idle and still be reused. Many receivers close connections that are idle for
+/// 5 s. A process that was frozen may not have seen this, and its next request on the connection would be uncertain.
+const MAX_IDLE: Duration = Duration::from_secs(3);
 
-/// Most that the two clocks may differ by between two requests, before the process counts as frozen meanwhile.
+/// Largest difference between the time on the wall clock and on the monotonic clock between two requests. If it is
+/// larger, the process was frozen between them.
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Connections {
     connect_timeout: Duration,
-    kept: Mutex<Option<Kept>>,
+    last: Mutex<Option<LastClient>>,
 }
 
+/// The client of the last request. It pools the connections.
 #[derive(Debug)]
-struct Kept {
+struct LastClient {
     client: Client,
-    asked: Moment,
+    used: Moment,
 }
 
 impl Connections {
-    /// No connection yet.
+    /// Creates an empty pool. No connection is opened yet.
     pub(super) fn new(connect_timeout: Duration) -> Self {
-        Self { connect_timeout, kept: Mutex::default() }
+        Self { connect_timeout, last: Mutex::default() }
     }
 
-    /// A client for the next request, whose connections were not idle for too long. It is made at the first use:
-    /// loading certificates takes longer than starting the function.
+    /// A client for the next request, without connections that were idle for too long. The first one is created at its
+    /// first use, because loading certificates takes longer than starting the function.
     pub(super) fn client(&self) -> reqwest::Result<Client> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Moment::now();
-        let client = match kept.take() {
-            Some(Kept { client, asked }) if !asked.frozen_until(&now) => client,
-            Some(_) | None => self.connect()?,
+        let client = match last.take() {
+            Some(LastClient { client, used }) if !used.was_frozen_until(&now) => client,
+            Some(_) | None => self.new_client()?,
         };
-        *kept = Some(Kept { client: client.clone(), asked: now });
+        *last = Some(LastClient { client: client.clone(), used: now });
         Ok(client)
     }
 
-    fn connect(&self) -> reqwest::Result<Client> {
+    fn new_client(&self) -> reqwest::Result<Client> {
         Client::builder()
             .redirect(redirect::Policy::none())
             .connect_timeout(self.connect_timeout)
-            .pool_idle_timeout(LONGEST_IDLE)
-            // Of HTTP/1 it is known when it sends a request.
+            .pool_idle_timeout(MAX_IDLE)
+            // With HTTP/1, `request` can determine when a request is sent.
             .http1_only()
             .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
             .build()
     }
 }
 
-/// The same moment on both clocks. Timeouts go by the first, which may stand still while the process is frozen.
+/// A point in time on both clocks. Timeouts use the monotonic clock, which may stop while the process is frozen.
 #[derive(Debug)]
 struct Moment {
-    steady: Instant,
+    monotonic: Instant,
     wall: SystemTime,
 }
 
 impl Moment {
     fn now() -> Self {
-        Self { steady: Instant::now(), wall: SystemTime::now() }
+        Self { monotonic: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// Whether the steady clock missed a part of the time until then.
-    fn frozen_until(&self, now: &Self) -> bool {
-        // A wall clock that was set back says nothing, so the worst is assumed.
+    /// Whether the monotonic clock missed part of the time between `self` and `now`.
+    fn was_frozen_until(&self, now: &Self) -> bool {
+        // If the wall clock was set back, the time is unknown, and the process counts as frozen.
         let passed = now.wall.duration_since(self.wall).unwrap_or(Duration::MAX);
-        passed > now.steady.duration_since(self.steady) + CLOCK_DRIFT
+        passed > now.monotonic.duration_since(self.monotonic) + CLOCK_DRIFT
     }
 }
 
@@ -82,16 +83,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_was_frozen_where_its_steady_clock_missed_more_than_a_second() {
-        let Moment { steady, wall } = Moment::now();
-        let after = |steady_ms, wall_ms| Moment {
-            steady: steady + Duration::from_millis(steady_ms),
+    fn a_process_was_frozen_if_its_monotonic_clock_missed_more_than_a_second() {
+        let Moment { monotonic, wall } = Moment::now();
+        let after = |monotonic_ms, wall_ms| Moment {
+            monotonic: monotonic + Duration::from_millis(monotonic_ms),
             wall: wall + Duration::from_millis(wall_ms),
         };
         for (later, frozen) in [((0, 0), false), ((60_000, 60_900), false), ((0, 1_001), true), ((5_000, 65_000), true)]
         {
-            assert_eq!(after(0, 0).frozen_until(&after(later.0, later.1)), frozen, "{later:?}");
+            assert_eq!(after(0, 0).was_frozen_until(&after(later.0, later.1)), frozen, "{later:?}");
         }
-        assert!(after(0, 60_000).frozen_until(&after(10, 0)), "a wall clock that was set back");
+        assert!(after(0, 60_000).was_frozen_until(&after(10, 0)), "a wall clock that was set back");
     }
 }

@@ -48,7 +48,7 @@ async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not
         assert!(!is_kept(&fixture, key, "receipt").await, "{key}");
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    function.logs("the webhook's answer was cut off").await;
+    function.logs("the webhook's response is incomplete").await;
 }
 
 #[tokio::test]

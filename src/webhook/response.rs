@@ -1,4 +1,4 @@
-//! What an answer of the webhook means.
+//! What a response of the webhook means.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -9,51 +9,55 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::idempotency::WorkError;
 
-/// Whether the work is done, by the status of the answer.
-pub(super) fn check(answer: &Response) -> Result<(), WorkError> {
-    let status = answer.status();
-    let reason = format!("the webhook answered {}", status.as_u16());
+/// Returns an error unless the status means that the work is done.
+pub(super) fn check(response: &Response) -> Result<(), WorkError> {
+    let status = response.status();
+    let reason = format!("the webhook returned {}", status.as_u16());
     match status {
         _ if status.is_success() => Ok(()),
-        // The receiver did nothing for this request: it is overloaded, or still at an earlier one of the same key.
+        // The receiver did nothing: it is overloaded, or still processing an earlier request with the same key.
         StatusCode::CONFLICT
         | StatusCode::TOO_EARLY
         | StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::SERVICE_UNAVAILABLE => Err(match retry_after(answer.headers()) {
+        | StatusCode::SERVICE_UNAVAILABLE => Err(match retry_after(response.headers()) {
             Some(after) => WorkError::unavailable_after(reason, after),
             None => WorkError::unavailable(reason),
         }),
-        // A server, or a proxy before it, gave up on a request that may have been read.
+        // A server or a proxy timed out on a request that it may have read.
         StatusCode::REQUEST_TIMEOUT => Err(WorkError::uncertain(reason)),
-        // A redirection is not followed: a POST may only take effect where the settings say.
+        // A redirect is not followed: a POST may take effect only at the configured URL.
         _ if status.is_redirection() || status.is_client_error() => Err(WorkError::permanent(reason)),
         _ => Err(WorkError::uncertain(reason)),
     }
 }
 
-/// The body, where it has less than `max_bytes` and all of them came before `until`. The work is done in any case, so
-/// an answer that is cut off is logged, and no error.
-pub(super) async fn result(mut answer: Response, max_bytes: usize, until: Instant) -> Option<Vec<u8>> {
-    let mut result = Vec::new();
+/// The body, if it has fewer than `max_bytes` and is complete before `until`. The work is done in any case, so an
+/// incomplete body is only logged.
+pub(super) async fn body(mut response: Response, max_bytes: usize, until: Instant) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
     let read = async {
-        while result.len() < max_bytes
-            && let Some(chunk) = answer.chunk().await?
+        while body.len() < max_bytes
+            && let Some(chunk) = response.chunk().await?
         {
-            result.extend_from_slice(&chunk);
+            body.extend_from_slice(&chunk);
         }
         Ok::<_, reqwest::Error>(())
     };
-    let cut_off: Box<dyn Error + Send + Sync> = match timeout_at(until, read).await {
-        Ok(Ok(())) => return (result.len() < max_bytes).then_some(result),
+    let error: Box<dyn Error + Send + Sync> = match timeout_at(until, read).await {
+        Ok(Ok(())) => return (body.len() < max_bytes).then_some(body),
         Ok(Err(error)) => error.without_url().into(),
         Err(elapsed) => elapsed.into(),
     };
-    let cause = cut_off.source().map(tracing::field::display);
-    tracing::warn!(reason = %cut_off, cause, "the webhook's answer was cut off; the work is done, its result is not kept");
+    let cause = error.source().map(tracing::field::display);
+    tracing::warn!(
+        reason = %error,
+        cause,
+        "the webhook's response is incomplete; the work is done, and its result is not kept"
+    );
     None
 }
 
-/// Seconds or a date: RFC 9110, section 10.2.3.
+/// The delay of the `Retry-After` header, which is a number of seconds or a date: RFC 9110, section 10.2.3.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds = value.parse().ok().map(Duration::from_secs);
