@@ -1,8 +1,8 @@
-//! Metrics of each invocation for CloudWatch: one line in the Embedded Metric Format.
+//! Metrics of each invocation for CloudWatch: one line of JSON in the Embedded Metric Format.
 //!
 //! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 //!
-//! - `document`: the reports and timings as metrics
+//! - `document`: the reports and timings of an invocation as metrics
 
 mod document;
 
@@ -18,7 +18,7 @@ use crate::sqs::{MessageReport, Timings};
 
 use document::{Counts, Document};
 
-/// The only dimension. CloudWatch bills a metric for each value of a dimension.
+/// The only dimension. CloudWatch bills one metric for each value of a dimension.
 const DIMENSION: &str = "Consumer";
 
 /// Namespace and dimension of the metrics.
@@ -76,7 +76,7 @@ impl Metrics {
         Self { consumer, format: Mutex::new(format), findings: Box::new(findings) }
     }
 
-    /// Prints the document of an invocation with `batch_size` messages.
+    /// Prints the metrics document of an invocation with `batch_size` messages to standard output.
     pub(crate) fn print(
         &self,
         request_id: &str,
@@ -94,7 +94,7 @@ impl Metrics {
         let formatted = self.format.lock().unwrap_or_else(PoisonError::into_inner).format(&document, &mut line);
         // A single write, because several invocations may print at once.
         if let Err(error) = formatted.map_err(io::Error::other).and_then(|()| io::stdout().lock().write_all(&line)) {
-            tracing::warn!(%error, "the metrics of this invocation were not written");
+            tracing::warn!(%error, "the metrics of this invocation could not be written");
         }
     }
 }

@@ -23,26 +23,27 @@ use tokio::time::sleep;
 use crate::aws::AwsConfig;
 use crate::idempotency::{Location, ObjectError, Objects};
 
-/// Calls that are made of one before it is given up: S3 answers some with 503 on purpose, to be asked
-/// again. <https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html>
+/// Number of tries of one call. S3 returns 503 while it scales up, and the call is then to be repeated:
+/// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html>
 const TRIES: u32 = 3;
 
-/// Before the second call; twice as long before the third.
+/// Pause before the second try. Twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Within a region a connection takes a few milliseconds. Where there is no way to S3, as in a VPC
-/// without its endpoint, nothing answers at all.
+/// Longest time to open a connection, which takes a few milliseconds within a region. Without a route to S3, as in a VPC
+/// without an S3 endpoint, no reply comes at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How much is read of an answer that says no. Its word comes first.
-const REFUSAL_BYTES: usize = 4096;
+/// How much of an error response is read, bytes. The error code is at its start.
+const MAX_ERROR_BYTES: usize = 4096;
 
-/// Where S3 is.
+/// Region and endpoint of S3.
 #[derive(Clone, Debug)]
 pub struct S3Settings {
     /// The region of the buckets.
     pub region: String,
-    /// What answers in S3's location, or by an endpoint of one's own: its `http://` or `https://` address.
+    /// The `http://` or `https://` URL of another endpoint: a VPC endpoint, or a server that implements the S3 API.
+    /// `None` uses the public endpoint of the region.
     pub endpoint: Option<Url>,
 }
 
@@ -68,7 +69,7 @@ impl S3 {
         Self { settings, aws, credentials: None, client: OnceCell::new() }
     }
 
-    /// Uses these credentials instead, for example those of another role.
+    /// Uses these credentials instead of those of the AWS configuration, for example those of another role.
     #[must_use]
     pub fn credentials(self, provider: impl ProvideCredentials + 'static) -> Self {
         Self { credentials: Some(SharedCredentialsProvider::new(provider)), ..self }
@@ -94,7 +95,7 @@ impl S3 {
         provider.provide_credentials().await.map_err(ObjectError::unavailable)
     }
 
-    /// The answer to a call that was granted.
+    /// Makes a call, with retries while S3 is unavailable. Returns the successful response.
     async fn call(&self, method: &Method, location: &Location, body: &[u8]) -> Result<Response, ObjectError> {
         let url = self.url(location)?;
         let mut tried = 0;
@@ -110,26 +111,29 @@ impl S3 {
     async fn try_call(&self, method: &Method, url: &Url, body: &[u8]) -> Result<Response, ObjectError> {
         let credentials = self.fetch_credentials().await?;
         let mut request = self.client().await?.request(method.clone(), url.clone());
-        for (name, value) in self.signed(method, url, body, credentials, SystemTime::now())? {
+        for (name, value) in self.signature_headers(method, url, body, credentials, SystemTime::now())? {
             request = request.header(name, value);
         }
         if method == Method::PUT {
             request = request.body(body.to_vec());
         }
-        let answer = request.send().await.map_err(|error| ObjectError::unavailable(error.without_url()))?;
-        match answer.status() {
-            status if status.is_success() => Ok(answer),
+        let response = request.send().await.map_err(|error| ObjectError::unavailable(error.without_url()))?;
+        match response.status() {
+            status if status.is_success() => Ok(response),
             StatusCode::NOT_FOUND if method == Method::GET => Err(ObjectError::NotFound),
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                Err(ObjectError::unavailable(format!("it answered {}", status.as_u16())))
+                Err(ObjectError::unavailable(format!("it returned {}", status.as_u16())))
             }
-            status => Err(ObjectError::Rejected(word(answer).await.unwrap_or_else(|| status.as_u16().to_string()))),
+            status => {
+                let code = error_code(response).await;
+                Err(ObjectError::Rejected(code.unwrap_or_else(|| status.as_u16().to_string())))
+            }
         }
     }
 
-    /// The headers that prove who calls:
+    /// The authentication headers of a call, by Signature Version 4:
     /// <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
-    fn signed(
+    fn signature_headers(
         &self,
         method: &Method,
         url: &Url,
@@ -138,7 +142,7 @@ impl S3 {
         now: SystemTime,
     ) -> Result<Vec<(String, String)>, ObjectError> {
         let mut settings = SigningSettings::default();
-        // S3 takes a path as it stands, and wants to know the body's hash.
+        // S3 does not normalize or escape the path again, and requires a header with the hash of the body.
         settings.percent_encoding_mode = PercentEncodingMode::Single;
         settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
         settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
@@ -159,8 +163,8 @@ impl S3 {
         Ok(instructions.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// The object's address. A bucket is part of the host's name, but behind an endpoint of one's own,
-    /// and where its name has a dot, which no certificate of S3 covers.
+    /// The URL of an object. The bucket is part of the host name. It is part of the path instead if an endpoint is set,
+    /// or if its name has a dot, which the certificate of S3 does not cover.
     fn url(&self, location: &Location) -> Result<Url, ObjectError> {
         let Location { bucket, name } = location;
         let S3Settings { region, endpoint } = &self.settings;
@@ -170,24 +174,25 @@ impl S3 {
             None if bucket.contains('.') => (format!("https://s3.{region}.{domain}"), format!("/{bucket}/")),
             None => (format!("https://{bucket}.s3.{region}.{domain}"), "/".to_owned()),
         };
-        let written = format!("{host}{path}{}", utf8_percent_encode(name, ESCAPED));
-        let url = Url::parse(&written).map_err(ObjectError::unavailable)?;
-        // A name with the steps `.` or `..` would lead elsewhere, perhaps into another bucket.
-        if url.as_str() == written { Ok(url) } else { Err(ObjectError::NotFound) }
+        let text = format!("{host}{path}{}", utf8_percent_encode(name, ESCAPED));
+        let url = Url::parse(&text).map_err(ObjectError::unavailable)?;
+        // Parsing resolves the segments `.` and `..`. The URL would be of another object, perhaps in another bucket.
+        if url.as_str() == text { Ok(url) } else { Err(ObjectError::NotFound) }
     }
 }
 
-/// What is escaped of an object's name in a path: all but what never is (RFC 3986), and the slash.
+/// Characters of an object's name that are escaped in a path: all except the unreserved ones of RFC 3986 and the slash.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// The word for why not, such as `AccessDenied`. The rest of the answer may name the object.
-async fn word(mut answer: Response) -> Option<String> {
+/// The error code of S3, such as `AccessDenied`. The rest of the response is not used, as it may contain the object's
+/// name.
+async fn error_code(mut response: Response) -> Option<String> {
     let mut text = Vec::new();
-    while text.len() < REFUSAL_BYTES {
-        text.extend_from_slice(&answer.chunk().await.ok()??);
+    while text.len() < MAX_ERROR_BYTES {
+        text.extend_from_slice(&response.chunk().await.ok()??);
         let so_far = String::from_utf8_lossy(&text);
-        if let Some((word, _)) = so_far.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")) {
-            return word.chars().all(|c| c.is_ascii_alphanumeric()).then(|| word.to_owned());
+        if let Some((code, _)) = so_far.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")) {
+            return code.chars().all(|c| c.is_ascii_alphanumeric()).then(|| code.to_owned());
         }
     }
     None
@@ -196,13 +201,13 @@ async fn word(mut answer: Response) -> Option<String> {
 impl Objects for S3 {
     fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         Box::pin(async move {
-            let mut answer = self.call(&Method::GET, location, &[]).await?;
+            let mut response = self.call(&Method::GET, location, &[]).await?;
             let too_large = |length| length > max_bytes as u64;
             let mut bytes = Vec::new();
-            if answer.content_length().is_some_and(too_large) {
+            if response.content_length().is_some_and(too_large) {
                 return Err(ObjectError::TooLarge { max_bytes });
             }
-            while let Some(chunk) = answer.chunk().await.map_err(|e| ObjectError::unavailable(e.without_url()))? {
+            while let Some(chunk) = response.chunk().await.map_err(|e| ObjectError::unavailable(e.without_url()))? {
                 bytes.extend_from_slice(&chunk);
                 if too_large(bytes.len() as u64) {
                     return Err(ObjectError::TooLarge { max_bytes });
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_the_address_that_s3_documents() {
+    fn an_object_has_the_url_that_s3_documents() {
         let url =
             |region, endpoint, bucket, name| s3(region, endpoint).url(&location(bucket, name)).unwrap().to_string();
         assert_eq!(
@@ -247,9 +252,9 @@ mod tests {
         assert_eq!(url("eu-central-1", Some("https://s3.example/v1/"), "files", "a"), "https://s3.example/v1/files/a");
     }
 
-    /// As botocore signs the same calls.
+    /// The signatures are those of botocore for the same calls.
     #[test]
-    fn a_call_is_signed_as_another_implementation_signs_it() {
+    fn a_call_has_the_signature_of_botocore() {
         let s3 = s3("eu-central-1", None);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_080_665);
         for (method, url, body, signature) in [
@@ -273,7 +278,7 @@ mod tests {
                 None,
                 "test",
             );
-            let headers = s3.signed(&method, &url.parse().unwrap(), body, credentials, now).unwrap();
+            let headers = s3.signature_headers(&method, &url.parse().unwrap(), body, credentials, now).unwrap();
             let header = |name: &str| {
                 let found = headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
                 found.map(|(_, value)| value.as_str()).unwrap()
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leads_into_another_bucket() {
+    fn no_name_reaches_another_bucket() {
         let s3 = s3("eu-central-1", Some("http://127.0.0.1:9000"));
         for name in ["../secrets/a", "a/../../secrets/a", "./a", "a/..", "%2e%2e/secrets/a"] {
             match s3.url(&location("files", name)) {

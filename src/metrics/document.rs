@@ -9,7 +9,7 @@ use metrique_writer_core::{Entry, EntryWriter, MetricFlags, Observation, Unit, V
 use super::DIMENSION;
 use crate::sqs::{Disposition, MessageOutcome, MessageReport, Timings};
 
-/// Values that one metric of a document may have:
+/// Largest number of values of one metric in a document:
 /// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 const MAX_VALUES: usize = 100;
 
@@ -28,7 +28,7 @@ const ALWAYS: [MessageOutcome; 7] = [
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     pub(super) consumer: &'a str,
-    /// Not a metric. Relates the document to the log lines of its messages.
+    /// Not a metric: relates the document to the log lines of its messages.
     pub(super) request_id: &'a str,
     pub(super) findings: Option<u64>,
     pub(super) counts: Counts,
@@ -42,13 +42,13 @@ pub(super) struct Counts {
     done: u64,
     redeliver: u64,
     outcomes: BTreeMap<MessageOutcome, u64>,
-    /// The attempt number of each run.
+    /// The number of the attempt of each run of the work.
     attempts: Vec<u8>,
 }
 
 impl Counts {
     pub(super) fn of(reports: &[MessageReport]) -> Self {
-        let mut counts = Self::none();
+        let mut counts = Self::zero();
         for report in reports {
             counts.batch_size += 1;
             *counts.outcomes.entry(report.outcome).or_default() += 1;
@@ -64,16 +64,16 @@ impl Counts {
         counts
     }
 
-    /// The store was unavailable before any work ran, so all messages are delivered again.
+    /// The counts if the store was unavailable before any work ran: all messages are delivered again.
     pub(super) fn of_outage(messages: usize) -> Self {
-        let mut counts = Self::none();
+        let mut counts = Self::zero();
         counts.batch_size = messages as u64;
         counts.redeliver = counts.batch_size;
         counts.outcomes.insert(MessageOutcome::Unavailable, counts.batch_size);
         counts
     }
 
-    fn none() -> Self {
+    fn zero() -> Self {
         let outcomes = ALWAYS.map(|outcome| (outcome, 0)).into();
         Self { batch_size: 0, done: 0, redeliver: 0, outcomes, attempts: Vec::new() }
     }
@@ -90,7 +90,7 @@ impl Entry for Document<'_> {
         }
         writer.value("Done", &Count(*done));
         writer.value("Redeliver", &Count(*redeliver));
-        writer.value("Attempts", &Spread::new(attempts.iter().copied().map(f64::from).collect(), Unit::Count));
+        writer.value("Attempts", &Distribution::new(attempts.iter().copied().map(f64::from).collect(), Unit::Count));
         writer.value("RedisLatency", &milliseconds(&self.timings.store.all()));
         writer.value("WorkLatency", &milliseconds(&self.timings.work.all()));
         writer.value("LeaseRemaining", &milliseconds(&self.timings.lease_remaining.all()));
@@ -106,15 +106,16 @@ impl Value for Count {
     }
 }
 
-/// A distribution. Equal values are written once, with their count.
-struct Spread {
+/// A metric with several values. Equal values are written once, with their count.
+struct Distribution {
     values: Vec<Observation>,
     unit: Unit,
 }
 
-impl Spread {
-    /// If there are more distinct values than a metric may have, neighbouring values are written as their mean. The sum,
-    /// the minimum and the maximum stay exact, and a percentile moves by at most one.
+impl Distribution {
+    /// If there are more distinct values than a metric may have, neighbouring values are written as their mean. The
+    /// count, the sum, the minimum and the maximum stay exact, and a percentile shifts by about one percentage point at
+    /// most.
     fn new(mut values: Vec<f64>, unit: Unit) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let mut groups: Vec<_> = values.chunk_by(|one, next| one.total_cmp(next).is_eq()).collect();
@@ -127,6 +128,7 @@ impl Spread {
     }
 }
 
+/// One value, or several neighbouring values as their sum and their number.
 fn observation(group: &[f64]) -> Observation {
     match group {
         [value] => Observation::Floating(*value),
@@ -134,16 +136,16 @@ fn observation(group: &[f64]) -> Observation {
     }
 }
 
-impl Value for Spread {
+impl Value for Distribution {
     fn write(&self, writer: impl ValueWriter) {
         writer.metric(self.values.iter().copied(), self.unit, [], MetricFlags::empty());
     }
 }
 
 /// Durations in milliseconds, rounded to microseconds.
-fn milliseconds(times: &[Duration]) -> Spread {
+fn milliseconds(times: &[Duration]) -> Distribution {
     let values = times.iter().map(|time| (time.as_secs_f64() * 1e6).round() / 1e3).collect();
-    Spread::new(values, Unit::Second(NegativeScale::Milli))
+    Distribution::new(values, Unit::Second(NegativeScale::Milli))
 }
 
 #[cfg(test)]
@@ -152,8 +154,8 @@ mod tests {
 
     /// Each value with its count.
     fn written(values: impl IntoIterator<Item = f64>) -> Vec<(f64, u64)> {
-        let spread = Spread::new(values.into_iter().collect(), Unit::None);
-        let written = spread.values.into_iter().map(|value| match value {
+        let distribution = Distribution::new(values.into_iter().collect(), Unit::None);
+        let written = distribution.values.into_iter().map(|value| match value {
             Observation::Floating(value) => (value, 1),
             Observation::Repeated { total, occurrences } => (total, occurrences),
             other @ (Observation::Unsigned(_) | _) => panic!("{other:?}"),
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ten_thousand_values_a_hundred_keep_the_sum_the_count_and_both_ends() {
+    fn ten_thousand_values_keep_their_sum_count_minimum_and_maximum() {
         let values = || (0..10_000).map(|n| f64::from(n * n % 10_007));
         let written = written(values());
         assert!(written.len() <= MAX_VALUES && written.len() > MAX_VALUES / 2, "{}", written.len());
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_and_one_values_are_written_as_at_most_a_hundred() {
+    fn no_metric_has_more_than_a_hundred_values() {
         for count in [100, 101, 102, 198, 199, 300] {
             let written = written((0..count).map(f64::from));
             assert!(written.len() <= MAX_VALUES, "{count}");

@@ -96,7 +96,7 @@ async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
     };
     for (id, reason, after) in [
         ("refused", "could not be read: S3 rejected the request: AccessDenied", Value::Null),
-        ("unavailable", "could not be read: S3 is unavailable: it answered 503", Value::Null),
+        ("unavailable", "could not be read: S3 is unavailable: it returned 503", Value::Null),
         ("large", "larger than the 400000 bytes of PAYLOAD_MAX_BYTES", json!(2.0)),
         ("bytes", "is not text", json!(2.0)),
         ("gone", "no longer in S3", json!(2.0)),
