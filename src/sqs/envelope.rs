@@ -124,7 +124,7 @@ fn event_bridge(json: Value<'_>) -> Option<Opened> {
     let text = |key| json.get(key)?.text().filter(|text| !text.is_empty());
     let is_event = text("version") == Some("0")
         && ["detail-type", "source", "account", "time", "region"].iter().all(|key| text(key).is_some())
-        && matches!((json.get("resources")?.kind(), json.get("detail")?.kind()), (Kind::List, Kind::Object));
+        && matches!((json.get("resources")?.kind(), json.get("detail")?.kind()), (Kind::Array, Kind::Object));
     let id = text("id")?;
     is_event.then(|| Opened { id: Some(id.to_owned()), form: Form::EventBridge, ..Opened::default() })
 }

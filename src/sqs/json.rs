@@ -8,18 +8,24 @@ mod parser;
 
 use std::iter;
 
-/// Size of the length of an array or an object, bytes.
-const LENGTH: usize = 4;
+/// Size of the length of an array or an object in the canonical form, bytes.
+const LENGTH_SIZE: usize = 4;
 
-/// A JSON value in its canonical form. The order of keys, white space, escapes and the notation of numbers do not
-/// matter. If an object has a key twice, the last value counts.
+/// A JSON value in its canonical form. The order of keys, white space, escapes and the notation of numbers have no
+/// effect on it. If an object has a key more than once, the last value is used.
 ///
-/// The form is `n`, `t` or `f`; `#` for a number and `"` for a string, followed by the length (LEB128) and the bytes;
-/// `[` for an array and `{` for an object, followed by the length and the items, or the keys and values sorted by key.
-/// So no two values have the same form, and a search skips values by their length.
+/// | value | canonical form |
+/// |---|---|
+/// | `null`, `true`, `false` | `n`, `t`, `f` |
+/// | number | `#`, the length in bytes (LEB128), the canonical notation |
+/// | string | `"`, the length in bytes (LEB128), the text |
+/// | array | `[`, the length in bytes (32 bits, little-endian), the items |
+/// | object | `{`, the length in bytes (32 bits, little-endian), each key and its value, sorted by the keys' forms |
 ///
-/// Strings are UTF-8. An unpaired surrogate, which the grammar of JSON allows as an escape, is encoded in the three
-/// bytes that UTF-8 would use for it and that no text contains: <https://wtf-8.codeberg.page/>
+/// Different values have different forms, and a search skips a value by its length.
+///
+/// Strings are UTF-8. JSON also allows an unpaired surrogate as an escape. It is encoded in the three bytes that UTF-8
+/// would use for it, which no valid UTF-8 contains: <https://wtf-8.codeberg.page/>
 #[derive(Clone, Debug)]
 pub(super) struct Json(Vec<u8>);
 
@@ -30,6 +36,7 @@ impl Json {
         parser::Parser::canonical(text).map(Self)
     }
 
+    /// The whole value.
     pub(super) fn value(&self) -> Value<'_> {
         Value(&self.0)
     }
@@ -53,7 +60,7 @@ pub(super) enum Kind<'a> {
     Text(&'a str),
     /// A string with an unpaired surrogate.
     NotUnicode,
-    List,
+    Array,
     Object,
 }
 
@@ -70,20 +77,20 @@ impl<'a> Value<'a> {
             Some((b't' | b'f', ..)) => Kind::Bool,
             Some((b'#', digits, _)) => str::from_utf8(digits).map_or(Kind::NotUnicode, Kind::Number),
             Some((b'"', string, _)) => str::from_utf8(string).map_or(Kind::NotUnicode, Kind::Text),
-            Some((b'[', ..)) => Kind::List,
+            Some((b'[', ..)) => Kind::Array,
             Some((b'{', ..)) => Kind::Object,
             _null => Kind::Null,
         }
     }
 
-    /// The value at this JSON Pointer (RFC 6901).
+    /// The value at this JSON Pointer (RFC 6901), which is empty or starts with a slash.
     pub(super) fn pointer(self, pointer: &str) -> Option<Self> {
         pointer.split('/').skip(1).try_fold(self, |value, step| {
             let step = step.replace("~1", "/").replace("~0", "~");
             match value.kind() {
                 Kind::Object => value.get(&step),
-                Kind::List if step == "0" || !step.starts_with(['0', '+']) => value.items().nth(step.parse().ok()?),
-                Kind::List | Kind::Null | Kind::Bool | Kind::Number(_) | Kind::Text(_) | Kind::NotUnicode => None,
+                Kind::Array if step == "0" || !step.starts_with(['0', '+']) => value.items().nth(step.parse().ok()?),
+                Kind::Array | Kind::Null | Kind::Bool | Kind::Number(_) | Kind::Text(_) | Kind::NotUnicode => None,
             }
         })
     }
@@ -93,28 +100,40 @@ impl<'a> Value<'a> {
         self.entries().find_map(|(known, value)| (known.content() == key.as_bytes()).then_some(value))
     }
 
-    /// The keys and values of an object; empty for other values.
+    /// The keys and values of an object. Empty for other values.
     pub(super) fn entries(self) -> impl Iterator<Item = (Self, Self)> {
-        pairs(if self.0.starts_with(b"{") { self.content() } else { &[] })
+        let mut values = self.members(b'{');
+        iter::from_fn(move || Some((values.next()?, values.next()?)))
     }
 
-    /// The items of an array; empty for other values.
+    /// The items of an array. Empty for other values.
     pub(super) fn items(self) -> impl Iterator<Item = Self> {
-        values(if self.0.starts_with(b"[") { self.content() } else { &[] })
+        self.members(b'[')
+    }
+
+    /// The values within this value, if it is of this kind.
+    fn members(self, kind: u8) -> impl Iterator<Item = Self> {
+        let mut forms = if self.0.starts_with(&[kind]) { self.content() } else { &[] };
+        iter::from_fn(move || {
+            let (_, _, rest) = split(forms)?;
+            let value = Self(&forms[..forms.len() - rest.len()]);
+            forms = rest;
+            Some(value)
+        })
     }
 
     /// The text of a string.
     pub(super) fn text(self) -> Option<&'a str> {
         match self.kind() {
             Kind::Text(text) => Some(text),
-            Kind::Null | Kind::Bool | Kind::Number(_) | Kind::NotUnicode | Kind::List | Kind::Object => None,
+            Kind::Null | Kind::Bool | Kind::Number(_) | Kind::NotUnicode | Kind::Array | Kind::Object => None,
         }
     }
 
-    /// Appends the canonical form of the value at each of these pointers, and of `null` if there is none.
-    pub(super) fn append_at(self, pointers: &[impl AsRef<str>], values: &mut Vec<u8>) {
+    /// Appends the canonical form of the value at each of these pointers to `forms`. A missing value counts as `null`.
+    pub(super) fn append_at(self, pointers: &[impl AsRef<str>], forms: &mut Vec<u8>) {
         for pointer in pointers {
-            values.extend_from_slice(self.pointer(pointer.as_ref()).unwrap_or(Self::NULL).canonical());
+            forms.extend_from_slice(self.pointer(pointer.as_ref()).unwrap_or(Self::NULL).canonical());
         }
     }
 
@@ -124,29 +143,13 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The values whose canonical forms are concatenated in `forms`.
-fn values(mut forms: &[u8]) -> impl Iterator<Item = Value<'_>> {
-    iter::from_fn(move || {
-        let (_, _, rest) = split(forms)?;
-        let value = Value(&forms[..forms.len() - rest.len()]);
-        forms = rest;
-        Some(value)
-    })
-}
-
-/// The same values in pairs.
-fn pairs(forms: &[u8]) -> impl Iterator<Item = (Value<'_>, Value<'_>)> {
-    let mut values = values(forms);
-    iter::from_fn(move || Some((values.next()?, values.next()?)))
-}
-
-/// The kind and content of the first value, and the rest.
+/// The kind and content of the first of these concatenated forms, and the rest.
 fn split(forms: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (kind, rest) = forms.split_first()?;
     let (length, rest) = match kind {
         b'#' | b'"' => split_length(rest),
         b'[' | b'{' => {
-            let (length, rest) = rest.split_first_chunk::<LENGTH>()?;
+            let (length, rest) = rest.split_first_chunk::<LENGTH_SIZE>()?;
             (u32::from_le_bytes(*length) as usize, rest)
         }
         _null_true_or_false => (0, rest),
@@ -171,20 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_value_has_the_same_one() {
-        let spellings = [
+    fn equal_values_have_equal_forms() {
+        let texts = [
             r#"{"a":1,"b":[true,null,"x/y"],"c":{"d":-2.5}}"#,
             "{ \"c\" : {\"d\":-25e-1}, \"b\":[true , null,\"\\u0078\\/y\"], \"a\" : 1.0 }",
             r#"{"a":7,"a":1,"b":[true,null,"x/y"],"c":{"d":1,"d":-2.5}}"#,
             r#"{"a":7,"b":0,"c":{"d":-2.50},"b":[true,null,"x\u002fy"],"a":1e0}"#,
         ];
-        for one in spellings {
-            assert_eq!(canonical(one), canonical(spellings[0]), "{one}");
+        for text in texts {
+            assert_eq!(canonical(text), canonical(texts[0]), "{text}");
         }
     }
 
     #[test]
-    fn no_two_values_are_spelled_alike() {
+    fn different_values_have_different_forms() {
         let values = [
             "null",
             "true",
@@ -221,27 +224,27 @@ mod tests {
             "\"]\"",
             "\"\\u0001n\"",
         ];
-        for (at, value) in values.iter().enumerate() {
-            for other in &values[..at] {
+        for (index, value) in values.iter().enumerate() {
+            for other in &values[..index] {
                 assert_ne!(canonical(value), canonical(other), "{value} and {other}");
             }
         }
     }
 
     #[test]
-    fn objects_within_objects_are_put_in_order_each_for_itself() {
-        let spellings = [
+    fn nested_objects_are_sorted_independently() {
+        let texts = [
             r#"{"b":{"z":[{"d":1,"c":2}],"y":3},"a":{"x":{"f":4,"e":5}},"bb":6}"#,
             r#"{"a":{"x":{"e":5,"f":4}},"b":{"y":3,"z":[{"c":2,"d":1}]},"bb":6}"#,
             r#"{"bb":{"q":0,"p":0},"b":1,"a":{"x":{"f":4,"e":7,"e":5}},"bb":6,"b":{"z":[{"d":1,"c":2}],"y":3}}"#,
         ];
-        for one in spellings {
-            assert_eq!(canonical(one), canonical(spellings[0]), "{one}");
+        for text in texts {
+            assert_eq!(canonical(text), canonical(texts[0]), "{text}");
         }
     }
 
     #[test]
-    fn a_value_is_found_however_long_its_neighbours_are() {
+    fn a_value_is_found_next_to_values_of_any_length() {
         for length in [0, 1, 127, 128, 16_383, 16_384, 100_000] {
             let (long, digits) = ("x".repeat(length), "1".repeat(18));
             let json =
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_whole_value_is_not_json() {
+    fn text_that_is_not_exactly_one_value_is_not_json() {
         for text in ["", " ", "{", "[1,]", "1 2", "{\"a\":1}x", "nul", "01", "1.", "\"\\u+123\""] {
             assert!(Json::parse(text).is_none(), "{text}");
         }

@@ -121,7 +121,7 @@ impl<'a> Found<'a> {
         match value.kind() {
             Kind::Null => Self::Nothing,
             Kind::Text(text) | Kind::Number(text) => Self::Text(text.into()),
-            Kind::Bool | Kind::NotUnicode | Kind::List | Kind::Object => Self::Unusable(NOT_A_KEY),
+            Kind::Bool | Kind::NotUnicode | Kind::Array | Kind::Object => Self::Unusable(NOT_A_KEY),
         }
     }
 }

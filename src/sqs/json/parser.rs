@@ -1,46 +1,51 @@
-//! From JSON text to its canonical form, with nothing built in between.
+//! Parses JSON text directly into its canonical form, without an intermediate tree.
 
-use super::LENGTH;
+use super::LENGTH_SIZE;
 use super::number::Number;
 
-/// How deep arrays and objects may be nested.
-const DEEPEST: usize = 128;
+/// Largest nesting depth of arrays and objects.
+const MAX_DEPTH: usize = 128;
 
-/// Reads JSON (RFC 8259), and writes its canonical form.
+/// Parses JSON (RFC 8259) and writes its canonical form.
 #[derive(Default)]
 pub(super) struct Parser<'a> {
-    /// The text that is not read yet.
+    /// The text that is not parsed yet.
     rest: &'a [u8],
+    /// The canonical form of the text that is parsed.
     form: Vec<u8>,
     depth: usize,
-    /// Of the objects that are being read, the outermost first.
+    /// Entries of the objects that are being parsed, outermost object first.
     entries: Vec<Entry>,
+    /// A buffer that is reused to avoid allocations.
     scratch: Vec<u8>,
 }
 
-/// Where an entry of an object is written.
+/// Positions of an object's entry in the canonical form.
 struct Entry {
+    /// Start of the key.
     start: usize,
+    /// Start of the value, which is the end of the key.
     value: usize,
+    /// End of the value.
     end: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// The canonical form of this text; `None` where it is not JSON, or beyond the limits of [`super::Json`].
+    /// The canonical form of this text. Returns `None` if it is not JSON or exceeds the limits of [`super::Json`].
     pub(super) fn canonical(text: &'a str) -> Option<Vec<u8>> {
         let mut parser = Self { rest: text.as_bytes(), form: Vec::with_capacity(text.len()), ..Self::default() };
         parser.value()?;
         parser.peek().is_none().then_some(parser.form)
     }
 
-    /// The first byte after white space.
+    /// Skips white space and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         let blank = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
         self.rest = &self.rest[blank..];
         self.rest.first().copied()
     }
 
-    /// Skips white space and this byte, if it is there.
+    /// Skips white space, and then `byte` if it is next. Returns whether it was.
     fn skip(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.rest = &self.rest[usize::from(found)..];
@@ -66,26 +71,26 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self) -> Option<()> {
-        let (number, rest) = Number::read(self.rest)?;
+        let (number, rest) = Number::parse(self.rest)?;
         self.rest = rest;
         self.scratch.clear();
-        number.write(&mut self.scratch)?;
-        counted(b'#', &self.scratch, &mut self.form);
+        number.write_canonical(&mut self.scratch)?;
+        write_with_length(b'#', &self.scratch, &mut self.form);
         Some(())
     }
 
     fn array(&mut self) -> Option<()> {
-        let start = self.begin(b'[')?;
+        let start = self.begin_container(b'[')?;
         self.items(b']', Self::value)?;
-        self.end(start)
+        self.end_container(start)
     }
 
     fn object(&mut self) -> Option<()> {
-        let (start, first) = (self.begin(b'{')?, self.entries.len());
+        let (start, first) = (self.begin_container(b'{')?, self.entries.len());
         self.items(b'}', Self::entry)?;
-        self.order(first, start);
+        self.sort_entries(first, start);
         self.entries.truncate(first);
-        self.end(start)
+        self.end_container(start)
     }
 
     fn entry(&mut self) -> Option<()> {
@@ -99,7 +104,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// The items of an array or an object, up to its end.
+    /// Parses the items of an array or an object with `item`, up to the byte `end`.
     fn items(&mut self, end: u8, item: impl Fn(&mut Self) -> Option<()>) -> Option<()> {
         self.rest = &self.rest[1..];
         if self.skip(end) {
@@ -113,30 +118,32 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn begin(&mut self, kind: u8) -> Option<usize> {
+    /// Writes the kind and a placeholder for the length. Returns where the content starts.
+    fn begin_container(&mut self, kind: u8) -> Option<usize> {
         self.depth += 1;
         self.form.push(kind);
-        self.form.extend_from_slice(&[0; LENGTH]);
-        (self.depth <= DEEPEST).then_some(self.form.len())
+        self.form.extend_from_slice(&[0; LENGTH_SIZE]);
+        (self.depth <= MAX_DEPTH).then_some(self.form.len())
     }
 
-    /// Writes the length of an array or an object, whose content is written from `start` on.
-    fn end(&mut self, start: usize) -> Option<()> {
+    /// Writes the length of an array or an object whose content starts at `start`.
+    fn end_container(&mut self, start: usize) -> Option<()> {
         self.depth -= 1;
         let length = u32::try_from(self.form.len() - start).ok()?;
-        self.form[start - LENGTH..start].copy_from_slice(&length.to_le_bytes());
+        self.form[start - LENGTH_SIZE..start].copy_from_slice(&length.to_le_bytes());
         Some(())
     }
 
-    /// Puts an object in order: the entries from `first` on, which are written from `start` on.
-    fn order(&mut self, first: usize, start: usize) {
+    /// Sorts the entries of an object by key and removes repeated keys. Its entries start at the index `first`, its
+    /// content at `start`.
+    fn sort_entries(&mut self, first: usize, start: usize) {
         let Self { form, entries, scratch, .. } = self;
         let entries = &mut entries[first..];
         let key = |entry: &Entry| &form[entry.start..entry.value];
         if entries.is_sorted_by(|one, next| key(one) < key(next)) {
             return;
         }
-        // The sort keeps equal keys in their order, and the last of them counts.
+        // The sort is stable, so the last of several equal keys is the last one in the text.
         entries.sort_by(|one, other| key(one).cmp(key(other)));
         scratch.clear();
         for last in entries.chunk_by(|one, next| key(one) == key(next)).filter_map(<[Entry]>::last) {
@@ -150,7 +157,7 @@ impl<'a> Parser<'a> {
         self.rest = &self.rest[1..];
         let plain = self.plain();
         if self.rest.first() == Some(&b'"') {
-            counted(b'"', plain, &mut self.form);
+            write_with_length(b'"', plain, &mut self.form);
         } else {
             self.scratch.clear();
             self.scratch.extend_from_slice(plain);
@@ -159,17 +166,17 @@ impl<'a> Parser<'a> {
                 let plain = self.plain();
                 self.scratch.extend_from_slice(plain);
             }
-            counted(b'"', &self.scratch, &mut self.form);
+            write_with_length(b'"', &self.scratch, &mut self.form);
         }
         self.rest = self.rest.strip_prefix(b"\"")?;
         Some(())
     }
 
-    /// Takes what is before a quote, a backslash or a control character.
+    /// Takes the text before the next quote, backslash or control character.
     fn plain(&mut self) -> &'a [u8] {
         let is_special = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
         let (chunks, _) = self.rest.as_chunks::<16>();
-        // Without an early exit this is a few instructions for a chunk.
+        // No early exit within a chunk, so that it compiles to a few vector instructions.
         let plain = chunks.iter().take_while(|chunk| !chunk.iter().fold(false, |any, byte| any | is_special(byte)));
         let start = plain.count() * 16;
         let end = self.rest[start..].iter().position(is_special).map_or(self.rest.len(), |at| start + at);
@@ -179,8 +186,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Writes a number or a string. Seven bits of the length to a byte: most are one byte.
-fn counted(kind: u8, content: &[u8], form: &mut Vec<u8>) {
+/// Writes a number or a string with its length. LEB128: seven bits for each byte, so most lengths have one byte.
+fn write_with_length(kind: u8, content: &[u8], form: &mut Vec<u8>) {
     form.push(kind);
     let mut length = content.len();
     while length > 0x7f {
@@ -191,7 +198,7 @@ fn counted(kind: u8, content: &[u8], form: &mut Vec<u8>) {
     form.extend_from_slice(content);
 }
 
-/// Appends the character of an escape, whose backslash was read. Gives the rest.
+/// Appends the character of an escape to `string`. `escape` starts after the backslash. Returns the rest of it.
 fn unescape<'a>(escape: &'a [u8], string: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (kind, rest) = escape.split_first()?;
     string.push(match kind {
@@ -207,7 +214,7 @@ fn unescape<'a>(escape: &'a [u8], string: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// The same for `\u`, and for two of them that are a surrogate pair.
+/// As [`unescape`], for `\u` and for two of them that are a surrogate pair. `digits` starts after the `u`.
 fn unescape_unicode<'a>(digits: &'a [u8], string: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (unit, rest) = code_unit(digits)?;
     let next = rest.strip_prefix(br"\u").and_then(code_unit);
@@ -220,14 +227,14 @@ fn unescape_unicode<'a>(digits: &'a [u8], string: &mut Vec<u8>) -> Option<&'a [u
     if let Some(character) = char::from_u32(code) {
         string.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
     } else {
-        // Half of a pair, as 1110xxxx 10xxxxxx 10xxxxxx.
+        // An unpaired surrogate, encoded as 1110xxxx 10xxxxxx 10xxxxxx.
         let [low, high, ..] = code.to_le_bytes();
         string.extend_from_slice(&[0xe0 | high >> 4, 0x80 | (high << 2 | low >> 6) & 0x3f, 0x80 | low & 0x3f]);
     }
     Some(rest)
 }
 
-/// The UTF-16 code unit of these four hexadecimal digits, and the rest.
+/// The UTF-16 code unit of the four hexadecimal digits at the start of this text, and the rest.
 fn code_unit(text: &[u8]) -> Option<(u32, &[u8])> {
     let (digits, rest) = text.split_first_chunk::<4>()?;
     let digit = |unit, digit: &u8| Some(unit << 4 | char::from(*digit).to_digit(16)?);
