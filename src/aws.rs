@@ -21,7 +21,7 @@ pub use rds::{RdsIam, RdsIamSettings};
 pub use secret::{SecretArn, SecretCredentials};
 
 /// Longest time for AWS to return credentials or a secret, including the TLS handshake of the first call. Much longer
-/// than a region takes, and much shorter than an invocation. Added to the connect timeout of a database.
+/// than a call within a region takes, and much shorter than an invocation. Added to the connect timeout of PostgreSQL.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The AWS SDK configuration of this process: region, credentials, endpoints, retries. It is loaded from the

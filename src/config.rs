@@ -24,7 +24,7 @@ use crate::stores::{RedisSettings, RedisStore};
 pub use environment::{ConfigError, Environment};
 pub use redis::SECRET_ARN_EXAMPLE;
 
-/// Settings of a function, whatever its work.
+/// Settings of a function, without those of its work.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -36,7 +36,7 @@ pub struct Config {
     pub batch: BatchSettings,
     /// Whether the visibility timeout of failed messages is changed.
     pub visibility_backoff: bool,
-    /// Metrics to print. `None` measures nothing.
+    /// Namespace and dimension of the metrics. `None` prints no metrics.
     pub metrics: Option<MetricsSettings>,
     /// The AWS SDK configuration that all clients share.
     pub aws: AwsConfig,
@@ -53,7 +53,8 @@ impl Config {
         environment.finish(config)
     }
 
-    /// Reads the settings. Returns `None` if a required one is missing or invalid.
+    /// Reads the settings. Returns `None` if a required one is missing or invalid. Errors are collected in
+    /// `environment`.
     pub fn read(environment: &mut Environment) -> Option<Self> {
         let aws = AwsConfig::default();
         let redis = redis::read(environment, &aws);
@@ -106,8 +107,8 @@ impl Config {
     }
 }
 
-/// Number of invocations that share this process: more than one on Lambda Managed Instances. Lambda sets
-/// `AWS_LAMBDA_MAX_CONCURRENCY`, and its runtime takes an invalid value as 1.
+/// Number of invocations that may share this process: more than one on Lambda Managed Instances. Reads
+/// `AWS_LAMBDA_MAX_CONCURRENCY`, which Lambda sets. An invalid value counts as 1, as in the Lambda runtime.
 #[must_use]
 pub fn concurrent_invocations() -> NonZeroUsize {
     let value = std::env::var("AWS_LAMBDA_MAX_CONCURRENCY").ok();

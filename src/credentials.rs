@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-/// What one connection signs in with.
+/// The user and password of one connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// The user, if it is not the one in the URL.
@@ -26,14 +26,14 @@ impl fmt::Debug for Login {
 
 /// Provides the login of each new connection: a password that is rotated, or a token that expires.
 pub trait CredentialsSource: fmt::Debug + Send + Sync {
-    /// The login of a new connection. `rejected` is the login that the server has just rejected, if it did. If the
-    /// returned login differs from it, one more connection is tried.
+    /// The login of a new connection. If the server has just rejected a login, `rejected` is that login, and the
+    /// connection is tried once more if the returned login differs from it.
     ///
     /// # Errors
     /// If no login is available. No connection is made.
     fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a>;
 
-    /// How long a connection may be used after its login. By default without limit.
+    /// How long a connection may be used after its login. `None`, the default, means without limit.
     fn max_session(&self) -> Option<Duration> {
         None
     }

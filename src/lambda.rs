@@ -22,11 +22,11 @@ use crate::traces;
 #[derive(Debug)]
 pub struct Handler<S, W> {
     batch: Batch<S, W>,
-    /// `None` changes no visibility timeout.
+    /// `None` leaves visibility timeouts unchanged.
     visibility: Option<Visibility>,
-    /// `None` measures nothing.
+    /// `None` prints no metrics.
     metrics: Option<Metrics>,
-    /// Logs only once that a lease outlived the visibility timeout.
+    /// The warning that a lease outlived the visibility timeout is logged once.
     early_redelivery: Once,
 }
 
@@ -42,11 +42,11 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Serves Lambda until it ends the process: one invocation after another or, on Lambda Managed Instances, as many
-    /// at once as `AWS_LAMBDA_MAX_CONCURRENCY`. These share the clients and the connection to Redis.
+    /// Serves invocations until Lambda ends the process: one after another or, on Lambda Managed Instances, up to
+    /// `AWS_LAMBDA_MAX_CONCURRENCY` at once. They share the clients and the connection to Redis.
     ///
-    /// With SnapStart, this call waits for the restore. No connection is opened and no token is signed before the first
-    /// invocation, so nothing in a snapshot can be outdated.
+    /// With SnapStart, this call waits for the restore of the snapshot. No connection is opened and no token is signed
+    /// before the first invocation, so nothing in a snapshot can be outdated.
     ///
     /// # Errors
     /// If the Lambda Runtime API cannot be reached.
@@ -65,11 +65,11 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
             }
         };
         let runtime = Runtime::new(service_fn(answer)).layer(TracingLayer::new());
-        // Boxed, because every caller would move the large future.
+        // Boxed, because callers would otherwise move this large future.
         Box::pin(runtime.run_concurrent()).await
     }
 
-    /// Handles one invocation. `event` is its JSON.
+    /// Handles one invocation. `event` is the JSON text of its event.
     ///
     /// # Errors
     /// If there is no partial batch response: the event is not an SQS event, a record has no messageId, or the store
@@ -86,7 +86,7 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     ) -> Result<SqsBatchResponse, Error> {
         let span = traces::of_invocation(&context.request_id, context.xray_trace_id.as_deref());
         let response = self.respond(event, &context.request_id, deadline).instrument(span).await;
-        // Lambda may freeze the process after the response, and unsent spans with it.
+        // Lambda may freeze the process after the response, before later spans are sent.
         traces::flush(deadline.answer).await;
         response
     }
@@ -119,8 +119,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     }
 }
 
-/// Registers a timer with the runtime. Without one that is as early, each later timer wakes the runtime with a system
-/// call, and a batch has many timers.
+/// Registers a timer at `until` with the runtime. As long as the runtime waits for no timer this early, each new timer
+/// wakes it with a system call, and a batch has many timers.
 async fn register_timer(until: Instant) -> Pin<Box<Sleep>> {
     let mut timer = Box::pin(sleep_until(until));
     let _pending = poll_immediate(timer.as_mut()).await;

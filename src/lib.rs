@@ -2,9 +2,9 @@
 //! SQS delivers messages at least once. This library, and the Lambda function built from it, make the *work* of each
 //! message take effect once.
 //!
-//! Each message of a batch goes through an atomic Lua check on Redis or Valkey. A first delivery runs the business
-//! logic, a duplicate is acknowledged without running it, and only messages in conflict or failed are named in the
-//! partial batch response, so that only they are delivered again.
+//! Each message of a batch acquires its record on Redis or Valkey with an atomic Lua script. A first delivery runs the
+//! business logic. A duplicate is acknowledged without running it. The partial batch response names only messages that
+//! failed or are in conflict, so only they are delivered again.
 //!
 //! ```text
 //! event → messages → batch → acquire → work → settle → response
@@ -47,13 +47,14 @@
 //! with an event source mapping, a store with faults, and the conformance suite for stores.
 //!
 //! # Words
-//! - A *record* is what the store keeps under a *key*, which makes two messages the same work. Its *fingerprint* is a
-//!   hash of the payload.
-//! - A record is PROCESSING, COMPLETED, FAILED or absent. To *acquire* it is to own it for a *lease*; that gives a
-//!   *claim* with a *fence*, a number that only grows. *Complete* and *fail* settle the claim. Only its *owner* can
-//!   settle it; any other attempt has *lost* it.
+//! - A *record* is the entry of the store for a *key*. Two messages with the same key are the same work. The
+//!   *fingerprint* of a record is a hash of the payload.
+//! - A record is PROCESSING, COMPLETED, FAILED or absent. An attempt that *acquires* it becomes its *owner* for the
+//!   time of a *lease*, and gets a *claim* with a *fence*, a number that grows with each claim. *Complete* and *fail*
+//!   settle the claim, and *release* gives the record back. Only the owner can do this; any other attempt has *lost*
+//!   the record.
 //! - *Work* is the business logic. A *recovery* is an attempt after one that may have taken effect. The *disposition*
-//!   is what the queue is told about a message.
+//!   of a message is whether SQS deletes it or delivers it again.
 //!
 //! # Features
 //! | feature | default | adds |
@@ -63,14 +64,14 @@
 //! | `lambda` | yes | [`sqs`], [`lambda`], [`config`], [`metrics`], [`traces`]; enables `redis` and `aws` |
 //! | `webhook` | yes | [`webhook`], and the binary `idempotent-sqs` |
 //! | `s3` | yes | [`s3`]: payloads and results in S3; enables `aws` |
-//! | `otel` | no | [`traces`] are sent to an OpenTelemetry collector |
+//! | `otel` | no | sends [`traces`] to an OpenTelemetry collector |
 //!
-//! Without any feature, the core on [`MemoryStore`] remains.
+//! Without any feature, the library has the core and [`MemoryStore`].
 
 // The core: one delivery of one key.
 pub mod idempotency;
 
-// Where records are kept, and what signs in there.
+// Stores of records, and their credentials.
 #[cfg(feature = "redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
 pub mod credentials;
@@ -102,7 +103,7 @@ pub mod traces;
 #[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]
 pub mod lambda;
 
-// The ready business logic.
+// The built-in work.
 #[cfg(feature = "webhook")]
 #[cfg_attr(docsrs, doc(cfg(feature = "webhook")))]
 pub mod webhook;

@@ -1,4 +1,4 @@
-//! The function: delivers each message to a webhook. Wiring only.
+//! The Lambda function: sends each message to a webhook.
 
 use std::io;
 use std::process::ExitCode;
@@ -20,8 +20,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// One invocation at a time is faster on one thread. If several share the process, as on Lambda Managed Instances, none
-/// should wait while another computes, and there are at least two processors.
+/// Uses one thread for one invocation at a time, which is faster. Several invocations that share the process, as on
+/// Lambda Managed Instances with at least two processors, use several threads, so that none waits while another
+/// computes.
 fn runtime() -> io::Result<Runtime> {
     let mut builder =
         if concurrent_invocations().get() > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };

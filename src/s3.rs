@@ -30,8 +30,8 @@ const TRIES: u32 = 3;
 /// Pause before the second try. Twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest time to open a connection, which takes a few milliseconds within a region. Without a route to S3, as in a VPC
-/// without an S3 endpoint, no reply comes at all.
+/// Longest time to open a connection, which takes a few milliseconds within a region. Without a route to S3, as in a
+/// VPC without an S3 endpoint, no reply comes at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How much of an error response is read, bytes. The error code is at its start.

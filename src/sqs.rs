@@ -3,12 +3,13 @@
 //! - `event`: parses the event into messages
 //! - `message`: one delivery
 //! - `envelope`, `payload`: the payload within the notifications of SNS, EventBridge and S3
-//! - `key`, `fingerprint`: what makes two messages the same work
+//! - `key`, `fingerprint`: how the key and the fingerprint of a message are found
 //! - `json`: JSON in a canonical form
 //! - `extended_client`: payloads in S3
 //! - `batch`: runs the messages of an event, each through the core
-//! - `disposition`: what the queue is told about each message
+//! - `disposition`: whether each message is deleted or delivered again
 //! - `response`: the partial batch response
+//! - `timings`: how long the steps of an invocation took
 //! - `visibility`: when a failed message is received again
 
 mod batch;

@@ -22,7 +22,7 @@ use otlp as spans;
 pub(crate) use spans::{flush, of_invocation, of_message, record_outcome};
 
 /// Sets up the log by calling `log`, usually `lambda_runtime::tracing::init_default_subscriber`. If traces are enabled,
-/// sets up these and a log in the same format instead. Call it once, first in `main`.
+/// sets up the traces and a log in the same format instead. Call it once, at the start of `main`.
 pub fn init(log: impl FnOnce()) {
     spans::init(log);
 }

@@ -58,8 +58,8 @@ impl fmt::Debug for WebhookSettings {
 /// A [`Work`] that sends the message's body unchanged, with `Content-Type` and these headers:
 ///
 /// - `Idempotency-Key`: the key. `%` and all characters that are not visible ASCII are percent-encoded.
-/// - `Idempotency-Fence`: a number that grows with each attempt at the key, also after the store lost the record, unless
-///   the store's clock is then behind.
+/// - `Idempotency-Fence`: a number that grows with each attempt at the key, also after the store lost the record,
+///   unless the store's clock is then behind.
 /// - `Idempotency-Attempt`: the number of the attempt, from 1.
 /// - `Idempotency-Receive-Count`: [`Message::receive_count`], if known.
 /// - `Idempotency-Recovery: true`, only if an earlier attempt may have taken effect.

@@ -19,15 +19,16 @@ pub struct ElastiCacheIamSettings {
     pub cache: ElastiCacheName,
     /// Whether the cache is serverless.
     pub serverless: bool,
-    /// How long a connection is used. A revoked permission takes effect when it ends.
+    /// How long a connection is used before it is replaced. A revoked permission takes effect at the next connection.
     pub session: Duration,
 }
 
 impl ElastiCacheIamSettings {
-    /// Lifetime of a connection, after which ElastiCache closes it.
+    /// Longest lifetime of a connection. ElastiCache closes it after this time.
     pub const MAX_SESSION: Duration = Duration::from_hours(12);
 
-    /// One hour less, so that no call is in flight when ElastiCache closes the connection.
+    /// Default of [`session`](Self::session): one hour less than [`MAX_SESSION`](Self::MAX_SESSION), so that no call is
+    /// in flight when ElastiCache closes the connection.
     pub const DEFAULT_SESSION: Duration = Duration::from_hours(11);
 }
 
@@ -89,7 +90,7 @@ impl CredentialsSource for ElastiCacheIam {
 }
 
 fn request(settings: &ElastiCacheIamSettings) -> String {
-    // ElastiCache stores names of caches in lower case.
+    // ElastiCache converts the names of caches to lower case.
     let cache = settings.cache.0.to_ascii_lowercase();
     let kind = if settings.serverless { "&ResourceType=ServerlessCache" } else { "" };
     format!("{cache}/?Action=connect&User={}{kind}", settings.user.0)
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_or_an_arn_is_not_a_name() {
+    fn a_host_name_or_an_arn_is_not_an_elasticache_name() {
         for wrong in ["", "1cache", "-cache", "a.b.cache.amazonaws.com", "arn:aws:elasticache", "my cache", "a&User=b"]
         {
             assert!(wrong.parse::<ElastiCacheName>().is_err(), "{wrong}");

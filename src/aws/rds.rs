@@ -12,7 +12,7 @@ const RDS: Service = Service { name: "RDS", signing_name: "rds-db" };
 /// The server and the user of RDS IAM authentication.
 #[derive(Clone, Debug)]
 pub struct RdsIamSettings {
-    /// Host name of the server or proxy. An alias does not work.
+    /// Host name of the server or proxy in RDS. Another DNS name for it, such as a CNAME, does not work.
     pub host: String,
     /// Port of the server.
     pub port: u16,
@@ -50,7 +50,7 @@ impl CredentialsSource for RdsIam {
     }
 }
 
-/// Characters that RFC 3986, and so the signature, escapes. A form encoding would turn a space into a plus.
+/// Characters that are escaped in the user, by RFC 3986 as in the signature. Form encoding would write a space as `+`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn request(settings: &RdsIamSettings) -> String {

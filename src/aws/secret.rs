@@ -69,7 +69,7 @@ enum SecretError {
 /// Reads the login from a secret at the first connection, and again when the server rejects it.
 pub struct SecretCredentials {
     arn: SecretArn,
-    /// User of the URL, for a secret that is only a password.
+    /// The user, if the secret has none.
     user: Option<String>,
     /// Part of the error message if the server rejects the login.
     advice: &'static str,
@@ -94,7 +94,7 @@ impl SecretCredentials {
 
     async fn cached_login(&self, rejected: Option<&Login>) -> Result<Login, SecretError> {
         let mut cached = self.cached.lock().await;
-        // If many connections are rejected at once, the first one reads the secret again for all.
+        // If the logins of many connections are rejected at once, only the first of them reads the secret again.
         if rejected.is_some() {
             cached.take_if(|known| Some(&*known) == rejected);
         }
@@ -158,7 +158,7 @@ mod tests {
         let login = |user: &str, password: &str| Some((Some(user.to_owned()), password.to_owned()));
         assert_eq!(read("open sesame"), login("payments", "open sesame"));
         for text in ["123456", "\"quoted\"", "[1]", "null", "{not JSON"] {
-            assert_eq!(read(text), login("payments", text), "it is a password that looks like JSON");
+            assert_eq!(read(text), login("payments", text), "a password that looks like JSON");
         }
         assert_eq!(read(r#"{"password":"open sesame"}"#), login("payments", "open sesame"));
         let rotated = r#"{"username":"clone","password":"pw","user_arn":"arn:aws:elasticache"}"#;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arn_is_of_a_secret_and_names_its_region() {
+    fn only_the_arn_of_a_secret_is_accepted_and_its_region_is_used() {
         let arn: SecretArn = "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:redis-AbCdEf".parse().unwrap();
         assert_eq!(arn.region(), Region::new("cn-north-1"));
         for wrong in ["redis", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:", "arn:aws:s3:::bucket:a:b"] {

@@ -17,10 +17,11 @@ use super::{AwsConfig, CREDENTIALS_TIMEOUT};
 /// Lifetime of a token, the longest that ElastiCache and RDS accept.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(900);
 
-/// AWS credentials that expire within this time are fetched again. A token is used moments after it was signed.
+/// AWS credentials that expire within this time are fetched again. A token is used immediately after it is signed, so a
+/// short time is enough.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
-/// The scheme does not affect the signature and is not part of the token. `http` needs one to parse the request.
+/// Any scheme: it has no effect on the signature and is not part of the token, but the request needs one to be parsed.
 const SCHEME: &str = "https://";
 
 /// The service that accepts a token.
@@ -87,8 +88,8 @@ impl Signer {
     }
 
     /// The AWS credentials. They are cached until shortly before they expire, because many connections may be opened
-    /// at once. Credentials without an expiry, such as Lambda's own in the environment, are not cached, because there
-    /// is no sign of their rotation.
+    /// at once. Credentials without an expiry, such as those in the environment of a function, are not cached, because
+    /// their rotation cannot be detected.
     async fn credentials(&self, aws: &SdkConfig) -> Result<Credentials, CredentialsError> {
         let mut cached = self.cached.lock().await;
         let is_valid = |known: &Credentials| known.expiry().is_some_and(|end| end > SystemTime::now() + EXPIRY_MARGIN);

@@ -86,7 +86,7 @@ impl Environment {
         Self { lookup: Box::new(lookup), errors: self.errors }
     }
 
-    /// The value of this setting. An empty value counts as not set, because templates set empty defaults.
+    /// The value of this setting. An empty value counts as not set, because templates set empty values by default.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         (self.lookup)(name).filter(|value| !value.trim().is_empty())
@@ -101,7 +101,8 @@ impl Environment {
         value
     }
 
-    /// Parses this setting if it is set.
+    /// Parses this setting. Returns `None` if it is not set. An invalid value is an error. `example` completes the
+    /// error message "set it to …".
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, name: &str, example: &str) -> Option<T> {
         match self.get(name)?.trim().parse() {
             Ok(value) => Some(value),
@@ -112,7 +113,7 @@ impl Environment {
         }
     }
 
-    /// A whole number in this range.
+    /// A whole number in this range, or `default` if it is not set. Any other value is an error.
     pub fn number<T>(&mut self, name: &str, range: RangeInclusive<T>, default: T) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -128,18 +129,18 @@ impl Environment {
         }
     }
 
-    /// A number of seconds from 1 to ten years.
+    /// A number of whole seconds, from 1 second to ten years.
     pub fn seconds(&mut self, name: &str, default: Duration) -> Duration {
         Duration::from_secs(self.number(name, 1..=MAX_SECONDS, default.as_secs()))
     }
 
-    /// A number of milliseconds from `min` to 15 minutes.
+    /// A number of whole milliseconds, from `min` ms to 15 minutes.
     pub fn milliseconds(&mut self, name: &str, min: u64, default: Duration) -> Duration {
         let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.number(name, min..=MAX_MS, default))
     }
 
-    /// One of these words.
+    /// The value of one of these words, or `default` if it is not set.
     pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
         let Some(value) = self.get(name) else { return default };
         if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value.trim()) {
@@ -162,7 +163,7 @@ impl Environment {
         }
     }
 
-    /// Returns `settings` if there was no error.
+    /// Returns `settings` if there were no errors.
     ///
     /// # Errors
     /// [`ConfigError`] with all errors.
@@ -174,8 +175,8 @@ impl Environment {
     }
 }
 
-/// The longest time that a Lambda function can run, so no wait in it can be longer.
+/// The longest time that a Lambda function can run, ms. No timeout in it can be longer.
 const MAX_MS: u64 = 900_000;
 
-/// Ten years. Far below what overflows in Redis.
+/// Ten years, in seconds. Far below the largest time that Redis can represent.
 const MAX_SECONDS: u64 = 315_360_000;

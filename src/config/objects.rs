@@ -28,7 +28,7 @@ pub(super) fn results(
     Some(Results::new(objects?, bucket?, format!("{prefix}{}/", redis?.namespace)))
 }
 
-/// The main rules of S3 for names of buckets:
+/// A name that follows the main rules of S3 for the names of buckets:
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>
 fn bucket(environment: &mut Environment, setting: &str, name: &str) -> Option<String> {
     let name = name.trim();
@@ -40,7 +40,7 @@ fn bucket(environment: &mut Environment, setting: &str, name: &str) -> Option<St
     None
 }
 
-/// S3, for the setting of this name. Region and endpoint are those of the AWS SDK.
+/// The S3 client. The setting of this name needs it. Region and endpoint come from the variables of the AWS SDK.
 #[cfg(feature = "s3")]
 fn s3(environment: &mut Environment, _setting: &str, aws: &AwsConfig) -> Option<Arc<dyn Objects>> {
     use crate::s3::{S3, S3Settings, Url};
@@ -63,5 +63,5 @@ fn s3(environment: &mut Environment, setting: &str, _aws: &AwsConfig) -> Option<
     None
 }
 
-/// 1 GiB. A function has at most 10 GiB of memory for all its messages.
+/// Largest `PAYLOAD_MAX_BYTES`: 1 GiB. A function has at most 10 GiB of memory for all its messages.
 const MAX_OBJECT: usize = 1 << 30;

@@ -9,7 +9,8 @@ use crate::credentials::CredentialsSource;
 use crate::stores::{RedisSettings, RedisUrl};
 
 impl RedisSettings {
-    /// Reads the connection to Redis, for a tool that runs no work.
+    /// Reads the settings of the connection to Redis, for a tool that runs no work. Returns `None` if a required
+    /// setting is missing or invalid.
     pub fn read(environment: &mut Environment) -> Option<Self> {
         read(environment, &AwsConfig::default())
     }
@@ -42,7 +43,7 @@ fn namespace(environment: &mut Environment) -> Option<String> {
     match &namespace {
         None => environment
             .error("IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments"),
-        // `a:b` with the key `c` would share its records with `a` and the key `b:c`.
+        // The namespace `a:b` with the key `c` would share its record with the namespace `a` and the key `b:c`.
         Some(name) if name.contains(':') => environment.error(
             "IDEMPOTENCY_NAMESPACE has a colon, which ends the namespace in a Redis key: set it to a name without one",
         ),

@@ -28,9 +28,10 @@ pub struct Attempt {
     /// The longest lease that any owner of the namespace asks for. A lease that lasts longer was taken while the
     /// store's clock was ahead, and is shortened to this. Whole milliseconds.
     pub longest_lease: Duration,
-    /// Life of the record from this acquire on, and at least the lease. Whole milliseconds.
+    /// How long the record is kept after this acquire. It is kept for at least the lease. Whole milliseconds.
     pub retention: Duration,
-    /// Number of attempts after which acquire returns [`Acquire::Failed`](super::Acquire::Failed) until another message brings the key.
+    /// Number of attempts after which acquire returns [`Acquire::Failed`](super::Acquire::Failed) until another message
+    /// brings the key.
     pub max_attempts: u8,
 }
 
@@ -53,8 +54,8 @@ impl Attempt {
     }
 }
 
-/// Proof that an attempt owns its record. It holds all that settling needs. It cannot be cloned, so an attempt is
-/// settled by its owner only.
+/// Proof that an attempt owns its record. It contains everything that is needed to settle the record. It cannot be
+/// cloned, so only the owner settles the attempt.
 #[derive(Debug)]
 pub struct Claim {
     attempt: Attempt,
@@ -73,8 +74,8 @@ impl Claim {
         Self { attempt, fence, number, recovery, lease_ends, ends: lease_ends }
     }
 
-    /// The claim of work that another record shows as done, such as the row of an inbox. It owns nothing and can
-    /// only be completed, if the store has no record of the key or a failed one.
+    /// The claim of work that another record shows as done, such as the row of an inbox. It owns no record and can only
+    /// be completed. That succeeds if the store has no record of the key, or a failed one with the same payload.
     #[must_use]
     pub fn of_completed_work(attempt: Attempt, fence: Fence, number: u8) -> Self {
         let now = Instant::now();

@@ -12,7 +12,8 @@ pub struct Deadline {
     pub work: Instant,
     /// Settling stops at this time.
     pub settle: Instant,
-    /// The response is returned from this time on.
+    /// Changes of visibility timeouts and the sending of traces stop at this time, so that the response is returned
+    /// before the end.
     pub answer: Instant,
     /// The invocation is killed at this time.
     pub end: Instant,
@@ -22,14 +23,16 @@ impl Deadline {
     /// Time reserved for settling and responding: two replies from Redis at its default timeout.
     const RESERVE: Duration = Duration::from_secs(1);
 
-    /// Ten years, the longest retention in the settings. Some systems cannot represent instants much further away,
-    /// and the Redis scripts cannot hold a lease that ends then.
+    /// Ten years, the longest retention in the settings. Some systems cannot represent much later instants, and the
+    /// Redis scripts cannot represent a lease that ends much later.
     const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
     /// A deadline `remaining` from now, at most ten years. One second of it, or a quarter if that is less, is
     /// reserved for settling and for the response.
     ///
-    /// The lease of a claim lasts as long: if the process dies, the key is in conflict until the lease ends.
+    /// The lease of a claim lasts `remaining` plus [`Policy::lease_grace`](super::Policy::lease_grace), at most
+    /// [`Policy::longest_lease`](super::Policy::longest_lease). If the process dies, the key is in conflict until the
+    /// lease ends.
     #[must_use]
     pub fn within(remaining: Duration) -> Self {
         let remaining = remaining.min(Self::LONGEST);

@@ -1,4 +1,4 @@
-//! From the outcome of a delivery to what any broker can be told: acknowledge, deliver again, or dead-letter.
+//! Turns the outcome of a delivery into a decision for the broker: acknowledge, deliver again, or dead-letter.
 
 use std::time::Duration;
 

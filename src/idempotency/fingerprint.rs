@@ -9,8 +9,8 @@ use aws_lc_rs::digest::{Context, SHA256};
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// No fingerprint; it matches every payload. A payload whose hash is all zeros has a probability of 2⁻¹²⁸,
-    /// and finding one takes 2¹²⁸ tries.
+    /// No fingerprint; it matches every payload. The probability that the hash of a payload is all zeros is 2⁻¹²⁸, and
+    /// finding such a payload takes 2¹²⁸ tries.
     pub const NONE: Self = Self([0; 16]);
 
     /// The fingerprint of these bytes.
@@ -19,8 +19,8 @@ impl Fingerprint {
         Self(sha256_prefix(&[payload]))
     }
 
-    /// The fingerprint of `content`, which never equals that of another `kind`. The byte is hashed before the
-    /// content.
+    /// The fingerprint of `content` with a leading byte `kind`, so that content of different kinds has different
+    /// fingerprints.
     #[must_use]
     pub fn of_kind(kind: u8, content: &[u8]) -> Self {
         Self(sha256_prefix(&[&[kind], content]))

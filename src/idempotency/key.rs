@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 /// Identifies a unit of work: two messages with the same key are the same work. Never empty.
 ///
-/// The store adds its namespace, so the same key of two consumers is two records.
+/// The store adds its namespace, so consumers with different namespaces have different records for the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     text: Arc<str>,

@@ -1,4 +1,4 @@
-//! The contract with an object store, for what is too large for a message or a record.
+//! The contract with an object store, for payloads too large for a message and results too large for a record.
 //!
 //! The implementation for S3 is [`s3`](crate::s3).
 
@@ -11,12 +11,12 @@ use futures_util::future::BoxFuture;
 /// Stores whole objects.
 ///
 /// ## Cancel safety
-/// A dropped future leaves the outcome unknown. An object may be put again.
+/// A dropped future leaves the outcome of a put unknown. The same object may be put again.
 pub trait Objects: fmt::Debug + Send + Sync {
-    /// Reads the object at this location, of at most `max_bytes`.
+    /// Reads the object at this location.
     ///
     /// # Errors
-    /// [`ObjectError`], also if the object is larger.
+    /// [`ObjectError`]. [`TooLarge`](ObjectError::TooLarge) if the object has more than `max_bytes`.
     fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>>;
 
     /// Writes an object, replacing any object at this location.

@@ -12,8 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Owner([u8; 8]);
 
 impl Owner {
-    /// Creates a token from the operating system's random source. No generator state is kept in the
-    /// process: a snapshot of a Lambda environment would give every copy the same state.
+    /// Creates a token from the operating system's random source. The process keeps no RNG state, because every copy of
+    /// a snapshot of a Lambda environment would start with the same state.
     ///
     /// # Panics
     /// If the operating system returns no random bytes.

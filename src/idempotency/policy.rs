@@ -16,8 +16,8 @@ use super::results::Results;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Policy {
-    /// Life of a record from its last acquire. Make it longer than a message can stay in any queue that it comes
-    /// from. Default: 14 days, the longest retention of SQS.
+    /// How long a record is kept after its last acquire. Set it to at least the time that a message can stay in its
+    /// queues. Default: 14 days, the longest retention of SQS.
     pub retention: Duration,
     /// Number of attempts after which a failure is permanent. Default: 10.
     pub max_attempts: u8,
@@ -40,7 +40,7 @@ pub struct Policy {
 pub enum Recovery {
     /// Run [`Work::recover`](super::Work::recover).
     Rerun,
-    /// Run nothing. The message fails permanently and waits in the dead-letter queue for an operator.
+    /// Do not run the work. The message fails permanently, and an operator handles it in the dead-letter queue.
     Park,
 }
 

@@ -55,7 +55,7 @@ pub enum Outcome {
     },
     /// The attempt failed and was recorded. The next delivery is another attempt.
     Failed {
-        /// The error of the work, or that it panicked or was cancelled.
+        /// The error of the work. A panic and a cancellation are errors too.
         error: WorkError,
         /// Whether this or an earlier attempt may have taken effect. The next attempt is then a recovery.
         uncertain: bool,
@@ -71,7 +71,7 @@ pub enum Outcome {
     Lost {
         /// State of the record now.
         state: State,
-        /// Whether the work was done. If it failed, the other owner may have completed another payload.
+        /// Whether the work succeeded in this run. If it failed, a completed record may be of another payload.
         done: bool,
     },
     /// The work ran, and its outcome could not be recorded in time. The next delivery is a recovery, unless the

@@ -14,7 +14,7 @@ use super::owner::Fence;
 /// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
 pub const MAX_RESULT_BYTES: usize = 6 << 20;
 
-/// Longest time for one object. The work is already done, and the response waits for this.
+/// Longest time to read or write one object. The work is already done, and the response waits for this.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where large results are stored.
@@ -39,8 +39,8 @@ impl Results {
         Self { objects, bucket: bucket.into(), prefix: prefix.into() }
     }
 
-    /// Writes the result of the claim with this fence and returns the text of its location. Returns `None` and logs a warning if
-    /// that fails: the work is done all the same.
+    /// Writes the result of the claim with this fence and returns the text of its location. If that fails, logs a
+    /// warning and returns `None`, because the work is done in any case.
     pub(super) async fn write(&self, key: &Key, fence: Fence, result: &[u8], until: Instant) -> Option<String> {
         let name = format!("{}{}/{fence}", self.prefix, path_segment(key));
         let location = Location { bucket: self.bucket.clone(), name };
@@ -58,7 +58,7 @@ impl Results {
         }
     }
 
-    /// Reads the result at a stored location. Returns `None` and logs a warning if that fails.
+    /// Reads the result at a stored location. If that fails, logs a warning and returns `None`.
     pub(super) async fn read(&self, location: &[u8], until: Instant) -> Option<Vec<u8>> {
         let location = str::from_utf8(location).ok().and_then(|location| location.parse::<Location>().ok());
         let read = match &location {
@@ -78,8 +78,8 @@ async fn in_time<T>(until: Instant, call: impl Future<Output = Result<T, ObjectE
     timeout_at(until, call).await.unwrap_or_else(|elapsed| Err(ObjectError::unavailable(elapsed)))
 }
 
-/// The key as one segment of an object name, or its hash if it has other characters or is too long. A whole name may
-/// have 1,024 bytes.
+/// The key as one segment of an object name. A key that is too long, or has characters that are not allowed in a
+/// segment, is hashed. An object name may have up to 1,024 bytes.
 fn path_segment(key: &Key) -> String {
     let text = key.as_str();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);

@@ -45,7 +45,7 @@ use super::record::{Failure, State, StoredResult};
 /// - A fence grows with every claim, also after its record was lost, unless the store's clock is then behind the
 ///   clock that produced the lost fence.
 /// - [`Fingerprint::NONE`] agrees with every payload and never replaces a stored fingerprint.
-/// - A record lives for its retention, and at least for its lease.
+/// - A record is kept for its retention, and for at least its lease.
 ///
 /// The crate `idempotent-sqs-testing` has a conformance suite for implementations.
 ///

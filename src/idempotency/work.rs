@@ -98,7 +98,7 @@ pub enum RecordedAttempt {
     DoneBefore(Vec<u8>),
     /// Another process is doing this work. Nothing happened here, and the attempt is not counted.
     Busy {
-        /// When it should be done.
+        /// When that process should have finished.
         after: Duration,
     },
     /// The key was used for another payload. Nothing happened here.
@@ -128,7 +128,8 @@ macro_rules! impl_work_for_pointer {
 
 impl_work_for_pointer!(&W, Arc<W>, Box<W>);
 
-/// Makes a [`Work`] from a closure. The closure takes what it needs from its arguments before its future starts.
+/// Makes a [`Work`] from a closure. The returned future cannot borrow the arguments, so copy what it needs from them
+/// first.
 ///
 /// ```
 /// use idempotent_sqs::{Claim, WorkError, work_fn};
@@ -167,8 +168,8 @@ where
     }
 }
 
-/// Why a work failed, and what that means for the next attempt. There is no `From` for other errors, because only
-/// the work can tell these cases apart.
+/// Why a work failed, and what that means for the next attempt. There is no `From` for other errors, because only the
+/// work can decide which kind an error is.
 #[derive(Debug)]
 pub struct WorkError {
     kind: WorkErrorKind,
@@ -181,13 +182,14 @@ pub struct WorkError {
 pub enum WorkErrorKind {
     /// Nothing happened. Try again.
     Retryable {
-        /// The delay that the work asked for; by default the usual backoff. SQS counts whole seconds.
+        /// The delay that the work requested, at least one second. `None` uses the [`backoff`](super::backoff). On SQS
+        /// it is rounded up to whole seconds.
         after: Option<Duration>,
     },
     /// Nothing happened, because a service that the work needs is out of reach or overloaded. The attempt is not
     /// counted. Try again.
     Unavailable {
-        /// The delay that the work asked for, at least one second; by default the usual backoff.
+        /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff.
         after: Option<Duration>,
     },
     /// The work may have taken effect. The next attempt is a recovery.
@@ -197,7 +199,7 @@ pub enum WorkErrorKind {
 }
 
 impl WorkError {
-    /// Nothing happened; try again after the usual backoff.
+    /// Nothing happened; try again after the [`backoff`](super::backoff).
     pub fn retryable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: WorkErrorKind::Retryable { after: None }, reason: reason.into() }
     }
@@ -214,7 +216,8 @@ impl WorkError {
         Self { kind: WorkErrorKind::Unavailable { after: None }, reason: reason.into() }
     }
 
-    /// As [`unavailable`](Self::unavailable); try again, but not before `after`.
+    /// As [`unavailable`](Self::unavailable); try again, but not before `after` and not before the
+    /// [`backoff`](super::backoff).
     pub fn unavailable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
         Self { kind: WorkErrorKind::Unavailable { after: Some(after) }, reason: reason.into() }
     }

@@ -1,4 +1,4 @@
-//! Runs the messages of one invocation through the core: side by side, or in order within a FIFO message group.
+//! Runs the messages of one invocation through the core: concurrently, or in order within a FIFO message group.
 //!
 //! - `lanes`: which messages run in order
 //! - `run`: the steps of each message
@@ -24,7 +24,7 @@ use crate::idempotency::{Deadline, Idempotency, Key, Store, StoreError, Work};
 use run::Run;
 
 /// Messages that are started in one turn of the runtime. Their acquires are in flight while the next messages are
-/// prepared. Equals the number of records in one script call, so that no call is sent half empty.
+/// prepared. Equal to the number of records in one script call, so that calls are full.
 const WAVE: usize = 64;
 
 /// Runs a work on the messages of a batch, each under its own idempotency record.
@@ -39,23 +39,23 @@ pub struct Batch<S, W> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BatchSettings {
-    /// Number of messages that run at once. Default: 16.
+    /// Largest number of messages that run at once. Default: 16.
     pub concurrency: NonZeroUsize,
-    /// Sources of the idempotency key; the first that has a value counts. Default: the message attribute
+    /// Sources of the idempotency key, in order; the first one with a value is used. Default: the message attribute
     /// `Idempotency-Key`, then the messageId.
     pub keys: Vec<KeySource>,
     /// Source of the fingerprint. Default: the whole payload.
     pub fingerprint: FingerprintSource,
     /// Which envelopes are opened. Default: [`Envelopes::Auto`].
     pub envelopes: Envelopes,
-    /// Fetches payloads that are in S3. Default: none are fetched.
+    /// Fetches payloads that are in S3. Default: no payload is fetched.
     pub extended_client: ExtendedClient,
 }
 
 impl Default for BatchSettings {
     fn default() -> Self {
         Self {
-            // Enough to hide the latency of a receiver in a batch of ten, and few enough for most receivers.
+            // Enough to run a batch of ten at once, and few enough concurrent calls for most receivers.
             concurrency: const { NonZeroUsize::new(16).unwrap() },
             keys: vec![KeySource::Attribute("Idempotency-Key".into()), KeySource::MessageId],
             fingerprint: FingerprintSource::Body,

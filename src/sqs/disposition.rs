@@ -1,4 +1,4 @@
-//! What the queue is told about each message.
+//! What happened to each message, and whether it is deleted or delivered again.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,15 +11,16 @@ use super::message::Message;
 use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, random, with_causes};
 use crate::traces;
 
-/// Longest visibility timeout that is set. SQS accepts at most 12 hours from the receive, and up to 15 minutes of them
-/// may have passed:
+/// Longest visibility timeout that is set. SQS accepts at most 12 hours counted from the receive, and up to 15 minutes
+/// of them may have passed:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
 const MAX_DELAY: Duration = Duration::from_secs(12 * 3600 - 900);
 
-/// Mean of the additional delay of an in-batch duplicate after the message that ran. It varies by half.
+/// Mean additional delay of an in-batch duplicate compared to the message that ran. The actual delay is 50 to 150 % of
+/// it.
 const DUPLICATE_SEPARATION: Duration = Duration::from_secs(10);
 
-/// What the queue is told about one message.
+/// Whether a message is deleted or delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// The message is done. SQS deletes it.
@@ -118,13 +119,13 @@ impl fmt::Display for MessageOutcome {
     }
 }
 
-/// What happened to one message, and what its queue is told.
+/// What happened to one message, and whether it is deleted or delivered again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MessageReport {
     /// What happened.
     pub outcome: MessageOutcome,
-    /// What the queue is told.
+    /// Whether the message is deleted or delivered again.
     pub disposition: Disposition,
     /// The reason, for the log. It never contains the payload.
     pub reason: Cow<'static, str>,

@@ -28,8 +28,8 @@ pub enum Envelopes {
 /// notifications, and the limit bounds the work for a hostile body.
 const MAX_DEPTH: usize = 4;
 
-/// Every envelope contains one of these texts as the services write them. Searching for them takes a fraction of the
-/// time of parsing JSON, and most messages have no envelope.
+/// Every envelope contains one of these texts, in the notation that the services use. A search for them takes a
+/// fraction of the time of parsing JSON, and most messages have no envelope.
 static MARKS: LazyLock<[Finder<'_>; 3]> =
     LazyLock::new(|| ["\"TopicArn\"", "\"detail-type\"", "\"aws:s3\""].map(Finder::new));
 
@@ -79,7 +79,7 @@ pub(super) const S3_CONTENT: [&str; 6] =
 pub(super) fn open(body: &str) -> Option<Opened> {
     let mut opened = open_one(body)?;
     for _ in 1..MAX_DEPTH {
-        // Only SNS contains a text. The notifications of EventBridge and S3 are payloads.
+        // Only SNS notifications contain a message as text. Those of EventBridge and S3 are the payload themselves.
         let inner = opened.text.as_deref().filter(|_| opened.form == Form::Plain);
         let Some(next) = inner.and_then(open_one) else { break };
         let mut attributes = opened.attributes;
@@ -131,7 +131,7 @@ fn event_bridge(json: Value<'_>) -> Option<Opened> {
 
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
 ///
-/// The test message that S3 sends when notifications are set up does not match, as it is about no object.
+/// The test message that S3 sends when notifications are set up does not match, because it has no object.
 fn s3(json: Value<'_>) -> Option<Opened> {
     let records = json.get("Records")?;
     let is_s3 = |record: Value<'_>| {

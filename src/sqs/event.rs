@@ -7,14 +7,14 @@ use serde_json::value::RawValue;
 
 use super::message::Message;
 
-/// Why an event has no partial batch response. The invocation fails, so that SQS deletes no message.
+/// An event for which no partial batch response is possible. The invocation fails, and SQS deletes no message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
     /// The event is not an SQS event.
     #[error("not an SQS event: it has no list of Records; check that the function's trigger is an SQS queue")]
     NotSqs,
-    /// A record cannot be named in the response.
+    /// A record has no messageId, so the response cannot name it.
     #[error(
         "record {index} has no messageId and cannot be named in a partial batch response, so the whole batch fails"
     )]

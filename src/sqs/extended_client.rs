@@ -1,4 +1,4 @@
-//! Payloads that were too large for a message: the SQS and SNS extended clients store them in S3 and send a pointer.
+//! Payloads that are too large for a message: the SQS and SNS extended clients store them in S3 and send a pointer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub struct ExtendedClient {
     /// Buckets that may be read. Without this list, anyone who may send a message could make the function read
     /// objects with its own permissions. Default: none.
     pub buckets: Vec<String>,
-    /// Largest payload, bytes. As many payloads as messages that run at once are in memory together. Default: 4 MiB.
+    /// Largest payload, bytes. The payloads of all messages that run at once are in memory together. Default: 4 MiB.
     pub max_bytes: usize,
 }
 
 impl Default for ExtendedClient {
     fn default() -> Self {
-        // Four times the largest message of SQS. Sixteen of them take 64 MiB.
+        // Four times the largest message of SQS. Sixteen of these payloads take 64 MiB.
         Self { objects: None, buckets: Vec::new(), max_bytes: 4 << 20 }
     }
 }
@@ -36,10 +36,10 @@ impl Default for ExtendedClient {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendedClientError {
-    /// No bucket may be read.
+    /// [`ExtendedClient`] has no object store or no buckets.
     #[error("the payload is in S3, and PAYLOAD_BUCKETS names no bucket that may be read")]
     Disabled,
-    /// The payload is in another bucket.
+    /// The payload is in a bucket that is not in [`ExtendedClient::buckets`].
     #[error("the payload is in a bucket that PAYLOAD_BUCKETS does not name")]
     BucketNotAllowed,
     /// The payload does not exist any more.
@@ -89,7 +89,7 @@ impl ExtendedClient {
         let until = until.min(Instant::now() + TIMEOUT);
         match timeout_at(until, objects.get(location, self.max_bytes)).await {
             Ok(Ok(bytes)) => {
-                // The error contains the payload.
+                // The error is not kept, because it contains the payload.
                 let payload = String::from_utf8(bytes).map_err(|_| ExtendedClientError::NotText)?;
                 Ok(message.with_payload(&payload))
             }

@@ -9,7 +9,7 @@ use super::message::Message;
 use super::payload::Payload;
 use crate::idempotency::Key;
 
-/// A place in a message that may have the key.
+/// A part of a message that may have the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeySource {
@@ -24,8 +24,9 @@ pub enum KeySource {
     /// The `MessageDeduplicationId` within its message group, as `GROUP ID`. The same id in another group is other
     /// work. An id without a group is [`KeyError::NoMessageGroup`].
     DeduplicationId,
-    /// The messageId. It identifies a redelivery, but neither a redrive by a script that sends again nor a producer's
-    /// retry. In an envelope, the id of the notification.
+    /// The messageId, or the id of the notification if the payload is in an envelope. It is the same in every
+    /// redelivery and in a redrive by SQS. A script that sends the message again and a producer that retries a send get
+    /// a new one.
     MessageId,
 }
 
@@ -45,8 +46,8 @@ pub enum KeyError {
         /// What is wrong and what to do.
         reason: &'static str,
     },
-    /// A deduplicationId without a message group, so that other work in another group may have the same. SQS does not
-    /// send this: only FIFO queues have deduplicationIds, and there each message has a group.
+    /// A deduplicationId without a message group. Other work in another group may have the same deduplicationId. SQS
+    /// does not send this: only FIFO queues have deduplicationIds, and there each message has a group.
     #[error("a deduplicationId is a key only within its message group, and the message has no group")]
     NoMessageGroup,
 }

@@ -8,9 +8,9 @@ use super::envelope;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Message {
-    /// The messageId. A redrive by SQS keeps it; a new send of the same work has another.
+    /// The messageId. A redrive by SQS keeps it; sending the same work again creates another.
     pub id: String,
-    /// The body as it was sent. `None` if the delivery could not be parsed.
+    /// The body as it was sent. `None` if the record of the event could not be parsed, or has no body.
     pub body: Option<String>,
     /// Message attributes of type String or Number. Attributes of other types have the value `None`.
     pub attributes: HashMap<String, Option<String>>,

@@ -26,7 +26,7 @@ pub struct Payload<'a> {
     opened: Option<Box<Opened>>,
     /// Boxed, because few messages have pointers.
     pointer: Option<Box<Location>>,
-    /// The parsed payload, if it was needed for the envelope, the key or the pointer. `None` inside if it is not JSON.
+    /// The parsed payload, if the envelope, the key or the pointer needed it. Holds `None` if the payload is not JSON.
     json: OnceLock<Option<Json>>,
 }
 
@@ -64,13 +64,12 @@ impl<'a> Payload<'a> {
         self.pointer.as_deref()
     }
 
-    /// Parses the payload as JSON and keeps the result, because a payload that is searched for its key is next read
-    /// for its fingerprint.
+    /// Parses the payload as JSON and caches the result, because after the key the fingerprint is computed from it.
     pub(super) fn parse(&self) -> Option<&Json> {
         self.json.get_or_init(|| Json::parse(self.text())).as_ref()
     }
 
-    /// The payload as JSON. Does not keep the result: a batch has many payloads, and few are read twice.
+    /// The payload as JSON. Does not cache the result: a batch has many payloads, and few are parsed twice.
     pub(super) fn json(&self) -> Option<Cow<'_, Json>> {
         match self.json.get() {
             Some(kept) => kept.as_ref().map(Cow::Borrowed),

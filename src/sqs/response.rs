@@ -24,8 +24,8 @@ pub struct BatchItemFailure {
     pub item_identifier: String,
 }
 
-/// Builds the partial batch response. It names only messageIds of this event, each once: a missing list would delete
-/// every message, and an unknown or empty identifier would return them all.
+/// Builds the partial batch response. It always has a list, and the list has only messageIds of this event, each once:
+/// without a list SQS would delete every message, and with an unknown or empty identifier it would deliver all again.
 pub fn response<'a>(reports: impl IntoIterator<Item = (&'a Message, Disposition)>) -> SqsBatchResponse {
     let mut named = HashSet::new();
     let failed = reports.into_iter().filter(|(message, disposition)| match disposition {

@@ -20,8 +20,8 @@ use crate::aws::AwsConfig;
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html>
 const MAX_ENTRIES: usize = 10;
 
-/// Longest time for SQS to reply, including credentials and the TLS handshake of the first call. Without the change the
-/// messages are delivered again too, and the time of the invocation is billed.
+/// Longest time for SQS to reply, including credentials and the TLS handshake of the first call. It is short, because
+/// the messages are delivered again even without the change, and the invocation's duration is billed.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Changes the visibility timeout of messages that were received and not deleted.
@@ -63,7 +63,7 @@ impl Visibility {
     /// Makes each message visible again after its delay, rounded up to whole seconds. Stops at `until`.
     ///
     /// ## Cancel safety
-    /// If the future is dropped, some messages may have been changed.
+    /// If the future is dropped, the visibility timeouts of some messages may have been changed.
     pub async fn change(&self, changes: &[(&Message, Duration)], until: Instant) {
         match &self.sqs {
             Sqs::Client { aws, client } => change_in_sqs(aws, client, changes, until).await,
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_addressed_by_the_url_of_its_arn() {
+    fn the_url_of_a_queue_is_built_from_its_arn() {
         let url = |arn: &str| {
             let message = Message { queue_arn: Some(arn.into()), ..Message::default() };
             Queue::of(&message).map(|queue| queue.url())
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_rounded_up_to_whole_seconds() {
+    fn a_delay_is_rounded_up_to_whole_seconds() {
         let message = Message { receipt_handle: Some("r".into()), ..Message::default() };
         let seconds = |ms| entry(&message, Duration::from_millis(ms)).and_then(|entry| *entry.get_visibility_timeout());
         assert_eq!(seconds(0), Some(0));

@@ -1,4 +1,4 @@
-//! Does nothing: the feature `otel` is off.
+//! Replaces `otlp` if the feature `otel` is off. Creates no spans.
 
 use tokio::time::Instant;
 use tracing::Span;

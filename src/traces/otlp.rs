@@ -33,9 +33,9 @@ pub(super) fn init(log: impl FnOnce()) {
     match tracer() {
         Ok(tracer) => {
             let spans = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
-            tracing_subscriber::registry().with(lines()).with(spans.with_filter(filter_fn(is_sent))).init();
+            tracing_subscriber::registry().with(log_layer()).with(spans.with_filter(filter_fn(is_sent))).init();
         }
-        // Messages are processed without traces too.
+        // Traces are optional: messages are processed without them.
         Err(error) => {
             log();
             tracing::warn!(error, "no traces are sent: check the OTEL_ variables");
@@ -43,11 +43,13 @@ pub(super) fn init(log: impl FnOnce()) {
     }
 }
 
+/// Whether the environment enables traces:
 /// <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>
 fn is_enabled() -> bool {
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set.trim().eq_ignore_ascii_case(value));
-    let to = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-    let has_endpoint = to.into_iter().any(|name| env::var(name).is_ok_and(|endpoint| !endpoint.trim().is_empty()));
+    let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+    let has_endpoint =
+        endpoints.into_iter().any(|name| env::var(name).is_ok_and(|endpoint| !endpoint.trim().is_empty()));
     has_endpoint && !is("OTEL_SDK_DISABLED", "true") && !is("OTEL_TRACES_EXPORTER", "none")
 }
 
@@ -64,7 +66,7 @@ fn tracer() -> Result<SdkTracer, String> {
     Ok(provider.tracer(env!("CARGO_PKG_NAME")))
 }
 
-/// The resource of the environment, with the function's name if the environment has no service name.
+/// The resource from the `OTEL_` variables. Its service name is the function's name unless they set another.
 fn resource() -> Resource {
     let named = env::var("OTEL_SERVICE_NAME").is_ok()
         || env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|attributes| attributes.contains("service.name="));
@@ -74,8 +76,8 @@ fn resource() -> Resource {
     }
 }
 
-/// The log, in the format of `lambda_runtime`'s own.
-fn lines<S>() -> Box<dyn Layer<S> + Send + Sync>
+/// The log, in the same format as that of `lambda_runtime`.
+fn log_layer<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -90,16 +92,16 @@ where
     }
 }
 
-/// Whether a span is sent: those of this crate, and those of the work at level INFO and above. Events are in the log
-/// only. The runtime's own span of an invocation ends after the response, too late to be sent.
-fn is_sent(what: &Metadata<'_>) -> bool {
-    let ours = what.target().starts_with(env!("CARGO_CRATE_NAME"));
-    what.is_span() && (ours || *what.level() <= Level::INFO) && !what.target().starts_with("lambda_runtime")
+/// Whether a span is sent: spans of this crate, and spans of the work at level INFO and above. Events appear only in
+/// the log. The runtime's own span of an invocation ends after the response, too late to be sent.
+fn is_sent(metadata: &Metadata<'_>) -> bool {
+    let ours = metadata.target().starts_with(env!("CARGO_CRATE_NAME"));
+    metadata.is_span() && (ours || *metadata.level() <= Level::INFO) && !metadata.target().starts_with("lambda_runtime")
 }
 
 /// The span of an invocation: a child of the trace in Lambda's header, or linked to it.
 pub(crate) fn of_invocation(request_id: &str, trace_header: Option<&str>) -> Span {
-    // At TRACE level, so that the span does not appear in the lines of the log.
+    // At level TRACE, so that the span's fields do not appear in log lines.
     let span = tracing::trace_span!(
         "invocation",
         otel.kind = "consumer",
@@ -110,7 +112,7 @@ pub(crate) fn of_invocation(request_id: &str, trace_header: Option<&str>) -> Spa
         && let Some(lambda) = context(trace_header)
     {
         if follows_xray() {
-            // Fails only if no spans are sent or the span has started, and it has not.
+            // Fails only if spans are disabled or the span has already started. Neither is the case.
             let _ = span.set_parent(Context::new().with_remote_span_context(lambda));
         } else {
             span.add_link(lambda);
@@ -145,7 +147,7 @@ pub(crate) fn of_message(message_id: &str, queue_arn: Option<&str>, trace_header
     span
 }
 
-/// Adds the outcome to the span of its message. `failure` is the reason of a message that is delivered again.
+/// Adds the outcome to the span of its message. `failure` is the reason why a message is delivered again.
 pub(crate) fn record_outcome(
     span: &Span,
     outcome: &str,
@@ -183,7 +185,7 @@ fn context(header: Option<&str>) -> Option<SpanContext> {
 }
 
 /// Whether the span of an invocation is a child of the trace in Lambda's header. It is then sent only if X-Ray samples
-/// that trace, so never if X-Ray is not active.
+/// that trace, and so never if X-Ray tracing is not active for the function.
 fn follows_xray() -> bool {
     static FOLLOWS: OnceLock<bool> = OnceLock::new();
     *FOLLOWS.get_or_init(|| {

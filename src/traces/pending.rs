@@ -1,7 +1,7 @@
 //! Ended spans that are not sent yet.
 //!
-//! The processors of the SDK send from a thread or by a timer, and neither runs while the process is frozen. This one
-//! sends when an invocation ends, in the task of that invocation.
+//! The span processors of the SDK send from a thread or on a timer, and neither runs while the process is frozen. This
+//! one sends when an invocation ends, in the task of that invocation.
 
 use std::fmt;
 use std::mem;
@@ -13,11 +13,11 @@ use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter as _, SpanProcessor};
 
-/// Spans in one request; the default of the SDK's own processor (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+/// Largest number of spans in one request: the default of the SDK's own processor (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
 const SPANS_PER_REQUEST: usize = 512;
 
-/// Largest number of unsent spans: those of the largest batch, and some of the work's own. Further spans are dropped, so
-/// that an unreachable collector does not exhaust memory.
+/// Largest number of unsent spans: those of the largest batch, and as many of the work. Further spans are dropped, so
+/// that an unreachable collector does not exhaust the memory.
 const MAX_PENDING: usize = 20_000;
 
 /// Ended spans, and their exporter.
@@ -38,21 +38,21 @@ impl Pending {
         Self { ended: Mutex::default(), exporter: tokio::sync::Mutex::new(exporter) }
     }
 
-    /// Sends all ended spans.
+    /// Sends all ended spans. They are not sent again if that fails.
     pub(super) async fn send(&self) -> OTelSdkResult {
         let exporter = self.exporter.lock().await;
         let mut spans = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner)).into_iter();
         loop {
-            let some: Vec<_> = spans.by_ref().take(SPANS_PER_REQUEST).collect();
-            if some.is_empty() {
+            let batch: Vec<_> = spans.by_ref().take(SPANS_PER_REQUEST).collect();
+            if batch.is_empty() {
                 return Ok(());
             }
-            exporter.export(some).await?;
+            exporter.export(batch).await?;
         }
     }
 }
 
-/// Receives the spans of the SDK.
+/// A span processor that adds ended spans to [`Pending`].
 #[derive(Debug)]
 pub(super) struct Collect(pub(super) Arc<Pending>);
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::sqs::message::Message;
 
-/// Messages that run one after another. Lanes run side by side. On a FIFO queue each message group is a lane, else each
-/// message is.
+/// The lanes of a batch. Messages of a lane run one after another, and lanes run concurrently. On a FIFO queue each
+/// message group is a lane, else each message is.
 pub(super) struct Lanes {
     /// Index of the first message of each lane.
     pub(super) firsts: Vec<usize>,

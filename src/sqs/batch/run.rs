@@ -39,7 +39,7 @@ pub(super) struct Run<'a, S, W> {
     has_pointers: bool,
     /// Keys that several messages have.
     repeated_keys: HashSet<Key>,
-    /// Of messages with the same key and payload the first one runs, and the others wait for its report.
+    /// Reports by key and payload. The first message of each runs, and the others wait for its report.
     shared_reports: Mutex<HashMap<(Key, Fingerprint), SharedReport>>,
     /// Limits the number of messages that run at once.
     slots: Semaphore,
@@ -94,8 +94,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// Number of lanes that are started at once.
     pub(super) fn started_at_once(&self) -> usize {
         let concurrency = self.batch.settings.concurrency.get();
-        // As many again may have finished their work and are being settled. Not if payloads are fetched from S3,
-        // because those of all of them would be in memory.
+        // The same number of messages again may be settling after their work. Not if payloads are fetched from S3,
+        // because the payloads of all these messages would be in memory.
         if self.has_pointers { concurrency } else { concurrency.saturating_mul(2) }
     }
 
@@ -146,7 +146,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
                     Err(report) => report,
                 }
             }
-            // Consumers may delete a payload when its work is done, so this may be a duplicate.
+            // The payload may have been deleted after its work was done, so this may be a duplicate.
             Err(missing @ ExtendedClientError::NotFound) => {
                 match KeySource::find(KeySource::before_payload(&settings.keys), pointer) {
                     Ok(key) => self.run_once(message, &key, Fingerprint::NONE, Some(missing)).await,
