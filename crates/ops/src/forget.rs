@@ -43,7 +43,7 @@ pub(crate) async fn run(records: &Records, key: &Key, seen: Seen, even: bool) ->
             );
             ("HELD", text)
         }
-        Forgotten::NotARecord => ("FOREIGN", foreign(&redis_key)),
+        Forgotten::NotARecord => ("NOT_A_RECORD", foreign(&redis_key)),
     };
     json["outcome"] = outcome.into();
     Ok(Report { done: outcome == "FORGOTTEN", text, json })

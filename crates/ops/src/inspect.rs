@@ -20,7 +20,7 @@ pub(crate) async fn run(records: &Records, key: &Key) -> Result<Report, RecordsE
             Report { done: false, text: absent(records, key), json }
         }
         Inspected::NotARecord => {
-            json["state"] = "FOREIGN".into();
+            json["state"] = "NOT_A_RECORD".into();
             Report { done: false, text: foreign(&redis_key), json }
         }
         Inspected::Record { view, result, life } => {

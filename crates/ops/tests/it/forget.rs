@@ -1,15 +1,18 @@
+//! `forget`: removal of one record that has not changed since it was inspected.
+
+use harness::redis::Redis;
+use harness::soon;
+use harness::work::{Do, Told};
 use idempotent_sqs::idempotency::{
     Acquire, Deadline, Delivery, Failure, Fence, Idempotency, Key, Outcome, Policy, Store, StoredResult,
 };
 use idempotent_sqs::sqs::Message;
 use idempotent_sqs::stores::redis::records::{EvenInWork, Forgotten, Inspected, Records, Seen};
+use idempotent_sqs_testing::attempt;
 use redis::AsyncCommands;
 use serde_json::json;
 
 use super::{CLEAN, LONG, PERMANENT, SHORT, Tool, UNCERTAIN, claim, claim_that_died};
-use harness::redis::Redis;
-use harness::work::{Do, Told};
-use harness::{attempt, soon};
 
 #[tokio::test]
 async fn completed_work_that_is_forgotten_runs_at_its_next_delivery() {

@@ -1,6 +1,10 @@
+//! `failed` and `stats`: scans of all records, on one server and on a cluster.
+
 use std::collections::HashSet;
 
 use futures_util::future::join_all;
+use harness::redis::{Redis, connect};
+use harness::until;
 use idempotent_sqs::idempotency::{Store, StoredResult};
 use idempotent_sqs::stores::RedisStore;
 use idempotent_sqs::stores::redis::records::{Page, Records};
@@ -11,8 +15,6 @@ use tokio::process::Command;
 
 use super::rights::{allow, rights};
 use super::{CLEAN, LONG, PASSWORD, PERMANENT, Tool, UNCERTAIN, claim, claim_that_died, soon};
-use harness::redis::{Redis, connect};
-use harness::until;
 
 /// Of 10,000 records: 9,000 COMPLETED, 600 FAILED, of which 100 uncertain and 200 permanent, 400 PROCESSING.
 async fn fill(store: &RedisStore) {
