@@ -24,7 +24,7 @@ use crate::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, 
 
 use batching::Batcher;
 use connection::Connection;
-use scripts::{Call, NOT_A_RECORD};
+use scripts::{NOT_A_RECORD, Request};
 
 pub use url::{RedisUrl, RedisUrlError};
 
@@ -82,8 +82,8 @@ impl RedisStore {
         self.batcher.connection().findings()
     }
 
-    async fn call(&self, key: &Key, call: impl FnOnce(String) -> Call) -> Result<Vec<u8>, StoreError> {
-        let reply = self.batcher.send(call(redis_key(&self.namespace, key))).await?;
+    async fn call(&self, key: &Key, request: impl FnOnce(String) -> Request) -> Result<Vec<u8>, StoreError> {
+        let reply = self.batcher.send(request(redis_key(&self.namespace, key))).await?;
         if reply == NOT_A_RECORD { Err(StoreError::NotARecord(redis_key(&self.namespace, key))) } else { Ok(reply) }
     }
 }

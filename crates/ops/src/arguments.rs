@@ -1,4 +1,4 @@
-//! What may be asked.
+//! Command-line arguments.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -7,18 +7,19 @@ use idempotent_sqs::stores::redis::records::SeenState;
 
 use super::forget::STATES;
 
-/// A look at the idempotency records in Redis, and their removal.
+/// Shows and removes the idempotency records in Redis.
 ///
-/// It finds Redis by the function's own settings: `REDIS_URL`, and what else is set of `REDIS_…`. It ends
-/// with 0 where it found or did what was asked, with 1 where there is no record or it was left alone, and
-/// with 2 where the question was wrong or Redis gave no answer.
+/// It connects with the settings of the function: `REDIS_URL` and the other `REDIS_…` variables.
+///
+/// Exit codes: 0 found or done; 1 no such record, or not removed; 2 invalid arguments or settings, no
+/// usable reply from Redis, or a missing permission.
 #[derive(Parser)]
 #[command(name = "records", version, max_term_width = 100)]
 pub(crate) struct Arguments {
     /// The logical consumer [default: `IDEMPOTENCY_NAMESPACE`, else `AWS_LAMBDA_FUNCTION_NAME`]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Answer with one JSON document
+    /// Print one JSON document
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -33,7 +34,7 @@ pub(crate) enum Command {
         #[arg(value_parser = key)]
         key: Key,
     },
-    /// Remove the record of a key, so that its next delivery runs
+    /// Remove the record of a key, so that its next delivery runs the work
     Forget {
         /// The `idempotency_key` of the log line
         #[arg(value_parser = key)]
@@ -41,35 +42,35 @@ pub(crate) enum Command {
         /// The fence that `inspect` or `failed` showed
         #[arg(long, value_name = "N", value_parser = fence)]
         fence: Fence,
-        /// The state that it showed, and for FAILED the failure: a record that has changed since stays
+        /// The state that it showed, and for FAILED the failure; a record that has changed since is kept
         #[arg(long, value_parser = state())]
         state: SeenState,
-        /// Also while its owner is at work: the work can then run twice at once
+        /// Remove the record even while its owner holds the lease: the work can then run twice at once
         #[arg(long)]
-        even_in_work: bool,
+        force: bool,
     },
     /// List the FAILED records
     Failed {
-        /// List no more than so many
+        /// Maximum number of records to list
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
-        /// Look at about so many keys of Redis at most
-        #[arg(long, value_name = "N", default_value_t = MOST_KEYS)]
+        /// Approximate maximum number of Redis keys to scan, of all namespaces
+        #[arg(long, value_name = "N", default_value_t = MAX_KEYS)]
         keys: u64,
     },
-    /// Count the records, and look at the server
+    /// Count the records, and show the server's memory and settings
     Stats {
-        /// Look at about so many keys of Redis at most
-        #[arg(long, value_name = "N", default_value_t = MOST_KEYS)]
+        /// Approximate maximum number of Redis keys to scan, of all namespaces
+        #[arg(long, value_name = "N", default_value_t = MAX_KEYS)]
         keys: u64,
     },
 }
 
-/// They cost Redis some three seconds in all, in steps that nobody notices, at 1 µs to scan a key and 2 µs to
-/// read it (`INFO commandstats`).
-const MOST_KEYS: u64 = 1_000_000;
+/// So many keys take about 3 s of Redis's time in all, in steps of less than 1 ms: 1 µs to scan a key and 2 µs to read
+/// its record (`INFO commandstats`).
+const MAX_KEYS: u64 = 1_000_000;
 
-/// The key as the log shows it, or the hash that Redis has for a long one.
+/// Parses a key as logged, or the hash under which Redis stores a long key.
 fn key(key: &str) -> Result<Key, EmptyKeyError> {
     let is_hash = key
         .strip_prefix("sha256:")
@@ -83,5 +84,5 @@ fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {
 
 fn state() -> impl TypedValueParser<Value = SeenState> {
     PossibleValuesParser::new(STATES.map(|(name, _)| name))
-        .try_map(|asked| STATES.iter().find(|(name, _)| *name == asked).map(|(_, state)| *state).ok_or("not a state"))
+        .try_map(|value| STATES.iter().find(|(name, _)| *name == value).map(|(_, state)| *state).ok_or("not a state"))
 }

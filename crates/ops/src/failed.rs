@@ -1,48 +1,48 @@
-//! `failed`: the FAILED records, as many as are asked for.
+//! `failed`: lists FAILED records.
 
 use idempotent_sqs::idempotency::Key;
-use idempotent_sqs::stores::redis::records::{Records, RecordsError, Standing, View};
+use idempotent_sqs::stores::redis::records::{RecordState, Records, RecordsError, View};
 use serde_json::json;
 
-use super::progress::Progress;
-use super::report::{self, Report};
-use super::show;
+use super::format;
+use super::output::{self, CommandOutput};
+use super::progress::ScanProgress;
 
-pub(crate) async fn run(records: &Records, limit: usize, keys: u64) -> Result<Report, RecordsError> {
-    let mut found: Vec<(Key, View)> = Vec::new();
-    let mut progress = Progress::start(records, keys).await?;
-    while found.len() < limit
-        && let Some(page) = progress.next().await?
+pub(crate) async fn run(records: &Records, limit: usize, max_keys: u64) -> Result<CommandOutput, RecordsError> {
+    let mut failed: Vec<(Key, View)> = Vec::new();
+    let mut scan = ScanProgress::start(records, max_keys).await?;
+    while failed.len() < limit
+        && let Some(page) = scan.next().await?
     {
-        found.extend(page.records.into_iter().filter(|(_, view)| matches!(view.standing, Standing::Failed(_))));
+        failed.extend(page.records.into_iter().filter(|(_, view)| matches!(view.state, RecordState::Failed(_))));
     }
-    found.truncate(limit);
-    let list = found.iter().map(|(key, view)| {
-        let mut record = report::json(view);
+    failed.truncate(limit);
+    let list = failed.iter().map(|(key, view)| {
+        let mut record = output::json(view);
         record["key"] = key.as_str().into();
         record
     });
     let json = json!({
         "namespace": records.namespace(),
         "failed": list.collect::<Vec<_>>(),
-        "keys_looked_at": progress.looked_at(),
-        "complete": progress.is_complete(),
+        "keys_scanned": scan.keys_scanned(),
+        "complete": scan.is_complete(),
     });
-    Ok(Report { done: true, text: table(&found) + &progress.caveat(), json })
+    Ok(CommandOutput { success: true, text: table(&failed) + &scan.note(), json })
 }
 
-fn table(found: &[(Key, View)]) -> String {
-    if found.is_empty() {
+fn table(failed: &[(Key, View)]) -> String {
+    if failed.is_empty() {
         return "no FAILED records\n".to_owned();
     }
     let header = ["KEY", "FAILURE", "ATTEMPTS", "AGE", "FENCE"].map(str::to_owned);
-    let lines = found.iter().map(|(key, view)| {
-        let failure = match view.standing {
-            Standing::Failed(failure) => report::failure(failure),
-            Standing::Processing { .. } | Standing::Completed { .. } => "",
+    let lines = failed.iter().map(|(key, view)| {
+        let failure = match view.state {
+            RecordState::Failed(failure) => output::failure(failure),
+            RecordState::Processing { .. } | RecordState::Completed { .. } => "",
         };
         let (attempts, fence) = (view.attempts.to_string(), view.fence.to_string());
-        [show::text(key.as_str()), failure.to_owned(), attempts, show::span(view.age), fence]
+        [format::text(key.as_str()), failure.to_owned(), attempts, format::duration(view.age), fence]
     });
-    show::columns(&std::iter::once(header).chain(lines).collect::<Vec<_>>())
+    format::columns(&std::iter::once(header).chain(lines).collect::<Vec<_>>())
 }

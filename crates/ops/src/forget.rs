@@ -1,14 +1,14 @@
-//! `forget`: remove the record, if it is still as it was seen.
+//! `forget`: removes a record that has not changed since it was inspected.
 
 use idempotent_sqs::idempotency::{Failure, Key};
-use idempotent_sqs::stores::redis::records::{EvenInWork, Forgotten, Records, RecordsError, Seen, SeenState};
+use idempotent_sqs::stores::redis::records::{Force, Forgotten, Records, RecordsError, Seen, SeenState};
 use serde_json::json;
 
-use super::inspect::{absent, foreign};
-use super::report::{self, Report};
-use super::show;
+use super::format;
+use super::inspect::{absent, not_a_record};
+use super::output::{self, CommandOutput};
 
-/// The values of `--state`. A failure is named as `failed` shows it.
+/// The values of `--state`. Failures are named as `failed` shows them.
 pub(crate) const STATES: [(&str, SeenState); 6] = [
     ("processing", SeenState::Processing),
     ("completed", SeenState::Completed),
@@ -18,39 +18,39 @@ pub(crate) const STATES: [(&str, SeenState); 6] = [
     ("failed-uncertain-permanent", SeenState::Failed(Failure { uncertain: true, permanent: true })),
 ];
 
-pub(crate) async fn run(records: &Records, key: &Key, seen: Seen, even: bool) -> Result<Report, RecordsError> {
-    let even = if even { EvenInWork::Yes } else { EvenInWork::No };
-    let (redis_key, shown) = (records.redis_key(key), show::text(key.as_str()));
+pub(crate) async fn run(records: &Records, key: &Key, seen: Seen, force: Force) -> Result<CommandOutput, RecordsError> {
+    let (redis_key, shown) = (records.redis_key(key), format::text(key.as_str()));
     let mut json = json!({ "key": key.as_str(), "redis_key": redis_key });
-    let (outcome, text) = match records.forget(key, seen, even).await? {
+    let (outcome, text) = match records.forget(key, seen, force).await? {
         Forgotten::Removed => ("FORGOTTEN", format!("forgotten: the next delivery of {shown} runs its work\n")),
         Forgotten::Absent => ("ABSENT", absent(records, key)),
         Forgotten::Changed { now } => {
-            report::join(&mut json, report::seen_json(now));
+            output::extend(&mut json, output::seen_json(now));
             let text = format!(
-                "left alone: the record of {shown} is {} by now, and not {}; `inspect` shows it\n",
-                described(now),
-                described(seen),
+                "not removed: the record of {shown} is now {}, not {}; `inspect` shows it\n",
+                state_and_fence(now),
+                state_and_fence(seen),
             );
             ("CHANGED", text)
         }
         Forgotten::Held { lease_remains } => {
-            json["lease_remains_ms"] = show::ms(lease_remains).into();
+            json["lease_remains_ms"] = format::ms(lease_remains).into();
             let text = format!(
-                "left alone: the owner of {shown} is at work, and holds the lease for {} more; wait, or say \
-                 --even-in-work if you know that the owner is gone\n",
-                show::span(lease_remains)
+                "not removed: the owner of {shown} holds its lease for another {}; wait until the lease ends, or \
+                 use --force if the owner no longer runs\n",
+                format::duration(lease_remains)
             );
             ("HELD", text)
         }
-        Forgotten::NotARecord => ("NOT_A_RECORD", foreign(&redis_key)),
+        Forgotten::NotARecord => ("NOT_A_RECORD", not_a_record(&redis_key)),
+        other => ("UNKNOWN", format!("unknown outcome: {other:?}\n")),
     };
     json["outcome"] = outcome.into();
-    Ok(Report { done: outcome == "FORGOTTEN", text, json })
+    Ok(CommandOutput { success: outcome == "FORGOTTEN", text, json })
 }
 
-/// The state and the fence, by the names that `forget` takes.
-fn described(seen: Seen) -> String {
+/// The state, named as `--state` takes it, and the fence.
+fn state_and_fence(seen: Seen) -> String {
     let name = STATES.iter().find(|(_, state)| *state == seen.state).map_or("unknown", |(name, _)| name);
     format!("{name} with fence {}", seen.fence)
 }

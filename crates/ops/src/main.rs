@@ -1,12 +1,12 @@
-//! The operator's tool: a look at the idempotency records, and their removal. Wiring only.
+//! The operator's tool `records`: shows, counts and removes idempotency records.
 
 mod arguments;
 mod failed;
 mod forget;
+mod format;
 mod inspect;
+mod output;
 mod progress;
-mod report;
-mod show;
 mod stats;
 
 use std::io::{self, Write};
@@ -16,17 +16,17 @@ use clap::Parser;
 use idempotent_sqs::RedisSettings;
 use idempotent_sqs::config::Environment;
 use idempotent_sqs::idempotency::with_causes;
-use idempotent_sqs::stores::redis::records::{Records, Seen};
+use idempotent_sqs::stores::redis::records::{Force, Records, Seen};
 
 use arguments::{Arguments, Command};
-use report::Report;
+use output::CommandOutput;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let json = arguments.json;
     match run(arguments).await {
-        Ok(report) => show(&report, json),
+        Ok(output) => print(&output, json),
         Err(error) => {
             eprintln!("error: {}", with_causes(&*error));
             ExitCode::from(2)
@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: Arguments) -> Result<Report, Box<dyn std::error::Error>> {
+async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn std::error::Error>> {
     let Arguments { namespace, json: _, command } = arguments;
     let mut environment = Environment::of_process();
     if namespace.is_some() {
@@ -47,27 +47,28 @@ async fn run(arguments: Arguments) -> Result<Report, Box<dyn std::error::Error>>
     let records = Records::new(&environment.finish(settings)?)?;
     Ok(match command {
         Command::Inspect { key } => inspect::run(&records, &key).await?,
-        Command::Forget { key, fence, state, even_in_work } => {
-            forget::run(&records, &key, Seen { state, fence }, even_in_work).await?
+        Command::Forget { key, fence, state, force } => {
+            let force = if force { Force::Yes } else { Force::No };
+            forget::run(&records, &key, Seen { state, fence }, force).await?
         }
         Command::Failed { limit, keys } => failed::run(&records, limit, keys).await?,
         Command::Stats { keys } => stats::run(&records, keys).await?,
     })
 }
 
-/// People may be further from Redis than the function is, and have more patience.
+/// Longer than the function's default of 500 ms: an operator may be further from Redis.
 const TIMEOUT_MS: &str = "5000";
 
-fn show(report: &Report, json: bool) -> ExitCode {
+fn print(output: &CommandOutput, json: bool) -> ExitCode {
     let written =
-        if json { writeln!(io::stdout(), "{:#}", report.json) } else { write!(io::stdout(), "{}", report.text) };
+        if json { writeln!(io::stdout(), "{:#}", output.json) } else { write!(io::stdout(), "{}", output.text) };
     match written {
-        // Whoever reads may have read enough, as `head` has.
+        // The reader may close the pipe early, as `head` does. That is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("error: {error}");
+            eprintln!("error: cannot write to stdout: {error}");
             ExitCode::from(2)
         }
-        Ok(()) | Err(_) if report.done => ExitCode::SUCCESS,
+        Ok(()) | Err(_) if output.success => ExitCode::SUCCESS,
         Ok(()) | Err(_) => ExitCode::from(1),
     }
 }

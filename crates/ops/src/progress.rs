@@ -1,92 +1,96 @@
-//! A scan with an end, and a line on its progress where somebody watches.
+//! A bounded scan that shows its progress on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use idempotent_sqs::stores::redis::records::{Page, Records, RecordsError, Scan};
 
-use super::show;
+use super::format;
 
-/// How far a scan has come, and where it ends.
-pub(crate) struct Progress<'a> {
+/// A scan with a limit. If stderr is a terminal, it shows how many keys were scanned.
+pub(crate) struct ScanProgress<'a> {
     scan: Scan<'a>,
-    /// How many keys Redis has, where it may be asked.
-    there: Option<u64>,
-    most: u64,
-    looked_at: u64,
-    line: Option<Line>,
+    /// Number of keys in Redis; `None` if the Redis user may not read it.
+    total_keys: Option<u64>,
+    max_keys: u64,
+    keys_scanned: u64,
+    line: Option<ProgressLine>,
 }
 
-impl<'a> Progress<'a> {
-    /// A scan that looks at about `most` keys.
-    pub(crate) async fn start(records: &'a Records, most: u64) -> Result<Self, RecordsError> {
-        let there = match records.keys().await {
+impl<'a> ScanProgress<'a> {
+    /// Starts a scan of about `max_keys` keys.
+    pub(crate) async fn start(records: &'a Records, max_keys: u64) -> Result<Self, RecordsError> {
+        let total_keys = match records.keys().await {
             Ok(keys) => Some(keys),
             Err(RecordsError::NotPermitted(_)) => None,
-            Err(error @ (RecordsError::Unavailable(_) | RecordsError::OneOfMany)) => return Err(error),
+            Err(error) => return Err(error),
         };
-        let line = io::stderr().is_terminal().then(Line::default);
-        Ok(Self { scan: records.scan().await?, there, most, looked_at: 0, line })
+        let line = io::stderr().is_terminal().then(ProgressLine::default);
+        Ok(Self { scan: records.scan().await?, total_keys, max_keys, keys_scanned: 0, line })
     }
 
-    /// The next page, or `None` at the end of the records or of what may be looked at.
+    /// The next page, or `None` at the end of the records or at the limit.
     pub(crate) async fn next(&mut self) -> Result<Option<Page>, RecordsError> {
-        if self.looked_at >= self.most {
+        if self.keys_scanned >= self.max_keys {
             return Ok(None);
         }
         let Some(page) = self.scan.next().await? else { return Ok(None) };
-        self.looked_at += page.looked_at;
-        let shown = self.looked_at();
-        let of = self.there.map_or_else(String::new, |there| format!(" of {}", show::count(there)));
+        self.keys_scanned += page.keys_scanned;
+        let text = format!("scanned about {} keys", self.scanned_of_total());
         if let Some(line) = &mut self.line {
-            line.show(&format!("looked at about {}{of} keys", show::count(shown)));
+            line.show(&text);
         }
         Ok(Some(page))
     }
 
-    /// About how many keys Redis has looked at.
-    pub(crate) fn looked_at(&self) -> u64 {
-        self.looked_at.min(self.there.unwrap_or(u64::MAX))
+    /// About how many keys Redis has scanned.
+    pub(crate) fn keys_scanned(&self) -> u64 {
+        self.keys_scanned.min(self.total_keys.unwrap_or(u64::MAX))
     }
 
-    /// Whether every record was met.
+    fn scanned_of_total(&self) -> String {
+        let scanned = format::count(self.keys_scanned());
+        self.total_keys.map_or(scanned.clone(), |total| format!("{scanned} of {}", format::count(total)))
+    }
+
+    /// Whether the scan covered every record.
     pub(crate) fn is_complete(&self) -> bool {
-        self.scan.is_over() && !self.scan.has_moved()
+        self.scan.is_finished() && !self.scan.has_moved_slots()
     }
 
-    /// What is to be said of the records that were not met; nothing where all were.
-    pub(crate) fn caveat(&self) -> String {
-        if self.scan.has_moved() {
-            return "slots of the cluster moved meanwhile, so some records may be missing: try again\n".to_owned();
+    /// A line that says which records may be missing; empty if the scan is complete.
+    pub(crate) fn note(&self) -> String {
+        if self.scan.has_moved_slots() {
+            return "the cluster moved slots during the scan, so records may be missing: run the command again\n"
+                .to_owned();
         }
-        if self.scan.is_over() {
+        if self.scan.is_finished() {
             return String::new();
         }
-        let of = self.there.map_or_else(String::new, |there| format!(" of {}", show::count(there)));
-        format!("it ended after about {}{of} keys: more records may be there\n", show::count(self.looked_at()))
+        format!("the scan stopped after about {} keys: there may be more records\n", self.scanned_of_total())
     }
 }
 
-/// One line of a terminal, written again and again, and gone with its owner.
+/// A line of the terminal that is overwritten, and cleared when dropped.
 #[derive(Default)]
-struct Line {
+struct ProgressLine {
     written: Option<Instant>,
 }
 
-/// Often enough to see that it goes on.
-const BETWEEN: Duration = Duration::from_millis(100);
+/// Shortest time between two updates.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
-impl Line {
+impl ProgressLine {
     fn show(&mut self, text: &str) {
-        if self.written.is_none_or(|written| written.elapsed() >= BETWEEN) {
+        if self.written.is_none_or(|written| written.elapsed() >= UPDATE_INTERVAL) {
             self.written = Some(Instant::now());
-            // A terminal that is gone needs no progress.
+            // If the terminal is closed, the progress is not needed.
             let _ = write!(io::stderr(), "\r{text}\x1b[K");
         }
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.written.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -1,95 +1,96 @@
-//! `stats`: how many records there are, what they take, and whether their server is fit for them.
+//! `stats`: counts the records by state, estimates their memory, and checks the server's settings.
 
 use futures_util::future::try_join_all;
 use idempotent_sqs::idempotency::Key;
-use idempotent_sqs::stores::redis::records::{Lease, Page, Records, RecordsError, Server, Standing, View};
+use idempotent_sqs::stores::redis::records::{Lease, Page, RecordState, Records, RecordsError, Server, View};
 use serde_json::{Value, json};
 
-use super::progress::Progress;
-use super::report::{self, Report};
-use super::show;
+use super::format;
+use super::output::{self, CommandOutput};
+use super::progress::ScanProgress;
 
-/// Records whose memory is asked for. Redis gives records in an order that their hashes make, so the
-/// first to come are a fair sample.
-const SAMPLE: usize = 500;
+/// Number of records whose memory is measured. SCAN returns keys in the order of their hashes, so the first ones are a
+/// fair sample.
+const SAMPLE_SIZE: usize = 500;
 
 #[derive(Default)]
-struct Count {
+struct Counts {
     processing: u64,
     leases_ended: u64,
     completed: u64,
     failed: u64,
     uncertain: u64,
     permanent: u64,
-    foreign: u64,
-    oldest: Option<(Key, View)>,
-    sample: Sample,
+    not_records: u64,
+    oldest_processing: Option<(Key, View)>,
+    memory: MemorySample,
 }
 
-/// Records that were measured, and the bytes they take.
+/// The measured records, and their memory in bytes.
 #[derive(Default)]
-struct Sample {
+struct MemorySample {
     records: usize,
     bytes: u64,
-    /// The Redis user may not ask.
-    refused: bool,
+    /// Whether the Redis user lacks the permission for MEMORY USAGE.
+    not_permitted: bool,
 }
 
-pub(crate) async fn run(records: &Records, keys: u64) -> Result<Report, RecordsError> {
-    let mut count = Count::default();
-    let mut progress = Progress::start(records, keys).await?;
-    while let Some(page) = progress.next().await? {
-        count.sample.measure(records, &page).await?;
-        count.add(page);
+pub(crate) async fn run(records: &Records, max_keys: u64) -> Result<CommandOutput, RecordsError> {
+    let mut counts = Counts::default();
+    let mut scan = ScanProgress::start(records, max_keys).await?;
+    while let Some(page) = scan.next().await? {
+        counts.memory.measure(records, &page).await?;
+        counts.add(page);
     }
-    let server = permitted(records.server().await)?;
+    let server = if_permitted(records.server().await)?;
+    let memory = counts.memory_bytes();
     let json = json!({
         "namespace": records.namespace(),
-        "keys_looked_at": progress.looked_at(),
-        "complete": progress.is_complete(),
-        "processing": count.processing,
-        "leases_ended": count.leases_ended,
-        "oldest_processing": count.oldest.as_ref().map(|(key, view)| {
-            let mut oldest = report::json(view);
+        "keys_scanned": scan.keys_scanned(),
+        "complete": scan.is_complete(),
+        "processing": counts.processing,
+        "leases_ended": counts.leases_ended,
+        "oldest_processing": counts.oldest_processing.as_ref().map(|(key, view)| {
+            let mut oldest = output::json(view);
             oldest["key"] = key.as_str().into();
             oldest
         }),
-        "completed": count.completed,
-        "failed": count.failed,
-        "failed_uncertain": count.uncertain,
-        "failed_permanent": count.permanent,
-        "foreign": count.foreign,
-        "memory": count.memory().map(|bytes| json!({ "bytes": bytes, "records_measured": count.sample.records })),
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "failed_uncertain": counts.uncertain,
+        "failed_permanent": counts.permanent,
+        "not_records": counts.not_records,
+        "memory": memory.map(|bytes| json!({ "bytes": bytes, "records_measured": counts.memory.records })),
         "server": server.as_ref().map(server_json),
     });
-    let mut rows = vec![("namespace", show::text(records.namespace()))];
-    rows.extend(count.rows());
+    let mut rows = vec![("namespace", format::text(records.namespace()))];
+    rows.extend(counts.rows());
     rows.extend(server_rows(server.as_ref()));
-    Ok(Report { done: true, text: show::rows(&rows) + &progress.caveat(), json })
+    Ok(CommandOutput { success: true, text: format::rows(&rows) + &scan.note(), json })
 }
 
-/// The answer, or nothing where it was the rights that lacked: what is left is worth having.
-fn permitted<T>(answer: Result<T, RecordsError>) -> Result<Option<T>, RecordsError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
+/// The reply, or `None` if the Redis user lacks the permission. The rest of the statistics is still useful.
+fn if_permitted<T>(reply: Result<T, RecordsError>) -> Result<Option<T>, RecordsError> {
+    match reply {
+        Ok(reply) => Ok(Some(reply)),
         Err(RecordsError::NotPermitted(_)) => Ok(None),
-        Err(error @ (RecordsError::Unavailable(_) | RecordsError::OneOfMany)) => Err(error),
+        Err(error) => Err(error),
     }
 }
 
-impl Sample {
-    /// Bytes that a record takes.
-    fn each(&self) -> Option<u64> {
+impl MemorySample {
+    /// Average memory of a record, in bytes.
+    fn average(&self) -> Option<u64> {
         self.bytes.checked_div(self.records as u64)
     }
 
     async fn measure(&mut self, records: &Records, page: &Page) -> Result<(), RecordsError> {
-        if self.refused {
+        if self.not_permitted {
             return Ok(());
         }
-        let wanted = page.records.iter().take(SAMPLE - self.records);
-        let sizes = permitted(try_join_all(wanted.map(|(key, _)| records.memory(key))).await)?;
-        self.refused = sizes.is_none();
+        let unmeasured = page.records.iter().take(SAMPLE_SIZE - self.records);
+        let sizes = if_permitted(try_join_all(unmeasured.map(|(key, _)| records.memory(key))).await)?;
+        self.not_permitted = sizes.is_none();
         for bytes in sizes.into_iter().flatten().flatten() {
             self.records += 1;
             self.bytes += bytes;
@@ -98,21 +99,21 @@ impl Sample {
     }
 }
 
-impl Count {
+impl Counts {
     fn add(&mut self, page: Page) {
-        self.foreign += page.foreign;
+        self.not_records += page.not_records;
         for (key, view) in page.records {
-            match view.standing {
-                Standing::Processing { recovery: _, lease } => {
+            match view.state {
+                RecordState::Processing { recovery: _, lease } => {
                     self.processing += 1;
                     self.leases_ended += u64::from(matches!(lease, Lease::Ended(_)));
-                    // Not by age, which counts to the moment of each one's look.
-                    if self.oldest.as_ref().is_none_or(|(_, oldest)| view.fence < oldest.fence) {
-                        self.oldest = Some((key, view));
+                    // Not by age, which is measured at a different time for each page.
+                    if self.oldest_processing.as_ref().is_none_or(|(_, oldest)| view.fence < oldest.fence) {
+                        self.oldest_processing = Some((key, view));
                     }
                 }
-                Standing::Completed { .. } => self.completed += 1,
-                Standing::Failed(failure) => {
+                RecordState::Completed { .. } => self.completed += 1,
+                RecordState::Failed(failure) => {
                     self.failed += 1;
                     self.uncertain += u64::from(failure.uncertain);
                     self.permanent += u64::from(failure.permanent);
@@ -125,50 +126,48 @@ impl Count {
         self.processing + self.completed + self.failed
     }
 
-    /// Bytes, by the records that were measured.
-    fn memory(&self) -> Option<u64> {
-        Some(self.sample.each()? * self.records())
+    /// Estimated memory of all records, in bytes.
+    fn memory_bytes(&self) -> Option<u64> {
+        Some(self.memory.average()? * self.records())
     }
 
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let Self { processing, leases_ended, completed, failed, uncertain, permanent, foreign, .. } = self;
-        let number = |number: &u64| show::count(*number);
-        let (ended, uncertain, permanent) = (number(leases_ended), number(uncertain), number(permanent));
-        let oldest = self.oldest.as_ref().map(|(key, view)| match view.standing {
-            Standing::Processing { recovery: _, lease } => {
-                let (key, age) = (show::text(key.as_str()), show::span(view.age));
-                format!("{key}, claimed {age} ago, lease: {}", report::lease(lease))
+        let count = format::count;
+        let (ended, uncertain, permanent) = (count(self.leases_ended), count(self.uncertain), count(self.permanent));
+        let oldest = self.oldest_processing.as_ref().map(|(key, view)| match view.state {
+            RecordState::Processing { recovery: _, lease } => {
+                let (key, age) = (format::text(key.as_str()), format::duration(view.age));
+                format!("{key}, claimed {age} ago, lease {}", output::lease(lease))
             }
-            Standing::Completed { .. } | Standing::Failed(_) => String::new(),
+            RecordState::Completed { .. } | RecordState::Failed(_) => String::new(),
         });
-        let measured = &self.sample;
-        let memory = self.memory().zip(measured.each()).map(|(all, each)| {
-            let (all, each) = (show::bytes(all), show::bytes(each));
-            format!("about {all}: {each} each, by {} that were measured", measured.records)
+        let memory = self.memory_bytes().zip(self.memory.average()).map(|(total, average)| {
+            let (total, average) = (format::bytes(total), format::bytes(average));
+            format!("about {total}: {average} per record, from a sample of {}", self.memory.records)
         });
-        let unknown = if measured.refused { "not known: the user may not run MEMORY USAGE" } else { "none" };
+        let no_memory =
+            if self.memory.not_permitted { "unknown: the Redis user may not run MEMORY USAGE" } else { "none" };
         vec![
-            ("PROCESSING", format!("{}, of which {ended} with an ended lease", number(processing))),
+            ("PROCESSING", format!("{}, of which {ended} with an ended lease", count(self.processing))),
             ("  oldest", oldest.unwrap_or("none".to_owned())),
-            ("COMPLETED", number(completed)),
-            ("FAILED", format!("{}, of which {uncertain} uncertain, {permanent} permanent", number(failed))),
-            ("not records", number(foreign)),
-            ("memory", memory.unwrap_or(unknown.to_owned())),
+            ("COMPLETED", count(self.completed)),
+            ("FAILED", format!("{}, of which {uncertain} uncertain, {permanent} permanent", count(self.failed))),
+            ("not records", count(self.not_records)),
+            ("memory", memory.unwrap_or(no_memory.to_owned())),
         ]
     }
 }
 
 fn server_rows(server: Option<&Server>) -> Vec<(&'static str, String)> {
     let Some(server) = server else {
-        return vec![("server", "not known: the user may not run INFO".to_owned())];
+        return vec![("server", "unknown: the Redis user may not run INFO".to_owned())];
     };
-    let limit =
-        if server.limit == 0 { "no limit is shown".to_owned() } else { format!("of {}", show::bytes(server.limit)) };
-    let policies: Vec<_> = server.eviction.iter().map(String::as_str).collect();
-    let evicted = show::count(server.evicted);
+    let limit = server.limit_bytes.map_or("no limit shown".to_owned(), |limit| format!("of {}", format::bytes(limit)));
+    let policies: Vec<_> = server.eviction_policies.iter().map(String::as_str).collect();
+    let evicted = format::count(server.evicted_keys);
     let mut rows = vec![
-        ("server", format!("{} in use, {limit}", show::bytes(server.used))),
-        ("eviction", format!("{}; {evicted} keys evicted since its start", policies.join(", "))),
+        ("server", format!("{} in use, {limit}", format::bytes(server.used_bytes))),
+        ("eviction", format!("{}; {evicted} keys evicted since the server started", policies.join(", "))),
     ];
     rows.extend(server.findings.iter().map(|finding| ("finding", finding.clone())));
     rows
@@ -176,10 +175,10 @@ fn server_rows(server: Option<&Server>) -> Vec<(&'static str, String)> {
 
 fn server_json(server: &Server) -> Value {
     json!({
-        "bytes_in_use": server.used,
-        "bytes_limit": (server.limit > 0).then_some(server.limit),
-        "maxmemory_policy": server.eviction,
-        "evicted_keys": server.evicted,
+        "bytes_in_use": server.used_bytes,
+        "bytes_limit": server.limit_bytes,
+        "maxmemory_policy": server.eviction_policies,
+        "evicted_keys": server.evicted_keys,
         "findings": server.findings,
     })
 }

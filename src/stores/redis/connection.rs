@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::credentials::{is_rejected, login};
 use super::preflight;
-use super::scripts::{Dialect, Terms, Waiting};
+use super::scripts::{Dialect, PendingRequest, Terms};
 use super::{RedisSettings, RedisSettingsError};
 use crate::credentials::{CredentialsSource, Login};
 use crate::idempotency::StoreError;
@@ -107,19 +107,19 @@ impl Connection {
         }
     }
 
-    /// Calls a script for these records, which share its terms, and returns a reply for each that is left. Records
+    /// Calls a script for these requests, which share its terms, and returns a reply for each that is left. Requests
     /// whose callers have given up are removed before anything is sent.
     pub(super) async fn call_script(
         &self,
         terms: &Terms,
-        calls: &mut Vec<Waiting>,
+        requests: &mut Vec<PendingRequest>,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         // Whether an earlier try may have been executed.
         let mut may_have_run = false;
         let mut last = RedisError::from((ErrorKind::Io, "nothing was tried"));
         for _ in 0..TRIES {
-            match self.try_script(terms, calls).await {
-                Ok(replies) if replies.len() == calls.len() => return Ok(replies),
+            match self.try_script(terms, requests).await {
+                Ok(replies) if replies.len() == requests.len() => return Ok(replies),
                 Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
                     // The cluster client retries on its own and reports only its last error.
@@ -138,21 +138,21 @@ impl Connection {
     }
 
     /// One try: EVALSHA, or EVAL if the server lacks the script.
-    async fn try_script(&self, terms: &Terms, calls: &mut Vec<Waiting>) -> Result<Vec<Vec<u8>>, Failed> {
+    async fn try_script(&self, terms: &Terms, requests: &mut Vec<PendingRequest>) -> Result<Vec<Vec<u8>>, Failed> {
         let (dial, mut wire) = self.wire().await.map_err(|error| Failed { error, sent: false })?;
         let mut send_source = false;
         loop {
             // Waiting for a connection or for the previous reply may have taken longer than the caller's deadline. A
             // claim would then hold its record while no work runs.
-            calls.retain(|waiting| !waiting.answer.is_closed());
-            if calls.is_empty() {
+            requests.retain(|pending| !pending.reply.is_closed());
+            if requests.is_empty() {
                 return Ok(Vec::new());
             }
             let dialect = if self.no_flags.load(Ordering::Relaxed) { Dialect::NoFlags } else { Dialect::Flags };
             let command = if send_source {
-                command("EVAL", terms.script(dialect), terms, calls)
+                command("EVAL", terms.script(dialect), terms, requests)
             } else {
-                command("EVALSHA", terms.hash(dialect), terms, calls)
+                command("EVALSHA", terms.hash(dialect), terms, requests)
             };
             match wire.send(&command, self.timeout).await {
                 Ok(replies) => return Ok(replies),
@@ -266,17 +266,17 @@ impl Connection {
 }
 
 /// `name` with the source or the hash of the script, its keys and its arguments.
-fn command(name: &str, script: &str, terms: &Terms, calls: &[Waiting]) -> Cmd {
+fn command(name: &str, script: &str, terms: &Terms, requests: &[PendingRequest]) -> Cmd {
     let mut command = redis::cmd(name);
-    command.arg(script).arg(calls.len());
-    for Waiting { call, answer: _ } in calls {
-        command.arg(&call.key);
+    command.arg(script).arg(requests.len());
+    for PendingRequest { request, reply: _ } in requests {
+        command.arg(&request.key);
     }
     for argument in terms.arguments() {
         command.arg(argument);
     }
-    for Waiting { call, answer: _ } in calls {
-        command.arg(&call.argument);
+    for PendingRequest { request, reply: _ } in requests {
+        command.arg(&request.argument);
     }
     command
 }

@@ -60,7 +60,7 @@ pub(super) fn findings(info: &str) -> Vec<String> {
         && (major, minor) < OLDEST
     {
         findings.push(format!(
-            "the server is Redis {version}: no record can be written; it has to be Valkey, or Redis 6.2 or newer"
+            "the server is Redis {version}, which cannot write records: upgrade it to Redis 6.2 or newer, or to Valkey"
         ));
     }
     if let Some(policy) = field("maxmemory_policy")
@@ -68,16 +68,16 @@ pub(super) fn findings(info: &str) -> Vec<String> {
         && !is("maxmemory", "0")
     {
         findings.push(format!(
-            "maxmemory-policy is {policy}: short of memory, Redis drops records without an error, and their work \
+            "maxmemory-policy is {policy}: when memory runs out, Redis evicts records without an error, and their work \
              runs again; set it to noeviction"
         ));
     }
     if is("role", "slave") {
-        findings.push("the server is a replica: it takes no writes; name the primary in REDIS_URL".to_owned());
+        findings.push("the server is a replica, which does not accept writes: set REDIS_URL to the primary".to_owned());
     } else if is("connected_slaves", "0") && is("aof_enabled", "0") {
         findings.push(
             "the server has neither a replica nor an append-only file: a restart loses its records, and their work \
-             runs again"
+             runs again; add a replica or set appendonly yes"
                 .to_owned(),
         );
     }
@@ -92,14 +92,14 @@ mod tests {
                         # Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
 
     #[test]
-    fn a_safe_server_is_passed_in_silence() {
+    fn a_safe_server_has_no_findings() {
         assert_eq!(findings(SAFE), [""; 0]);
         let replicated = SAFE.replace("aof_enabled:1", "aof_enabled:0").replace("slaves:0", "slaves:1");
         assert_eq!(findings(&replicated), [""; 0]);
     }
 
     #[test]
-    fn a_policy_that_evicts_is_named_where_there_is_a_limit() {
+    fn an_eviction_policy_is_a_finding_if_memory_is_limited() {
         let evicts = SAFE.replace("noeviction", "volatile-lru");
         assert!(findings(&evicts)[0].contains("volatile-lru"));
         assert_eq!(findings(&evicts.replace("maxmemory:1000", "maxmemory:0")), [""; 0]);
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_persistence_and_replicas_is_named_as_what_it_is() {
+    fn a_server_without_persistence_or_replicas_and_a_replica_are_findings() {
         assert!(findings(&SAFE.replace("aof_enabled:1", "aof_enabled:0"))[0].contains("neither a replica"));
         assert!(findings(&SAFE.replace("role:master", "role:slave"))[0].contains("is a replica"));
     }
 
     #[test]
-    fn a_server_that_is_too_old_is_named() {
+    fn an_old_server_is_a_finding() {
         let of = |version: &str| findings(&format!("redis_version:{version}\r\n{SAFE}"));
         assert!(of("6.0.16")[0].contains("Redis 6.0.16"));
         assert!(of("5.10.0")[0].contains("Redis 5.10.0"));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_of_a_cluster_is_looked_at() {
+    fn the_info_of_each_node_of_a_cluster_is_collected() {
         let node = |info: &str| Value::BulkString(info.as_bytes().to_vec());
         let address = || Value::SimpleString("127.0.0.1:7000".into());
         let cluster = Value::Map(vec![(address(), node(SAFE)), (address(), node("role:slave"))]);

@@ -1,4 +1,4 @@
-//! Each verb's script, its arguments and its answers. The layouts are those of `lua/`.
+//! The arguments and replies of the scripts in `lua/`, which define the layouts.
 
 use std::iter;
 use std::sync::LazyLock;
@@ -14,94 +14,96 @@ const COMPLETE: &str = include_str!("../../../lua/complete.lua");
 const FAIL: &str = include_str!("../../../lua/fail.lua");
 const RELEASE: &str = include_str!("../../../lua/release.lua");
 
-/// What any script answers of a value that is not a record.
+/// The reply of any script for a value that is not a record.
 pub(super) const NOT_A_RECORD: &[u8] = b"NOT_A_RECORD";
 
+/// Version of the record's layout.
 pub(super) const FORMAT: u8 = 1;
 
 pub(super) const UNCERTAIN: u8 = 1;
 pub(super) const PERMANENT: u8 = 2;
 const RESULT_NOT_KEPT: u8 = 4;
 
-/// The end of the lease in a record that has none.
-const NO_LEASE: [u8; 8] = [0; 8];
-
-/// With the mark before it, so that whoever knows no objects takes the result for one that was not kept.
+/// Set together with `RESULT_NOT_KEPT`, so that a reader without support for objects treats the result as not kept.
 const RESULT_IN_OBJECT: u8 = 8;
 
-/// One record's part in a call of a script.
+/// The end of the lease in a record without a lease.
+const NO_LEASE: [u8; 8] = [0; 8];
+
+/// One record's part in a script call.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct Request {
     pub(super) terms: Terms,
     pub(super) key: String,
     pub(super) argument: Vec<u8>,
 }
 
-pub(super) type Answer = Result<Vec<u8>, StoreError>;
+pub(super) type Reply = Result<Vec<u8>, StoreError>;
 
-/// A call, and who waits for its answer.
+/// A request, and the channel for its reply.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) call: Call,
-    pub(super) answer: oneshot::Sender<Answer>,
+pub(super) struct PendingRequest {
+    pub(super) request: Request,
+    pub(super) reply: oneshot::Sender<Reply>,
 }
 
-/// What calls must have in common to share one run of a script.
+/// The arguments that all requests in one script call share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Terms {
-    verb: Verb,
-    /// Life of a record, whole milliseconds, as every duration here.
+    transition: Transition,
+    /// Lifetime of a record.
     retention_ms: u64,
-    /// 0 where nothing is acquired.
+    /// 0 if nothing is acquired.
     lease_ms: u64,
 }
 
+/// The script, with the arguments that only it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Verb {
+enum Transition {
     Acquire { max_attempts: u8, longest_lease_ms: u64 },
     Complete,
     Fail,
     Release,
 }
 
-/// Whether a server knows the first line of a script, `#!lua flags=…`: Redis 7.0 and newer, and Valkey.
+/// Whether the server supports flags in the first line of a script, `#!lua flags=…`. Redis 7.0 and newer do, and Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     Flags,
     NoFlags,
 }
 
-/// How much longer than it was asked for a lease may be. Those of a batch are what is left of one
-/// invocation, and differ by the time that it takes to begin so many messages.
-const A_LITTLE_MS: u64 = 100;
+/// How much longer than requested a lease may be. The leases of a batch are the time that is left of one invocation, and
+/// differ by the time that it takes to start its messages.
+const LEASE_TOLERANCE_MS: u64 = 100;
 
 impl Terms {
-    /// Whether claims are taken, and not settled.
-    pub(super) fn acquires(&self) -> bool {
-        match self.verb {
-            Verb::Acquire { .. } => true,
-            Verb::Complete | Verb::Fail | Verb::Release => false,
+    /// Whether the requests acquire records. Otherwise they settle them.
+    pub(super) fn is_acquire(&self) -> bool {
+        match self.transition {
+            Transition::Acquire { .. } => true,
+            Transition::Complete | Transition::Fail | Transition::Release => false,
         }
     }
 
-    /// Whether one run can serve both.
-    pub(super) fn go_with(&self, other: &Self) -> bool {
-        let near = self.lease_ms.abs_diff(other.lease_ms) <= A_LITTLE_MS;
-        near && Self { lease_ms: 0, ..*self } == Self { lease_ms: 0, ..*other }
+    /// Whether one script call can serve both.
+    pub(super) fn is_compatible(&self, other: &Self) -> bool {
+        let similar_lease = self.lease_ms.abs_diff(other.lease_ms) <= LEASE_TOLERANCE_MS;
+        similar_lease && Self { lease_ms: 0, ..*self } == Self { lease_ms: 0, ..*other }
     }
 
-    /// The terms of a run that serves both.
-    pub(super) fn of_both(&self, other: &Self) -> Self {
+    /// The terms of a script call that serves both: with the longer lease.
+    pub(super) fn merged(&self, other: &Self) -> Self {
         Self { lease_ms: self.lease_ms.max(other.lease_ms), ..*self }
     }
 
-    /// The script, as EVAL takes it.
+    /// The source of the script, for EVAL.
     pub(super) fn script(&self, dialect: Dialect) -> &'static str {
-        let script = match self.verb {
-            Verb::Acquire { .. } => ACQUIRE,
-            Verb::Complete => COMPLETE,
-            Verb::Fail => FAIL,
-            Verb::Release => RELEASE,
+        let script = match self.transition {
+            Transition::Acquire { .. } => ACQUIRE,
+            Transition::Complete => COMPLETE,
+            Transition::Fail => FAIL,
+            Transition::Release => RELEASE,
         };
         match dialect {
             Dialect::Flags => script,
@@ -109,77 +111,81 @@ impl Terms {
         }
     }
 
-    /// The script's hash, as EVALSHA takes it.
+    /// The hash of the script, for EVALSHA.
     pub(super) fn hash(&self, dialect: Dialect) -> &'static str {
         static HASHES: LazyLock<[[Script; 2]; 4]> = LazyLock::new(|| {
             [ACQUIRE, COMPLETE, FAIL, RELEASE].map(|script| [script, without_flags(script)].map(Script::new))
         });
-        let of_the_verb = match self.verb {
-            Verb::Acquire { .. } => &HASHES[0],
-            Verb::Complete => &HASHES[1],
-            Verb::Fail => &HASHES[2],
-            Verb::Release => &HASHES[3],
+        let hashes = match self.transition {
+            Transition::Acquire { .. } => &HASHES[0],
+            Transition::Complete => &HASHES[1],
+            Transition::Fail => &HASHES[2],
+            Transition::Release => &HASHES[3],
         };
-        of_the_verb[dialect as usize].get_hash()
+        hashes[dialect as usize].get_hash()
     }
 
-    /// The arguments before those of the records.
+    /// The arguments that precede those of the records.
     pub(super) fn arguments(&self) -> impl Iterator<Item = u64> {
-        let of_the_verb = match self.verb {
-            Verb::Acquire { max_attempts, longest_lease_ms } => {
+        let own = match self.transition {
+            Transition::Acquire { max_attempts, longest_lease_ms } => {
                 Some([max_attempts.into(), self.lease_ms, longest_lease_ms])
             }
-            Verb::Complete | Verb::Fail | Verb::Release => None,
+            Transition::Complete | Transition::Fail | Transition::Release => None,
         };
-        iter::once(self.retention_ms).chain(of_the_verb.into_iter().flatten())
+        iter::once(self.retention_ms).chain(own.into_iter().flatten())
     }
 }
 
-/// The script without its first line, where that sets flags.
+/// The script without its first line, if that line sets flags.
 fn without_flags(script: &'static str) -> &'static str {
     script.split_once('\n').filter(|(first, _)| first.starts_with("#!")).map_or(script, |(_, rest)| rest)
 }
 
-pub(super) fn acquire(key: String, attempt: &Attempt) -> Call {
-    let verb = Verb::Acquire {
+pub(super) fn acquire(key: String, attempt: &Attempt) -> Request {
+    let transition = Transition::Acquire {
         max_attempts: attempt.max_attempts,
         longest_lease_ms: whole_ms(attempt.longest_lease.max(attempt.lease)),
     };
-    let terms = Terms { verb, retention_ms: retention_ms(attempt), lease_ms: whole_ms(attempt.lease) };
+    let terms = Terms { transition, retention_ms: retention_ms(attempt), lease_ms: whole_ms(attempt.lease) };
     let Attempt { owner, fingerprint, message, .. } = attempt;
     let argument = [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat();
-    Call { terms, key, argument }
+    Request { terms, key, argument }
 }
 
-pub(super) fn release(key: String, attempt: &Attempt, claim: Option<&Claim>) -> Call {
+pub(super) fn release(key: String, attempt: &Attempt, claim: Option<&Claim>) -> Request {
     let marks = if claim.is_some_and(Claim::is_recovery) { UNCERTAIN } else { 0 };
     let number = claim.map_or(0, |claim| claim.attempt().saturating_sub(1));
     let fence = claim.map_or(Fence(0), Claim::fence);
     let rest = [attempt.message.as_bytes().as_slice(), &NO_LEASE].concat();
     let argument = record(b'F', marks, number, fence, attempt, &rest);
-    Call { terms: Terms { verb: Verb::Release, retention_ms: retention_ms(attempt), lease_ms: 0 }, key, argument }
+    Request {
+        terms: Terms { transition: Transition::Release, retention_ms: retention_ms(attempt), lease_ms: 0 },
+        key,
+        argument,
+    }
 }
 
-pub(super) fn complete(key: String, claim: &Claim, result: StoredResult<&[u8]>) -> Call {
+pub(super) fn complete(key: String, claim: &Claim, result: StoredResult<&[u8]>) -> Request {
     let (marks, rest): (_, &[u8]) = match result {
         StoredResult::Inline(result) => (0, result),
-        StoredResult::Object(place) => (RESULT_NOT_KEPT | RESULT_IN_OBJECT, place),
+        StoredResult::Object(location) => (RESULT_NOT_KEPT | RESULT_IN_OBJECT, location),
         StoredResult::NotKept => (RESULT_NOT_KEPT, &[]),
     };
-    settle(Verb::Complete, key, claim, b'C', marks, rest)
+    settle(Transition::Complete, key, claim, b'C', marks, rest)
 }
 
-pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Call {
+pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Request {
     let marks = if failure.uncertain { UNCERTAIN } else { 0 } | if failure.permanent { PERMANENT } else { 0 };
     let rest = [claim.asked().message.as_bytes().as_slice(), &NO_LEASE].concat();
-    settle(Verb::Fail, key, claim, b'F', marks, &rest)
+    settle(Transition::Fail, key, claim, b'F', marks, &rest)
 }
 
-/// The argument is the whole record, as it is to be.
-fn settle(verb: Verb, key: String, claim: &Claim, state: u8, marks: u8, rest: &[u8]) -> Call {
+/// The argument is the new record.
+fn settle(transition: Transition, key: String, claim: &Claim, state: u8, marks: u8, rest: &[u8]) -> Request {
     let asked = claim.asked();
     let argument = record(state, marks, claim.attempt(), claim.fence(), asked, rest);
-    Call { terms: Terms { verb, retention_ms: retention_ms(asked), lease_ms: 0 }, key, argument }
+    Request { terms: Terms { transition, retention_ms: retention_ms(asked), lease_ms: 0 }, key, argument }
 }
 
 fn record(state: u8, marks: u8, attempts: u8, fence: Fence, attempt: &Attempt, rest: &[u8]) -> Vec<u8> {
@@ -188,26 +194,27 @@ fn record(state: u8, marks: u8, attempts: u8, fence: Fence, attempt: &Attempt, r
     [head.as_slice(), &fence.0.to_be_bytes(), owner.as_bytes(), fingerprint.as_bytes(), rest].concat()
 }
 
-/// At least 1: Redis refuses an expiry of 0.
+/// At least 1, because Redis rejects an expiry of 0.
 fn retention_ms(attempt: &Attempt) -> u64 {
     whole_ms(attempt.retention).max(1)
 }
 
-pub(super) fn acquired(answer: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {
-    let (word, rest) = answer.split_at(answer.iter().position(|byte| *byte == b' ').map_or(answer.len(), |at| at + 1));
+pub(super) fn acquired(reply: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {
+    let (word, rest) =
+        reply.split_at(reply.iter().position(|byte| *byte == b' ').map_or(reply.len(), |space| space + 1));
     let acquired = match word {
         b"ACQUIRED " => Head::of(rest).map(|head| Acquire::claimed(attempt, head.fence, head.attempts, false)),
         b"ACQUIRED_STALE " => Head::of(rest).map(|head| Acquire::claimed(attempt, head.fence, head.attempts, true)),
         b"DUPLICATE " => duplicate(rest),
-        b"CONFLICT " => whole(rest).map(|ms| Acquire::Conflict { lease_remains: Duration::from_millis(ms) }),
+        b"CONFLICT " => number(rest).map(|ms| Acquire::Conflict { lease_remains: Duration::from_millis(ms) }),
         b"MISMATCH" => Some(Acquire::Mismatch),
         b"FAILED" => Some(Acquire::Failed),
         _ => None,
     };
-    acquired.ok_or_else(|| not_understood(answer))
+    acquired.ok_or_else(|| unexpected(reply))
 }
 
-/// What a record begins with: its state and its format, which are known from the answer's word, and this.
+/// The first bytes of a record, without its state and format.
 pub(super) struct Head {
     pub(super) marks: u8,
     pub(super) attempts: u8,
@@ -229,7 +236,7 @@ fn duplicate(record: &[u8]) -> Option<Acquire> {
     Some(Acquire::Duplicate { fence, attempts, result: stored_result(marks, result.to_vec()) })
 }
 
-/// Where the result of a COMPLETED record is, by its marks. `bytes` are what follows the fingerprint.
+/// The result of a COMPLETED record with these marks. `bytes` follow the fingerprint.
 pub(super) fn stored_result<B>(marks: u8, bytes: B) -> StoredResult<B> {
     match (marks & RESULT_NOT_KEPT != 0, marks & RESULT_IN_OBJECT != 0) {
         (false, _) => StoredResult::Inline(bytes),
@@ -238,27 +245,28 @@ pub(super) fn stored_result<B>(marks: u8, bytes: B) -> StoredResult<B> {
     }
 }
 
-pub(super) fn whole(word: &[u8]) -> Option<u64> {
-    str::from_utf8(word).ok()?.parse().ok()
+pub(super) fn number(decimal: &[u8]) -> Option<u64> {
+    str::from_utf8(decimal).ok()?.parse().ok()
 }
 
-pub(super) fn settled(answer: &[u8]) -> Result<Settled, StoreError> {
-    match answer {
+pub(super) fn settled(reply: &[u8]) -> Result<Settled, StoreError> {
+    match reply {
         b"COMPLETED" | b"FAILED" | b"RELEASED" => Ok(Settled::Recorded),
         b"LOST PROCESSING" => Ok(Settled::Lost(State::Processing)),
         b"LOST COMPLETED" => Ok(Settled::Lost(State::Completed)),
         b"LOST FAILED" => Ok(Settled::Lost(State::Failed)),
-        _ => Err(not_understood(answer)),
+        _ => Err(unexpected(reply)),
     }
 }
 
-fn not_understood(answer: &[u8]) -> StoreError {
-    let start = &answer[..answer.len().min(40)];
+fn unexpected(reply: &[u8]) -> StoreError {
+    let start = &reply[..reply.len().min(40)];
     StoreError::unavailable(format!("unexpected reply: {}", start.escape_ascii()))
 }
 
+/// Whole milliseconds, at most ten years.
 fn whole_ms(duration: Duration) -> u64 {
-    /// Ten years. Redis adds its own time, and refuses what is then above 2^63.
+    /// Ten years. Redis adds its own time, and rejects a sum above 2^63.
     const LONGEST_MS: u64 = 315_360_000_000;
     u64::try_from(duration.as_millis()).map_or(LONGEST_MS, |ms| ms.min(LONGEST_MS))
 }

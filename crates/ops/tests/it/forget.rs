@@ -7,22 +7,22 @@ use idempotent_sqs::idempotency::{
     Acquire, Deadline, Delivery, Failure, Fence, Idempotency, Key, Outcome, Policy, Store, StoredResult,
 };
 use idempotent_sqs::sqs::Message;
-use idempotent_sqs::stores::redis::records::{EvenInWork, Forgotten, Inspected, Records, Seen};
+use idempotent_sqs::stores::redis::records::{Force, Forgotten, Inspected, Records, Seen};
 use idempotent_sqs_testing::attempt;
 use redis::AsyncCommands;
 use serde_json::json;
 
-use super::{CLEAN, LONG, PERMANENT, SHORT, Tool, UNCERTAIN, claim, claim_that_died};
+use super::{CLEAN, LONG, PERMANENT, SHORT, Tool, UNCERTAIN, claim, expired_claim};
 
 #[tokio::test]
-async fn completed_work_that_is_forgotten_runs_at_its_next_delivery() {
+async fn completed_work_runs_again_after_its_record_is_forgotten() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let idempotency = Idempotency::new(tool.store(), Policy::default());
-    let told = Told::to(Do::Return(b"receipt"));
+    let work = Told::to(Do::Return(b"receipt"));
     let deliver = async || {
         let delivery = Delivery::new(Key::new("pay_1").unwrap()).deadline(Deadline::within(LONG));
-        soon(idempotency.run(&delivery, &told, &Message::default())).await.unwrap()
+        soon(idempotency.run(&delivery, &work, &Message::default())).await.unwrap()
     };
     let first = deliver().await;
     assert!(matches!(deliver().await.outcome, Outcome::Duplicate { .. }));
@@ -30,19 +30,19 @@ async fn completed_work_that_is_forgotten_runs_at_its_next_delivery() {
     assert_eq!((code, &answer["outcome"]), (0, &json!("FORGOTTEN")));
     let again = deliver().await;
     assert!(matches!(again.outcome, Outcome::Done { .. }) && again.attempt == Some(1) && !again.recovery);
-    assert!(again.fence > first.fence, "the fence grows over a record that was forgotten");
-    assert_eq!(told.runs().len(), 2);
+    assert!(again.fence > first.fence, "the fence grows although the record was forgotten");
+    assert_eq!(work.runs().len(), 2);
 }
 
 #[tokio::test]
-async fn a_record_that_another_attempt_has_taken_over_since_it_was_seen_is_left_alone_and_named() {
+async fn a_record_that_another_attempt_has_taken_over_is_kept_and_reported() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
-    let died = claim_that_died(&store, "pay_1").await;
+    let died = expired_claim(&store, "pay_1").await;
     let seen = tool.fence("pay_1").await;
     assert_eq!(seen, died.fence().to_string());
-    // Between the look and the removal another attempt takes the key over, and does its work.
+    // After the inspection another attempt takes the key over and completes its work.
     let newer = claim(&store, "pay_1", LONG).await;
     store.complete(&newer, StoredResult::Inline(b"receipt")).await.unwrap();
     let before: Vec<u8> = redis.connection().await.get("payments:pay_1").await.unwrap();
@@ -50,12 +50,11 @@ async fn a_record_that_another_attempt_has_taken_over_since_it_was_seen_is_left_
     let (code, answer) = tool.forget("pay_1", "processing", &seen).await;
     assert_eq!((code, &answer["outcome"]), (1, &json!("CHANGED")));
     assert_eq!((&answer["state"], &answer["fence"]), (&json!("COMPLETED"), &json!(newer.fence().0)));
-    let said = tool.ask(&["forget", "pay_1", "--state", "processing", "--fence", &seen]).await;
-    assert_eq!(said.code, 1);
-    let now_and_then =
-        format!("is completed with fence {} by now, and not processing with fence {seen};", newer.fence());
-    assert!(said.text.contains(&now_and_then), "{}", said.text);
-    // The state alone is not enough either.
+    let output = tool.run(&["forget", "pay_1", "--state", "processing", "--fence", &seen]).await;
+    assert_eq!(output.code, 1);
+    let states = format!("is now completed with fence {}, not processing with fence {seen};", newer.fence());
+    assert!(output.stdout.contains(&states), "{}", output.stdout);
+    // The state must match, but is not enough without the fence.
     let one_more = Fence(newer.fence().0 + 1).to_string();
     for other in [&seen, &one_more] {
         assert_eq!(tool.forget("pay_1", "completed", other).await.1["outcome"], "CHANGED");
@@ -69,7 +68,7 @@ async fn a_record_that_another_attempt_has_taken_over_since_it_was_seen_is_left_
 }
 
 #[tokio::test]
-async fn a_record_in_work_is_forgotten_only_when_told_so() {
+async fn a_record_with_a_lease_is_forgotten_only_by_force() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
@@ -78,35 +77,35 @@ async fn a_record_in_work_is_forgotten_only_when_told_so() {
     let (code, answer) = tool.forget("pay_1", "processing", &fence).await;
     assert_eq!((code, &answer["outcome"]), (1, &json!("HELD")));
     assert!((1..=60_000).contains(&answer["lease_remains_ms"].as_u64().unwrap()), "{answer}");
-    let said = tool.ask(&["forget", "pay_1", "--state", "processing", "--fence", &fence]).await;
-    assert!(said.code == 1 && said.text.contains("--even-in-work"), "{}", said.text);
+    let output = tool.run(&["forget", "pay_1", "--state", "processing", "--fence", &fence]).await;
+    assert!(output.code == 1 && output.stdout.contains("--force"), "{}", output.stdout);
     assert_eq!(tool.fence("pay_1").await, fence);
 
-    let even_in_work = ["forget", "pay_1", "--state", "processing", "--fence", &fence, "--even-in-work"];
-    assert_eq!(tool.ask(&even_in_work).await.code, 0);
-    assert_eq!(tool.ask(&["inspect", "pay_1"]).await.code, 1);
-    // The owner heals its record, as it does one that was evicted.
+    let forced = ["forget", "pay_1", "--state", "processing", "--fence", &fence, "--force"];
+    assert_eq!(tool.run(&forced).await.code, 0);
+    assert_eq!(tool.run(&["inspect", "pay_1"]).await.code, 1);
+    // The owner writes its record again, as after an eviction.
     store.complete(&held, StoredResult::NotKept).await.unwrap();
     assert_eq!(tool.fence("pay_1").await, fence);
-    // It is completed by now, and stays.
-    let (code, answer) = tool.json(&even_in_work).await;
+    // It is completed now, and is kept.
+    let (code, answer) = tool.json(&forced).await;
     assert_eq!((code, &answer["outcome"], &answer["state"]), (1, &json!("CHANGED"), &json!("COMPLETED")));
 }
 
 #[tokio::test]
-async fn a_record_whose_owner_died_is_forgotten_without_more_words() {
+async fn a_record_with_an_ended_lease_is_forgotten_without_force() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
-    let died = claim_that_died(&tool.store(), "pay_1").await;
+    let died = expired_claim(&tool.store(), "pay_1").await;
     assert_eq!(tool.forget("pay_1", "processing", &died.fence().to_string()).await.0, 0);
 }
 
 #[tokio::test]
-async fn a_failure_that_a_late_owner_has_completed_since_it_was_seen_is_left_alone() {
+async fn a_failure_that_a_late_owner_has_completed_is_kept() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
-    let late = claim_that_died(&store, "pay_1").await;
+    let late = expired_claim(&store, "pay_1").await;
     let owner = claim(&store, "pay_1", LONG).await;
     store.fail(&owner, CLEAN).await.unwrap();
     let seen = tool.inspect("pay_1").await;
@@ -120,11 +119,11 @@ async fn a_failure_that_a_late_owner_has_completed_since_it_was_seen_is_left_alo
 }
 
 #[tokio::test]
-async fn work_that_its_owner_has_completed_after_its_lease_is_left_alone() {
+async fn a_record_that_its_owner_has_completed_after_its_lease_is_kept() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
-    let late = claim_that_died(&store, "pay_1").await;
+    let late = expired_claim(&store, "pay_1").await;
     let seen = tool.fence("pay_1").await;
     store.complete(&late, StoredResult::Inline(b"receipt")).await.unwrap();
     let (code, answer) = tool.forget("pay_1", "processing", &seen).await;
@@ -134,7 +133,7 @@ async fn work_that_its_owner_has_completed_after_its_lease_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_failure_that_was_marked_uncertain_since_it_was_seen_is_left_alone() {
+async fn a_failure_that_was_marked_uncertain_is_kept() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
@@ -154,7 +153,7 @@ async fn a_failure_that_was_marked_uncertain_since_it_was_seen_is_left_alone() {
 }
 
 #[tokio::test]
-async fn each_state_and_failure_is_forgotten_by_its_own_name_only() {
+async fn each_state_and_failure_is_forgotten_only_by_its_own_name() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
@@ -177,9 +176,8 @@ async fn each_state_and_failure_is_forgotten_by_its_own_name_only() {
             }
         }
         let fence = claim.fence().to_string();
-        let forget = async |state| {
-            tool.json(&["forget", "pay_1", "--state", state, "--fence", &fence, "--even-in-work"]).await.1
-        };
+        let forget =
+            async |state| tool.json(&["forget", "pay_1", "--state", state, "--fence", &fence, "--force"]).await.1;
         for other in states.into_iter().filter(|other| *other != state) {
             assert_eq!(forget(other).await["outcome"], "CHANGED", "{state} by {other}");
         }
@@ -188,12 +186,12 @@ async fn each_state_and_failure_is_forgotten_by_its_own_name_only() {
 }
 
 #[tokio::test]
-async fn a_program_forgets_what_it_has_met_in_any_state() {
+async fn the_library_forgets_records_in_any_state() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
-    // The marks of a recovery, and of a result that is in an object, are not part of what was seen.
-    claim_that_died(&store, "recovery").await;
+    // The marks of a recovery and of a result in an object are not compared.
+    expired_claim(&store, "recovery").await;
     claim(&store, "recovery", SHORT).await;
     let claim_of_object = claim(&store, "object", LONG).await;
     store.complete(&claim_of_object, StoredResult::Object(b"s3://results/kept/7")).await.unwrap();
@@ -205,8 +203,8 @@ async fn a_program_forgets_what_it_has_met_in_any_state() {
         let key = Key::new(key).unwrap();
         let Inspected::Record { view, .. } = records.inspect(&key).await.unwrap() else { panic!("no record of {key}") };
         let fence = Fence(view.fence.0 + 1);
-        let later = records.forget(&key, Seen { fence, ..view.seen() }, EvenInWork::Yes).await.unwrap();
+        let later = records.forget(&key, Seen { fence, ..view.seen() }, Force::Yes).await.unwrap();
         assert_eq!(later, Forgotten::Changed { now: view.seen() }, "{key}");
-        assert_eq!(records.forget(&key, view.seen(), EvenInWork::Yes).await.unwrap(), Forgotten::Removed, "{key}");
+        assert_eq!(records.forget(&key, view.seen(), Force::Yes).await.unwrap(), Forgotten::Removed, "{key}");
     }
 }

@@ -13,12 +13,12 @@ use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::rights::{allow, rights};
-use super::{CLEAN, LONG, PASSWORD, PERMANENT, Tool, UNCERTAIN, claim, claim_that_died, soon};
+use super::permissions::{create_user, permissions};
+use super::{CLEAN, LONG, PASSWORD, PERMANENT, Tool, UNCERTAIN, claim, expired_claim, soon};
 
-/// Of 10,000 records: 9,000 COMPLETED, 600 FAILED, of which 100 uncertain and 200 permanent, 400 PROCESSING.
+/// Writes 10,000 records: 9,000 COMPLETED, 600 FAILED (100 uncertain, 200 permanent) and 400 PROCESSING.
 async fn fill(store: &RedisStore) {
-    // In parts, as a cluster has each claim's call on the way at once.
+    // 500 at a time, because on a cluster every claim is a call of its own.
     for part in 0..20 {
         join_all((part * 500..(part + 1) * 500).map(|n: u32| async move {
             let claim = claim(store, &format!("pay_{n}"), LONG).await;
@@ -35,11 +35,11 @@ async fn fill(store: &RedisStore) {
     }
 }
 
-/// That `stats` counts and `failed` lists all that [`fill`] made, and once.
-async fn assert_all_are_met(tool: &Tool) {
+/// Asserts that `stats` counts and `failed` lists each record of [`fill`] once.
+async fn assert_all_are_found(tool: &Tool) {
     let (code, stats) = tool.json(&["stats"]).await;
     assert_eq!((code, &stats["complete"]), (0, &json!(true)), "{stats}");
-    let counts = ["processing", "completed", "failed", "failed_uncertain", "failed_permanent", "foreign"];
+    let counts = ["processing", "completed", "failed", "failed_uncertain", "failed_permanent", "not_records"];
     assert_eq!(counts.map(|name| stats[name].as_u64().unwrap()), [400, 9_000, 600, 100, 200, 0]);
     assert_eq!(stats["leases_ended"], 0);
     assert_eq!(stats["memory"]["records_measured"], 500);
@@ -62,12 +62,12 @@ async fn command_calls(redis: &Redis, command: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn ten_thousand_records_are_met_once_each_in_small_steps() {
+async fn ten_thousand_records_are_found_once_each_in_small_steps() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     fill(&tool.store()).await;
-    assert_all_are_met(&tool).await;
-    // Two scans: 50 steps each, and some for what is empty in Redis's table.
+    assert_all_are_found(&tool).await;
+    // Two scans of at least 50 steps each. Empty slots of Redis's table add steps.
     let scans = command_calls(&redis, "scan").await;
     assert!((100..=200).contains(&scans), "{scans} SCANs");
     assert_eq!(command_calls(&redis, "keys").await, 0);
@@ -75,25 +75,25 @@ async fn ten_thousand_records_are_met_once_each_in_small_steps() {
 }
 
 #[tokio::test]
-async fn a_scan_ends_at_its_bounds_and_says_that_it_did() {
+async fn a_scan_stops_at_its_limits_and_reports_that_it_is_incomplete() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     fill(&tool.store()).await;
     let (code, failed) = tool.json(&["failed", "--limit", "10"]).await;
     assert_eq!((code, failed["failed"].as_array().unwrap().len(), &failed["complete"]), (0, 10, &json!(false)));
-    let said = tool.ask(&["failed", "--limit", "10"]).await;
-    assert_eq!(said.text.lines().count(), 12, "a header, ten records and a word on the rest: {}", said.text);
-    assert!(said.text.contains("more records may be there"), "{}", said.text);
+    let output = tool.run(&["failed", "--limit", "10"]).await;
+    assert_eq!(output.stdout.lines().count(), 12, "a header, ten records and a note: {}", output.stdout);
+    assert!(output.stdout.contains("there may be more records"), "{}", output.stdout);
     let before = command_calls(&redis, "scan").await;
     let (code, stats) = tool.json(&["stats", "--keys", "1000"]).await;
-    assert_eq!((code, &stats["complete"], &stats["keys_looked_at"]), (0, &json!(false), &json!(1000)));
-    let met: u64 = ["processing", "completed", "failed"].map(|name| stats[name].as_u64().unwrap()).iter().sum();
-    assert!((900..=1200).contains(&met), "{met}");
+    assert_eq!((code, &stats["complete"], &stats["keys_scanned"]), (0, &json!(false), &json!(1000)));
+    let counted: u64 = ["processing", "completed", "failed"].map(|name| stats[name].as_u64().unwrap()).iter().sum();
+    assert!((900..=1200).contains(&counted), "{counted}");
     assert_eq!(command_calls(&redis, "scan").await - before, 5);
 }
 
 #[tokio::test]
-async fn a_cluster_is_looked_through_on_all_its_masters_and_says_when_slots_moved() {
+async fn all_masters_of_a_cluster_are_scanned_and_moved_slots_are_reported() {
     let cluster = tokio::task::spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default()));
     let cluster = cluster.await.unwrap();
     let address = cluster.servers[0].addr.to_string();
@@ -101,9 +101,9 @@ async fn a_cluster_is_looked_through_on_all_its_masters_and_says_when_slots_move
     let tool = Tool::on(&url).with("REDIS_CLUSTER", "true");
     let store = tool.store();
     fill(&store).await;
-    assert_all_are_met(&tool).await;
+    assert_all_are_found(&tool).await;
     for server in &cluster.servers {
-        allow(server.connection_info(), "operator", &rights("operator")).await;
+        create_user(server.connection_info(), "operator", &permissions("operator")).await;
     }
     let tool = Tool::on(&url.replace("default", "operator")).with("REDIS_CLUSTER", "true");
     assert_eq!(tool.json(&["stats"]).await.1["completed"], 9_000);
@@ -111,14 +111,18 @@ async fn a_cluster_is_looked_through_on_all_its_masters_and_says_when_slots_move
     assert_eq!((&record["state"], &record["result"]["text"]), (&json!("COMPLETED"), &json!("receipt")));
     let (code, answer) = tool.forget("pay_5000", "completed", &record["fence"].to_string()).await;
     assert_eq!((code, &answer["outcome"]), (0, &json!("FORGOTTEN")));
-    assert_eq!(tool.ask(&["inspect", "pay_5000"]).await.code, 1);
+    assert_eq!(tool.run(&["inspect", "pay_5000"]).await.code, 1);
 
-    let said = Tool::on(&url).ask(&["stats"]).await;
-    assert!(said.code == 2 && said.error.contains("set REDIS_CLUSTER=true"), "not one node's for all: {}", said.error);
+    let output = Tool::on(&url).run(&["stats"]).await;
+    assert!(
+        output.code == 2 && output.stderr.contains("set REDIS_CLUSTER=true"),
+        "the records of one node are not all records: {}",
+        output.stderr
+    );
 
     let records = Records::new(&tool.redis_settings()).unwrap();
     let mut scan = records.scan().await.unwrap();
-    assert!(scan.next().await.unwrap().is_some() && !scan.has_moved());
+    assert!(scan.next().await.unwrap().is_some() && !scan.has_moved_slots());
     let moved = Command::new("redis-cli")
         .args(["--cluster", "reshard", &address, "--cluster-from", "all", "--cluster-to", &id(&cluster).await])
         .args(["--cluster-slots", "4", "--cluster-yes"])
@@ -126,7 +130,7 @@ async fn a_cluster_is_looked_through_on_all_its_masters_and_says_when_slots_move
     let moved = soon(moved).await.unwrap();
     assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
     while scan.next().await.unwrap().is_some() {}
-    assert!(scan.has_moved());
+    assert!(scan.has_moved_slots());
 }
 
 async fn id(cluster: &RedisCluster) -> String {
@@ -139,7 +143,7 @@ fn keys(page: Page) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_key_that_redis_names_again_as_its_table_shrinks_is_met_once() {
+async fn a_key_that_scan_returns_twice_when_the_table_shrinks_is_found_once() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let store = tool.store();
@@ -147,13 +151,13 @@ async fn a_key_that_redis_names_again_as_its_table_shrinks_is_met_once() {
     join_all((0..8_000).map(|n| async move { claim(store, &format!("pay_{n}"), LONG).await })).await;
     let records = Records::new(&tool.redis_settings()).unwrap();
     let mut scan = records.scan().await.unwrap();
-    let (mut met, mut last) = (Vec::new(), Vec::new());
+    let (mut found, mut last) = (Vec::new(), Vec::new());
     for _ in 0..8 {
         last = keys(scan.next().await.unwrap().unwrap());
-        met.extend(last.clone());
+        found.extend(last.clone());
     }
-    // All but those of the last step go, and with them most of the table; those few are where the scan
-    // begins again in what is left of it.
+    // All keys but those of the last step are removed, so the table shrinks. In the smaller table, the scan continues at
+    // the slots of the remaining keys.
     let mut connection = redis.connection().await;
     let stay: HashSet<String> = last.iter().map(|key| format!("payments:{key}")).collect();
     let all: Vec<String> = connection.keys("*").await.unwrap();
@@ -167,14 +171,14 @@ async fn a_key_that_redis_names_again_as_its_table_shrinks_is_met_once() {
     })
     .await;
     while let Some(page) = scan.next().await.unwrap() {
-        met.extend(keys(page));
+        found.extend(keys(page));
     }
-    let once: HashSet<_> = met.iter().collect();
-    assert_eq!(once.len(), met.len());
+    let once: HashSet<_> = found.iter().collect();
+    assert_eq!(once.len(), found.len());
 }
 
 #[tokio::test]
-async fn only_the_namespace_itself_is_looked_through_whatever_its_name() {
+async fn only_the_given_namespace_is_scanned_also_if_its_name_has_wildcards() {
     let redis = Redis::start().await;
     let all = Tool::of(&redis);
     for namespace in ["pay*", "payments", r"pay[a-z]\?"] {
@@ -190,11 +194,11 @@ async fn only_the_namespace_itself_is_looked_through_whatever_its_name() {
 }
 
 #[tokio::test]
-async fn the_statistics_name_what_is_old_what_is_foreign_and_what_is_wrong_with_the_server() {
+async fn stats_show_the_oldest_claim_values_that_are_not_records_and_findings() {
     let redis = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await;
     let (tool, mut connection) = (Tool::of(&redis), redis.connection().await);
     let store = tool.store();
-    let oldest = claim_that_died(&store, "pay_1").await;
+    let oldest = expired_claim(&store, "pay_1").await;
     claim(&store, "pay_2", LONG).await;
     let () = connection.set("payments:text", "in use").await.unwrap();
     let () = connection.hset("payments:hash", "status", "INPROGRESS").await.unwrap();
@@ -203,7 +207,10 @@ async fn the_statistics_name_what_is_old_what_is_foreign_and_what_is_wrong_with_
     let () = connection.set("refunds:pay_1", "elsewhere").await.unwrap();
 
     let (_, stats) = tool.json(&["stats"]).await;
-    assert_eq!((&stats["processing"], &stats["leases_ended"], &stats["foreign"]), (&json!(2), &json!(1), &json!(3)));
+    assert_eq!(
+        (&stats["processing"], &stats["leases_ended"], &stats["not_records"]),
+        (&json!(2), &json!(1), &json!(3))
+    );
     assert_eq!(stats["oldest_processing"]["key"], "pay_1");
     assert_eq!(stats["oldest_processing"]["fence"], oldest.fence().0);
     assert_eq!(stats["server"]["maxmemory_policy"], json!(["volatile-lru"]));
@@ -211,32 +218,32 @@ async fn the_statistics_name_what_is_old_what_is_foreign_and_what_is_wrong_with_
     let findings = stats["server"]["findings"].as_array().unwrap();
     assert!(findings.iter().any(|finding| finding.as_str().unwrap().contains("set it to noeviction")), "{stats}");
 
-    let said = tool.ask(&["stats"]).await;
-    assert_eq!(said.row("PROCESSING"), "2, of which 1 with an ended lease");
-    assert!(said.row("  oldest").starts_with("pay_1, claimed "), "{}", said.text);
-    assert!(said.row("finding").contains("volatile-lru") && said.row("server").ends_with("of 100.0 MiB"));
+    let output = tool.run(&["stats"]).await;
+    assert_eq!(output.row("PROCESSING"), "2, of which 1 with an ended lease");
+    assert!(output.row("  oldest").starts_with("pay_1, claimed "), "{}", output.stdout);
+    assert!(output.row("finding").contains("volatile-lru") && output.row("server").ends_with("of 100.0 MiB"));
 
-    let empty = tool.ask(&["stats", "--namespace", "nobody"]).await;
+    let empty = tool.run(&["stats", "--namespace", "unused"]).await;
     assert_eq!((empty.row("  oldest"), empty.row("memory")), ("none", "none"));
-    assert_eq!(tool.ask(&["failed"]).await.text, "no FAILED records\n");
+    assert_eq!(tool.run(&["failed"]).await.stdout, "no FAILED records\n");
 }
 
 #[tokio::test]
-async fn a_line_on_the_progress_is_for_terminals_only() {
+async fn progress_is_shown_only_on_terminals() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     fill(&tool.store()).await;
-    assert_eq!(tool.ask(&["stats"]).await.error, "");
+    assert_eq!(tool.run(&["stats"]).await.stderr, "");
 
-    // `script` gives the tool a terminal, and what is written there to us.
+    // `script` runs the tool in a terminal and copies its output to stdout.
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{} failed --json --limit 1000", env!("CARGO_BIN_EXE_records")), "/dev/null"]);
     let path = ("PATH", std::env::var("PATH").unwrap());
     let output = soon(command.env_clear().envs(tool.settings.iter().cloned()).envs([path]).output()).await.unwrap();
-    let seen = String::from_utf8(output.stdout).unwrap();
-    let (progress, document) = seen.split_once('{').unwrap();
-    assert!(progress.starts_with("\rlooked at about 200 of 10,000 keys\x1b[K"), "{progress:?}");
-    assert!(progress.ends_with("\r\x1b[K"), "it is gone in the end: {progress:?}");
+    let terminal = String::from_utf8(output.stdout).unwrap();
+    let (progress, document) = terminal.split_once('{').unwrap();
+    assert!(progress.starts_with("\rscanned about 200 of 10,000 keys\x1b[K"), "{progress:?}");
+    assert!(progress.ends_with("\r\x1b[K"), "the line is cleared at the end: {progress:?}");
     let document: Value = serde_json::from_str(&format!("{{{document}")).unwrap();
     assert_eq!(document["failed"].as_array().unwrap().len(), 600);
 }

@@ -1,4 +1,4 @@
-//! The tool signs in to ElastiCache with an IAM token.
+//! Sign-in: the tool signs in to ElastiCache with an IAM token.
 
 use harness::elasticache::{CACHE, ElastiCache, USER};
 use harness::soon;

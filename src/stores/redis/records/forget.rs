@@ -1,4 +1,4 @@
-//! The removal of a record, which is still as it was seen.
+//! Removes a record that has not changed since it was read.
 
 use std::time::Duration;
 
@@ -11,89 +11,90 @@ use crate::idempotency::{Failure, Fence, Key};
 
 const FORGET: &str = include_str!("../../../../lua/forget.lua");
 
-/// What was seen of a record, and has to be the same for its removal.
+/// What an operator has seen of a record. A record is removed only if it still matches.
 ///
-/// The fence alone is not enough. It names an attempt, and the record of an attempt can still change: its owner
-/// settles it after the lease too, an earlier owner of the same payload completes it, or marks its failure as
+/// The fence alone is not enough. It identifies an attempt, and the record of an attempt can still change: its owner
+/// can settle it after the lease, and an earlier owner of the same payload can complete it or mark its failure as
 /// uncertain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its state.
+    /// The state.
     pub state: SeenState,
-    /// Its fence.
+    /// The fence.
     pub fence: Fence,
 }
 
-/// The state of a record that was seen.
+/// The state in [`Seen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenState {
-    /// An owner is, or was, at work.
+    /// An owner holds the record, or held it until its lease ended.
     Processing,
-    /// The work is done. Once this is forgotten, the work runs again.
+    /// The work is done. If this record is removed, the work runs again.
     Completed,
-    /// The attempt failed, in this way.
+    /// The last attempt failed, in this way.
     Failed(Failure),
 }
 
-/// Whether a record may be forgotten while its owner is at work.
+/// Whether to remove a record even while its owner holds the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EvenInWork {
-    /// It may: its work can then run twice at once.
+pub enum Force {
+    /// Remove it. Its work can then run twice at the same time.
     Yes,
-    /// It may not, until its lease has ended.
+    /// Keep it until its lease has ended.
     No,
 }
 
-/// Outcome of a forget. Only the first has changed anything.
+/// Outcome of [`Records::forget`]. Only [`Removed`](Self::Removed) changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Forgotten {
-    /// The record is removed.
+    /// The record was removed.
     Removed,
-    /// There is no record, or no longer.
+    /// There is no record.
     Absent,
-    /// The record is not as it was seen.
+    /// The record has changed since it was read, and was kept.
     Changed {
         /// What it is now.
         now: Seen,
     },
-    /// Its owner is at work.
+    /// The owner holds the lease, so the record was kept.
     Held {
-        /// How long the lease lasts.
+        /// Remaining time of the lease, whole milliseconds.
         lease_remains: Duration,
     },
-    /// The value under the key is not a record.
+    /// The value of the key is not a record, and was not changed.
     NotARecord,
 }
 
 impl Records {
-    /// Remove the record of this key, if its state, its marks and its fence are still those that were
-    /// [seen](super::View::seen). Otherwise it stays.
+    /// Removes the record of this key if its state, its failure and its fence are still [those that were
+    /// seen](super::View::seen). One script compares and removes it in an atomic step.
     ///
-    /// The next delivery of the key then runs its work. An owner who is still at work settles the
-    /// record again, as if it had been lost.
+    /// The next delivery of the key then runs its work as a first attempt. An owner that is still running writes the
+    /// record again when it settles, as if Redis had lost it.
     ///
     /// # Errors
-    /// [`RecordsError`], with the outcome unknown where Redis is unavailable. Asking again finds out,
-    /// and then [`Forgotten::Absent`] may be this very call's doing.
+    /// [`RecordsError`]. After [`RecordsError::Unavailable`] the outcome is unknown: call it again. It then returns
+    /// [`Forgotten::Absent`] if the record was already removed by the first call.
     ///
     /// ## Cancel safety
-    /// A dropped future leaves the outcome unknown.
-    pub async fn forget(&self, key: &Key, seen: Seen, even: EvenInWork) -> Result<Forgotten, RecordsError> {
-        let even_in_work = match even {
-            EvenInWork::Yes => 1,
-            EvenInWork::No => 0,
+    /// If the future is dropped, the outcome is unknown, as after an error.
+    pub async fn forget(&self, key: &Key, seen: Seen, force: Force) -> Result<Forgotten, RecordsError> {
+        let force = match force {
+            Force::Yes => 1,
+            Force::No => 0,
         };
         let mut command = redis::cmd("EVAL");
-        command.arg(FORGET).arg(1).arg(self.redis_key(key)).arg(even_in_work).arg(&seen.bytes()[..]);
-        let answers: Vec<Vec<u8>> = self.ask(&command).await?;
-        Forgotten::of(answers.first().map_or(&[], Vec::as_slice))
-            .ok_or_else(|| self.explained(RedisError::from((ErrorKind::Client, "unexpected reply"))))
+        command.arg(FORGET).arg(1).arg(self.redis_key(key)).arg(force).arg(&seen.encode()[..]);
+        let replies: Vec<Vec<u8>> = self.send(&command).await?;
+        Forgotten::decode(replies.first().map_or(&[], Vec::as_slice))
+            .ok_or_else(|| self.records_error(RedisError::from((ErrorKind::Client, "unexpected reply"))))
     }
 }
 
 impl Seen {
-    /// As `forget.lua` takes it.
-    fn bytes(&self) -> Vec<u8> {
+    /// The argument of `forget.lua`.
+    fn encode(&self) -> Vec<u8> {
         let (state, marks) = match self.state {
             SeenState::Processing => (b'P', 0),
             SeenState::Completed => (b'C', 0),
@@ -104,8 +105,8 @@ impl Seen {
         [&[state, marks], &self.fence.0.to_be_bytes()[..]].concat()
     }
 
-    /// Of the start of a record.
-    fn of(head: &[u8]) -> Option<Self> {
+    /// Decodes the first bytes of a record.
+    fn decode(head: &[u8]) -> Option<Self> {
         let Head { marks, attempts: _, fence } = Head::of(head)?;
         let state = match head[0] {
             b'P' => SeenState::Processing,
@@ -118,17 +119,17 @@ impl Seen {
 }
 
 impl Forgotten {
-    /// The answer of `forget.lua`.
-    pub(super) fn of(answer: &[u8]) -> Option<Self> {
-        match answer {
+    /// Decodes a reply of `forget.lua`.
+    pub(super) fn decode(reply: &[u8]) -> Option<Self> {
+        match reply {
             b"FORGOTTEN" => Some(Self::Removed),
             b"ABSENT" => Some(Self::Absent),
             NOT_A_RECORD => Some(Self::NotARecord),
             _ => {
-                if let Some(head) = answer.strip_prefix(b"CHANGED ") {
-                    return Seen::of(head).map(|now| Self::Changed { now });
+                if let Some(head) = reply.strip_prefix(b"CHANGED ") {
+                    return Seen::decode(head).map(|now| Self::Changed { now });
                 }
-                let ms = scripts::whole(answer.strip_prefix(b"HELD ")?)?;
+                let ms = scripts::number(reply.strip_prefix(b"HELD ")?)?;
                 Some(Self::Held { lease_remains: Duration::from_millis(ms) })
             }
         }

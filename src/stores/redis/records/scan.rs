@@ -1,5 +1,5 @@
-//! All records, page by page. Redis serves others between pages, and of a large result only the
-//! first bytes are fetched.
+//! Scans all records, page by page. Redis serves other clients between the steps of a page, and only the first bytes of
+//! a record are fetched.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};
@@ -12,86 +12,97 @@ use redis::cluster_routing::{Route, SlotAddr};
 use super::{Records, RecordsError, View};
 use crate::idempotency::Key;
 
-/// Keys that Redis looks at in one SCAN. Redis serves nobody else meanwhile: 0.2 ms for so many, at 1 µs
-/// a key on a busy machine (`INFO commandstats`).
-const PAGE: u64 = 200;
+/// Number of keys in one SCAN. Redis serves no other client during a command: 0.2 ms for this many, at 1 µs a key on a
+/// busy machine (`INFO commandstats`).
+const KEYS_PER_SCAN: u64 = 200;
 
-/// What a scan has met in one step: few or none where most keys are not of the namespace.
+/// The result of one step of a [`Scan`]. It has few or no records if most keys belong to other namespaces.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Page {
-    /// The records, each with its key, in no order. A key above 200 bytes is the `sha256:…` that stands
-    /// for it in Redis, which `inspect` takes as well.
+    /// The records with their keys, in no order. A key above 200 bytes is returned as `sha256:…`, as it is stored.
+    /// [`Records::inspect`] and [`Records::forget`] take it as well.
     pub records: Vec<(Key, View)>,
-    /// Values in the namespace that are not records.
-    pub foreign: u64,
-    /// About how many keys Redis has looked at for this, also those of other namespaces.
-    pub looked_at: u64,
+    /// Number of values in the namespace that are not records.
+    pub not_records: u64,
+    /// Approximate number of keys that Redis scanned for this page, of all namespaces.
+    pub keys_scanned: u64,
 }
 
 /// A scan of all records of a namespace, on every master of a cluster.
 ///
-/// A record that is there from its start to its end is met once; one that comes or goes meanwhile
-/// may be met or not: <https://redis.io/docs/latest/commands/scan/>.
+/// A record that exists during the whole scan is returned exactly once. One that is created or removed meanwhile may be
+/// missing: <https://redis.io/docs/latest/commands/scan/>. On a cluster, records may also be missing if slots move:
+/// see [`has_moved_slots`](Self::has_moved_slots).
+///
+/// It keeps a hash of 8 bytes for each record that it has returned.
 #[derive(Debug)]
 pub struct Scan<'a> {
     records: &'a Records,
     pattern: String,
     masters: Masters,
-    /// A way to each master that is not scanned yet; the last is being scanned.
-    ahead: Vec<Route>,
-    /// Opaque but for its start and end, which are zero.
+    /// The routes to the masters that are not finished. The last one is being scanned.
+    remaining: Vec<Route>,
+    /// Opaque, except that it is zero at the start and at the end.
     cursor: Vec<u8>,
-    /// Redis may name a key twice when its table shrinks. 64 bits of hash are met twice by chance once in
-    /// 37 million scans of a million keys.
-    met: HashSet<u64>,
+    /// Hashes of the keys that were returned. Redis can return a key twice when its table shrinks. Two keys have the same
+    /// 64-bit hash by chance once in 37 million scans of a million keys.
+    returned: HashSet<u64>,
     hasher: RandomState,
-    moved: bool,
+    has_moved_slots: bool,
 }
 
-/// The id of each master, and the first of its slots, which leads there.
+/// The id of each master, and the first of its slots, which routes to it.
 type Masters = BTreeMap<String, u16>;
 
 impl Records {
-    /// Begin to look through all records.
+    /// Starts a scan of all records.
     ///
     /// # Errors
-    /// [`RecordsError`].
+    /// [`RecordsError`]; [`RecordsError::ClusterRequired`] if the server is a node of a cluster and
+    /// [`RedisSettings::cluster`](crate::stores::RedisSettings::cluster) is off.
+    ///
+    /// ## Cancel safety
+    /// It only reads, so dropping the future changes nothing.
     pub async fn scan(&self) -> Result<Scan<'_>, RecordsError> {
         let masters = self.masters().await?;
         Ok(Scan {
             records: self,
-            pattern: format!("{}:*", literally(&self.namespace)),
-            ahead: masters.values().map(|slot| Route::new(*slot, SlotAddr::Master)).collect(),
+            pattern: format!("{}:*", escape_pattern(&self.namespace)),
+            remaining: masters.values().map(|slot| Route::new(*slot, SlotAddr::Master)).collect(),
             masters,
             cursor: START.to_vec(),
-            met: HashSet::new(),
+            returned: HashSet::new(),
             hasher: RandomState::new(),
-            moved: false,
+            has_moved_slots: false,
         })
     }
 
-    /// How many keys Redis has, of all namespaces.
+    /// Number of keys in Redis, of all namespaces.
     ///
     /// # Errors
-    /// [`RecordsError`]; [`RecordsError::NotPermitted`] says nothing of other commands.
+    /// [`RecordsError`]. [`RecordsError::NotPermitted`] concerns only this command: others may be permitted.
+    ///
+    /// ## Cancel safety
+    /// It only reads, so dropping the future changes nothing.
     pub async fn keys(&self) -> Result<u64, RecordsError> {
-        self.ask(&redis::cmd("DBSIZE")).await
+        self.send(&redis::cmd("DBSIZE")).await
     }
 
-    /// One server is the master of all.
+    /// The masters of the cluster. Without a cluster, the server is the only master.
     async fn masters(&self) -> Result<Masters, RecordsError> {
         if !self.connection.is_cluster() {
             return match self.server().await {
-                Ok(server) if server.is_cluster => Err(RecordsError::OneOfMany),
+                Ok(server) if server.is_cluster => Err(RecordsError::ClusterRequired),
                 Ok(_) | Err(RecordsError::NotPermitted(_)) => Ok(Masters::from([(String::new(), 0)])),
-                Err(error @ (RecordsError::Unavailable(_) | RecordsError::OneOfMany)) => Err(error),
+                Err(error @ (RecordsError::Unavailable(_) | RecordsError::ClusterRequired)) => Err(error),
             };
         }
         // https://redis.io/docs/latest/commands/cluster-slots/: ranges of (start, end, master, replicas…).
-        let ranges: Vec<Vec<Value>> = self.ask(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        let ranges: Vec<Vec<Value>> = self.send(redis::cmd("CLUSTER").arg("SLOTS")).await?;
         let mut masters = Masters::new();
         for range in ranges {
-            // A node is (address, port, id, …); which address it has depends on who is asked.
+            // A node is (address, port, id, …). The address depends on the node that replies.
             if let [Value::Int(start), _end, node, ..] = range.as_slice()
                 && let Some(id) = node.as_sequence().and_then(|node| redis::from_redis_value_ref(node.get(2)?).ok())
                 && let Ok(start) = u16::try_from(*start)
@@ -103,75 +114,80 @@ impl Records {
         Ok(masters)
     }
 
-    async fn look(&self, key: &[u8], now: u64) -> Result<Look, RecordsError> {
-        let head = redis::cmd("GETRANGE").arg(key).arg(0).arg(View::ENOUGH - 1).to_owned();
-        let Ok(record) = self.ask_string::<Vec<u8>>(&head).await? else { return Ok(Look::NotARecord) };
+    /// Reads the first bytes of a scanned key. `now` is Redis's clock, in µs since 1970.
+    async fn read(&self, redis_key: &[u8], now: u64) -> Result<ScannedKey, RecordsError> {
+        let prefix = redis::cmd("GETRANGE").arg(redis_key).arg(0).arg(View::PREFIX_LENGTH - 1).to_owned();
+        let Ok(record) = self.send_for_string::<Vec<u8>>(&prefix).await? else { return Ok(ScannedKey::NotARecord) };
         if record.is_empty() {
-            return Ok(Look::Gone);
+            return Ok(ScannedKey::Removed);
         }
-        let key = key.get(self.namespace.len() + 1..).and_then(|key| Key::from_stored(str::from_utf8(key).ok()?).ok());
-        Ok(key.zip(View::of(&record, now)).map_or(Look::NotARecord, |(key, view)| Look::Record(key, view)))
+        let key = redis_key.get(self.namespace.len() + 1..);
+        let key = key.and_then(|key| Key::from_stored(str::from_utf8(key).ok()?).ok());
+        let record = key.zip(View::decode(&record, now));
+        Ok(record.map_or(ScannedKey::NotARecord, |(key, view)| ScannedKey::Record(key, view)))
     }
 }
 
-enum Look {
-    Gone,
+/// The value of a key that SCAN returned.
+enum ScannedKey {
+    /// The key was removed or has expired since SCAN returned it.
+    Removed,
     NotARecord,
     Record(Key, View),
 }
 
-/// Where a cursor starts and, once it comes back, ends.
+/// The cursor at the start of a scan, which SCAN returns again at its end.
 const START: &[u8] = b"0";
 
 impl Scan<'_> {
-    /// The next step, or `None` after the last.
+    /// The next page, or `None` after the last one.
     ///
     /// # Errors
-    /// [`RecordsError`]; the same step may be asked for again.
+    /// [`RecordsError`]. The next call repeats the step, so no record is skipped.
     ///
     /// ## Cancel safety
-    /// A step whose future was dropped is taken again.
+    /// If the future is dropped, the next call repeats the step, so no record is skipped.
     pub async fn next(&mut self) -> Result<Option<Page>, RecordsError> {
-        let Some(&master) = self.ahead.last() else { return Ok(None) };
+        let Some(&route) = self.remaining.last() else { return Ok(None) };
         let mut command = redis::cmd("SCAN");
-        command.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
-        let step = self.records.ask_at::<(Vec<u8>, HashSet<Vec<u8>>)>(Some(master), &command);
-        let ((cursor, mut keys), now) = try_join(step, self.records.now(master)).await?;
-        keys.retain(|key| !self.met.contains(&self.hasher.hash_one(key)));
-        let looks = try_join_all(keys.iter().map(|key| self.records.look(key, now))).await?;
+        command.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(KEYS_PER_SCAN);
+        let step = self.records.send_to::<(Vec<u8>, HashSet<Vec<u8>>)>(Some(route), &command);
+        let ((cursor, mut keys), now) = try_join(step, self.records.now(route)).await?;
+        keys.retain(|key| !self.returned.contains(&self.hasher.hash_one(key)));
+        let values = try_join_all(keys.iter().map(|key| self.records.read(key, now))).await?;
         if cursor == START {
-            self.moved |= self.records.masters().await? != self.masters;
-            self.ahead.pop();
+            self.has_moved_slots |= self.records.masters().await? != self.masters;
+            self.remaining.pop();
         }
         self.cursor = cursor;
-        self.met.extend(keys.iter().map(|key| self.hasher.hash_one(key)));
-        let mut page = Page { looked_at: PAGE, ..Page::default() };
-        for look in looks {
-            match look {
-                Look::Gone => {}
-                Look::NotARecord => page.foreign += 1,
-                Look::Record(key, view) => page.records.push((key, view)),
+        self.returned.extend(keys.iter().map(|key| self.hasher.hash_one(key)));
+        let mut page = Page { keys_scanned: KEYS_PER_SCAN, ..Page::default() };
+        for value in values {
+            match value {
+                ScannedKey::Removed => {}
+                ScannedKey::NotARecord => page.not_records += 1,
+                ScannedKey::Record(key, view) => page.records.push((key, view)),
             }
         }
         Ok(Some(page))
     }
 
-    /// Whether the last step was taken.
+    /// Whether the last page was returned.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.ahead.is_empty()
+    pub fn is_finished(&self) -> bool {
+        self.remaining.is_empty()
     }
 
-    /// Whether a cluster's slots lie on other masters than at the start: records that moved may have been
-    /// missed, and another scan is due.
+    /// Whether slots of the cluster have moved to other masters since the start. Records in these slots may be missing:
+    /// scan again. Checked at the end of each master.
     #[must_use]
-    pub fn has_moved(&self) -> bool {
-        self.moved
+    pub fn has_moved_slots(&self) -> bool {
+        self.has_moved_slots
     }
 }
 
-/// The text as a pattern of SCAN that matches it alone.
-fn literally(text: &str) -> String {
+/// A pattern of SCAN that matches only this text.
+fn escape_pattern(text: &str) -> String {
     let escaped = |c: char| ['\\', '*', '?', '[', ']'].contains(&c).then_some('\\').into_iter().chain([c]);
     text.chars().flat_map(escaped).collect()
 }

@@ -1,4 +1,4 @@
-//! The server that the records are on, by its own account.
+//! The server's memory and settings.
 
 use std::collections::BTreeSet;
 
@@ -7,39 +7,45 @@ use redis::Value;
 use super::super::preflight::{field, findings, texts};
 use super::{Records, RecordsError};
 
-/// What INFO shows: of one server, or of all the nodes of a cluster together.
+/// Memory and settings from INFO, of one server or of all nodes of a cluster together.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Server {
-    /// What could cost records, each a sentence with what to do. The function logs the same at its start.
+    /// Settings that can lose records, each a sentence with what to do. The function logs the same at its start.
     pub findings: BTreeSet<String>,
-    /// `maxmemory-policy` of each node, so usually one.
-    pub eviction: BTreeSet<String>,
-    /// Bytes in use.
-    pub used: u64,
-    /// Bytes that may be used; 0 where there is no limit.
-    pub limit: u64,
-    /// Keys that were dropped for want of memory since the nodes started.
-    pub evicted: u64,
-    /// Whether it is a node of a cluster.
+    /// The different values of `maxmemory-policy` on the nodes.
+    pub eviction_policies: BTreeSet<String>,
+    /// `used_memory` of all nodes, in bytes.
+    pub used_bytes: u64,
+    /// `maxmemory` of all nodes, in bytes. `None` if the server has or shows no limit.
+    pub limit_bytes: Option<u64>,
+    /// Number of keys that were evicted for lack of memory since the nodes started.
+    pub evicted_keys: u64,
+    /// Whether the server is a node of a cluster.
     pub is_cluster: bool,
 }
 
 impl Records {
-    /// A look at the server.
+    /// Reads the server's memory and settings.
     ///
     /// # Errors
-    /// [`RecordsError`]; [`RecordsError::NotPermitted`] says nothing of other commands.
+    /// [`RecordsError`]. [`RecordsError::NotPermitted`] concerns only this command: others may be permitted.
+    ///
+    /// ## Cancel safety
+    /// It only reads, so dropping the future changes nothing.
     pub async fn server(&self) -> Result<Server, RecordsError> {
-        let info: Value = self.ask(&redis::cmd("INFO")).await?;
+        let info: Value = self.send(&redis::cmd("INFO")).await?;
         let mut nodes = Vec::new();
         texts(&info, &mut nodes);
         let sum = |name| nodes.iter().filter_map(|node| field(node, name)?.parse::<u64>().ok()).sum();
+        let policies = nodes.iter().filter_map(|node| field(node, "maxmemory_policy"));
+        let limit: u64 = sum("maxmemory");
         Ok(Server {
             findings: nodes.iter().flat_map(|node| findings(node)).collect(),
-            eviction: nodes.iter().filter_map(|node| field(node, "maxmemory_policy")).map(str::to_owned).collect(),
-            used: sum("used_memory"),
-            limit: sum("maxmemory"),
-            evicted: sum("evicted_keys"),
+            eviction_policies: policies.map(str::to_owned).collect(),
+            used_bytes: sum("used_memory"),
+            limit_bytes: (limit > 0).then_some(limit),
+            evicted_keys: sum("evicted_keys"),
             is_cluster: nodes.iter().any(|node| field(node, "cluster_enabled") == Some("1")),
         })
     }

@@ -1,4 +1,4 @@
-//! A record's bytes, read for people. Their layout stands in `lua/acquire.lua`.
+//! Decodes a record. `lua/acquire.lua` defines the layout.
 
 use std::time::Duration;
 
@@ -6,31 +6,33 @@ use super::super::scripts::{FORMAT, Head, PERMANENT, UNCERTAIN, stored_result};
 use super::forget::{Seen, SeenState};
 use crate::idempotency::{Failure, Fence, Fingerprint, Owner, StoredResult};
 
-/// A record at one moment of Redis's clock.
+/// A record without its key and result, at one moment of Redis's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct View {
-    /// Its state, and what only that state has.
-    pub standing: Standing,
-    /// Who claimed it last.
+    /// State, with its data.
+    pub state: RecordState,
+    /// The attempt that acquired the record last.
     pub owner: Owner,
-    /// The fence of that claim.
+    /// The fence of that attempt.
     pub fence: Fence,
-    /// Attempts so far, with that claim's.
+    /// Number of counted attempts, including that one.
     pub attempts: u8,
-    /// Hash of the payload.
+    /// Fingerprint of the payload.
     pub fingerprint: Fingerprint,
-    /// Since that claim. A fence is the claim's time, unless Redis's clock has jumped back.
+    /// Time since that attempt acquired the record. Computed from the fence, which is the time of the claim in µs,
+    /// unless Redis's clock was set back.
     pub age: Duration,
 }
 
-/// The state of a record, and what only that state has.
+/// State of a record, with its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Somebody is, or was, at work.
+pub enum RecordState {
+    /// An owner holds the record, or held it until its lease ended.
     Processing {
         /// Whether an earlier attempt may have taken effect.
         recovery: bool,
-        /// Tells "is" from "was".
+        /// Whether the lease has ended.
         lease: Lease,
     },
     /// The work is done.
@@ -38,47 +40,47 @@ pub enum Standing {
         /// Where its result is.
         result: StoredResult<()>,
     },
-    /// The attempt failed.
+    /// The last attempt failed, in this way.
     Failed(Failure),
 }
 
-/// How long an owner may hold a record.
+/// The lease of a PROCESSING record, by Redis's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// For so much longer.
+    /// The owner holds the lease for this much longer.
     Remains(Duration),
-    /// No more, since so long.
+    /// The lease ended this long ago.
     Ended(Duration),
 }
 
 impl View {
-    /// The first bytes of every record, enough to read all of it but its result; and one more, so that
-    /// a value that only begins like a record shows itself.
-    pub(super) const ENOUGH: usize = 52 + 1;
+    /// How many bytes of a value [`decode`](Self::decode) needs: 52 without the result, and one more to detect a longer
+    /// value that only begins like a record.
+    pub(super) const PREFIX_LENGTH: usize = 52 + 1;
 
-    /// Bytes before a result.
-    const FIXED: usize = Head::LENGTH + 8 + 16;
+    /// Number of bytes before the result.
+    const RESULT_OFFSET: usize = Head::LENGTH + 8 + 16;
 
-    /// The record, by its [first bytes](Self::ENOUGH) or all of them; `None` where they are not a
-    /// record's. `now` is Redis's clock, in µs.
-    pub(super) fn of(record: &[u8], now: u64) -> Option<Self> {
+    /// Decodes a record from its first [`PREFIX_LENGTH`](Self::PREFIX_LENGTH) bytes, or more. `None` if they are not
+    /// those of a record. `now` is Redis's clock, in µs since 1970.
+    pub(super) fn decode(record: &[u8], now: u64) -> Option<Self> {
         let Head { marks, attempts, fence } = Head::of(record)?;
         let (owner, rest) = record[Head::LENGTH..].split_first_chunk()?;
         let (fingerprint, rest) = rest.split_first_chunk()?;
-        let standing = match record[..2] {
+        let state = match record[..2] {
             [b'P', FORMAT] => {
                 let recovery = marks & UNCERTAIN != 0;
-                Standing::Processing { recovery, lease: Lease::until(lease_end(rest)?, now) }
+                RecordState::Processing { recovery, lease: Lease::until(lease_end(rest)?, now) }
             }
-            [b'C', FORMAT] => Standing::Completed { result: stored_result(marks, ()) },
+            [b'C', FORMAT] => RecordState::Completed { result: stored_result(marks, ()) },
             [b'F', FORMAT] => {
                 lease_end(rest)?;
-                Standing::Failed(failure(marks))
+                RecordState::Failed(failure(marks))
             }
             _ => return None,
         };
         Some(Self {
-            standing,
+            state,
             owner: Owner::from_bytes(*owner),
             fence,
             attempts,
@@ -87,31 +89,31 @@ impl View {
         })
     }
 
-    /// What has to be the same for its removal.
+    /// What [`Records::forget`](super::Records::forget) compares.
     #[must_use]
     pub fn seen(&self) -> Seen {
-        let state = match self.standing {
-            Standing::Processing { .. } => SeenState::Processing,
-            Standing::Completed { .. } => SeenState::Completed,
-            Standing::Failed(failure) => SeenState::Failed(failure),
+        let state = match self.state {
+            RecordState::Processing { .. } => SeenState::Processing,
+            RecordState::Completed { .. } => SeenState::Completed,
+            RecordState::Failed(failure) => SeenState::Failed(failure),
         };
         Seen { state, fence: self.fence }
     }
 
-    /// The result in this, its whole record; or the text of its place, where it is in an object.
+    /// The result in `record`, the whole record; or the location of the object that contains it.
     pub(super) fn result_in<'a>(&self, record: &'a [u8]) -> &'a [u8] {
-        match self.standing {
-            Standing::Completed { result: _ } => &record[Self::FIXED..],
-            Standing::Processing { .. } | Standing::Failed(_) => &[],
+        match self.state {
+            RecordState::Completed { result: _ } => &record[Self::RESULT_OFFSET..],
+            RecordState::Processing { .. } | RecordState::Failed(_) => &[],
         }
     }
 }
 
 impl Lease {
-    /// The lease that ends at `end`, in ms, when it is `now`, in µs.
-    fn until(end: u64, now: u64) -> Self {
-        let end = Duration::from_millis(end);
-        let now = Duration::from_micros(now);
+    /// The lease that ends at `end_ms`, at the time `now_us`.
+    fn until(end_ms: u64, now_us: u64) -> Self {
+        let end = Duration::from_millis(end_ms);
+        let now = Duration::from_micros(now_us);
         match end.checked_sub(now) {
             Some(remains) if !remains.is_zero() => Self::Remains(remains),
             Some(_) | None => Self::Ended(now.saturating_sub(end)),
@@ -119,12 +121,12 @@ impl Lease {
     }
 }
 
-/// How the attempt of a FAILED record with these marks failed.
+/// The failure of a FAILED record with these marks.
 pub(super) fn failure(marks: u8) -> Failure {
     Failure { uncertain: marks & UNCERTAIN != 0, permanent: marks & PERMANENT != 0 }
 }
 
-/// The end of the lease, in ms, of what follows the fingerprint of a record that is not COMPLETED.
+/// The end of the lease, in ms since 1970. `rest` follows the fingerprint of a record that is not COMPLETED.
 fn lease_end(rest: &[u8]) -> Option<u64> {
     let (_message, end) = rest.split_first_chunk::<8>()?;
     Some(u64::from_be_bytes(end.try_into().ok()?))

@@ -1,20 +1,21 @@
-//! An answer, for people and for scripts.
+//! The output of a command, as text and as JSON.
 
 use idempotent_sqs::idempotency::{Failure, StoredResult};
-use idempotent_sqs::stores::redis::records::{Lease, Seen, SeenState, Standing, View};
+use idempotent_sqs::stores::redis::records::{Lease, RecordState, Seen, SeenState, View};
 use serde_json::{Value, json};
 
-use super::show;
+use super::format;
 
-pub(crate) struct Report {
-    /// Whether it was found or done.
-    pub(crate) done: bool,
-    /// Whole lines.
+/// What a command prints, and whether it succeeded.
+pub(crate) struct CommandOutput {
+    /// Whether the record was found or removed, or the scan done. Otherwise the exit code is 1.
+    pub(crate) success: bool,
+    /// Complete lines.
     pub(crate) text: String,
     pub(crate) json: Value,
 }
 
-/// The state, as logs name it.
+/// The name of the state, as in logs.
 pub(crate) fn state(state: SeenState) -> &'static str {
     match state {
         SeenState::Processing => "PROCESSING",
@@ -23,7 +24,7 @@ pub(crate) fn state(state: SeenState) -> &'static str {
     }
 }
 
-/// How an attempt failed, in words.
+/// The failure in words.
 pub(crate) fn failure(failure: Failure) -> &'static str {
     match (failure.uncertain, failure.permanent) {
         (false, false) => "clean",
@@ -35,8 +36,8 @@ pub(crate) fn failure(failure: Failure) -> &'static str {
 
 pub(crate) fn lease(lease: Lease) -> String {
     match lease {
-        Lease::Remains(time) => format!("{} remain", show::span(time)),
-        Lease::Ended(time) => format!("ended {} ago", show::span(time)),
+        Lease::Remains(time) => format!("ends in {}", format::duration(time)),
+        Lease::Ended(time) => format!("ended {} ago", format::duration(time)),
     }
 }
 
@@ -50,33 +51,33 @@ pub(crate) fn seen_json(seen: Seen) -> Value {
     json
 }
 
-/// The fields that each state has, and those of its own.
+/// A record without its key and result.
 pub(crate) fn json(view: &View) -> Value {
     let mut json = json!({
         "owner": view.owner.to_string(),
         "attempts": view.attempts,
-        "fingerprint": show::fingerprint(view.fingerprint),
-        "age_ms": show::ms(view.age),
+        "fingerprint": format::fingerprint(view.fingerprint),
+        "age_ms": format::ms(view.age),
     });
-    join(&mut json, seen_json(view.seen()));
-    match view.standing {
-        Standing::Processing { recovery, lease } => {
+    extend(&mut json, seen_json(view.seen()));
+    match view.state {
+        RecordState::Processing { recovery, lease } => {
             let remains = match lease {
-                Lease::Remains(time) => show::ms(time),
+                Lease::Remains(time) => format::ms(time),
                 Lease::Ended(_) => 0,
             };
             json["recovery"] = recovery.into();
             json["lease_remains_ms"] = remains.into();
         }
-        Standing::Completed { result } => json["result_kept"] = (result != StoredResult::NotKept).into(),
-        Standing::Failed(_) => {}
+        RecordState::Completed { result } => json["result_kept"] = (result != StoredResult::NotKept).into(),
+        RecordState::Failed(_) => {}
     }
     json
 }
 
-/// Add the fields of another object.
-pub(crate) fn join(json: &mut Value, more: Value) {
-    if let (Value::Object(json), Value::Object(more)) = (json, more) {
-        json.extend(more);
+/// Adds the fields of another JSON object.
+pub(crate) fn extend(json: &mut Value, other: Value) {
+    if let (Value::Object(json), Value::Object(other)) = (json, other) {
+        json.extend(other);
     }
 }

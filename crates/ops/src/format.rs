@@ -1,11 +1,11 @@
-//! Values as people read them. What comes from elsewhere cannot steer a terminal.
+//! Formats values for text output. Text from messages is escaped, so that it cannot control a terminal.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use idempotent_sqs::idempotency::Fingerprint;
 
-/// Lines of a name and its value, the values in one column.
+/// One line for each name and its value, with the values aligned.
 pub(crate) fn rows(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -16,7 +16,7 @@ pub(crate) fn rows(rows: &[(&str, String)]) -> String {
     text
 }
 
-/// Lines of as many values as the first, each in a column as wide as it needs.
+/// A table. Each column is as wide as its longest cell.
 pub(crate) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
@@ -29,24 +29,24 @@ pub(crate) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     text
 }
 
-/// The text, with what is not printable in it (also a line's end) as Rust writes it.
+/// The text with unprintable characters, including line ends, escaped as in Rust.
 pub(crate) fn text(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '"' | '\'' => shown.push(c),
-            c => shown.extend(c.escape_debug()),
+            '"' | '\'' => escaped.push(c),
+            c => escaped.extend(c.escape_debug()),
         }
     }
-    shown
+    escaped
 }
 
-/// In the two largest units that it has, as `13 d 23 h`.
-pub(crate) fn span(time: Duration) -> String {
+/// A duration in its two largest units, as `13 d 23 h`.
+pub(crate) fn duration(duration: Duration) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
-    let seconds = time.as_secs();
+    let seconds = duration.as_secs();
     let Some(first) = units.iter().position(|(length, _)| seconds >= *length) else {
-        return format!("{} ms", time.as_millis());
+        return format!("{} ms", duration.as_millis());
     };
     let (length, unit) = units[first];
     let whole = format!("{} {unit}", seconds / length);
@@ -56,20 +56,20 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
-/// With thousands apart, as `1,000,000`.
+/// A number with thousands separators, as `1,000,000`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
-    let mut shown = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
         }
-        shown.push(digit);
+        text.push(digit);
     }
-    shown
+    text
 }
 
-/// As `12.4 MiB`.
+/// A number of bytes in its largest binary unit, as `12.4 MiB`.
 pub(crate) fn bytes(number: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut tenths = number.saturating_mul(10);
@@ -83,11 +83,12 @@ pub(crate) fn bytes(number: u64) -> String {
     if unit == "bytes" { format!("{number} bytes") } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
 }
 
+/// The fingerprint, or `None` if the record has none.
 pub(crate) fn fingerprint(fingerprint: Fingerprint) -> Option<String> {
     (fingerprint != Fingerprint::NONE).then(|| fingerprint.to_string())
 }
 
-/// Whole milliseconds, as scripts take them.
-pub(crate) fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// Whole milliseconds, for JSON.
+pub(crate) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
