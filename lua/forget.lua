@@ -16,7 +16,7 @@
 -- and C do not change while their state and fence stay the same, so they are not compared. acquire.lua documents the
 -- layout of a record.
 
-local even_in_work, time = ARGV[1] == '1', redis.call('TIME')
+local force, time = ARGV[1] == '1', redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
@@ -32,7 +32,7 @@ local function forget(key, seen)
   if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
   if not is_record(record) then return 'NOT_A_RECORD' end
   if seen_of(record) ~= seen then return 'CHANGED ' .. record:sub(1, 12) end
-  if record:sub(1, 1) == 'P' and not even_in_work then
+  if record:sub(1, 1) == 'P' and not force then
     local remains = struct.unpack('>I8', record, 45) - now_us / 1000
     if remains > 0 then return string.format('HELD %d', math.ceil(remains)) end
   end

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     },
 }
 
-/// So many keys take about 3 s of Redis's time in all, in steps of less than 1 ms: 1 µs to scan a key and 2 µs to read
+/// This many keys take about 3 s of Redis's time in all, in steps of less than 1 ms: 1 µs to scan a key and 2 µs to read
 /// its record (`INFO commandstats`).
 const MAX_KEYS: u64 = 1_000_000;
 
