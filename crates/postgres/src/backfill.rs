@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::database::{Database, DatabaseError};
 use idempotent_sqs::Policy;
-use idempotent_sqs::idempotency::{Attempt, Claim, MessageTag, Owner, Settled, State, Store, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{Attempt, Claim, Settled, State, Store, StoreError, StoredResult};
 
 use loss_probe::LossProbe;
 use table::{BackfillTable, CompletedRow, Page, Watermark};

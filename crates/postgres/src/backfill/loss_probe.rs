@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 
 use idempotent_sqs::idempotency::{
-    Acquire, Attempt, Fingerprint, Key, MessageTag, Owner, Store, StoreError, StoredResult,
+    Acquire, Attempt, Key, Owner, Store, StoreError, StoredResult,
 };
 
 /// Many records, so that of a cluster that loses a node one is gone: of fifteen nodes, in 99 cases of 100. On one

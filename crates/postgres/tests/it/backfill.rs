@@ -1,38 +1,42 @@
-/// The relay's own binary, as a command and as a function.
+//! Rows that are copied to a store that has lost its records.
+
 mod binary;
-/// Where a run begins, and what it does not pass over.
 mod watermark;
 
-use harness::with;
-use idempotent_sqs::idempotency::{Acquire, Attempt, Failure, MessageTag, Owner, StoredResult};
-use idempotent_sqs::stores::RedisStore;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use idempotent_sqs::idempotency::{Acquire, Attempt, Failure, Fingerprint, MessageTag, Store, StoredResult};
+use idempotent_sqs::{Claim, Message, Outcome, RedisStore};
 use idempotent_sqs_postgres::backfill::{Backfill, BackfillError, BackfillSettings, End, Progress, Start};
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
-use super::*;
-use harness::postgres::database;
+use crate::fixture::*;
+use harness::postgres::Base;
 use harness::redis::{Redis, connect, store};
+use harness::with;
 
-/// The records of a canary.
-const CANARY: u64 = 64;
+/// Number of records of a loss probe.
+const PROBE_RECORDS: u64 = 64;
 
-fn relay_settings() -> BackfillSettings {
-    BackfillSettings {
-        namespace: "payments".into(),
-        retention: Duration::from_hours(24),
-        result_max_bytes: 400,
-        rows_per_second: NonZeroU32::MAX,
-        overlap: 60 * SECOND,
-    }
+fn backfill_settings() -> BackfillSettings {
+    with!(
+        BackfillSettings::new("payments"),
+        retention = Duration::from_hours(24),
+        result_max_bytes = 400,
+        rows_per_second = NonZeroU32::MAX,
+        overlap = 60 * SECOND
+    )
 }
 
-fn relay(base: &Base, store: &RedisStore) -> Backfill<RedisStore> {
-    Backfill::new(store.clone(), database(&base.url()), relay_settings())
+fn backfill(base: &Base, store: &RedisStore) -> Backfill<RedisStore> {
+    Backfill::new(store.clone(), database(&base.url()), backfill_settings())
 }
 
-async fn run_relay(relay: &Backfill<RedisStore>) -> Progress {
-    let (progress, end) = relay.run(Start::Watermark, None, |_| ()).await.unwrap();
+async fn run_backfill(backfill: &Backfill<RedisStore>) -> Progress {
+    let (progress, end) = backfill.run(Start::Watermark, None, |_| ()).await.unwrap();
     assert_eq!((end, progress.left), (End::Done, Some(0)));
     progress
 }
@@ -46,24 +50,21 @@ async fn seed(base: &Base, count: i64) {
 }
 
 async fn flush(redis: &Redis) {
-    let () = ::redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
+    let () = redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
 }
 
 async fn records(redis: &Redis) -> u64 {
-    ::redis::cmd("DBSIZE").query_async(&mut redis.connection().await).await.unwrap()
+    redis::cmd("DBSIZE").query_async(&mut redis.connection().await).await.unwrap()
 }
 
 fn attempt(key: &str) -> Attempt {
-    Attempt {
-        key: Key::new(key).unwrap(),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::NONE,
-        message: MessageTag::of("another"),
-        lease: TIME,
-        longest_lease: Duration::from_secs(901),
-        retention: TIME,
-        max_attempts: 5,
-    }
+    with!(
+        idempotent_sqs_testing::attempt(key),
+        fingerprint = Fingerprint::NONE,
+        message = MessageTag::of("another"),
+        lease = TIME,
+        retention = TIME
+    )
 }
 
 async fn claim(store: &RedisStore, key: &str) -> Claim {
@@ -84,7 +85,7 @@ async fn a_redis_restored_empty_knows_every_work_before_its_redelivery() {
         fences.push(deliver(&idempotency, &inbox, key).await.fence);
     }
     flush(&redis).await;
-    let progress = run_relay(&relay(&base, &store)).await;
+    let progress = run_backfill(&backfill(&base, &store)).await;
     assert_eq!((progress.copied, progress.offered()), (22, 22));
     // PostgreSQL is not asked any more.
     base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
@@ -104,8 +105,8 @@ async fn an_unfinished_row_is_not_copied() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 3).await;
     base.client.batch_execute("UPDATE idempotency_inbox SET result = NULL WHERE key = 'pay_2'").await.unwrap();
-    let (relay, mut left) = (relay(&base, &redis.store()), Vec::new());
-    let (progress, _) = relay.run(Start::Watermark, None, |step| left.push(step.left)).await.unwrap();
+    let (backfill, mut left) = (backfill(&base, &redis.store()), Vec::new());
+    let (progress, _) = backfill.run(Start::Watermark, None, |step| left.push(step.left)).await.unwrap();
     assert_eq!((progress.copied, progress.offered()), (2, 2));
     assert_eq!(left, [Some(0)], "it does not wait to be copied");
     claim(&redis.store(), "pay_2").await;
@@ -117,13 +118,13 @@ async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
     let cluster = spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default())).await.unwrap();
     let store = store(&format!("redis://{}", cluster.servers[0].addr), true);
     seed(&base, 500).await;
-    let relay = relay(&base, &store);
-    assert_eq!(run_relay(&relay).await.copied, 500);
+    let backfill = backfill(&base, &store);
+    assert_eq!(run_backfill(&backfill).await.copied, 500);
     let mut node = connect(cluster.servers[1].connection_info()).await;
-    let lost: u64 = ::redis::cmd("DBSIZE").query_async(&mut node).await.unwrap();
-    let () = ::redis::cmd("FLUSHALL").query_async(&mut node).await.unwrap();
-    let again = run_relay(&relay).await;
-    assert!(again.copied > 50 && again.copied < lost, "{again:?}, and {lost} records with those of the canary");
+    let lost: u64 = redis::cmd("DBSIZE").query_async(&mut node).await.unwrap();
+    let () = redis::cmd("FLUSHALL").query_async(&mut node).await.unwrap();
+    let again = run_backfill(&backfill).await;
+    assert!(again.copied > 50 && again.copied < lost, "{again:?}, and {lost} records with those of the loss probe");
     assert_eq!(again.offered(), 500);
 }
 
@@ -136,19 +137,19 @@ async fn a_row_is_copied_where_redis_has_nothing_or_a_failure_and_anything_else_
     let done = claim(&store, "pay_3").await;
     store.complete(&done, StoredResult::Inline(b"another receipt")).await.unwrap();
     let mut connection = redis.connection().await;
-    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     let foreign = keys[0].split(':').next().unwrap().to_owned() + ":pay_4";
-    let () = ::redis::cmd("SET").arg(&foreign).arg("not a record").query_async(&mut connection).await.unwrap();
+    let () = redis::cmd("SET").arg(&foreign).arg("not a record").query_async(&mut connection).await.unwrap();
     let keys = [keys, vec![foreign]].concat();
     let failed = claim(&store, "pay_2").await;
     store.fail(&failed, Failure { uncertain: true, permanent: false }).await.unwrap();
-    let before: Vec<Vec<u8>> = ::redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
+    let before: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
     for copied in [2, 0] {
-        let progress = run_relay(&relay(&base, &store)).await;
+        let progress = run_backfill(&backfill(&base, &store)).await;
         let counts = [progress.copied, progress.known, progress.left_alone, progress.foreign];
         assert_eq!(counts, [copied, 3 - copied, 1, 1]);
     }
-    let after: Vec<Vec<u8>> = ::redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
+    let after: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
     assert_eq!(before, after);
 }
 
@@ -162,13 +163,13 @@ async fn a_row_is_copied_for_what_remains_of_its_retention_and_an_older_one_not_
         base.client.batch_execute(&age).await.unwrap();
     }
     let store = redis.store();
-    assert_eq!(run_relay(&relay(&base, &store)).await.offered(), 2);
-    assert_eq!(records(&redis).await, 2 + CANARY);
+    assert_eq!(run_backfill(&backfill(&base, &store)).await.offered(), 2);
+    assert_eq!(records(&redis).await, 2 + PROBE_RECORDS);
     let mut connection = redis.connection().await;
     for (key, hours) in [("pay_2", 1), ("pay_3", 24)] {
         let keys: Vec<String> =
-            ::redis::cmd("KEYS").arg(format!("*:{key}")).query_async(&mut connection).await.unwrap();
-        let seconds: i64 = ::redis::cmd("TTL").arg(&keys[0]).query_async(&mut connection).await.unwrap();
+            redis::cmd("KEYS").arg(format!("*:{key}")).query_async(&mut connection).await.unwrap();
+        let seconds: i64 = redis::cmd("TTL").arg(&keys[0]).query_async(&mut connection).await.unwrap();
         let remains = hours * 3_600;
         assert!((remains - 60..=remains + 60).contains(&seconds), "{key} lives for {seconds} s");
     }
@@ -183,7 +184,7 @@ async fn of_a_result_too_large_for_redis_it_copies_that_the_work_is_done() {
         .await
         .unwrap();
     let store = redis.store();
-    run_relay(&relay(&base, &store)).await;
+    run_backfill(&backfill(&base, &store)).await;
     for (key, expected) in [("pay_1", None), ("pay_2", Some(b"receipt".to_vec()))] {
         match store.acquire(attempt(key)).await.unwrap() {
             Acquire::Duplicate { result, .. } => {
@@ -198,10 +199,10 @@ async fn of_a_result_too_large_for_redis_it_copies_that_the_work_is_done() {
 async fn it_offers_no_more_rows_in_a_second_than_it_may() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 250).await;
-    let settings = with!(relay_settings(), rows_per_second = NonZeroU32::new(100).unwrap());
-    let relay = Backfill::new(redis.store(), database(&base.url()), settings);
+    let settings = with!(backfill_settings(), rows_per_second = NonZeroU32::new(100).unwrap());
+    let backfill = Backfill::new(redis.store(), database(&base.url()), settings);
     let mut seen = Vec::new();
-    let (progress, _) = relay.run(Start::Watermark, None, |progress| seen.push(*progress)).await.unwrap();
+    let (progress, _) = backfill.run(Start::Watermark, None, |progress| seen.push(*progress)).await.unwrap();
     assert!(progress.elapsed >= 2 * SECOND, "{:?}", progress.elapsed);
     let steps: Vec<_> = seen.iter().map(|progress| (progress.offered(), progress.left)).collect();
     assert_eq!(steps, [(100, Some(150)), (200, Some(50)), (250, Some(0))]);
@@ -212,12 +213,12 @@ async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
     let (base, redis) = (base().await, Redis::start().await);
     let store = redis.store();
     let (idempotency, inbox) = (on(store.clone()), inbox(Pay::default(), database(&base.url())));
-    let (relay, keys) = (relay(&base, &store), (0..60).map(|n| format!("pay_{n}")).collect::<Vec<_>>());
+    let (backfill, keys) = (backfill(&base, &store), (0..60).map(|n| format!("pay_{n}")).collect::<Vec<_>>());
     for round in 0..3 {
         let works = async {
             for key in &keys {
                 let report = deliver(&idempotency, &inbox, key).await;
-                let first = matches!(&report.outcome, Outcome::Done { .. } | Outcome::Kept { .. });
+                let first = matches!(&report.outcome, Outcome::Done { .. } | Outcome::DoneByOwnRecord { .. });
                 assert!(first == (round == 0), "{report:?}");
                 assert!(first || duplicate(&report) == format!("receipt of {key}").as_bytes());
             }
@@ -226,7 +227,7 @@ async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
             for _ in 0..10 {
                 flush(&redis).await;
                 // Where Redis loses records under its hands, it says so.
-                let ended = relay.run(Start::Watermark, None, |_| ()).await;
+                let ended = backfill.run(Start::Watermark, None, |_| ()).await;
                 assert!(matches!(ended, Ok(_) | Err(BackfillError::Leaking)), "{ended:?}");
             }
         };
@@ -239,6 +240,6 @@ async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
 async fn a_table_that_is_missing_is_named_with_the_file_that_makes_it() {
     let (base, redis) = (base().await, Redis::start().await);
     base.client.batch_execute("DROP TABLE idempotency_backfill").await.unwrap();
-    let fault = relay(&base, &redis.store()).run(Start::Watermark, None, |_| ()).await.unwrap_err().to_string();
+    let fault = backfill(&base, &redis.store()).run(Start::Watermark, None, |_| ()).await.unwrap_err().to_string();
     assert!(fault.contains("sql/inbox.sql"), "{fault}");
 }

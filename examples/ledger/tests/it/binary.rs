@@ -1,3 +1,5 @@
+//! The function's binary, from the Lambda Runtime API to PostgreSQL.
+
 use super::*;
 use harness::event::{Record, event};
 use harness::lambda::Function;
@@ -7,7 +9,7 @@ fn record(id: &str, body: &str) -> Record {
     Record::new(id).body(body)
 }
 
-/// What the ledger cannot do without. It leaves visibilities alone, as there is no SQS here.
+/// The required settings, without changes of visibility timeouts, because there is no SQS.
 pub(super) fn settings<'a>(redis: &'a str, database: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![
         ("REDIS_URL", redis),
@@ -22,7 +24,7 @@ pub(super) fn settings<'a>(redis: &'a str, database: &'a str) -> Vec<(&'a str, &
 async fn the_function_books_a_batch_once_also_where_redis_forgets() {
     let (base, redis) = (books(&["a"]).await, Redis::start().await);
     let (cache, database) = (redis.url(), base.url());
-    let function = Function::start_ledger(&settings(&cache, &database)).await;
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings(&cache, &database)).await;
     let batch = || {
         event([
             record("m1", &payment("e1", "a", "CREDIT", 1250, 1)),
@@ -32,7 +34,7 @@ async fn the_function_books_a_batch_once_also_where_redis_forgets() {
     };
     assert_eq!(function.invoke(batch()).await, ["m2", "m3"]);
     assert_eq!(function.invoke(batch()).await, ["m2", "m3"]);
-    let () = ::redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
+    let () = redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
     assert_eq!(function.invoke(batch()).await, ["m2", "m3"]);
     assert_eq!(balance(&base, "a").await, (1250, 1));
     let outcomes: Vec<_> = audit(&base).await.into_iter().map(|(outcome, _)| outcome).collect();
@@ -50,11 +52,11 @@ async fn without_redis_the_function_fails_the_invocation_or_goes_on_as_it_is_tol
     let base = books(&["a"]).await;
     let (nowhere, database) = (format!("redis://127.0.0.1:{}", free_port()), base.url());
     let settings = settings(&nowhere, &database);
-    let refuses = Function::start_ledger(&settings).await;
+    let refuses = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;
     let batch = || event([record("m1", &payment("e1", "a", "CREDIT", 1250, 1))]);
     assert!(refuses.error(batch()).await.contains("store is unavailable"));
     assert_eq!(balance(&base, "a").await, (0, 0));
-    let proceeds = Function::start_ledger(&[settings, vec![("INBOX_WITHOUT_REDIS", "proceed")]].concat()).await;
+    let proceeds = Function::start(env!("CARGO_BIN_EXE_ledger"), &[settings, vec![("INBOX_WITHOUT_REDIS", "proceed")]].concat()).await;
     for _ in 0..2 {
         assert_eq!(proceeds.invoke(batch()).await, [""; 0]);
     }
@@ -65,7 +67,7 @@ async fn without_redis_the_function_fails_the_invocation_or_goes_on_as_it_is_tol
 async fn a_database_without_the_inbox_fails_the_invocation_and_names_the_migration() {
     let (base, redis) = (Base::empty().await, Redis::start().await);
     let (cache, database) = (redis.url(), base.url());
-    let function = Function::start_ledger(&settings(&cache, &database)).await;
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings(&cache, &database)).await;
     let error = function.error(event([record("m1", &payment("e1", "a", "CREDIT", 1250, 1))])).await;
     assert!(error.contains("sql/inbox.sql"), "{error}");
 }

@@ -1,3 +1,5 @@
+//! How the function signs in to PostgreSQL: with a secret or with IAM tokens.
+
 use super::binary::settings;
 use super::*;
 use harness::event::{Record, event};
@@ -60,7 +62,7 @@ async fn a_secret_is_read_once_and_anew_after_its_rotation_by_the_first_of_many_
     let (cache, database, endpoint) = (redis.url(), base.url(), secrets.url());
     let by_secret = [("DATABASE_SECRET_ARN", ARN), ("AWS_ENDPOINT_URL_SECRETS_MANAGER", endpoint.as_str())];
     let settings = [&settings(&cache, &database)[..], &by_secret, &PATIENT].concat();
-    let function = Function::start_ledger(&settings).await;
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;
     assert_eq!(function.invoke(ten_credits(1)).await, [""; 0]);
     assert_eq!((booked(&base).await, secrets.reads()), (10, 1));
 
@@ -70,11 +72,6 @@ async fn a_secret_is_read_once_and_anew_after_its_rotation_by_the_first_of_many_
     end_connections(&base).await;
     assert_eq!(function.invoke(ten_credits(2)).await, [""; 0]);
     assert_eq!((booked(&base).await, secrets.reads()), (20, 2));
-
-    let relay = Function::start_relay(&settings).await;
-    let copied = relay.answer("{}").await;
-    assert!(copied.contains("\"known\":20"), "{copied}");
-    assert_eq!(secrets.reads(), 3);
 }
 
 #[tokio::test]
@@ -83,7 +80,7 @@ async fn a_secret_may_be_the_password_of_the_urls_user() {
     let (redis, secrets) = (Redis::start().await, Secrets::start(PASSWORD).await);
     let (cache, database, endpoint) = (redis.url(), base.url().replace("app@", "payer@"), secrets.url());
     let by_secret = [("DATABASE_SECRET_ARN", ARN), ("AWS_ENDPOINT_URL_SECRETS_MANAGER", endpoint.as_str())];
-    let function = Function::start_ledger(&[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat()).await;
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat()).await;
     assert_eq!(function.invoke(ten_credits(1)).await, [""; 0]);
 }
 
@@ -93,7 +90,7 @@ async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself()
     let (redis, secrets) = (Redis::start().await, Secrets::start(&secret(PASSWORD)).await);
     let (cache, database, endpoint) = (redis.url(), base.url(), secrets.url());
     let by_secret = [("DATABASE_SECRET_ARN", ARN), ("AWS_ENDPOINT_URL_SECRETS_MANAGER", endpoint.as_str())];
-    let function = Function::start_ledger(&[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat()).await;
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat()).await;
     let credit = || event([Record::new("m1").body(&payment("e1", "0", "CREDIT", 10, 1))]);
     let error = function.error(credit()).await;
     assert!(error.contains("refuses the user and password of DATABASE_SECRET_ARN"), "{error}");
@@ -112,7 +109,7 @@ async fn each_connection_has_an_iam_token_that_was_signed_for_it() {
     let (redis, rds) = (Redis::start().await, Rds::before(&base).await);
     let (cache, database) = (redis.url(), rds.url(&base));
     let iam = [("DATABASE_IAM", "true"), ("BATCH_CONCURRENCY", "1"), ("AWS_SESSION_TOKEN", "a+b/c==")];
-    let function = Function::start_ledger(&[&settings(&cache, &database)[..], &iam, &PATIENT].concat()).await;
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &[&settings(&cache, &database)[..], &iam, &PATIENT].concat()).await;
     for round in 1..=2 {
         assert_eq!(function.invoke(ten_credits(round)).await, [""; 0]);
         assert_eq!(rds.tokens().len(), 1, "a connection that stands needs no token");
@@ -138,7 +135,7 @@ async fn an_iam_token_that_is_refused_is_an_error_that_says_what_to_look_at() {
         (("AWS_REGION", ""), "it is not known in which region RDS is"),
     ] {
         let settings = [&settings(&cache, &database)[..], &[("DATABASE_IAM", "true"), other], &PATIENT].concat();
-        let function = Function::start_ledger(&settings).await;
+        let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;
         let error = function.error(ten_credits(1)).await;
         assert!(error.contains(said), "{error}");
     }

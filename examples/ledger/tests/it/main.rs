@@ -4,37 +4,29 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "any other answer must fail the test")]
 #![allow(clippy::unchecked_time_subtraction, reason = "tests subtract known times")]
 
-/// The function's own binary, from the Lambda Runtime API to PostgreSQL.
 mod binary;
-/// What an event has to be.
 #[path = "../../src/event.rs"]
 mod event;
-/// Who the function and the relay say they are to PostgreSQL.
 mod identity;
-/// The work of the function.
 #[path = "../../src/ledger.rs"]
-#[allow(clippy::module_inception, reason = "as it is named in the function")]
+#[allow(clippy::module_inception, reason = "the name in the function")]
 mod ledger;
-/// Events in any order, repeated, and at once, against a plain model of the accounts.
 mod model;
-/// Processes that are killed, and a PostgreSQL that fails.
 mod torture;
 
-use harness::with;
 use std::num::NonZeroU32;
-
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy};
-use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, Message, MessageReport};
-use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs_postgres::{Inbox, InboxSettings};
-use serde_json::json;
-
-use harness::postgres::{Base, database};
-use ledger::Ledger;
-
 use std::time::Duration;
 
-/// A database with the inbox, the ledger, and these accounts, which hold nothing so far.
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, MessageOutcome, MessageReport};
+use idempotent_sqs::{Deadline, Idempotency, MemoryStore, Message, Policy};
+use idempotent_sqs_postgres::{Database, DatabaseSettings, Inbox, InboxSettings};
+use serde_json::json;
+
+use harness::postgres::Base;
+use harness::with;
+use ledger::Ledger;
+
+/// A database with the tables of the inbox and of the ledger, and these accounts, with a balance of 0.
 async fn books(accounts: &[&str]) -> Base {
     let base = Base::with_inbox().await;
     open_accounts(&base, accounts).await;
@@ -49,11 +41,12 @@ async fn open_accounts(base: &Base, accounts: &[&str]) {
 }
 
 fn inbox(base: &Base) -> Inbox<Ledger> {
-    let settings = with!(InboxSettings::default(), namespace = "ledger".into(), clean_one_in = NonZeroU32::MAX);
-    Inbox::new(Ledger, database(&base.url()), settings)
+    let settings = with!(InboxSettings::new("ledger"), clean_one_in = NonZeroU32::MAX);
+    let database = DatabaseSettings::new(base.url().parse().unwrap());
+    Inbox::new(Ledger, Database::new(&with!(database, timeout = Duration::from_secs(5))), settings)
 }
 
-/// A batch under a store that knows nothing yet.
+/// A batch on an empty store.
 fn batch(base: &Base) -> Batch<MemoryStore, Inbox<Ledger>> {
     let settings =
         with!(BatchSettings::default(), keys = vec![KeySource::Body("/eventId".into()), KeySource::MessageId]);
@@ -65,18 +58,18 @@ fn payment(event: &str, account: &str, kind: &str, amount: i64, sequence: i64) -
         .to_string()
 }
 
-/// What becomes of these bodies, each in a message of its own, one after another.
+/// Processes these bodies one after another, each in its own message.
 async fn book(base: &Base, bodies: &[String]) -> Vec<MessageReport> {
     let batch = batch(base);
-    let mut verdicts = Vec::new();
+    let mut reports = Vec::new();
     for (number, body) in bodies.iter().enumerate() {
         let message = with!(Message::default(), id = format!("m{number}"), body = Some(body.clone()));
-        verdicts.extend(batch.run(&[message], Deadline::within(Duration::from_secs(60))).await.unwrap());
+        reports.extend(batch.run(&[message], Deadline::within(Duration::from_secs(60))).await.unwrap());
     }
-    verdicts
+    reports
 }
 
-/// Outcome and reason of each entry of the audit, oldest first.
+/// Outcome and reason of each row of the audit, oldest first.
 async fn audit(base: &Base) -> Vec<(String, String)> {
     let rows =
         base.client.query("SELECT outcome, coalesce(reason, '') FROM ledger_audit ORDER BY id", &[]).await.unwrap();
@@ -89,17 +82,17 @@ async fn balance(base: &Base, account: &str) -> (i64, i64) {
     (row.get(0), row.get(1))
 }
 
-/// Whether it failed for good, now or before.
-fn is_final_failure(verdict: &MessageReport) -> bool {
-    verdict.failed_for_good || verdict.outcome == "FAILED"
+/// Whether the message failed permanently, now or before.
+fn is_final_failure(report: &MessageReport) -> bool {
+    report.failed_permanently || report.outcome == MessageOutcome::Failed
 }
 
 #[tokio::test]
 async fn credits_and_debits_are_booked_and_audited() {
     let base = books(&["a"]).await;
     let bodies = [payment("e1", "a", "CREDIT", 1250, 1), payment("e2", "a", "DEBIT", 250, 2)];
-    for verdict in book(&base, &bodies).await {
-        assert_eq!(verdict.disposition, Disposition::Done, "{}", verdict.reason);
+    for report in book(&base, &bodies).await {
+        assert_eq!(report.disposition, Disposition::Done, "{}", report.reason);
     }
     assert_eq!(balance(&base, "a").await, (1000, 2));
     let row = base.client.query_one("SELECT * FROM ledger_audit WHERE event_id = 'e2'", &[]).await.unwrap();
@@ -118,8 +111,8 @@ async fn a_late_event_is_acknowledged_recorded_and_changes_nothing() {
         payment("e1", "a", "CREDIT", 100, 1),
         payment("e2 again", "a", "CREDIT", 500, 2),
     ];
-    for verdict in book(&base, &bodies).await {
-        assert_eq!(verdict.disposition, Disposition::Done, "{}", verdict.reason);
+    for report in book(&base, &bodies).await {
+        assert_eq!(report.disposition, Disposition::Done, "{}", report.reason);
     }
     assert_eq!(balance(&base, "a").await, (500, 2));
     let outcomes: Vec<_> = audit(&base).await.into_iter().map(|(outcome, _)| outcome).collect();
@@ -127,7 +120,7 @@ async fn a_late_event_is_acknowledged_recorded_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_booked_is_refused_for_good_with_its_reason_and_audited() {
+async fn what_cannot_be_booked_is_refused_permanently_with_its_reason_and_audited() {
     let base = books(&["a", "rich"]).await;
     base.client
         .batch_execute("UPDATE ledger_account SET balance = 9223372036854775800 WHERE account_id = 'rich'")
@@ -160,17 +153,17 @@ async fn what_cannot_be_booked_is_refused_for_good_with_its_reason_and_audited()
         ("[1]".into(), "not a JSON object"),
     ];
     let bodies: Vec<_> = refused.iter().map(|(body, _)| body.clone()).collect();
-    let verdicts = book(&base, &bodies).await;
+    let reports = book(&base, &bodies).await;
     let noted = audit(&base).await;
     assert_eq!(noted.len(), refused.len());
-    for ((verdict, (body, expected)), (outcome, reason)) in verdicts.iter().zip(&refused).zip(noted) {
-        assert!(is_final_failure(verdict), "{body}: {}", verdict.reason);
+    for ((report, (body, expected)), (outcome, reason)) in reports.iter().zip(&refused).zip(noted) {
+        assert!(is_final_failure(report), "{body}: {}", report.reason);
         assert!(
-            verdict.reason.contains(expected) && reason.contains(expected),
+            report.reason.contains(expected) && reason.contains(expected),
             "{body}: {} / {reason}",
-            verdict.reason
+            report.reason
         );
-        assert!(!verdict.reason.contains("secret"));
+        assert!(!report.reason.contains("secret"));
         assert_eq!(outcome, "REFUSED");
     }
     assert_eq!((balance(&base, "a").await, balance(&base, "rich").await.1), ((0, 0), 0));
@@ -185,9 +178,9 @@ async fn an_account_can_be_drawn_as_far_as_it_may_be() {
         .await
         .unwrap();
     let bodies = [payment("e1", "a", "DEBIT", 500, 1), payment("e2", "a", "DEBIT", 1, 2)];
-    let verdicts = book(&base, &bodies).await;
-    assert_eq!(verdicts[0].disposition, Disposition::Done);
-    assert!(is_final_failure(&verdicts[1]), "{}", verdicts[1].reason);
+    let reports = book(&base, &bodies).await;
+    assert_eq!(reports[0].disposition, Disposition::Done);
+    assert!(is_final_failure(&reports[1]), "{}", reports[1].reason);
     assert_eq!(balance(&base, "a").await, (-500, 1));
 }
 
@@ -199,12 +192,12 @@ async fn a_refused_event_is_booked_when_it_is_redriven_after_the_account_was_ope
         |id: &str| [with!(Message::default(), id = id.into(), body = Some(payment("e1", "a", "CREDIT", 5, 1)))];
     let deadline = || Deadline::within(Duration::from_secs(60));
     for _ in 0..3 {
-        let verdicts = batch.run(&message("m1"), deadline()).await.unwrap();
-        assert!(is_final_failure(&verdicts[0]), "{}", verdicts[0].reason);
+        let reports = batch.run(&message("m1"), deadline()).await.unwrap();
+        assert!(is_final_failure(&reports[0]), "{}", reports[0].reason);
     }
     base.client.batch_execute("INSERT INTO ledger_account VALUES ('a')").await.unwrap();
-    let verdicts = batch.run(&message("redriven"), deadline()).await.unwrap();
-    assert_eq!(verdicts[0].disposition, Disposition::Done, "{}", verdicts[0].reason);
+    let reports = batch.run(&message("redriven"), deadline()).await.unwrap();
+    assert_eq!(reports[0].disposition, Disposition::Done, "{}", reports[0].reason);
     assert_eq!(balance(&base, "a").await, (5, 1));
     let outcomes: Vec<_> = audit(&base).await.into_iter().map(|(outcome, _)| outcome).collect();
     assert_eq!(outcomes, ["REFUSED", "APPLIED"]);

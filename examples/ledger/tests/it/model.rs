@@ -1,7 +1,8 @@
+//! Events in any order, repeated and concurrent, compared to a model of the accounts.
+
 use std::collections::{BTreeMap, HashMap};
 
 use futures_util::future::join_all;
-use harness::with;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -147,9 +148,9 @@ async fn events_at_once_on_one_account_neither_get_lost_nor_count_twice() {
         .collect();
     // Each of them three times, in an order of its own.
     let arrivals = (0..120).map(|number| (number, &payments[number * 7 % 40]));
-    let verdicts = join_all(arrivals.map(|(number, payment)| deliver(&inbox, number, payment))).await;
-    for verdict in verdicts {
-        assert!(verdict.disposition == Disposition::Done || is_final_failure(&verdict), "{}", verdict.reason);
+    let reports = join_all(arrivals.map(|(number, payment)| deliver(&inbox, number, payment))).await;
+    for report in reports {
+        assert!(report.disposition == Disposition::Done || is_final_failure(&report), "{}", report.reason);
     }
     assert_books_balance(&base).await;
     assert!(audited(&base, "APPLIED").await >= 1);

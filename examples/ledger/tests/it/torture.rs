@@ -1,20 +1,22 @@
+//! Payments, while processes are killed and Redis and PostgreSQL fail. Counts what happened to them.
+
 use std::fmt::Write as _;
-use std::process::Stdio;
 use std::sync::Arc;
 
-use idempotent_sqs_testing::SendRequest;
-use serde_json::json;
-use tokio::process::Command;
-use tokio::task::block_in_place;
-use tokio::time::{Instant, sleep, timeout};
-
-use super::chaos::{Pair, Rng};
-use super::fixture::Fixture;
-use super::tally::{Sum, Tally};
-use super::{FAULTS_PER_SEED, Length, perform, queue};
-use harness::PATIENCE;
+use harness::TIMEOUT;
 use harness::front::Front;
 use harness::postgres::{Base, Postgres, connect, migration};
+use harness::torture::chaos::{Pair, Rng};
+use harness::torture::fixture::Fixture;
+use harness::torture::tally::{Sum, Tally};
+use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
+use idempotent_sqs::config::Environment;
+use idempotent_sqs_postgres::BackfillConfig;
+use idempotent_sqs_postgres::backfill::Start;
+use idempotent_sqs_testing::SendRequest;
+use serde_json::json;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Enough that most payments find theirs free, and few enough that many come out of turn.
 const ACCOUNTS: u64 = 8;
@@ -46,7 +48,7 @@ async fn torture(seed: u64, messages: u64) -> Books {
         // Every other seed goes on without Redis.
         ("INBOX_WITHOUT_REDIS", if seed.is_multiple_of(2) { "refuse" } else { "proceed" }.to_owned()),
     ];
-    let fixture = Arc::new(Fixture::with_ledger(ground.redis_url(), &queue, settings).await);
+    let fixture = Arc::new(Fixture::with_database(env!("CARGO_BIN_EXE_ledger"), ground.redis_url(), &queue, settings).await);
     let events: Vec<String> = (0..messages).map(|n| format!("e-{seed}-{n}")).collect();
     let requests = events.iter().zip(0..).map(|(event, n)| SendRequest::new(payment(event, n)));
     let tally = Arc::clone(&fixture.tally);
@@ -91,7 +93,7 @@ impl Ground {
             "INSERT INTO ledger_account (account_id, lowest_balance) \
              SELECT 'a' || n, -1000000000000 FROM generate_series(0, {ACCOUNTS} - 1) n"
         );
-        for statements in [&migration(), include_str!("../../../sql/ledger.sql"), SLOWLY, &accounts] {
+        for statements in [&migration(), include_str!("../../sql/ledger.sql"), SLOWLY, &accounts] {
             base.client.batch_execute(statements).await.unwrap();
         }
         let front = Front::to(postgres.port).await;
@@ -112,8 +114,8 @@ impl Ground {
             }
             2 => {
                 self.redis.empty().await;
-                self.relay(rng).await;
-                "Redis: flushed, and filled by the relay"
+                self.backfill(rng).await;
+                "Redis: flushed, and filled by the backfill"
             }
             3 => {
                 self.front.cut();
@@ -136,20 +138,23 @@ impl Ground {
         tally.fault(kind, None, from, Instant::now());
     }
 
-    /// The relay runs beside the functions; every third one is killed.
-    async fn relay(&self, rng: &mut Rng) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
-        command.env_clear().stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).envs([
-            ("REDIS_URL", self.redis_url()),
-            ("DATABASE_URL", self.base.url_by(self.front.port)),
-            ("IDEMPOTENCY_NAMESPACE", "payments".to_owned()),
-        ]);
-        let mut relay = command.spawn().unwrap();
+    /// Runs the backfill alongside the functions. Every third run is aborted. An outage may end a run with an error.
+    async fn backfill(&self, rng: &mut Rng) {
+        let (redis, database) = (self.redis_url(), self.base.url_by(self.front.port));
+        let mut environment = Environment::new(move |name| match name {
+            "REDIS_URL" => Some(redis.clone()),
+            "DATABASE_URL" => Some(database.clone()),
+            "IDEMPOTENCY_NAMESPACE" => Some("payments".to_owned()),
+            _ => None,
+        });
+        let config = BackfillConfig::read(&mut environment);
+        let backfill = environment.finish(config).unwrap().backfill().unwrap();
+        let run = tokio::spawn(async move { backfill.run(Start::Watermark, None, |_| ()).await });
         if rng.throw(0..3) == 0 {
             sleep(rng.millis(1..50)).await;
-            relay.kill().await.unwrap();
+            run.abort();
         } else {
-            timeout(PATIENCE, relay.wait()).await.expect("the relay comes to an end").unwrap();
+            let _ended = timeout(TIMEOUT, run).await.expect("the backfill ends in time").unwrap();
         }
     }
 

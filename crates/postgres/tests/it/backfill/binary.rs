@@ -1,12 +1,16 @@
+//! The binary, as a command and as a function.
+
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 use super::*;
-use harness::lambda::Function;
+use harness::lambda::{Function, PASSWORD};
+use harness::postgres::{Postgres, migration};
+use harness::secrets::{ARN, Secrets};
 
 fn command(redis: &Redis, base: &Base, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_backfill"));
     command.env_clear().args(arguments).envs([
         ("REDIS_URL", redis.url()),
         ("DATABASE_URL", base.url()),
@@ -47,7 +51,7 @@ async fn the_command_says_what_is_wrong_and_how_to_mend_it() {
     let mut nameless = command(&redis, &base, &[]);
     nameless
         .env_remove("IDEMPOTENCY_NAMESPACE")
-        .env("AWS_LAMBDA_FUNCTION_NAME", "relay")
+        .env("AWS_LAMBDA_FUNCTION_NAME", "backfill")
         .env("BACKFILL_ROWS_PER_SECOND", "0");
     let (status, _, error) = output(nameless).await;
     assert!(!status.status.success());
@@ -70,7 +74,7 @@ async fn as_a_function_it_stops_before_its_deadline_and_goes_on_when_it_is_calle
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_000).await;
     let (redis_url, base_url) = (redis.url(), base.url());
-    let function = Function::start_relay(&[
+    let function = Function::start(env!("CARGO_BIN_EXE_backfill"), &[
         ("REDIS_URL", &redis_url),
         ("DATABASE_URL", &base_url),
         ("IDEMPOTENCY_NAMESPACE", "payments"),
@@ -92,4 +96,36 @@ async fn as_a_function_it_stops_before_its_deadline_and_goes_on_when_it_is_calle
     assert_eq!(copied, 1_000);
     assert_eq!(ends[0], "out of time");
     function.logs("copied").await;
+}
+
+#[tokio::test]
+async fn as_a_function_it_signs_in_to_the_database_with_a_secret() {
+    let mut server = Postgres::start();
+    server.put("pg_hba.conf", b"host all payer 127.0.0.1/32 scram-sha-256\nhost all app 127.0.0.1/32 trust\n");
+    server.restart_with(&[]);
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    let user = format!("CREATE ROLE payer LOGIN PASSWORD '{PASSWORD}'; GRANT ALL ON ALL TABLES IN SCHEMA public TO payer");
+    base.client.batch_execute(&user).await.unwrap();
+    seed(&base, 20).await;
+    let secret = serde_json::json!({ "engine": "postgres", "username": "payer", "password": PASSWORD }).to_string();
+    let (redis, secrets) = (Redis::start().await, Secrets::start(&secret).await);
+    let function = Function::start(
+        env!("CARGO_BIN_EXE_backfill"),
+        &[
+            ("REDIS_URL", &redis.url()),
+            ("DATABASE_URL", &base.url()),
+            // The first handshake of a debug build is slow.
+            ("DATABASE_TIMEOUT_MS", "5000"),
+            ("DATABASE_SECRET_ARN", ARN),
+            ("AWS_ENDPOINT_URL_SECRETS_MANAGER", &secrets.url()),
+            ("IDEMPOTENCY_NAMESPACE", "payments"),
+        ],
+    )
+    .await;
+    for known in [0, 20] {
+        let answer = function.answer("{}").await;
+        assert!(answer.contains(&format!("\"known\":{known}")), "{answer}");
+    }
+    assert_eq!(secrets.reads(), 1);
 }

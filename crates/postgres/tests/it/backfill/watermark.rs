@@ -1,17 +1,17 @@
+//! Where a run starts, and that it misses no row.
+
 use std::cell::Cell;
 
 use super::*;
-use harness::postgres::connect;
-use harness::with;
 
 /// From the callback of a run, where nothing can be awaited.
 fn flush_now(redis: &Redis) {
-    let mut connection = ::redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
-    let () = ::redis::cmd("FLUSHALL").query(&mut connection).unwrap();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
 }
 
 /// Drop a run after so many of its steps, as a kill would.
-async fn cut_off(relay: &Backfill<RedisStore>, steps: usize) {
+async fn cut_off(backfill: &Backfill<RedisStore>, steps: usize) {
     let (left, over) = (Cell::new(steps), Notify::new());
     let step = |_: &Progress| {
         left.set(left.get().saturating_sub(1));
@@ -22,7 +22,7 @@ async fn cut_off(relay: &Backfill<RedisStore>, steps: usize) {
     tokio::select! {
         biased;
         () = over.notified() => {}
-        ended = relay.run(Start::Watermark, None, step) => panic!("it was to be cut off: {ended:?}"),
+        ended = backfill.run(Start::Watermark, None, step) => panic!("it was to be cut off: {ended:?}"),
     }
 }
 
@@ -30,11 +30,11 @@ async fn cut_off(relay: &Backfill<RedisStore>, steps: usize) {
 async fn a_second_run_offers_only_what_is_new_and_the_last_minute() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
-    let relay = relay(&base, &redis.store());
-    assert_eq!(run_relay(&relay).await.copied, 1_500);
-    let again = run_relay(&relay).await;
+    let backfill = backfill(&base, &redis.store());
+    assert_eq!(run_backfill(&backfill).await.copied, 1_500);
+    let again = run_backfill(&backfill).await;
     assert!(again.copied == 0 && again.known < 100, "{again:?}");
-    let (all, _) = relay.run(Start::Oldest, None, |_| ()).await.unwrap();
+    let (all, _) = backfill.run(Start::Oldest, None, |_| ()).await.unwrap();
     assert_eq!((all.copied, all.known), (0, 1_500));
 }
 
@@ -43,21 +43,21 @@ async fn a_killed_run_repeats_no_more_than_a_minute() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 4_500).await;
     let store = redis.store();
-    let slow = with!(relay_settings(), rows_per_second = NonZeroU32::new(1_000).unwrap());
+    let slow = with!(backfill_settings(), rows_per_second = NonZeroU32::new(1_000).unwrap());
     cut_off(&Backfill::new(store.clone(), database(&base.url()), slow), 2).await;
-    let rest = run_relay(&relay(&base, &store)).await;
+    let rest = run_backfill(&backfill(&base, &store)).await;
     assert_eq!(rest.copied, 2_500);
     assert!(rest.known <= 61, "{rest:?}");
-    assert_eq!(records(&redis).await, 4_500 + CANARY);
+    assert_eq!(records(&redis).await, 4_500 + PROBE_RECORDS);
 }
 
 #[tokio::test]
 async fn a_redis_that_was_emptied_since_the_last_run_gets_everything_again() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
-    let relay = relay(&base, &redis.store());
+    let backfill = backfill(&base, &redis.store());
     for _ in 0..2 {
-        assert_eq!(run_relay(&relay).await.copied, 1_500);
+        assert_eq!(run_backfill(&backfill).await.copied, 1_500);
         flush(&redis).await;
     }
 }
@@ -74,10 +74,10 @@ async fn a_redis_that_is_emptied_in_mid_run_gets_everything_again() {
             flush_now(&redis);
         }
     };
-    let (progress, end) = relay(&base, &store).run(Start::Watermark, None, empties).await.unwrap();
+    let (progress, end) = backfill(&base, &store).run(Start::Watermark, None, empties).await.unwrap();
     assert_eq!(end, End::Done);
     assert!(progress.copied >= 2_000 + 2_500, "{progress:?}");
-    assert_eq!(records(&redis).await, 2_500 + CANARY + CANARY, "the lost canary leaves its places");
+    assert_eq!(records(&redis).await, 2_500 + 2 * PROBE_RECORDS, "the lost loss probe leaves its places");
 }
 
 #[tokio::test]
@@ -85,27 +85,27 @@ async fn a_run_that_is_killed_after_it_found_redis_empty_does_not_hide_that_from
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
     let store = redis.store();
-    run_relay(&relay(&base, &store)).await;
+    run_backfill(&backfill(&base, &store)).await;
     flush(&redis).await;
     // It can look at Redis, and can write nothing down.
     base.client
         .batch_execute("ALTER TABLE idempotency_backfill ADD CHECK (moved_at < now() - interval '1 day') NOT VALID")
         .await
         .unwrap();
-    let ended = relay(&base, &store).run(Start::Watermark, None, |_| ()).await;
+    let ended = backfill(&base, &store).run(Start::Watermark, None, |_| ()).await;
     assert!(matches!(ended, Err(BackfillError::Database(_))), "{ended:?}");
     base.client
         .batch_execute("ALTER TABLE idempotency_backfill DROP CONSTRAINT idempotency_backfill_moved_at_check")
         .await
         .unwrap();
-    assert_eq!(run_relay(&relay(&base, &store)).await.copied, 1_500);
+    assert_eq!(run_backfill(&backfill(&base, &store)).await.copied, 1_500);
 }
 
 #[tokio::test]
 async fn a_redis_that_loses_records_again_and_again_is_no_place_to_copy_to() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 2_500).await;
-    let ended = relay(&base, &redis.store()).run(Start::Watermark, None, |_| flush_now(&redis)).await;
+    let ended = backfill(&base, &redis.store()).run(Start::Watermark, None, |_| flush_now(&redis)).await;
     let fault = ended.unwrap_err().to_string();
     assert!(fault.contains("noeviction"), "{fault}");
 }
@@ -115,30 +115,30 @@ async fn two_at_once_copy_everything_and_one_of_them_may_leave_it_to_the_other()
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 2_500).await;
     let store = redis.store();
-    let (one, other) = (relay(&base, &store), relay(&base, &store));
+    let (one, other) = (backfill(&base, &store), backfill(&base, &store));
     let ends = tokio::join!(one.run(Start::Watermark, None, |_| ()), other.run(Start::Watermark, None, |_| ()));
     let ends = [ends.0.unwrap().1, ends.1.unwrap().1];
     assert!(ends.contains(&End::Done), "{ends:?}");
-    assert!(records(&redis).await >= 2_500 + CANARY);
-    assert_eq!(run_relay(&one).await.copied, 0);
+    assert!(records(&redis).await >= 2_500 + PROBE_RECORDS);
+    assert_eq!(run_backfill(&one).await.copied, 0);
 }
 
-/// A work that begins before others, and commits after the relay of this user has passed them.
+/// A work that begins before others, and commits after the backfill of this user has passed them.
 async fn late(base: &Base, user: &str) {
     let redis = Redis::start().await;
-    let settings = with!(relay_settings(), overlap = Duration::ZERO);
+    let settings = with!(backfill_settings(), overlap = Duration::ZERO);
     let url = base.url().replace("app@", &format!("{user}@"));
-    let relay = Backfill::new(redis.store(), database(&url), settings);
-    let slow = connect(base.port, &base.name).await;
+    let backfill = Backfill::new(redis.store(), database(&url), settings);
+    let slow = harness::postgres::connect(base.port, &base.name).await;
     slow.batch_execute("BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'late', '', 1, 1, 'receipt')")
         .await
         .unwrap();
     // Further back than what may not show yet.
     tokio::time::sleep(2 * SECOND).await;
     seed(base, 1).await;
-    assert_eq!(run_relay(&relay).await.copied, 1);
+    assert_eq!(run_backfill(&backfill).await.copied, 1);
     slow.batch_execute("COMMIT").await.unwrap();
-    let next = run_relay(&relay).await;
+    let next = run_backfill(&backfill).await;
     assert_eq!((next.copied, next.known), (1, 1));
 }
 
@@ -150,7 +150,7 @@ async fn a_row_that_appears_behind_later_ones_is_not_passed_over() {
 #[tokio::test]
 async fn nor_is_a_row_of_a_user_whose_transactions_do_not_show() {
     let base = base().await;
-    let user = format!("relay_{}", base.name);
+    let user = format!("backfill_{}", base.name);
     let rights = format!(
         "CREATE ROLE {user} LOGIN; GRANT SELECT ON idempotency_inbox TO {user}; \
          GRANT SELECT, INSERT, UPDATE ON idempotency_backfill TO {user}"

@@ -1,13 +1,11 @@
-use idempotent_sqs::idempotency::{Acquire, Failure, MessageTag, Owner, WorkErrorKind};
+//! Commits whose replies are lost, and attempts that are used up.
 
 use super::*;
-use harness::front::Front;
-use harness::postgres::{database, settings as database_settings, until_count};
-use harness::redis::free_port;
-use harness::soon;
-use harness::with;
+use idempotent_sqs::idempotency::{Acquire, MessageTag, WorkErrorKind};
+use idempotent_sqs_testing::attempt;
 
-const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
+use harness::front::Front;
+use harness::redis::free_port;
 
 /// An engine whose attempts end after this many, and a store that remembers what it is told.
 fn attempts(most: u8) -> Idempotency<MemoryStore> {
@@ -111,7 +109,7 @@ async fn a_commit_that_cannot_be_looked_for_is_uncertain_and_the_next_delivery_f
             lose_the_reply(&base, &front, gate).await;
         })
         .await;
-        assert!(matches!(report.outcome, Outcome::WorkFailed { failure: UNCERTAIN, .. }), "{report:?}");
+        assert!(matches!(report.outcome, Outcome::Failed { uncertain: true, .. }), "{report:?}");
         let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
         assert_eq!(duplicate(&next), b"receipt of pay_1");
         assert_eq!(base.count(EFFECTS).await, 1);
@@ -133,7 +131,7 @@ async fn a_commit_without_a_reply_until_the_deadline_is_found_by_the_next_delive
             })
         })
         .await;
-        assert!(matches!(report.outcome, Outcome::WorkFailed { failure: UNCERTAIN, .. }), "{report:?}");
+        assert!(matches!(report.outcome, Outcome::Failed { uncertain: true, .. }), "{report:?}");
         let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
         assert_eq!(duplicate(&next), b"receipt of pay_1");
         assert_eq!(base.count(EFFECTS).await, 1);
@@ -143,7 +141,7 @@ async fn a_commit_without_a_reply_until_the_deadline_is_found_by_the_next_delive
 /// A claim whose lease is over at once, of an engine that is told no more of it: its process was killed.
 async fn claim_of_a_killed_process(store: &MemoryStore) -> Claim {
     let attempt = with!(
-        harness::attempt("pay_1"),
+        attempt("pay_1"),
         fingerprint = Fingerprint::of(b"12.50 EUR"),
         message = MessageTag::of("message-1"),
         lease = Duration::from_millis(1),
@@ -167,7 +165,7 @@ async fn a_process_that_was_killed_after_the_commit_of_its_last_attempt_has_done
     let base = base().await;
     let (store, inbox) = (MemoryStore::default(), inbox(Pay::default(), database(&base.url())));
     let claim = claim_of_a_killed_process(&store).await;
-    inbox.attempt(&claim, &Message::default()).await.unwrap();
+    OwnRecord::<Message>::attempt(&inbox, &claim, &Message::default()).await.unwrap();
     drop(claim);
     tokio::time::sleep(Duration::from_millis(5)).await;
     let idempotency = Idempotency::new(store, with!(Policy::default(), max_attempts = 1));
@@ -176,14 +174,14 @@ async fn a_process_that_was_killed_after_the_commit_of_its_last_attempt_has_done
 }
 
 #[tokio::test]
-async fn a_process_that_was_killed_before_the_commit_of_its_last_attempt_has_failed_for_good() {
+async fn a_process_that_was_killed_before_the_commit_of_its_last_attempt_has_failed_permanently() {
     let base = base().await;
     let store = MemoryStore::default();
     drop(claim_of_a_killed_process(&store).await);
     tokio::time::sleep(Duration::from_millis(5)).await;
     let idempotency = Idempotency::new(store, with!(Policy::default(), max_attempts = 1));
     let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
-    assert!(matches!(report.outcome, Outcome::Failed), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::FailedBefore), "{report:?}");
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0), "the look leaves nothing");
 }
 
@@ -193,8 +191,8 @@ async fn a_row_whose_transaction_is_under_way_is_neither_done_nor_not() {
     let mut short = database_settings(&base.url());
     short.timeout = Duration::from_millis(200);
     let inbox = inbox(Pay::default(), Database::new(&short));
-    let attempt = with!(harness::attempt("pay_1"), owner = Owner::random());
-    let recorded = || Work::<Message>::recorded(&inbox, &attempt, Instant::now() + TIME);
+    let attempt = attempt("pay_1");
+    let recorded = || OwnRecord::<Message>::recorded(&inbox, &attempt, Instant::now() + TIME);
     assert_eq!(recorded().await.unwrap(), None);
     let insert = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', decode(repeat('00', 16), 'hex'), 1, 1, 'done')";
     base.client.batch_execute(insert).await.unwrap();
@@ -207,5 +205,5 @@ async fn a_row_whose_transaction_is_under_way_is_neither_done_nor_not() {
         .execute("UPDATE idempotency_inbox SET fingerprint = $1", &[&attempt.fingerprint.as_bytes().as_slice()])
         .await
         .unwrap();
-    assert_eq!(Work::<Message>::recorded(&inbox, &other, Instant::now() + TIME).await.unwrap(), None);
+    assert_eq!(OwnRecord::<Message>::recorded(&inbox, &other, Instant::now() + TIME).await.unwrap(), None);
 }

@@ -1,13 +1,12 @@
+//! Connections that break or go silent, servers that restart or are too old, TLS, and passwords.
+
+use super::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
-use idempotent_sqs_postgres::DatabaseUrl;
-
-use super::*;
 use harness::front::Front;
-use harness::postgres::{Postgres, connect, migration, settings as database_settings};
 use harness::redis::free_port;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -203,15 +202,16 @@ async fn the_password_of_the_moment_is_asked_for_at_each_connection() {
     let asked = source.asked.load(Ordering::SeqCst);
     done(&deliver(&flushed(), &inbox, "pay_2").await);
     assert_eq!(source.asked.load(Ordering::SeqCst), asked, "a connection that stands needs no password");
-    let login = source.login(&settings.url, None).await.unwrap();
+    let login = source.login(None).await.unwrap();
     assert!(!format!("{settings:?} {:?} {login:?}", Database::new(&settings)).contains("secret"));
 }
 
 /// Takes its time, as a secret may that is read over a cold connection.
+#[derive(Debug)]
 struct Slow(Duration);
 
 impl CredentialsSource for Slow {
-    fn login<'a>(&'a self, _: &'a DatabaseUrl, _: Option<&'a Login>) -> LoginFuture<'a> {
+    fn login<'a>(&'a self, _: Option<&'a Login>) -> LoginFuture<'a> {
         Box::pin(async move {
             tokio::time::sleep(self.0).await;
             Ok(Login { user: None, password: String::new() })
@@ -229,6 +229,7 @@ async fn a_password_may_take_longer_than_the_database() {
 }
 
 /// Knows what it is told to know.
+#[derive(Debug)]
 struct Rotated {
     password: Mutex<Result<&'static str, &'static str>>,
     asked: AtomicUsize,
@@ -241,8 +242,7 @@ impl Default for Rotated {
 }
 
 impl CredentialsSource for Rotated {
-    fn login<'a>(&'a self, url: &'a DatabaseUrl, _: Option<&'a Login>) -> LoginFuture<'a> {
-        assert_eq!(url.user(), Some("app"));
+    fn login<'a>(&'a self, _: Option<&'a Login>) -> LoginFuture<'a> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let password = *self.password.lock().unwrap();
         Box::pin(async move { Ok(Login { user: Some("payer".into()), password: password?.into() }) })

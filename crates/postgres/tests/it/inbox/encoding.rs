@@ -1,13 +1,13 @@
-use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, MessageReport};
+//! Keys and namespaces in a database whose encoding is not UTF8.
 
 use super::*;
-use harness::postgres::database;
-use harness::with;
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, MessageOutcome, MessageReport};
+
 
 /// As [`base`], in an encoding without most characters.
 async fn latin1() -> Base {
     let base = Base::in_latin1().await;
-    base.client.batch_execute(&harness::postgres::migration()).await.unwrap();
+    base.client.batch_execute(&migration()).await.unwrap();
     base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
     base
 }
@@ -17,8 +17,8 @@ fn of_consumer(namespace: &str, base: &Base) -> Inbox<Pay> {
     Inbox::new(Pay::default(), database(&base.url()), settings)
 }
 
-/// The verdicts on messages with these keys, in one batch.
-async fn verdicts(batch: &Batch<MemoryStore, Inbox<Pay>>, keys: &[&str]) -> Vec<MessageReport> {
+/// The reports on messages with these keys, in one batch.
+async fn reports(batch: &Batch<MemoryStore, Inbox<Pay>>, keys: &[&str]) -> Vec<MessageReport> {
     let message = |key: &&str| with!(Message::default(), id = (*key).to_owned(), body = Some("12.50".into()));
     batch.run(&keys.iter().map(message).collect::<Vec<_>>(), Deadline::within(TIME)).await.unwrap()
 }
@@ -30,14 +30,14 @@ async fn a_key_that_the_database_cannot_hold_fails_its_own_message_and_no_other(
         let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId]);
         let batch = Batch::new(on(MemoryStore::default()), of_consumer(namespace, &base), settings);
         let keys = ["plain", "größe", "💸", "after"];
-        let first = verdicts(&batch, &keys).await;
-        for (verdict, key) in first.iter().zip(keys) {
-            assert_eq!(verdict.disposition == Disposition::Done, key != "💸", "{key}: {}", verdict.reason);
+        let first = reports(&batch, &keys).await;
+        for (report, key) in first.iter().zip(keys) {
+            assert_eq!(report.disposition == Disposition::Done, key != "💸", "{key}: {}", report.reason);
         }
         let reason = &first[2].reason;
-        assert!(first[2].failed_for_good && reason.contains("UTF8") && reason.contains("22P05"), "{reason}");
-        assert_eq!(verdicts(&batch, &["💸"]).await[0].outcome, "FAILED");
-        assert_eq!(verdicts(&batch, &["größe"]).await[0].outcome, "DUPLICATE");
+        assert!(first[2].failed_permanently && reason.contains("UTF8") && reason.contains("22P05"), "{reason}");
+        assert_eq!(reports(&batch, &["💸"]).await[0].outcome, MessageOutcome::Failed);
+        assert_eq!(reports(&batch, &["größe"]).await[0].outcome, MessageOutcome::Duplicate);
     }
     assert_eq!(base.count(EFFECTS).await, 6);
 }

@@ -1,16 +1,17 @@
-use idempotent_sqs::idempotency::{Acquire, MessageTag, Owner, WorkErrorKind};
+//! Errors of the work and of its statements.
 
 use super::*;
-use harness::postgres::{database, until_count};
-use harness::soon;
+use idempotent_sqs::idempotency::{Acquire, WorkErrorKind};
+use idempotent_sqs_testing::attempt;
+
 
 #[tokio::test]
 async fn a_failed_work_leaves_neither_an_effect_nor_a_row() {
     let base = base().await;
     let failures: [(fn() -> WorkError, Failure); 3] = [
         (|| WorkError::retryable("not now"), CLEAN),
-        (|| WorkError::permanent("no such account"), FOR_GOOD),
-        (|| WorkError::uncertain("no answer from elsewhere"), Failure { uncertain: true, permanent: false }),
+        (|| WorkError::permanent("no such account"), PERMANENT),
+        (|| WorkError::uncertain("no answer from elsewhere"), UNCERTAIN),
     ];
     for (fails, expected) in failures {
         let inbox = inbox(Pay { fails: Some(fails), ..Pay::default() }, database(&base.url()));
@@ -43,10 +44,10 @@ async fn wrong_data_and_violated_constraints_are_for_good_and_do_not_quote_value
     base.client.batch_execute("ALTER TABLE effects ADD CONSTRAINT no_fees CHECK (key NOT LIKE 'fee%')").await.unwrap();
     let report = run(&flushed(), &also(&base, "INSERT INTO effects VALUES ('fee of 4711', 1)")).await;
     let (kind, reason) = failure(&report);
-    assert_eq!(kind, FOR_GOOD);
+    assert_eq!(kind, PERMANENT);
     assert!(reason.contains("23514") && reason.contains("no_fees") && !reason.contains("4711"), "{reason}");
     let (kind, reason) = failure(&run(&flushed(), &also(&base, "SELECT 'card 4711'::text::integer")).await);
-    assert_eq!(kind, FOR_GOOD);
+    assert_eq!(kind, PERMANENT);
     assert!(reason.contains("22P02") && !reason.contains("4711"), "{reason}");
 }
 
@@ -56,7 +57,7 @@ async fn the_server_ends_a_statement_at_the_deadline() {
     let inbox = also(&base, "SELECT pg_sleep(600)");
     let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
     let report = soon(flushed().run(&short, &inbox, &Message::default())).await.unwrap();
-    assert!(matches!(report.outcome, Outcome::WorkFailed { .. }), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
     let asleep =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep(600)'";
     until_count(&base, asleep, 0).await;
@@ -105,16 +106,7 @@ async fn without_the_engine_an_inbox_answers_as_any_work() {
 }
 
 async fn claim(payload: &str) -> Claim {
-    let attempt = Attempt {
-        key: Key::new("pay_1").unwrap(),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::of(payload.as_bytes()),
-        message: MessageTag::of("message-1"),
-        lease: TIME,
-        longest_lease: Duration::from_secs(901),
-        retention: TIME,
-        max_attempts: 5,
-    };
+    let attempt = with!(attempt("pay_1"), fingerprint = Fingerprint::of(payload.as_bytes()), lease = TIME);
     match MemoryStore::default().acquire(attempt).await.unwrap() {
         Acquire::Acquired(claim) => claim,
         other => panic!("{other:?}"),

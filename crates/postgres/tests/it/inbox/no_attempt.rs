@@ -1,6 +1,6 @@
+//! Errors that do not count as an attempt.
+
 use super::*;
-use harness::postgres::{database, until_count};
-use harness::{soon, until};
 
 /// What a statement or a commit fails with where the message is not at fault: contention, a database that goes down
 /// or is overloaded, and a statement that an operator has cancelled.
@@ -101,7 +101,7 @@ async fn an_insert_of_the_row_that_an_operator_cancels_is_no_attempt_and_no_conf
         .batch_execute("BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', '', 1, 1, '')")
         .await
         .unwrap();
-    let operator = harness::postgres::connect(base.port, &base.name).await;
+    let operator = connect(base.port, &base.name).await;
     let (inbox, idempotency) = (inbox(Pay::default(), database(&base.url())), flushed());
     let (report, ()) = soon(async {
         tokio::join!(run(&idempotency, &inbox), async {
@@ -163,7 +163,7 @@ async fn a_lock_within_the_work_is_waited_for_no_longer_than_the_settings_say() 
     for statement in ["INSERT INTO effects VALUES ('a', 0)", "BEGIN", "UPDATE effects SET fence = 1"] {
         base.client.batch_execute(statement).await.unwrap();
     }
-    let mut short = harness::postgres::settings(&base.url());
+    let mut short = database_settings(&base.url());
     short.timeout = Duration::from_millis(200);
     let work = Pay { also: Some("UPDATE effects SET fence = 2 WHERE key = 'a'"), ..Pay::default() };
     let reason = unavailable(&soon(run(&flushed(), &inbox(work, Database::new(&short)))).await);

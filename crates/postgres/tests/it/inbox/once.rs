@@ -1,4 +1,6 @@
-use harness::with;
+//! Two runners at once, crashes at every step, and a commit without a reply.
+
+use super::*;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -7,10 +9,7 @@ use futures_util::{StreamExt, stream};
 use idempotent_sqs::idempotency::Recovery;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 
-use super::*;
 use harness::front::Front;
-use harness::postgres::{database, until_count};
-use harness::{soon, until};
 
 #[tokio::test]
 async fn an_effect_commits_with_its_row_and_a_later_runner_is_given_its_result() {
@@ -76,7 +75,7 @@ async fn a_second_runner_goes_ahead_where_the_first_is_undone() {
         })
     })
     .await;
-    assert!(matches!(first.outcome, Outcome::WorkFailed { .. }), "{first:?}");
+    assert!(matches!(first.outcome, Outcome::Failed { .. }), "{first:?}");
     done(&second);
     assert_eq!(base.count(EFFECTS).await, 1);
 }
@@ -86,7 +85,7 @@ async fn who_has_waited_for_the_other_too_long_is_in_conflict_and_that_is_no_att
     let base = base().await;
     let gate = Arc::new(Gate::default());
     let slow = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
-    let mut short = harness::postgres::settings(&base.url());
+    let mut short = database_settings(&base.url());
     short.timeout = Duration::from_millis(200);
     let quick = inbox(Pay::default(), Database::new(&short));
     let (first, second) = (flushed(), flushed());
@@ -141,7 +140,7 @@ async fn another_payload_under_the_key_is_a_mismatch_also_where_the_store_has_fo
     assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
     // It does not come to run by a redelivery, and the right payload is still known.
     let again = forgetful.run(&other, &inbox, &Message::default()).await.unwrap();
-    assert!(matches!(again.outcome, Outcome::Mismatch | Outcome::Failed), "{again:?}");
+    assert!(matches!(again.outcome, Outcome::Mismatch | Outcome::FailedBefore), "{again:?}");
     duplicate(&run(&forgetful, &inbox).await);
     assert_eq!(base.count(EFFECTS).await, 1);
 }
@@ -168,7 +167,7 @@ async fn a_recovery_runs_whatever_the_policy_as_the_inbox_knows_what_there_was()
     let idempotency = Idempotency::new(MemoryStore::default(), parks);
     let uncertain = Pay { fails: Some(|| WorkError::uncertain("no answer from elsewhere")), ..Pay::default() };
     let report = run(&idempotency, &inbox(uncertain, database(&base.url()))).await;
-    assert!(matches!(report.outcome, Outcome::WorkFailed { failure, .. } if failure.uncertain), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::Failed { uncertain: true, .. }), "{report:?}");
     assert_eq!(base.count(EFFECTS).await, 0);
     let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
     assert!(report.recovery && !done(&report).is_empty());
@@ -283,7 +282,7 @@ async fn a_zombie_that_wakes_after_its_transaction_was_ended_has_no_effect() {
     soon(async { while !matches!(run(&second, &other).await.outcome, Outcome::Done { .. }) {} }).await;
     gate.open.notify_one();
     let report = soon(zombie).await.unwrap();
-    assert!(matches!(report.outcome, Outcome::WorkFailed { .. }), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
 

@@ -1,10 +1,11 @@
-use std::num::NonZeroUsize;
-
-use idempotent_sqs::config::Config;
+//! The number of connections, and waiting for one.
 
 use super::*;
-use harness::postgres::{database, settings as database_settings};
-use harness::soon;
+use std::num::NonZeroUsize;
+
+use idempotent_sqs::config::{Config, Environment};
+use idempotent_sqs_postgres::InboxConfig;
+
 
 #[tokio::test]
 async fn connections_are_kept_and_are_no_more_than_the_settings_allow() {
@@ -107,8 +108,8 @@ async fn a_server_that_takes_no_more_connections_fails_no_message_that_has_one()
 
 #[test]
 fn there_is_a_connection_for_each_message_that_the_invocations_of_a_process_work_on_at_once() {
-    let connections = |invocations: Option<&str>| {
-        let settings = |name: &str| {
+    let connections = |invocations: Option<&'static str>| {
+        let settings = move |name: &str| {
             let value = match name {
                 "REDIS_URL" => "redis://127.0.0.1",
                 "DATABASE_URL" => "postgres://app@127.0.0.1/payments",
@@ -119,7 +120,10 @@ fn there_is_a_connection_for_each_message_that_the_invocations_of_a_process_work
             };
             Some(value.to_owned())
         };
-        Config::from_lookup_with_inbox(settings).unwrap().1.database.connections.get()
+        let mut environment = Environment::new(settings);
+        let config = Config::read(&mut environment);
+        let inbox = InboxConfig::read(&mut environment, config.as_ref());
+        environment.finish(inbox).unwrap().database.connections.get()
     };
     assert_eq!(connections(None), 4);
     assert_eq!(connections(Some("8")), 32);

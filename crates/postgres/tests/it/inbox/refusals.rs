@@ -1,8 +1,8 @@
-use std::sync::Mutex;
+//! Permanent failures, and their records by `TransactionalWork::refused`.
 
 use super::*;
-use harness::postgres::{database, until_count};
-use harness::soon;
+use std::sync::Mutex;
+
 
 #[tokio::test]
 async fn a_refusal_is_noted_although_the_work_is_undone() {
@@ -10,7 +10,7 @@ async fn a_refusal_is_noted_although_the_work_is_undone() {
     base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
     let inbox = inbox(Refuses::default(), database(&base.url()));
     let idempotency = flushed();
-    assert_eq!(failure(&run(&idempotency, &inbox).await).0, FOR_GOOD);
+    assert_eq!(failure(&run(&idempotency, &inbox).await).0, PERMANENT);
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
     let noted = base.client.query_one("SELECT key, why FROM refusals", &[]).await.unwrap();
     assert_eq!((noted.get(0), noted.get(1)), ("pay_1", "no such account"));
@@ -24,7 +24,7 @@ async fn a_failure_is_not_final_before_it_is_noted() {
     // There is no table to note it in.
     assert_eq!(failure(&run(&idempotency, &inbox).await).0, CLEAN);
     base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
-    assert_eq!(failure(&run(&idempotency, &inbox).await).0, FOR_GOOD);
+    assert_eq!(failure(&run(&idempotency, &inbox).await).0, PERMANENT);
     assert_eq!(base.count("SELECT count(*) FROM refusals").await, 1);
     assert_eq!(inbox_runs(&inbox), 2);
 }
@@ -38,7 +38,7 @@ async fn a_constraint_that_is_checked_at_the_commit_is_for_good_and_noted() {
     base.client.batch_execute(deferred).await.unwrap();
     let inbox = inbox(Refuses { fails: None, ..Refuses::default() }, database(&base.url()));
     let (kind, reason) = failure(&run(&flushed(), &inbox).await);
-    assert_eq!(kind, FOR_GOOD);
+    assert_eq!(kind, PERMANENT);
     assert!(reason.contains("23503") && reason.contains("of_an_account"), "{reason}");
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
     let noted = base.client.query_one("SELECT key, why FROM refusals", &[]).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_note_that_can_never_be_made_leaves_the_failure_for_another_attempt() 
 #[tokio::test]
 async fn a_work_that_another_has_done_before_its_refusal_is_noted_is_a_duplicate() {
     let base = base().await;
-    let mut settings = harness::postgres::settings(&base.url());
+    let mut settings = database_settings(&base.url());
     settings.connections = std::num::NonZeroUsize::MIN;
     let (one_connection, gates) = (Database::new(&settings), [Arc::new(Gate::default()), Arc::new(Gate::default())]);
     let held = |gate: &Arc<Gate>, fails| Pay { after: Some(gate.clone()), fails, ..Pay::default() };

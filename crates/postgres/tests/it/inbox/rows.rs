@@ -1,11 +1,11 @@
-use std::process::Command;
-
-use harness::with;
-use idempotent_sqs::idempotency::Outcome;
+//! The rows: their columns, their removal, keys of every kind, and the migration.
 
 use super::*;
-use harness::postgres::{database, migration, program, until_count};
-use harness::soon;
+use harness::postgres::program;
+use std::process::Command;
+
+use idempotent_sqs::idempotency::Outcome;
+
 
 #[tokio::test]
 async fn the_migration_can_be_run_by_psql_again_and_again() {

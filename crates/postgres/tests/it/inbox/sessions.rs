@@ -1,11 +1,11 @@
+//! State that a work leaves in its session.
+
+use super::*;
 use std::num::NonZeroUsize;
 
-use harness::with;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::*;
-use harness::postgres::settings as database_settings;
 
 /// Executes these, and its result is the first text of what the last one answers.
 struct Sql(Vec<&'static str>, Option<fn() -> WorkError>);

@@ -1,13 +1,11 @@
-use harness::with;
-use idempotent_sqs::idempotency::{Failure, WorkErrorKind};
+//! Rows that a work committed without a result, by a COMMIT of its own.
+
+use super::*;
+use idempotent_sqs::idempotency::WorkErrorKind;
+use idempotent_sqs_testing::attempt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::*;
-use harness::attempt;
-use harness::postgres::database;
-
-const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
 
 /// What the reason of such a failure tells an operator to look at.
 const REASON: &str = "result IS NULL";
@@ -28,7 +26,7 @@ fn commits_by_itself(fails: Option<fn() -> WorkError>) -> Pay {
 
 fn uncertain(report: &Report) -> String {
     match &report.outcome {
-        Outcome::WorkFailed { failure: UNCERTAIN, error } => error.to_string(),
+        Outcome::Failed { error, uncertain: true } => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -77,7 +75,7 @@ async fn an_unfinished_row_fails_its_message_with_its_reason_when_the_attempts_e
     }
     // The attempts are used up, so that the store alone would fail it without a reason.
     match run(&idempotency, &inbox).await.outcome {
-        Outcome::WorkFailed { error, .. } | Outcome::Unavailable { error } => {
+        Outcome::FailedPermanently { error, .. } | Outcome::Unavailable { error } => {
             assert!(error.to_string().contains(REASON), "{error}");
         }
         other => panic!("{other:?}"),
@@ -91,7 +89,7 @@ async fn the_inbox_does_not_say_that_an_unfinished_row_is_done_or_that_it_is_not
     leave_unfinished(&base).await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     let attempt = with!(attempt("pay_1"), fingerprint = Fingerprint::of(b"12.50 EUR"));
-    let error = Work::<Message>::recorded(&inbox, &attempt, Instant::now() + TIME).await.unwrap_err();
+    let error = OwnRecord::<Message>::recorded(&inbox, &attempt, Instant::now() + TIME).await.unwrap_err();
     assert_eq!(error.kind(), WorkErrorKind::Uncertain);
     assert!(error.to_string().contains(REASON), "{error}");
 }

@@ -1,12 +1,12 @@
-use harness::with;
-use idempotent_sqs::idempotency::{Acquire, Attempt, Failure, Settled, StoredResult};
-use idempotent_sqs_postgres::{OptionalStore, Outage};
-use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+//! A store that loses records, has a wrong clock, or is unreachable.
 
 use super::*;
-use harness::postgres::database;
+use idempotent_sqs::idempotency::{Acquire, Failure, Objects, Settled, StoredResult};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
+use idempotent_sqs_postgres::{OptionalStore, Outage};
+use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjects, StoreCall};
+
 use harness::redis::Redis;
-use harness::soon;
 
 #[tokio::test]
 async fn a_store_that_is_flushed_while_the_work_runs_is_healed_by_it() {
@@ -18,13 +18,13 @@ async fn a_store_that_is_flushed_while_the_work_runs_is_healed_by_it() {
     let (first, second) = soon(async {
         tokio::join!(run(&idempotency, &held), async {
             gate.reached.notified().await;
-            let () = ::redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
+            let () = redis::cmd("FLUSHALL").query_async(&mut redis.connection().await).await.unwrap();
             gate.open.notify_one();
             run(&idempotency, &quick).await
         })
     })
     .await;
-    assert!(matches!(first.outcome, Outcome::Done { .. } | Outcome::Kept { .. }), "{first:?}");
+    assert!(matches!(first.outcome, Outcome::Done { .. } | Outcome::DoneByOwnRecord { .. }), "{first:?}");
     assert_eq!(duplicate(&second), b"receipt of pay_1");
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
     assert_eq!(base.count(EFFECTS).await, 1);
@@ -47,7 +47,7 @@ async fn a_clock_that_is_thrown_forward_while_the_work_runs_doubles_nothing() {
     .await;
     assert!(second.recovery || matches!(second.outcome, Outcome::Duplicate { .. }), "the lease had ended: {second:?}");
     // The message of the first is done, although its record went to the second.
-    assert!(matches!(&first.outcome, Outcome::Kept { .. } | Outcome::Done { .. }), "{first:?}");
+    assert!(matches!(&first.outcome, Outcome::DoneByOwnRecord { .. } | Outcome::Done { .. }), "{first:?}");
     assert_eq!(duplicate(&second), b"receipt of pay_1");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
@@ -65,7 +65,7 @@ impl Store for Forward {
         })
     }
 
-    async fn complete(&self, claim: &Claim, result: Kept<&[u8]>) -> Result<Settled, StoreError> {
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
         self.0.complete(claim, result).await
     }
 
@@ -86,7 +86,7 @@ async fn what_is_done_counts_as_done_where_the_store_could_not_be_told() {
     let idempotency = on(store);
     let inbox = inbox(Pay::default(), database(&base.url()));
     let report = run(&idempotency, &inbox).await;
-    assert!(matches!(&report.outcome, Outcome::Kept { result } if result == b"receipt of pay_1"), "{report:?}");
+    assert!(matches!(&report.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"), "{report:?}");
 }
 
 fn out_of_reach(outage: Outage) -> Idempotency<OptionalStore<FaultyStore<MemoryStore>>> {
@@ -110,7 +110,7 @@ async fn without_the_store_the_inbox_alone_decides_where_it_is_told_to_proceed()
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     let first = run(&out_of_reach(Outage::Proceed), &inbox).await;
-    assert!(matches!(&first.outcome, Outcome::Kept { result } if result == b"receipt of pay_1"), "{first:?}");
+    assert!(matches!(&first.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"), "{first:?}");
     assert!(first.recovery, "nobody knows what there was before");
     assert_eq!(duplicate(&run(&out_of_reach(Outage::Proceed), &inbox).await), b"receipt of pay_1");
     let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
@@ -143,7 +143,7 @@ async fn a_redis_that_dies_and_comes_back_empty_in_mid_run_neither_doubles_nor_l
         })
     })
     .await;
-    assert!(matches!(first.outcome, Outcome::Kept { .. }), "{first:?}");
+    assert!(matches!(first.outcome, Outcome::DoneByOwnRecord { .. }), "{first:?}");
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
     redis.revive().await;
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
@@ -155,17 +155,12 @@ async fn a_redis_that_dies_and_comes_back_empty_in_mid_run_neither_doubles_nor_l
 
 #[tokio::test]
 async fn a_done_message_whose_payload_was_removed_is_done_also_where_redis_has_lost_its_record() {
-    use harness::postgres::database;
-    use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
-    use idempotent_sqs_testing::MemoryObjects;
-
     let base = base().await;
     let new_store = || Idempotency::new(MemoryStore::default(), Policy::default());
     done(&run(&new_store(), &inbox(Pay::default(), database(&base.url()))).await);
-    let objects: std::sync::Arc<dyn idempotent_sqs::idempotency::Objects> =
-        std::sync::Arc::new(MemoryObjects::default());
-    let offload = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
-    let settings = with!(BatchSettings::default(), offload = offload);
+    let objects: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
+    let settings = with!(BatchSettings::default(), extended_client = extended_client);
     let batch = Batch::new(new_store(), inbox(Pay::default(), database(&base.url())), settings);
     let pointer =
         r#"["software.amazon.payloadoffloading.PayloadS3Pointer",{"s3BucketName":"payloads","s3Key":"removed"}]"#;
@@ -176,6 +171,6 @@ async fn a_done_message_whose_payload_was_removed_is_done_also_where_redis_has_l
         body = Some(pointer.into()),
         attributes = attributes.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).into()
     );
-    let verdicts = batch.run(&[message], Deadline::within(TIME)).await.unwrap();
-    assert_eq!(verdicts[0].disposition, Disposition::Done, "{verdicts:?}");
+    let reports = batch.run(&[message], Deadline::within(TIME)).await.unwrap();
+    assert_eq!(reports[0].disposition, Disposition::Done, "{reports:?}");
 }
