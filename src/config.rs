@@ -110,8 +110,8 @@ impl Config {
 /// Number of invocations that may share this process: more than one on Lambda Managed Instances. Reads
 /// `AWS_LAMBDA_MAX_CONCURRENCY`, which Lambda sets. An invalid value counts as 1, as in the Lambda runtime.
 #[must_use]
-pub fn concurrent_invocations() -> NonZeroUsize {
-    let value = std::env::var("AWS_LAMBDA_MAX_CONCURRENCY").ok();
+pub fn concurrent_invocations(environment: &Environment) -> NonZeroUsize {
+    let value = environment.get("AWS_LAMBDA_MAX_CONCURRENCY");
     value.and_then(|number| number.parse().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 

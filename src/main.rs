@@ -24,8 +24,8 @@ fn main() -> ExitCode {
 /// Lambda Managed Instances with at least two processors, use several threads, so that none waits while another
 /// computes.
 fn runtime() -> io::Result<Runtime> {
-    let mut builder =
-        if concurrent_invocations().get() > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let is_shared = concurrent_invocations(&Environment::of_process()).get() > 1;
+    let mut builder = if is_shared { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     builder.enable_all().build()
 }
 
