@@ -1,4 +1,4 @@
-//! Settings of a function with an inbox, and of the backfill.
+//! Settings of a function with an inbox, and of the backfill, from the environment.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,23 +17,24 @@ use crate::database::{Database, DatabaseSettings, DatabaseUrl};
 use crate::inbox::{Inbox, InboxSettings, TransactionalWork};
 use crate::optional_store::{OptionalStore, Outage};
 
-/// Settings of a function with an inbox, besides [`Config`].
+/// Settings of the inbox of a function, in addition to [`Config`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InboxConfig {
     /// The database of the inbox and of the effects.
     pub database: DatabaseSettings,
-    /// How rows of the inbox are kept.
+    /// The namespace, the retention of rows, and their cleanup.
     pub inbox: InboxSettings,
     /// What to do while Redis is unavailable.
     pub without_redis: Outage,
 }
 
 impl InboxConfig {
-    /// Reads the settings. Returns `None` if a required one is missing or invalid.
+    /// Reads the settings. Returns `None` if a required one is missing or invalid, or `config` is `None`. The errors are
+    /// reported by [`Environment::finish`].
     pub fn read(environment: &mut Environment, config: Option<&Config>) -> Option<Self> {
         let url = environment.required("DATABASE_URL", URL_EXAMPLE);
-        // Many connections may be opened at once, each with TLS and a password, on a fraction of a processor.
+        // Many connections may be opened at once, each with TLS and a password, by a fraction of a processor.
         let timeout = environment.milliseconds("DATABASE_TIMEOUT_MS", 1, Duration::from_secs(2));
         let retention = environment.seconds("INBOX_RETENTION_SECONDS", InboxSettings::DEFAULT_RETENTION);
         let outages = [("refuse", Outage::Refuse), ("proceed", Outage::Proceed)];
@@ -50,7 +51,7 @@ impl InboxConfig {
         let Config { redis, batch, .. } = config?;
         let mut database = DatabaseSettings::new(url?);
         database.timeout = timeout;
-        database.connections = batch.concurrency.saturating_mul(concurrent_invocations());
+        database.connections = batch.concurrency.saturating_mul(concurrent_invocations(environment));
         database.credentials = credentials;
         let mut inbox = InboxSettings::new(redis.namespace.clone());
         inbox.retention = retention;
@@ -119,7 +120,7 @@ fn check_iam(environment: &mut Environment, url: &DatabaseUrl) {
     }
 }
 
-/// Settings of the backfill: those of the function with its inbox, and the rate.
+/// Settings of the backfill: those of the function and its inbox, and the rate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BackfillConfig {
@@ -127,24 +128,25 @@ pub struct BackfillConfig {
     pub config: Config,
     /// Settings of its inbox.
     pub inbox: InboxConfig,
-    /// How rows are copied.
+    /// The rate, and the retention of records.
     pub backfill: BackfillSettings,
 }
 
 impl BackfillConfig {
-    /// The settings in the environment of this process.
+    /// Reads the settings from the environment of this process.
     ///
     /// # Errors
-    /// [`ConfigError`] with all errors.
+    /// [`ConfigError`] with the errors of all settings.
     pub fn from_env() -> Result<Self, ConfigError> {
         let mut environment = Environment::of_process();
         let config = Self::read(&mut environment);
         environment.finish(config)
     }
 
-    /// Reads the settings. Returns `None` if a required one is missing or invalid.
+    /// Reads the settings. Returns `None` if a required one is missing or invalid. The errors are reported by
+    /// [`Environment::finish`].
     pub fn read(environment: &mut Environment) -> Option<Self> {
-        // The name of the backfill's own Lambda function is not that of the consumer.
+        // `Config` would use the name of this Lambda function, which is the backfill and not the consumer.
         if environment.get("IDEMPOTENCY_NAMESPACE").is_none() {
             environment.error(
                 "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",

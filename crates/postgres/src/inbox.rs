@@ -1,26 +1,27 @@
-//! Effects in PostgreSQL that take place once: the row that says so commits together with the effect.
+//! Effects in PostgreSQL that take place once: a row of the inbox commits in the same transaction as the effect.
 //!
-//! - `attempt`: a work and its row in one transaction, and what the row says where that was lost
-//! - `error`: why the inbox cannot be used
+//! - `attempt`: a work and its row in one transaction
 //! - `table`: the rows, and the statements on them
+//! - `error`: why the inbox cannot be used
 
 mod attempt;
 mod error;
 mod table;
 
-use std::future::Future;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::database::{Database, DatabaseError, Parameters, Transaction};
 use idempotent_sqs::idempotency::{Claim, WorkError};
+
+use crate::database::{Database, DatabaseError, Parameters, Transaction};
 
 pub use error::InboxError;
 use table::InboxTable;
 
-/// A work whose effects are rows of one PostgreSQL database. `T` is what it works on, as of a [`Work`](idempotent_sqs::idempotency::Work).
+/// A work whose effects are rows of one PostgreSQL database. `T` is its input, as for a
+/// [`Work`](idempotent_sqs::Work).
 ///
 /// ```
 /// use idempotent_sqs::{Claim, Message, WorkError};
@@ -33,26 +34,30 @@ use table::InboxTable;
 ///         let article = message.body();
 ///         let reserve = "UPDATE stock SET reserved = reserved + 1 WHERE article = $1 AND reserved < quantity";
 ///         match transaction.execute(reserve, &[&article]).await? {
-///             0 => Err(WorkError::permanent("there is none left")),
+///             0 => Err(WorkError::permanent("the article is out of stock")),
 ///             _ => Ok(b"reserved".to_vec()),
 ///         }
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `TransactionalWork` on `{T}`",
+    note = "implement `idempotent_sqs_postgres::TransactionalWork<{T}>` for it"
+)]
 pub trait TransactionalWork<T: ?Sized>: Send + Sync {
-    /// Do the work by this transaction, and by nothing else. The bytes it returns are its result: they
-    /// commit with the effect, and are handed back when the same work is asked for again.
+    /// Does the work in this transaction. The returned bytes are its result: they commit with the effect, and duplicates
+    /// get them back.
     ///
-    /// The claim may be a recovery; then too, no earlier attempt has committed anything, unless it has ended its
-    /// transaction by itself and gone on.
+    /// All effects must be made through `transaction`. The claim may be a recovery; even then no earlier attempt has
+    /// committed anything, unless the work itself executed COMMIT or ROLLBACK.
     ///
     /// # Errors
-    /// A [`WorkError`] undoes everything, and says whether and when to try again. `?` makes one of a
-    /// [`DatabaseError`]: wrong data and violated constraints are permanent; a database that cannot be used now,
-    /// and contention, are unavailable and count as no attempt; anything else is retryable.
+    /// A [`WorkError`] rolls everything back, and states whether and when to try again. `?` converts a [`DatabaseError`]:
+    /// wrong data and violated constraints are permanent; contention and a database that cannot be used are unavailable,
+    /// so that the attempt is not counted; any other error is retryable.
     ///
     /// ## Cancel safety
-    /// The future is dropped at the deadline, wherever it is, and everything is undone.
+    /// The future is dropped at the deadline, and everything is rolled back.
     fn run(
         &self,
         transaction: &Transaction,
@@ -60,18 +65,19 @@ pub trait TransactionalWork<T: ?Sized>: Send + Sync {
         input: &T,
     ) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
 
-    /// Note down that the work has failed for good, by a transaction of its own, which is committed. By default
-    /// nothing is noted. A note may be made again where the reply to its commit was lost. It is asked for where
-    /// the work said permanent, or a constraint that is checked at its commit, and not where its attempts are
-    /// used up.
+    /// Records that the work failed permanently, in a transaction of its own, which is committed. By default it records
+    /// nothing.
+    ///
+    /// It is called if the work returned a permanent error, or a deferred constraint failed the commit; not if all
+    /// attempts are used up. It may be called again for the same message if the reply to its commit was lost.
     ///
     /// # Errors
-    /// A [`WorkError`], even a permanent one, leaves the failure for another attempt: it is final only once it is
-    /// noted.
+    /// After a [`WorkError`], also a permanent one, the message is tried again: the failure is final only when it is
+    /// recorded.
     ///
     /// ## Cancel safety
-    /// As [`run`](Self::run).
-    fn refused(
+    /// As for [`run`](Self::run).
+    fn record_failure(
         &self,
         transaction: &Transaction,
         claim: &Claim,
@@ -83,34 +89,34 @@ pub trait TransactionalWork<T: ?Sized>: Send + Sync {
     }
 }
 
-/// How rows of the inbox are kept.
+/// Settings of an [`Inbox`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InboxSettings {
-    /// The logical consumer: the same as the store's, so that both know the same work.
+    /// The logical consumer. Use the namespace of the store.
     pub namespace: String,
-    /// Life of a row. It should outlive the message in every queue that it may still come from.
+    /// Life of a row. It should be at least as long as a message can stay in its queue and then in its dead-letter queue.
     pub retention: Duration,
-    /// One attempt in so many, at random, first removes rows that have outlived their retention, up to twice as
-    /// many: so that the table shrinks wherever it would grow.
-    pub clean_one_in: NonZeroU32,
+    /// Of this many attempts one, chosen at random, first deletes expired rows, at most twice this number. So the table is
+    /// cleaned up faster than it grows.
+    pub cleanup_one_in: NonZeroU32,
 }
 
 impl InboxSettings {
     /// 28 days: as long as SQS can keep a message in a queue and then in its dead-letter queue.
     pub const DEFAULT_RETENTION: Duration = Duration::from_hours(2 * 14 * 24);
 
-    /// Default settings for this consumer.
+    /// Default settings for this consumer: a retention of 28 days, and a cleanup in one of 100 attempts.
     #[must_use]
     pub fn new(namespace: impl Into<String>) -> Self {
         // Two hundred rows are deleted in a few milliseconds.
-        let clean_one_in = const { NonZeroU32::new(100).unwrap() };
-        Self { namespace: namespace.into(), retention: Self::DEFAULT_RETENTION, clean_one_in }
+        let cleanup_one_in = const { NonZeroU32::new(100).unwrap() };
+        Self { namespace: namespace.into(), retention: Self::DEFAULT_RETENTION, cleanup_one_in }
     }
 }
 
-/// A [`Work`](idempotent_sqs::idempotency::Work) that runs a [`TransactionalWork`] in a transaction. A row of the inbox is inserted first
-/// and commits with the effect, so the effect takes place once whatever becomes of the store's records.
+/// A [`Work`](idempotent_sqs::Work) that runs a [`TransactionalWork`] in a transaction. The row of the inbox is inserted
+/// first and commits with the effect, so the effect takes place once even if the store loses its records.
 #[derive(Debug)]
 pub struct Inbox<W> {
     work: W,
@@ -120,76 +126,76 @@ pub struct Inbox<W> {
 }
 
 impl<W> Inbox<W> {
-    /// The inbox of this work. Nothing is connected yet.
+    /// Creates the inbox of this work. No connection is opened yet.
     pub fn new(work: W, database: Database, settings: InboxSettings) -> Self {
         Self { work, database, table: InboxTable { namespace: settings.namespace.clone() }, settings }
     }
 
-    /// The work within.
+    /// The work.
     pub fn work(&self) -> &W {
         &self.work
     }
 
-    /// See whether the inbox can be used: whether the database is within reach, and the table is there
-    /// and as it should be. It takes two round trips, and a connection that is kept.
+    /// Checks that the database can be reached, and that the table exists, has all columns and may be read. Takes two
+    /// round trips, and 10 seconds at most.
     ///
     /// # Errors
-    /// [`InboxError`], with a sentence on how to mend it.
+    /// [`InboxError`], whose message says what to do.
     ///
     /// ## Cancel safety
-    /// Nothing is changed.
+    /// Changes nothing.
     pub async fn check(&self) -> Result<(), InboxError> {
-        self.check_until(Instant::now() + LONGEST_STEP).await
+        self.check_until(Instant::now() + MAINTENANCE_TIMEOUT).await
     }
 
     async fn check_until(&self, ends: Instant) -> Result<(), InboxError> {
-        let begun = self.database.begin(ends, table::LOOK, &[&self.settings.namespace]).await;
+        let begun = self.database.begin(ends, table::CHECK, &[&self.settings.namespace]).await;
         let (transaction, _) = begun.map_err(InboxError::of)?;
         transaction.roll_back().await;
         Ok(())
     }
 
-    /// Remove rows that have outlived their retention, the oldest first, in a step that takes
-    /// milliseconds. Answers how many there were; a full step, twice `clean_one_in`, leaves more.
+    /// Deletes expired rows, oldest first, and returns their number, at most twice `cleanup_one_in`. If it returns that
+    /// many, call it again. Takes milliseconds, and 10 seconds at most.
     ///
     /// # Errors
-    /// [`InboxError`]; the rows are still there.
+    /// [`InboxError`]. After a timeout or a lost connection the rows may be deleted, else they are not.
     ///
     /// ## Cancel safety
-    /// Dropped, the rows may be gone or not.
-    pub async fn remove_old(&self) -> Result<u64, InboxError> {
-        self.remove_old_until(Instant::now() + LONGEST_STEP).await.map_err(InboxError::of)
+    /// If the future is dropped, the rows may or may not be deleted.
+    pub async fn delete_expired(&self) -> Result<u64, InboxError> {
+        self.delete_expired_until(Instant::now() + MAINTENANCE_TIMEOUT).await.map_err(InboxError::of)
     }
 
-    async fn remove_old_until(&self, ends: Instant) -> Result<u64, DatabaseError> {
+    async fn delete_expired_until(&self, ends: Instant) -> Result<u64, DatabaseError> {
         let seconds = self.settings.retention.as_secs_f64();
-        let limit = i64::from(self.settings.clean_one_in.get()) * 2;
+        let limit = i64::from(self.settings.cleanup_one_in.get()) * 2;
         let parameters: Parameters<'_> = &[&self.settings.namespace, &seconds, &limit];
-        let removal = async {
-            let (transaction, removed) = self.database.begin(ends, table::REMOVAL, parameters).await?;
+        let deletion = async {
+            let (transaction, deleted) = self.database.begin(ends, table::CLEAN_UP, parameters).await?;
             transaction.commit(&[]).await?;
-            Ok(removed)
+            Ok(deleted)
         };
-        timeout_at(ends, removal).await.unwrap_or(Err(DatabaseError::Late))
+        timeout_at(ends, deletion).await.unwrap_or(Err(DatabaseError::Timeout))
     }
 
-    /// Now and then, as no process of its own could do it. It comes before the work: whatever befalls it there,
-    /// nothing has happened, where after the commit it could cost the result.
-    async fn clean_now_and_then(&self, claim_ends: Instant) {
-        if !getrandom::u32().is_ok_and(|drawn| drawn % self.settings.clean_one_in == 0) {
+    /// Deletes expired rows in one of `cleanup_one_in` attempts. It runs before the work, when a failure of the cleanup
+    /// cannot affect a commit.
+    async fn clean_up_at_random(&self, claim_ends: Instant) {
+        if !getrandom::u32().is_ok_and(|random| random % self.settings.cleanup_one_in == 0) {
             return;
         }
         let now = Instant::now();
-        let time = LONGEST_CLEANING.min(claim_ends.saturating_duration_since(now) / 10);
-        if let Err(error) = self.remove_old_until(now + time).await {
-            tracing::warn!(%error, "old rows of the inbox were not removed; another attempt will try");
+        let timeout = CLEANUP_TIMEOUT.min(claim_ends.saturating_duration_since(now) / 10);
+        if let Err(error) = self.delete_expired_until(now + timeout).await {
+            tracing::warn!(%error, "expired rows of the inbox were not deleted; a later attempt tries again");
         }
     }
 }
 
-/// Longest time of a step that no claim bounds.
-const LONGEST_STEP: Duration = Duration::from_secs(10);
+/// Longest time of a call outside an attempt.
+const MAINTENANCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest time that an attempt gives to old rows, and no more than a tenth of what it has. A step takes
-/// milliseconds.
-const LONGEST_CLEANING: Duration = Duration::from_secs(1);
+/// Longest time of a cleanup in an attempt, which also takes at most a tenth of the time that the attempt has. It usually
+/// takes milliseconds.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);

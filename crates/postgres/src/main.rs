@@ -1,6 +1,5 @@
-//! The backfill: copies to Redis what the inbox in PostgreSQL knows and Redis does not. Wiring only.
-//!
-//! A command, and where Lambda runs it a function, for a schedule.
+//! The backfill: copies the rows of the inbox in PostgreSQL to a Redis that has lost its records. Runs as a command, and on
+//! Lambda as a function that a schedule invokes. Wiring only.
 
 mod progress;
 
@@ -10,20 +9,20 @@ use std::time::Duration;
 use idempotent_sqs::idempotency::with_causes;
 use idempotent_sqs::{Deadline, RedisStore};
 use idempotent_sqs_postgres::BackfillConfig;
-use idempotent_sqs_postgres::backfill::{Backfill, Start};
+use idempotent_sqs_postgres::backfill::{Backfill, BackfillProgress, BackfillStart};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use progress::{Asked, HELP};
+use progress::{HELP, Options, progress_line, summary_json, summary_line};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    // Of a command's output only the summary is anybody's input.
+    // Logs go to stderr, because stdout has the summary.
     lambda_runtime::tracing::init_default_subscriber_with_writer(std::io::stderr);
-    let ended = if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() { serve().await } else { command().await };
-    match ended {
+    let outcome = if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() { serve().await } else { command().await };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -33,23 +32,23 @@ async fn main() -> ExitCode {
 }
 
 async fn command() -> Result<(), Error> {
-    let Some(Asked { start, json }) = Asked::read(std::env::args().skip(1))? else {
+    let Some(Options { start, json }) = Options::parse(std::env::args().skip(1))? else {
         print!("{HELP}");
         return Ok(());
     };
     let backfill = BackfillConfig::from_env()?.backfill()?;
     let mut next = Instant::now();
-    let told = |progress: &_| {
+    let on_progress = |progress: &BackfillProgress| {
         if Instant::now() >= next {
-            eprintln!("{}", progress::progress(progress));
-            next = Instant::now() + BETWEEN_LINES;
+            eprintln!("{}", progress_line(progress));
+            next = Instant::now() + PROGRESS_INTERVAL;
         }
     };
-    let (progress, end) = backfill.run(start, None, told).await.map_err(|error| with_causes(&error))?;
+    let (progress, end) = backfill.run(start, None, on_progress).await.map_err(|error| with_causes(&error))?;
     if json {
-        println!("{}", progress::summary(&progress, end));
+        println!("{}", summary_json(&progress, end));
     } else {
-        println!("{}; {}", progress::end(end), progress::progress(&progress));
+        println!("{}", summary_line(&progress, end));
     }
     Ok(())
 }
@@ -59,14 +58,14 @@ async fn serve() -> Result<(), Error> {
     lambda_runtime::run(service_fn(|event| invocation(&backfill, event))).await
 }
 
-/// Whatever the event says, it is time for a run.
+/// Any event starts a run.
 async fn invocation(backfill: &Backfill<RedisStore>, event: LambdaEvent<IgnoredAny>) -> Result<Value, Error> {
     let until = Deadline::at(event.context.deadline()).work;
     let (progress, end) =
-        backfill.run(Start::Watermark, Some(until), |_| ()).await.map_err(|error| with_causes(&error))?;
-    tracing::info!("{}; {}", progress::end(end), progress::progress(&progress));
-    Ok(progress::summary(&progress, end))
+        backfill.run(BackfillStart::Watermark, Some(until), |_| ()).await.map_err(|error| with_causes(&error))?;
+    tracing::info!("{}", summary_line(&progress, end));
+    Ok(summary_json(&progress, end))
 }
 
-/// Between two lines of progress.
-const BETWEEN_LINES: Duration = Duration::from_secs(1);
+/// Time between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);

@@ -14,10 +14,10 @@ pub struct OptionalStore<S> {
 /// What to do while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
-    /// Run nothing.
+    /// Run nothing, and return the error of the store.
     #[default]
     Refuse,
-    /// Run the work. Its own record alone prevents duplicates.
+    /// Run the work as a recovery. Its own record alone prevents duplicates.
     Proceed,
 }
 

@@ -1,71 +1,66 @@
-//! What the backfill is asked, and what it says.
+//! The command line of the backfill, and its output.
 
-use idempotent_sqs_postgres::backfill::{End, Progress, Start};
+use idempotent_sqs_postgres::backfill::{BackfillEnd, BackfillProgress, BackfillStart};
 use serde_json::{Value, json};
 
 pub(crate) const HELP: &str = "\
-Copies to Redis what the inbox in PostgreSQL knows and Redis does not.
+Copies the rows of the inbox in PostgreSQL to a Redis that has lost its records.
 
-    backfill [--from-start] [--json]
+Usage: backfill [--from-start] [--json]
 
-  --from-start   from the oldest row on, and not from where the last run was
-  --json         the summary, on the standard output, as JSON
-  --help
+Options:
+  --from-start   Start at the oldest row instead of where the last run stopped
+  --json         Print the summary to stdout as JSON
+  -h, --help     Print this help
 
-It goes on where the last run was, unless Redis has lost records since. Run it as often as you like, also
-beside the function, and end it whenever you like. Settings are those of the function: REDIS_URL,
-DATABASE_URL, IDEMPOTENCY_NAMESPACE and so on; and BACKFILL_ROWS_PER_SECOND, the most that it offers to Redis.
+A run continues where the last one stopped, unless Redis has lost records since. It may be killed at any
+point, and may run concurrently with other runs and with the function.
+
+Settings are those of the function (REDIS_URL, DATABASE_URL, IDEMPOTENCY_NAMESPACE, ...) and
+BACKFILL_ROWS_PER_SECOND, the most rows that are sent to Redis in a second (default: 10000).
 ";
 
-/// The command line.
-pub(crate) struct Asked {
-    pub(crate) start: Start,
+/// The options of the command.
+pub(crate) struct Options {
+    pub(crate) start: BackfillStart,
     pub(crate) json: bool,
 }
 
-impl Asked {
-    /// `None` where it asks for help.
-    pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut asked = Self { start: Start::Watermark, json: false };
-        for word in words {
-            match word.as_str() {
+impl Options {
+    /// Returns `None` for `--help`.
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut options = Self { start: BackfillStart::Watermark, json: false };
+        for argument in arguments {
+            match argument.as_str() {
                 "--help" | "-h" => return Ok(None),
-                "--from-start" => asked.start = Start::Oldest,
-                "--json" => asked.json = true,
-                _ => return Err(format!("{word} is no option; --help lists them")),
+                "--from-start" => options.start = BackfillStart::Oldest,
+                "--json" => options.json = true,
+                _ => return Err(format!("unknown option {argument:?}: see `backfill --help`")),
             }
         }
-        Ok(Some(asked))
+        Ok(Some(options))
     }
 }
 
-pub(crate) fn progress(progress: &Progress) -> String {
-    let Progress { copied, known, left_alone, foreign, left, elapsed } = progress;
-    let left = left.map_or_else(|| "an unknown number".to_owned(), |left| left.to_string());
+pub(crate) fn progress_line(progress: &BackfillProgress) -> String {
+    let BackfillProgress { copied, already_completed, skipped, not_records, remaining, elapsed, .. } = progress;
+    let remaining = remaining.map_or_else(|| "unknown number".to_owned(), |remaining| remaining.to_string());
     format!(
-        "{copied} copied, {known} known, {left_alone} left alone, {foreign} foreign, {left} left; {} rows/s for {:.1} s",
-        progress.rate(),
+        "{copied} copied, {already_completed} already completed, {skipped} skipped, {not_records} not records, \
+         {remaining} remaining; {} rows/s, {:.1} s",
+        progress.rows_per_second(),
         elapsed.as_secs_f64(),
     )
 }
 
-pub(crate) fn end(end: End) -> &'static str {
-    match end {
-        End::Done => "done",
-        End::OutOfTime => "out of time: the next run goes on",
-        End::Overtaken => "overtaken: another backfill has started over, and goes on",
-    }
+pub(crate) fn summary_line(progress: &BackfillProgress, end: BackfillEnd) -> String {
+    format!("{}; {}", end.as_str(), progress_line(progress))
 }
 
-pub(crate) fn summary(progress: &Progress, end: End) -> Value {
-    let Progress { copied, known, left_alone, foreign, left, elapsed } = progress;
-    let end = match end {
-        End::Done => "done",
-        End::OutOfTime => "out of time",
-        End::Overtaken => "overtaken",
-    };
+pub(crate) fn summary_json(progress: &BackfillProgress, end: BackfillEnd) -> Value {
+    let BackfillProgress { copied, already_completed, skipped, not_records, remaining, elapsed, .. } = progress;
     json!({
-        "end": end, "copied": copied, "known": known, "leftAlone": left_alone, "foreign": foreign, "left": left,
-        "seconds": elapsed.as_secs_f64(),
+        "end": end.as_str(), "copied": copied, "alreadyCompleted": already_completed, "skipped": skipped,
+        "notRecords": not_records, "remaining": remaining, "seconds": elapsed.as_secs_f64(),
     })
 }

@@ -1,15 +1,35 @@
-//! SQLSTATEs that are handled: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+//! SQLSTATE codes: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 
-/// A transaction on a standby, or on a server that is set to read-only.
-pub(crate) const READ_ONLY_SQL_TRANSACTION: &str = "25006";
+/// Prefixes of codes that have something in common.
+pub(crate) mod class {
+    pub(crate) const CONNECTION_EXCEPTION: &str = "08";
+    pub(crate) const DATA_EXCEPTION: &str = "22";
+    pub(crate) const INTEGRITY_CONSTRAINT_VIOLATION: &str = "23";
+    pub(crate) const INSUFFICIENT_RESOURCES: &str = "53";
+    /// A shutdown, a cancelled statement, or a server that is starting.
+    pub(crate) const OPERATOR_INTERVENTION: &str = "57";
+    /// The part of class 57 that ends connections: a shutdown, a crash, or a server that is starting.
+    pub(crate) const SHUTDOWN: &str = "57P";
+    /// An error of the operating system, such as an I/O error.
+    pub(crate) const SYSTEM_ERROR: &str = "58";
+    /// Raised by a PL/pgSQL function.
+    pub(crate) const PLPGSQL_ERROR: &str = "P0";
+}
+
 pub(crate) const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
 pub(crate) const UNTRANSLATABLE_CHARACTER: &str = "22P05";
+/// A standby, or a server that is set to read-only.
+pub(crate) const READ_ONLY_SQL_TRANSACTION: &str = "25006";
+pub(crate) const INVALID_SQL_STATEMENT_NAME: &str = "26000";
+pub(crate) const INVALID_AUTHORIZATION_SPECIFICATION: &str = "28000";
+pub(crate) const INVALID_PASSWORD: &str = "28P01";
 pub(crate) const SERIALIZATION_FAILURE: &str = "40001";
 pub(crate) const DEADLOCK_DETECTED: &str = "40P01";
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 pub(crate) const UNDEFINED_COLUMN: &str = "42703";
 pub(crate) const UNDEFINED_TABLE: &str = "42P01";
-/// There is no unique constraint for an ON CONFLICT clause.
+/// An ON CONFLICT clause without a matching unique constraint.
 pub(crate) const INVALID_COLUMN_REFERENCE: &str = "42P10";
+pub(crate) const TOO_MANY_CONNECTIONS: &str = "53300";
 pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
 pub(crate) const QUERY_CANCELED: &str = "57014";

@@ -1,16 +1,16 @@
-//! The bookings: a balance, the sequence that it is at, and the audit of it, all in one transaction.
+//! Books an event: updates the account and inserts an audit row, in one transaction.
 
 use idempotent_sqs::{Claim, Message, WorkError};
 use idempotent_sqs_postgres::database::{Parameters, Row};
 use idempotent_sqs_postgres::{Transaction, TransactionalWork};
 
-use super::event::{Event, Kind, Parts};
+use super::event::{Event, Fields, Kind};
 
-/// Books payment events. An event that is overtaken by a later one of its account is ignored.
+/// Books payment events. An event that arrives after a later event of its account is ignored.
 #[derive(Debug)]
 pub(crate) struct Ledger;
 
-/// One statement, so that the usual case is one round trip. The sum is taken where it cannot overflow.
+/// One statement, so that the usual case takes one round trip. The sum is a `numeric`, which cannot overflow.
 const APPLY: &str = "WITH applied AS ( \
        UPDATE ledger_account SET balance = balance + $5::bigint, last_sequence_id = $6 \
         WHERE account_id = $3 AND last_sequence_id < $6 \
@@ -20,60 +20,60 @@ const APPLY: &str = "WITH applied AS ( \
        (outcome, idempotency_key, message_id, account_id, event_id, sequence_id, type, amount, fence, balance) \
      SELECT 'APPLIED', $1, $2, $3, $4, $6, $7, $8, $9, balance FROM applied RETURNING balance";
 
-/// Locks the account, so that what is found here stays so.
-const WHY_NOT: &str = "SELECT last_sequence_id < $2 AS is_next, \
+/// Reads why an event was not applied, and locks the account, so that the reason cannot change before the commit.
+const NOT_APPLIED: &str = "SELECT last_sequence_id < $2 AS is_next, \
        balance::numeric + $3::bigint >= lowest_balance AS is_covered, \
        balance::numeric + $3::bigint <= 9223372036854775807 AS fits \
      FROM ledger_account WHERE account_id = $1 FOR UPDATE";
 
-const NOTE: &str = "INSERT INTO ledger_audit \
+const AUDIT: &str = "INSERT INTO ledger_audit \
        (outcome, reason, idempotency_key, message_id, account_id, event_id, sequence_id, type, amount, fence) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING";
 
-const OVERTAKEN: &str = "a later event of the account was applied before";
+const TOO_LATE: &str = "a later event of the account was applied before";
 
 impl TransactionalWork<Message> for Ledger {
     async fn run(&self, transaction: &Transaction, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        let event = Event::read(message.body()).map_err(WorkError::permanent)?;
+        let event = Event::parse(message.body()).map_err(WorkError::permanent)?;
         if let Some(balance) = apply(transaction, claim, message, &event).await? {
             return Ok(applied(balance));
         }
-        match why_not(transaction, &event).await? {
-            WhyNot::Overtaken => {
-                note(transaction, claim, message, "IGNORED", OVERTAKEN).await?;
+        match not_applied(transaction, &event).await? {
+            NotApplied::TooLate => {
+                audit(transaction, claim, message, "IGNORED", TOO_LATE).await?;
                 Ok(br#"{"outcome":"IGNORED"}"#.to_vec())
             }
-            WhyNot::Hopeless(reason) => Err(WorkError::permanent(reason)),
-            // The account was changed after the first look, and is locked since the second.
-            WhyNot::NoMore => match apply(transaction, claim, message, &event).await? {
+            NotApplied::Refused(reason) => Err(WorkError::permanent(reason)),
+            // The account has changed since the first statement. Now it is locked.
+            NotApplied::Applicable => match apply(transaction, claim, message, &event).await? {
                 Some(balance) => Ok(applied(balance)),
-                None => Err(WorkError::retryable("the account was changed in between")),
+                None => Err(WorkError::retryable("the account was changed by another transaction")),
             },
         }
     }
 
-    async fn refused(
+    async fn record_failure(
         &self,
         transaction: &Transaction,
         claim: &Claim,
         message: &Message,
         why: &WorkError,
     ) -> Result<(), WorkError> {
-        note(transaction, claim, message, "REFUSED", &why.to_string()).await
+        audit(transaction, claim, message, "REFUSED", &why.to_string()).await
     }
 }
 
 /// Why an event was not applied.
-enum WhyNot {
-    /// The account is past it.
-    Overtaken,
-    /// It would not be applied later either.
-    Hopeless(&'static str),
-    /// It would be applied now.
-    NoMore,
+enum NotApplied {
+    /// A later event of the account was applied before.
+    TooLate,
+    /// The event is invalid for the account, for this reason.
+    Refused(&'static str),
+    /// There is no longer a reason: the event can be applied.
+    Applicable,
 }
 
-/// The new balance, or `None` where it was not applied.
+/// Applies the event. Returns the new balance, or `None` if the event was not applied.
 async fn apply(
     transaction: &Transaction,
     claim: &Claim,
@@ -86,32 +86,32 @@ async fn apply(
     Ok(transaction.query_first(APPLY, parameters).await?.map(|row| row.get("balance")))
 }
 
-async fn why_not(transaction: &Transaction, event: &Event) -> Result<WhyNot, WorkError> {
+async fn not_applied(transaction: &Transaction, event: &Event) -> Result<NotApplied, WorkError> {
     let Event { account_id, sequence_id, .. } = event;
-    let row = transaction.query_first(WHY_NOT, &[account_id, sequence_id, &event.change()]).await?;
-    let Some(row) = row else { return Ok(WhyNot::Hopeless("there is no such account")) };
-    let holds = |name: &str| Row::get::<_, bool>(&row, name);
-    Ok(match (holds("is_next"), holds("is_covered"), holds("fits")) {
-        (false, _, _) => WhyNot::Overtaken,
-        (true, false, _) => WhyNot::Hopeless("the account would be overdrawn"),
-        (true, true, false) => WhyNot::Hopeless("the balance would be more than can be counted"),
-        (true, true, true) => WhyNot::NoMore,
+    let row = transaction.query_first(NOT_APPLIED, &[account_id, sequence_id, &event.change()]).await?;
+    let Some(row) = row else { return Ok(NotApplied::Refused("the account does not exist")) };
+    let is = |name: &str| Row::get::<_, bool>(&row, name);
+    Ok(match (is("is_next"), is("is_covered"), is("fits")) {
+        (false, _, _) => NotApplied::TooLate,
+        (true, false, _) => NotApplied::Refused("the balance would fall below the lowest balance of the account"),
+        (true, true, false) => NotApplied::Refused("the balance would exceed 9223372036854775807 minor units"),
+        (true, true, true) => NotApplied::Applicable,
     })
 }
 
-/// What the event says of itself is noted as far as it can be read.
-async fn note(
+/// Inserts an audit row, with those fields of the event that are valid.
+async fn audit(
     transaction: &Transaction,
     claim: &Claim,
     message: &Message,
     outcome: &str,
     reason: &str,
 ) -> Result<(), WorkError> {
-    let Parts { event_id, account_id, amount, sequence_id, kind } = Parts::read(message.body()).unwrap_or_default();
+    let Fields { event_id, account_id, amount, sequence_id, kind } = Fields::parse(message.body()).unwrap_or_default();
     let (key, kind, fence) = (claim.key().stored(), kind.map(Kind::as_str), fence(claim));
     let parameters: Parameters<'_> =
         &[&outcome, &reason, &key, &message.id, &account_id, &event_id, &sequence_id, &kind, &amount, &fence];
-    transaction.execute(NOTE, parameters).await?;
+    transaction.execute(AUDIT, parameters).await?;
     Ok(())
 }
 
@@ -119,7 +119,7 @@ fn applied(balance: i64) -> Vec<u8> {
     format!(r#"{{"outcome":"APPLIED","balance":{balance}}}"#).into_bytes()
 }
 
-/// In microseconds since 1970 it is far from the limit.
+/// The fence as a column. In microseconds since 1970 it is far below the limit.
 fn fence(claim: &Claim) -> i64 {
     i64::try_from(claim.fence().0).unwrap_or(i64::MAX)
 }

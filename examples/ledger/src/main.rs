@@ -1,4 +1,4 @@
-//! The ledger: a function that books payment events on accounts in PostgreSQL, each once. Wiring only.
+//! The ledger: a Lambda function that books payment events on accounts in PostgreSQL, each event once. Wiring only.
 
 mod event;
 mod ledger;
@@ -10,7 +10,7 @@ use idempotent_sqs_postgres::InboxConfig;
 
 use ledger::Ledger;
 
-/// The key is the id of the event. An event without an id is refused, under the messageId.
+/// The idempotency key is the id of the event. An event without an id is refused under its messageId.
 const KEY: &str = "body:/eventId,messageId";
 
 #[tokio::main(flavor = "current_thread")]

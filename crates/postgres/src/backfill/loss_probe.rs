@@ -1,24 +1,24 @@
-//! Records of no work, by which a store shows that it has lost nothing since they were written.
+//! Records by which a run detects that the store has lost records since they were written.
 
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 
-use idempotent_sqs::idempotency::{
-    Acquire, Attempt, Key, Owner, Store, StoreError, StoredResult,
-};
+use idempotent_sqs::Store;
+use idempotent_sqs::idempotency::{Acquire, Attempt, Key, Owner, StoreError, StoredResult};
 
-/// Many records, so that of a cluster that loses a node one is gone: of fifteen nodes, in 99 cases of 100. On one
-/// server they go in one run of a script.
+/// Number of records. If a cluster of 15 nodes loses a node, one of these records is lost in 99 of 100 cases. On a single
+/// server one execution of a script handles all of them.
 const RECORDS: u8 = 64;
 
+/// COMPLETED records without any work, under keys that contain a random name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LossProbe {
     name: String,
 }
 
 impl LossProbe {
-    /// One that no store knows.
+    /// A probe with a new name. Its records are not written yet.
     pub(super) fn new() -> Self {
         Self { name: format!("{}{}", Owner::random(), Owner::random()) }
     }
@@ -31,28 +31,28 @@ impl LossProbe {
         &self.name
     }
 
-    /// Write its records.
-    pub(super) async fn release<S: Store>(&self, store: &S, retention: Duration) -> Result<(), StoreError> {
+    /// Writes the records.
+    pub(super) async fn write<S: Store>(&self, store: &S, retention: Duration) -> Result<(), StoreError> {
         let records = self.attempts(retention).map(|attempt| async {
             match store.acquire(attempt).await? {
                 Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
                     store.complete(&claim, StoredResult::NotKept).await.map(drop)
                 }
-                // Nobody else knows its name. Whatever it is, a look at it will tell.
+                // Only this run uses this name. Whatever the record is, the next check detects whether it is intact.
                 Acquire::Duplicate { .. } | Acquire::Conflict { .. } | Acquire::Mismatch | Acquire::Failed => Ok(()),
             }
         });
         try_join_all(records).await.map(drop)
     }
 
-    /// Whether all its records are there. To look is to acquire, under a lease that is over at once: one
-    /// that was lost is not COMPLETED by being looked for, so that it stays lost for whoever looks next.
-    pub(super) async fn lives<S: Store>(&self, store: &S, retention: Duration) -> Result<bool, StoreError> {
-        let mut lives = true;
+    /// Whether all records exist. Each is checked by an acquire whose lease ends immediately. That does not make a lost
+    /// record COMPLETED, so the next check detects the loss too.
+    pub(super) async fn is_intact<S: Store>(&self, store: &S, retention: Duration) -> Result<bool, StoreError> {
+        let mut is_intact = true;
         for answer in join_all(self.attempts(retention).map(|attempt| store.acquire(attempt))).await {
-            lives &= matches!(answer?, Acquire::Duplicate { .. });
+            is_intact &= matches!(answer?, Acquire::Duplicate { .. });
         }
-        Ok(lives)
+        Ok(is_intact)
     }
 
     fn attempts(&self, retention: Duration) -> impl Iterator<Item = Attempt> {

@@ -1,21 +1,22 @@
-//! The rows, the watermark, and the statements on them. The tables are made by `sql/inbox.sql`.
+//! The rows, the watermark, and the statements on them. `sql/inbox.sql` creates the tables.
 //!
-//! A row has the time at which its transaction began, and can be seen once that has committed. So it may
-//! appear behind rows that are later by their time. The watermark therefore never passes the *horizon*: the
-//! begin of the oldest transaction that is still under way. What lies beyond it is offered again.
+//! `done_at` of a row is the time at which its transaction began, but the row is visible only after the commit. So a row may
+//! become visible after later rows have been read. The watermark therefore stays behind the *horizon*: the begin of the
+//! oldest open transaction. Rows beyond the horizon are read again.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout_at};
 
+use idempotent_sqs::idempotency::{Fence, Fingerprint, Key};
+
 use super::loss_probe::LossProbe;
 use super::{BackfillError, BackfillSettings};
 use crate::database::types::ToSql;
-use crate::database::{Database, DatabaseError, Frame, Row as Columns, Transaction};
+use crate::database::{Database, DatabaseError, Row, Transaction, TransactionStatements};
 use crate::sqlstate;
-use idempotent_sqs::idempotency::{Fence, Fingerprint, Key};
 
-/// A place among the rows, which are in the order of their times.
+/// A position among the rows, which are ordered by `done_at` and key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Watermark {
     done_at: SystemTime,
@@ -25,31 +26,31 @@ pub(super) struct Watermark {
 impl Watermark {
     pub(super) const BEGINNING: Self = Self { done_at: SystemTime::UNIX_EPOCH, key: String::new() };
 
-    /// So much earlier.
+    /// The position this much earlier.
     pub(super) fn before(self, time: Duration) -> Self {
         self.done_at.checked_sub(time).map_or(self, |done_at| Self { done_at, key: String::new() })
     }
 }
 
-/// A work that is done.
+/// The row of a completed work.
 #[derive(Debug)]
 pub(super) struct CompletedRow {
-    pub(super) place: Watermark,
+    pub(super) position: Watermark,
     pub(super) key: Key,
     pub(super) fingerprint: Fingerprint,
     pub(super) fence: Fence,
     pub(super) attempts: u8,
-    /// `None` where it is too large for a record.
+    /// `None` if the result is too large for a record.
     pub(super) result: Option<Vec<u8>>,
-    /// Of the retention of its record.
-    pub(super) remains: Duration,
+    /// Remaining retention of its record.
+    pub(super) remaining_retention: Duration,
 }
 
 /// The next rows.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct RowsRead {
     pub(super) rows: Vec<CompletedRow>,
-    /// No row before it will appear any more.
+    /// All rows before this position are visible.
     pub(super) horizon: Watermark,
     pub(super) is_last: bool,
 }
@@ -59,10 +60,8 @@ pub(super) struct Page {
 pub(super) struct BackfillTable {
     database: Database,
     namespace: String,
-    /// Seconds.
-    retention: f64,
-    /// Bytes.
-    largest_result: i32,
+    retention_seconds: f64,
+    result_max_bytes: i32,
 }
 
 impl BackfillTable {
@@ -70,40 +69,41 @@ impl BackfillTable {
         Self {
             database,
             namespace: settings.namespace.clone(),
-            retention: settings.retention.as_secs_f64(),
-            largest_result: i32::try_from(settings.result_max_bytes).unwrap_or(i32::MAX),
+            retention_seconds: settings.retention.as_secs_f64(),
+            result_max_bytes: i32::try_from(settings.result_max_bytes).unwrap_or(i32::MAX),
         }
     }
 
-    /// Where the last run was, and its loss_probe.
+    /// The loss probe and the watermark of the last run.
     pub(super) async fn watermark(&self) -> Result<Option<(LossProbe, Watermark)>, BackfillError> {
-        let rows = self.look(async |transaction| transaction.query(WATERMARK, &[&self.namespace]).await).await?;
+        let rows = self.query(async |transaction| transaction.query(WATERMARK, &[&self.namespace]).await).await?;
         Ok(rows.first().map(|row| {
             let at = Watermark { done_at: row.get("done_at"), key: row.get("key") };
             (LossProbe::named(row.get("loss_probe")), at)
         }))
     }
 
-    /// Move the watermark, unless another loss_probe has come in place of `before`.
+    /// Saves the watermark. Returns false if another run has replaced the loss probe `before`.
     pub(super) async fn save(
         &self,
         loss_probe: &LossProbe,
-        at: Watermark,
+        watermark: &Watermark,
         before: Option<&LossProbe>,
     ) -> Result<bool, BackfillError> {
         let before = before.map_or("", LossProbe::name);
-        let parameters: [&(dyn ToSql + Sync); 5] = [&self.namespace, &loss_probe.name(), &at.done_at, &at.key, &before];
-        let begun = self.database.begin(Instant::now() + LONGEST_STEP, SAVE, &parameters).await;
-        let (transaction, touched) = begun.map_err(explained)?;
-        transaction.commit(&[]).await.map_err(|error| explained(error.into()))?;
-        Ok(touched == 1)
+        let parameters: [&(dyn ToSql + Sync); 5] =
+            [&self.namespace, &loss_probe.name(), &watermark.done_at, &watermark.key, &before];
+        let begun = self.database.begin(Instant::now() + STEP_TIMEOUT, SAVE, &parameters).await;
+        let (transaction, affected) = begun.map_err(explain)?;
+        transaction.commit(&[]).await.map_err(|error| explain(error.into()))?;
+        Ok(affected == 1)
     }
 
-    /// Rows from here on, where they can be counted in time.
+    /// Number of rows after this position. `None` if they cannot be counted in time.
     pub(super) async fn count(&self, from: &Watermark) -> Result<Option<u64>, BackfillError> {
         let counted = self
-            .look(async |transaction| {
-                transaction.query(COUNT, &[&self.namespace, &from.done_at, &from.key, &self.retention]).await
+            .query(async |transaction| {
+                transaction.query(COUNT, &[&self.namespace, &from.done_at, &from.key, &self.retention_seconds]).await
             })
             .await;
         match counted {
@@ -113,66 +113,76 @@ impl BackfillTable {
         }
     }
 
-    pub(super) async fn page(&self, from: &Watermark, limit: u32) -> Result<Page, BackfillError> {
+    /// Reads at most `limit` rows after this position, oldest first.
+    pub(super) async fn read(&self, from: &Watermark, limit: u32) -> Result<RowsRead, BackfillError> {
         let limit = i64::from(limit);
         let (horizon, rows) = self
-            .look(async |transaction| {
-                // First the horizon: what began before it has ended by now, and can be seen.
+            .query(async |transaction| {
+                // The horizon is read first: transactions that began before it have ended, so their rows are visible.
                 let horizon = transaction.query(HORIZON, &[]).await?;
-                let parameters: [&(dyn ToSql + Sync); 6] =
-                    [&self.namespace, &from.done_at, &from.key, &self.retention, &self.largest_result, &limit];
+                let parameters: [&(dyn ToSql + Sync); 6] = [
+                    &self.namespace,
+                    &from.done_at,
+                    &from.key,
+                    &self.retention_seconds,
+                    &self.result_max_bytes,
+                    &limit,
+                ];
                 Ok((horizon, transaction.query(ROWS, &parameters).await?))
             })
             .await?;
         let horizon = horizon.first().map_or(SystemTime::UNIX_EPOCH, |row| row.get("horizon"));
         let is_last = i64::try_from(rows.len()).is_ok_and(|count| count < limit);
-        // No key is empty.
+        // An empty key does not occur.
         let rows = rows.iter().filter_map(CompletedRow::of).collect();
-        Ok(Page { rows, horizon: Watermark { done_at: horizon, key: String::new() }, is_last })
+        Ok(RowsRead { rows, horizon: Watermark { done_at: horizon, key: String::new() }, is_last })
     }
 
-    /// In a transaction, which changes nothing.
-    async fn look<T>(
+    /// Runs queries in a transaction that changes nothing.
+    async fn query<T>(
         &self,
-        look: impl AsyncFnOnce(&Transaction) -> Result<T, DatabaseError>,
+        queries: impl AsyncFnOnce(&Transaction) -> Result<T, DatabaseError>,
     ) -> Result<T, BackfillError> {
-        let ends = Instant::now() + LONGEST_STEP;
-        let (transaction, _) = self.database.begin(ends, LOOK, &[]).await.map_err(explained)?;
-        let seen = timeout_at(ends + LONGEST_STEP, look(&transaction)).await.unwrap_or(Err(DatabaseError::Late));
+        let ends = Instant::now() + STEP_TIMEOUT;
+        let (transaction, _) = self.database.begin(ends, READ, &[]).await.map_err(explain)?;
+        let queried =
+            timeout_at(ends + STEP_TIMEOUT, queries(&transaction)).await.unwrap_or(Err(DatabaseError::Timeout));
         transaction.roll_back().await;
-        seen.map_err(explained)
+        queried.map_err(explain)
     }
 }
 
 impl CompletedRow {
-    fn of(columns: &Columns) -> Option<Self> {
-        let key: String = columns.get("key");
-        let fingerprint = columns.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
-        let minutes = (columns.get::<_, f64>("remains") / 60.0).ceil();
+    fn of(row: &Row) -> Option<Self> {
+        let key: String = row.get("key");
+        let fingerprint = row.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
+        let minutes = (row.get::<_, f64>("remaining_seconds") / 60.0).ceil();
         Some(Self {
             key: Key::from_stored(&key).ok()?,
-            // One that is not of 16 bytes was not written here; it agrees with none.
+            // This crate writes 16 bytes. Any other value agrees with no payload.
             fingerprint: fingerprint.unwrap_or(Fingerprint::of(b"")),
-            fence: Fence(u64::try_from(columns.get::<_, i64>("fence")).unwrap_or(0)),
-            attempts: u8::try_from(columns.get::<_, i16>("attempts")).unwrap_or(u8::MAX),
-            result: columns.get("result"),
-            // Rounded up, so that rows of about the same time share a run of the script.
-            remains: Duration::from_secs(60).mul_f64(minutes),
-            place: Watermark { done_at: columns.get("done_at"), key },
+            fence: Fence(u64::try_from(row.get::<_, i64>("fence")).unwrap_or(0)),
+            attempts: u8::try_from(row.get::<_, i16>("attempts")).unwrap_or(u8::MAX),
+            result: row.get("result"),
+            // Rounded up to a minute, so that rows of about the same time share an execution of the script.
+            remaining_retention: Duration::from_secs(60).mul_f64(minutes),
+            position: Watermark { done_at: row.get("done_at"), key },
         })
     }
 }
 
-fn explained(error: DatabaseError) -> BackfillError {
+/// Adds what to do.
+fn explain(error: DatabaseError) -> BackfillError {
     match error.code() {
-        Some(sqlstate::UNDEFINED_TABLE | sqlstate::UNDEFINED_COLUMN) => BackfillError::NoTable(error),
+        Some(sqlstate::UNDEFINED_TABLE | sqlstate::UNDEFINED_COLUMN) => BackfillError::TablesOutdated(error),
+        Some(sqlstate::INSUFFICIENT_PRIVILEGE) => BackfillError::PermissionDenied(error),
         Some(_) | None => BackfillError::Database(error),
     }
 }
 
-const LOOK: Frame = Frame { opening: NOTHING, closing: NOTHING };
+const READ: TransactionStatements = TransactionStatements { first: NO_OP, last: NO_OP };
 
-const SAVE: Frame = Frame { opening: MOVE, closing: NOTHING };
+const SAVE: TransactionStatements = TransactionStatements { first: MOVE, last: NO_OP };
 
 const WATERMARK: &str = "SELECT loss_probe, done_at, key FROM idempotency_backfill WHERE namespace = $1";
 
@@ -181,13 +191,13 @@ const MOVE: &str = "INSERT INTO idempotency_backfill (namespace, loss_probe, don
      SET loss_probe = excluded.loss_probe, done_at = excluded.done_at, key = excluded.key, moved_at = now() \
      WHERE idempotency_backfill.loss_probe = $5";
 
-/// An unfinished row does not say that its work is done.
+/// Unfinished rows, without a result, are not copied.
 const COUNT: &str = "SELECT count(*) AS rows FROM idempotency_inbox WHERE namespace = $1 \
      AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) AND result IS NOT NULL";
 
-/// The second is for one that has begun and does not show yet. A transaction of another user may not show
-/// its begin. Then half an hour counts: a function runs for 15 minutes at most, and where its process is
-/// frozen, the server ends the transaction after as much again.
+/// One second less, for a transaction that has begun and is not yet in `pg_stat_activity`. The begin of a transaction of
+/// another user may be hidden. It then counts as half an hour old: a function runs for at most 15 minutes, and if its
+/// process is frozen, the server ends its transaction at most 15 minutes later.
 const HORIZON: &str = "SELECT greatest(now() - interval '30 minutes', \
        least(now(), min(coalesce(xact_start, '-infinity'))) - interval '1 second') AS horizon \
      FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
@@ -195,12 +205,12 @@ const HORIZON: &str = "SELECT greatest(now() - interval '30 minutes', \
 
 const ROWS: &str = "SELECT key, fingerprint, fence, attempts, done_at, \
        CASE WHEN octet_length(result) <= $5 THEN result END AS result, \
-       extract(epoch FROM done_at - now())::float8 + $4 AS remains \
+       extract(epoch FROM done_at - now())::float8 + $4 AS remaining_seconds \
      FROM idempotency_inbox WHERE namespace = $1 \
        AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) AND result IS NOT NULL \
      ORDER BY done_at, key LIMIT $6";
 
-const NOTHING: &str = "SELECT 1";
+const NO_OP: &str = "SELECT 1";
 
-/// Reading a thousand rows takes milliseconds; counting millions may take seconds.
-const LONGEST_STEP: Duration = Duration::from_secs(10);
+/// Reading a thousand rows takes milliseconds. Counting millions may take seconds.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);

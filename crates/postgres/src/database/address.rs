@@ -1,4 +1,4 @@
-//! The URL of a database, with the parts that decide over TLS.
+//! The URL of a database, and whether TLS is used.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,17 +10,27 @@ use tokio_postgres::config::{Host, SslMode};
 
 /// `postgres://[user[:password]@]host[:port][/database][?sslmode=verify-full&sslrootcert=FILE]`.
 ///
-/// Without a `sslmode` TLS is used, but not to this very machine. Where it is used, the certificate is
-/// verified against the system's roots, or against those of `sslrootcert`, and so is the host's name.
+/// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a Unix
+/// socket). TLS always verifies the host name and the certificate, against the root certificates of the system or those of
+/// the file `sslrootcert` (PEM).
+///
+/// ```
+/// use idempotent_sqs_postgres::{DatabaseUrl, database::DatabaseUrlError};
+///
+/// let url: DatabaseUrl = "postgres://payer@db.internal/payments".parse()?;
+/// assert_eq!((url.host(), url.port(), url.user()), (Some("db.internal"), 5432, Some("payer")));
+/// assert!(url.uses_tls());
+/// # Ok::<(), DatabaseUrlError>(())
+/// ```
 #[derive(Clone)]
 pub struct DatabaseUrl {
     pub(super) config: Config,
-    /// File of the roots that are trusted in place of the system's, PEM.
+    /// PEM file of the root certificates that replace those of the system.
     pub(super) roots: Option<PathBuf>,
 }
 
 impl DatabaseUrl {
-    /// The first host, if it has a name or an address.
+    /// The first host that is a name or an address.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.config.get_hosts().iter().find_map(|host| match host {
@@ -30,60 +40,60 @@ impl DatabaseUrl {
         })
     }
 
-    /// The first port.
+    /// The first port; by default 5432.
     #[must_use]
     pub fn port(&self) -> u16 {
-        // PostgreSQL's own.
+        // The default port of PostgreSQL.
         self.config.get_ports().first().copied().unwrap_or(5432)
     }
 
-    /// The user.
+    /// The user, if the URL has one.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.config.get_user().filter(|user| !user.is_empty())
     }
 
-    /// Whether there is one host and no other.
+    /// Whether the URL has exactly one host.
     #[must_use]
     pub fn has_one_host(&self) -> bool {
         self.config.get_hosts().len() == 1 && self.host().is_some()
     }
 
-    /// Whether there is a password in it.
+    /// Whether the URL has a password.
     #[must_use]
     pub fn has_password(&self) -> bool {
         self.config.get_password().is_some()
     }
 
-    /// Whether connections are made by TLS.
+    /// Whether connections use TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.config.get_ssl_mode() != SslMode::Disable
     }
 }
 
-/// It may hold a password, so it is never shown.
+/// Prints nothing of the URL, which may contain a password.
 impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DatabaseUrl").finish_non_exhaustive()
     }
 }
 
-/// Why a text is not a [`DatabaseUrl`]. The message does not contain the text, which may hold a password.
+/// Why a text is not a [`DatabaseUrl`]. The message does not contain the text, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseUrlError {
     /// The scheme is not `postgres`.
     #[error("it does not start with postgres://")]
     Scheme,
-    /// The text is not a URL of PostgreSQL.
-    #[error("not a URL of PostgreSQL")]
+    /// The text is not a PostgreSQL connection URL.
+    #[error("it is not a PostgreSQL connection URL")]
     NotAUrl,
     /// The URL has no host.
     #[error("it has no host")]
     NoHost,
-    /// The sslmode allows connections without verified TLS.
-    #[error("its sslmode is none of disable, require, verify-ca and verify-full")]
+    /// The `sslmode` is unknown, or allows a fallback to no TLS.
+    #[error("its sslmode is not disable, require, verify-ca or verify-full")]
     SslMode,
 }
 
@@ -100,7 +110,7 @@ impl FromStr for DatabaseUrl {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value),
-                // A path may be written plainly, or with its slashes encoded.
+                // The slashes of the path may be percent-encoded.
                 Some(("sslrootcert", value)) => roots = Some(PathBuf::from(value.replace("%2F", "/"))),
                 Some(_) | None => others.push(option),
             }
@@ -112,30 +122,30 @@ impl FromStr for DatabaseUrl {
         }
         config.ssl_mode(match mode {
             Some("disable") => SslMode::Disable,
-            // All of them verify here.
+            // These verify the certificate and the host name alike.
             Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
             None => {
-                if is_this_machine(&config) {
+                if is_local(&config) {
                     SslMode::Disable
                 } else {
                     SslMode::Require
                 }
             }
-            // `allow` and `prefer` are content with a connection that anybody can read.
+            // `allow` and `prefer` fall back to a connection without TLS.
             Some(_) => return Err(DatabaseUrlError::SslMode),
         });
         Ok(Self { config, roots })
     }
 }
 
-fn is_this_machine(config: &Config) -> bool {
-    let is_near = |host: &Host| match host {
+fn is_local(config: &Config) -> bool {
+    let is_local_host = |host: &Host| match host {
         Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback()),
         #[cfg(unix)]
         Host::Unix(_) => true,
     };
-    // An address that is given besides goes before the name's own.
-    config.get_hosts().iter().all(is_near) && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
+    // `hostaddr` replaces the address that the name resolves to.
+    config.get_hosts().iter().all(is_local_host) && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
 }
 
 #[cfg(test)]
@@ -147,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_used_unless_it_is_switched_off_or_the_server_is_this_machine() {
+    fn tls_is_used_unless_it_is_disabled_or_the_server_is_local() {
         assert_eq!(tls("postgres://app@db.internal/payments"), Ok(true));
         assert_eq!(tls("postgres://app@db.internal/payments?sslmode=disable"), Ok(false));
         assert_eq!(tls("postgres://app@127.0.0.1:5433/payments"), Ok(false));
@@ -160,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_may_come_to_no_tls_is_refused() {
+    fn an_sslmode_that_may_fall_back_to_no_tls_is_an_error() {
         for mode in ["allow", "prefer", "on", ""] {
             assert!(
                 tls(&format!("postgres://db.internal?sslmode={mode}")).unwrap_err() == DatabaseUrlError::SslMode,
@@ -170,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_and_other_options_find_their_places() {
+    fn sslrootcert_and_other_options_are_parsed() {
         let url = "postgres://app:secret@db:6432/payments?sslrootcert=%2Fopt%2Frds.pem&application_name=payments";
         let url: DatabaseUrl = url.parse().unwrap();
         assert_eq!(url.roots, Some(PathBuf::from("/opt/rds.pem")));
@@ -180,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_postgres_is_refused_without_being_quoted() {
+    fn an_invalid_url_is_not_quoted_in_its_error() {
         for url in ["mysql://secret@db", "host=db password=secret", "postgres://app:secret@db:port/", "postgres:///x"] {
-            let fault = tls(url).unwrap_err().to_string();
-            assert!(!fault.contains("secret"), "{fault}");
+            let error = tls(url).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

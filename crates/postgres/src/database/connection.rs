@@ -1,4 +1,4 @@
-//! A connection: its statements, and the end of each of its transactions.
+//! A connection: its prepared statements, and the end of each of its transactions.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -12,90 +12,96 @@ use tokio_postgres::{Client, Statement};
 
 use super::DatabaseError;
 
-/// A connection, and the statements that are prepared on it.
+/// A connection, and the statements prepared on it.
 pub(super) struct Connection {
     pub(super) client: Client,
     task: JoinHandle<()>,
     statements: Mutex<HashMap<String, Statement>>,
-    /// Whether a work has named a statement by SQL. Only the end of the session takes that name back, as
-    /// `DEALLOCATE ALL` would take the driver's own too.
-    has_named: AtomicBool,
-    /// Whether the server can end a transaction by the clock, as since PostgreSQL 17.
-    pub(super) ends_transactions: bool,
+    /// Whether a work has executed the SQL statement `PREPARE`. Only the end of the session removes such a statement,
+    /// because `DEALLOCATE ALL` would also remove those of the driver.
+    has_sql_prepare: AtomicBool,
+    /// Whether the server has `transaction_timeout`, as since PostgreSQL 17.
+    pub(super) has_transaction_timeout: bool,
 }
 
-/// What a message may have left in the session: the user it became, settings, cursors, channels that it listens
-/// to, temporary tables, numbers drawn from sequences, and locks. `DISCARD ALL` would do it, but it takes the
-/// prepared statements too. Settings go back to what the session began with. That need not be the driver's encoding
-/// where a pooler's session was begun by another client.
-const CLEAR: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SET client_encoding = 'UTF8'; CLOSE ALL; \
+/// Resets what a work may have left in the session: its user, settings, cursors, LISTEN channels, temporary tables, last
+/// values of sequences, and advisory locks. `DISCARD ALL` would also discard the prepared statements. Settings return to
+/// the values that the session started with. Behind a pooler another client may have started it with another encoding, so
+/// the encoding is set again.
+const RESET_SESSION: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SET client_encoding = 'UTF8'; CLOSE ALL; \
      UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()";
 
-/// Most statements that are kept prepared: more than a work has that binds its values, and some hundred kilobytes
-/// of the server's memory.
-const MOST_STATEMENTS: usize = 256;
+/// Most statements that stay prepared. A work that binds its values has fewer, and these take some hundred kilobytes of
+/// the server's memory.
+const MAX_STATEMENTS: usize = 256;
 
 impl Connection {
-    pub(super) fn new(client: Client, task: JoinHandle<()>, ends_transactions: bool) -> Self {
-        Self { client, task, statements: Mutex::default(), has_named: AtomicBool::new(false), ends_transactions }
+    pub(super) fn new(client: Client, task: JoinHandle<()>, has_transaction_timeout: bool) -> Self {
+        Self {
+            client,
+            task,
+            statements: Mutex::default(),
+            has_sql_prepare: AtomicBool::new(false),
+            has_transaction_timeout,
+        }
     }
 
     /// The statement, prepared at its first use on this connection.
     pub(super) async fn prepared(&self, statement: &str) -> Result<Statement, DatabaseError> {
-        if let Some(known) = self.known(statement) {
-            return Ok(known);
+        if let Some(prepared) = self.cached(statement) {
+            return Ok(prepared);
         }
-        if names_a_statement(statement) {
-            self.has_named.store(true, Ordering::Relaxed);
+        if is_sql_prepare(statement) {
+            self.has_sql_prepare.store(true, Ordering::Relaxed);
         }
         let prepared = self.client.prepare(statement).await?;
         let mut statements = self.statements();
-        if statements.len() >= MOST_STATEMENTS {
-            // The server is told of each. Those in use end with their last use.
+        if statements.len() >= MAX_STATEMENTS {
+            // Dropping a statement deallocates it on the server, once it is no longer in use.
             statements.clear();
         }
         statements.insert(statement.to_owned(), prepared.clone());
         Ok(prepared)
     }
 
-    /// Have it prepared anew at its next use.
-    pub(super) fn forget(&self, statement: &str) {
+    /// Removes the statement, so that it is prepared again at its next use.
+    pub(super) fn remove(&self, statement: &str) {
         self.statements().remove(statement);
     }
 
-    /// End the transaction, by `COMMIT` or `ROLLBACK`, and clear the session in the same flight. Answers whether
-    /// the session is clear, so that another transaction may follow. An error is that of the end alone.
+    /// Ends the transaction with `COMMIT` or `ROLLBACK`, and resets the session in the same round trip. Returns whether
+    /// the session was reset, so that the connection can be used again. An error is one of the COMMIT or ROLLBACK only.
     ///
-    /// They are one query, so that a pooler does not come between them.
-    pub(super) async fn end(&self, by: &str) -> Result<bool, tokio_postgres::Error> {
-        let mut replies = pin!(self.client.simple_query_raw(&format!("{by}; {CLEAR}")).await?);
-        // The first reply is to the end of the transaction.
+    /// Both are one query, so that a pooler does not switch sessions between them.
+    pub(super) async fn end(&self, command: &str) -> Result<bool, tokio_postgres::Error> {
+        let mut replies = pin!(self.client.simple_query_raw(&format!("{command}; {RESET_SESSION}")).await?);
+        // The first reply is that to COMMIT or ROLLBACK.
         replies.try_next().await?;
         if let Err(error) = replies.try_for_each(|_| ready(Ok(()))).await {
-            tracing::warn!(error = %DatabaseError::from(error), "a session of PostgreSQL could not be cleared, and is closed");
+            let error = DatabaseError::from(error);
+            tracing::warn!(%error, "the session in PostgreSQL could not be reset, so its connection is closed");
             return Ok(false);
         }
-        Ok(!self.has_named.load(Ordering::Relaxed))
+        Ok(!self.has_sql_prepare.load(Ordering::Relaxed))
     }
 
-    fn known(&self, statement: &str) -> Option<Statement> {
+    fn cached(&self, statement: &str) -> Option<Statement> {
         self.statements().get(statement).cloned()
     }
 
     fn statements(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
-        // Every change is one insert, one removal or the removal of all, so a panic elsewhere cannot have left
-        // half of one.
+        // Each change is a single operation of the map, so a panic leaves it consistent.
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The socket closes at once, also where a reply is still to come: the server takes that as the end.
+/// Closes the socket immediately, even if a reply is outstanding. The server then ends the session.
 impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-fn names_a_statement(statement: &str) -> bool {
+fn is_sql_prepare(statement: &str) -> bool {
     statement.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("PREPARE"))
 }

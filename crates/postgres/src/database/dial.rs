@@ -1,4 +1,4 @@
-//! Makes connections: TLS where the URL asks for it, and a second try where the password has changed.
+//! Opens connections, with TLS if the URL requires it, and with a second login if the first was rejected.
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
@@ -18,17 +18,18 @@ use idempotent_sqs::credentials::{CredentialsSource, Login};
 
 use super::connection::Connection;
 use super::{DatabaseError, DatabaseSettings, DatabaseUrl};
+use crate::sqlstate;
 
-/// Makes connections for the pool.
-pub(super) struct Dialler {
+/// Opens connections for the pool.
+pub(super) struct Dialer {
     url: DatabaseUrl,
     timeout: Duration,
     credentials: Option<Arc<dyn CredentialsSource>>,
-    /// Made at the first use: loading certificates takes longer than connecting.
+    /// Initialized at its first use, because loading the certificates takes longer than connecting.
     tls: OnceLock<MakeRustlsConnect>,
 }
 
-impl Manager for Dialler {
+impl Manager for Dialer {
     type Type = Connection;
     type Error = DatabaseError;
 
@@ -36,16 +37,16 @@ impl Manager for Dialler {
         let Some(source) = &self.credentials else {
             return self.dial(None).await?.map_err(not_connected);
         };
-        // Before the clock of a dial starts: AWS may take longer than PostgreSQL, and is bounded by itself.
+        // Outside the timeout of the connection: the source may call AWS, and has its own timeout.
         let login = source.login(None).await.map_err(unreachable)?;
-        let refused = match self.dial(Some(&login)).await? {
-            Err(error) if is_refusal(&error) => error,
+        let rejected = match self.dial(Some(&login)).await? {
+            Err(error) if is_login_rejected(&error) => error,
             outcome => return outcome.map_err(not_connected),
         };
         let other = source.login(Some(&login)).await.map_err(unreachable)?;
-        let outcome = if other == login { Err(refused) } else { self.dial(Some(&other)).await? };
+        let outcome = if other == login { Err(rejected) } else { self.dial(Some(&other)).await? };
         outcome.map_err(|error| {
-            if is_refusal(&error) {
+            if is_login_rejected(&error) {
                 unreachable(format!("{} ({})", source.advice(), reason(&error)))
             } else {
                 not_connected(error)
@@ -54,17 +55,17 @@ impl Manager for Dialler {
     }
 
     async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<DatabaseError> {
-        if connection.client.is_closed() { Err(RecycleError::message("it was closed")) } else { Ok(()) }
+        if connection.client.is_closed() { Err(RecycleError::message("the connection was closed")) } else { Ok(()) }
     }
 }
 
-impl Dialler {
+impl Dialer {
     pub(super) fn new(settings: &DatabaseSettings) -> Self {
         let DatabaseSettings { url, timeout, connections: _, credentials } = settings.clone();
         Self { url, timeout, credentials, tls: OnceLock::new() }
     }
 
-    /// A connection, or how the server came to refuse it.
+    /// Opens a connection. The inner error is one of the server or the driver.
     async fn dial(&self, login: Option<&Login>) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
         let config = self.config(login);
         let dial = async {
@@ -75,13 +76,13 @@ impl Dialler {
                 connect(&config, NoTls).await
             }
         };
-        timeout(self.timeout, dial).await.unwrap_or_else(|_elapsed| Err(unreachable("no connection in time")))
+        timeout(self.timeout, dial).await.unwrap_or_else(|_elapsed| Err(not_in_time(self.timeout)))
     }
 
     fn config(&self, login: Option<&Login>) -> Config {
         let mut config = self.url.config.clone();
         config.connect_timeout(self.timeout);
-        // What was sent and is not acknowledged for so long will not be: the peer went without a word.
+        // Ends the connection if the peer does not acknowledge data for this long.
         config.tcp_user_timeout(self.timeout);
         if config.get_application_name().is_none() {
             config.application_name("idempotent-sqs");
@@ -113,11 +114,11 @@ impl Dialler {
         let trusted = match &self.url.roots {
             Some(file) => {
                 let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-                read.map_err(|error| unreachable(format!("the file of sslrootcert cannot be used ({error})")))?
+                read.map_err(|error| unreachable(format!("sslrootcert is not a readable PEM file ({error})")))?
             }
             None => rustls_native_certs::load_native_certs().certs,
         };
-        // A system's store may hold a certificate that is none; the others still count.
+        // The system's store may contain an invalid certificate, which is skipped.
         roots.add_parsable_certificates(trusted);
         Ok(roots)
     }
@@ -134,13 +135,13 @@ where
     };
     let version = connection.parameter("server_version").unwrap_or_default();
     let major = major(version);
-    if major.is_some_and(|major| major < OLDEST) {
-        return Err(unreachable(format!("its version is {version}, and {OLDEST} or newer is needed")));
+    if major.is_some_and(|major| major < OLDEST_VERSION) {
+        return Err(unreachable(format!("its version is {version}; upgrade it to {OLDEST_VERSION} or newer")));
     }
-    let ends_transactions = major.is_some_and(|major| major >= ENDS_TRANSACTIONS);
-    // Whoever waits for a reply hears how it ended.
+    let has_transaction_timeout = major.is_some_and(|major| major >= TRANSACTION_TIMEOUT_VERSION);
+    // Its error is also returned to the callers that wait for replies.
     let task = tokio::spawn(async move { drop(connection.await) });
-    Ok(Ok(Connection::new(client, task, ends_transactions)))
+    Ok(Ok(Connection::new(client, task, has_transaction_timeout)))
 }
 
 /// The first part of a version such as `15.18 (Debian 15.18-0+deb12u1)` or `17beta1`.
@@ -149,29 +150,38 @@ fn major(version: &str) -> Option<u32> {
 }
 
 /// The first version that has `client_connection_check_interval`.
-const OLDEST: u32 = 14;
+const OLDEST_VERSION: u32 = 14;
 
 /// The first version that has `transaction_timeout`.
-const ENDS_TRANSACTIONS: u32 = 17;
+const TRANSACTION_TIMEOUT_VERSION: u32 = 17;
 
-/// A server that takes no more connections is within reach of those that stand.
+/// If the server has too many connections, those that are open still work, so it is not unreachable.
 fn not_connected(error: tokio_postgres::Error) -> DatabaseError {
-    if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) { error.into() } else { unreachable(reason(&error)) }
+    if code(&error) == Some(sqlstate::TOO_MANY_CONNECTIONS) { error.into() } else { unreachable(reason(&error)) }
 }
 
-/// Whether the server refuses who we say we are.
-fn is_refusal(error: &tokio_postgres::Error) -> bool {
-    let refusals = [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION];
-    error.code().is_some_and(|code| refusals.contains(code))
+/// Whether the server rejects the user or the password.
+fn is_login_rejected(error: &tokio_postgres::Error) -> bool {
+    let codes = [sqlstate::INVALID_PASSWORD, sqlstate::INVALID_AUTHORIZATION_SPECIFICATION];
+    code(error).is_some_and(|code| codes.contains(&code))
 }
 
-/// The driver's sentence with its cause; a server's refusal with its code.
+fn code(error: &tokio_postgres::Error) -> Option<&str> {
+    error.code().map(SqlState::code)
+}
+
+/// The message of the driver with its cause, or that of the server with its SQLSTATE.
 fn reason(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), error.source()) {
-        (Some(said), _) => format!("{} ({})", said.message(), said.code().code()),
+        (Some(server), _) => format!("{} ({})", server.message(), server.code().code()),
         (None, Some(cause)) => format!("{error} ({cause})"),
         (None, None) => error.to_string(),
     }
+}
+
+/// No connection could be opened within this time.
+pub(super) fn not_in_time(timeout: Duration) -> DatabaseError {
+    unreachable(format!("no connection within {} ms", timeout.as_millis()))
 }
 
 fn unreachable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> DatabaseError {
@@ -183,7 +193,7 @@ mod tests {
     use super::major;
 
     #[test]
-    fn a_version_of_any_form_is_read() {
+    fn the_major_version_is_parsed() {
         let versions =
             ["9.6.24", "13.22 (Debian 13.22-0+deb11u1)", "14.0", "15.4", "17beta1", "18devel", "", "unknown"];
         let majors = [Some(9), Some(13), Some(14), Some(15), Some(17), Some(18), None, None];

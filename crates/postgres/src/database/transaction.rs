@@ -1,4 +1,4 @@
-//! A transaction: begun in one round trip, ended in another, and undone wherever it is left.
+//! A transaction: begins in one round trip, ends in another, and is rolled back if it is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,60 +7,60 @@ use std::time::Duration;
 use deadpool::managed::Object;
 use futures_util::future::{join, try_join};
 use tokio::time::{Instant, timeout_at};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 
 use super::connection::Connection;
-use super::dial::Dialler;
+use super::dial::Dialer;
 use super::{DatabaseError, MARGIN, before};
+use crate::sqlstate;
 
-/// What stands for `$1`, `$2` and so on.
+/// The values of `$1`, `$2` and so on.
 pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// A transaction under way. What is done by it takes effect when it commits, all at once or not at all.
+/// A transaction in progress. The inbox commits it or rolls it back: a work must not execute `COMMIT` or `ROLLBACK`. A
+/// `SAVEPOINT` is allowed.
 ///
-/// Statements are prepared at their first use on a connection. Those whose futures are polled together
-/// (`join!`) travel together. `COMMIT` and `ROLLBACK` are not the work's to ask for; a `SAVEPOINT` may be.
+/// Statements are prepared at their first use on a connection. Statements whose futures are polled together (`join!`) are
+/// sent together, in one round trip.
 pub struct Transaction {
-    /// `None` once it has ended and the connection is back in its pool.
-    connection: Option<Object<Dialler>>,
-    /// What it commits with.
-    closing: Option<Statement>,
+    /// `None` after the end, when the connection is back in its pool.
+    connection: Option<Object<Dialer>>,
+    /// The last statement.
+    last: Option<Statement>,
     timeout: Duration,
     ends: Instant,
 }
 
-/// What a transaction begins and commits with.
+/// The statements that are sent together with BEGIN and COMMIT.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
-    /// The first statement, which goes in one flight with the begin.
-    pub(crate) opening: &'static str,
-    /// The last statement, which goes in one flight with the commit, and has to touch one row.
-    pub(crate) closing: &'static str,
+pub(crate) struct TransactionStatements {
+    /// Sent with BEGIN.
+    pub(crate) first: &'static str,
+    /// Sent with COMMIT. Must affect exactly one row.
+    pub(crate) last: &'static str,
 }
 
 /// How a commit failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommitError {
-    /// Nothing took effect.
-    #[error("the commit was refused")]
-    Undone(#[source] DatabaseError),
-    /// It may have taken effect: its reply was lost.
+    /// The transaction is rolled back.
+    #[error("the commit failed")]
+    RolledBack(#[source] DatabaseError),
+    /// The transaction may have committed.
     #[error("the reply to the commit was lost")]
     Unknown(#[source] DatabaseError),
-    /// The last statement did not touch the one row that it had to: the transaction was not the one that
-    /// was begun.
-    #[error("the work has ended its transaction by itself")]
-    Strayed,
+    /// The last statement did not affect one row: the work has ended the transaction.
+    #[error("the work executed COMMIT or ROLLBACK, which only the inbox may do")]
+    EndedByWork,
 }
 
-/// Where it does not matter which.
+/// For callers to which the outcome does not matter.
 impl From<CommitError> for DatabaseError {
     fn from(error: CommitError) -> Self {
         match error {
-            CommitError::Undone(error) | CommitError::Unknown(error) => error,
-            CommitError::Strayed => Self::Misused(error.to_string()),
+            CommitError::RolledBack(error) | CommitError::Unknown(error) => error,
+            CommitError::EndedByWork => Self::InvalidStatement(error.to_string()),
         }
     }
 }
@@ -72,29 +72,29 @@ impl fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    /// Begin with the opening statement, and count the rows that it touched.
+    /// Begins with the first statement. Returns the number of rows that it affected.
     pub(super) async fn begin(
-        connection: Object<Dialler>,
+        connection: Object<Dialer>,
         lock_timeout: Duration,
         ends: Instant,
-        frame: Frame,
+        statements: TransactionStatements,
         parameters: Parameters<'_>,
     ) -> Result<(Self, u64), DatabaseError> {
-        let mut transaction = Self { connection: Some(connection), closing: None, timeout: lock_timeout, ends };
+        let mut transaction = Self { connection: Some(connection), last: None, timeout: lock_timeout, ends };
         let connection = transaction.connection()?;
-        let (opening, closing) =
-            try_join(connection.prepared(frame.opening), connection.prepared(frame.closing)).await?;
-        let bounds = begin(connection, lock_timeout, ends);
-        let (begun, touched) =
-            join(connection.client.batch_execute(&bounds), connection.client.execute(&opening, parameters)).await;
-        let touched = touched.map_err(|error| refused(connection, frame.opening, error));
-        match begun.map_err(DatabaseError::from).and(touched) {
-            Ok(touched) => {
-                transaction.closing = Some(closing);
-                Ok((transaction, touched))
+        let (first, last) =
+            try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
+        let begin = begin(connection, lock_timeout, ends);
+        let (begun, affected) =
+            join(connection.client.batch_execute(&begin), connection.client.execute(&first, parameters)).await;
+        let affected = affected.map_err(|error| statement_error(connection, statements.first, error));
+        match begun.map_err(DatabaseError::from).and(affected) {
+            Ok(affected) => {
+                transaction.last = Some(last);
+                Ok((transaction, affected))
             }
             Err(error) => {
-                // What holds the lock that was waited for says nothing against the connection.
+                // After a lock timeout, for example, the connection is still usable.
                 if !error.is_of_the_connection() {
                     transaction.roll_back().await;
                 }
@@ -103,133 +103,134 @@ impl Transaction {
         }
     }
 
-    /// Execute a statement, and count the rows that it touched.
+    /// Executes a statement and returns the number of rows that it affected.
     ///
     /// # Errors
-    /// [`DatabaseError`]; where the server refused, the transaction can only be undone.
+    /// [`DatabaseError`]. If the server returned an error, every later statement fails too, and the transaction is rolled
+    /// back, unless the work rolls back to a savepoint.
     ///
     /// ## Cancel safety
-    /// Dropped, it may have been executed, as part of the transaction.
+    /// If the future is dropped, the statement may or may not be executed as part of the transaction.
     pub async fn execute(&self, statement: &str, parameters: Parameters<'_>) -> Result<u64, DatabaseError> {
         let connection = self.connection()?;
         let prepared = connection.prepared(statement).await?;
         let executed = connection.client.execute(&prepared, parameters).await;
-        executed.map_err(|error| refused(connection, statement, error))
+        executed.map_err(|error| statement_error(connection, statement, error))
     }
 
-    /// Execute a statement, and fetch its rows.
+    /// Executes a statement and returns its rows.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
+    /// As for [`execute`](Self::execute).
     ///
     /// ## Cancel safety
-    /// As [`execute`](Self::execute).
+    /// As for [`execute`](Self::execute).
     pub async fn query(&self, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, DatabaseError> {
         let connection = self.connection()?;
         let prepared = connection.prepared(statement).await?;
         let rows = connection.client.query(&prepared, parameters).await;
-        rows.map_err(|error| refused(connection, statement, error))
+        rows.map_err(|error| statement_error(connection, statement, error))
     }
 
-    /// Execute a statement, and fetch the first of its rows, if it has any.
+    /// Executes a statement and returns its first row, if there is one.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
+    /// As for [`execute`](Self::execute).
     ///
     /// ## Cancel safety
-    /// As [`execute`](Self::execute).
+    /// As for [`execute`](Self::execute).
     pub async fn query_first(&self, statement: &str, parameters: Parameters<'_>) -> Result<Option<Row>, DatabaseError> {
         Ok(self.query(statement, parameters).await?.into_iter().next())
     }
 
-    /// Commit with the closing statement, in one round trip.
+    /// Executes the last statement and commits, in one round trip.
     pub(crate) async fn commit(mut self, parameters: Parameters<'_>) -> Result<(), CommitError> {
-        let (Ok(connection), Some(closing)) = (self.connection(), &self.closing) else {
-            return Err(CommitError::Strayed);
+        let (Ok(connection), Some(last)) = (self.connection(), &self.last) else {
+            return Err(CommitError::EndedByWork);
         };
         if connection.client.is_closed() {
-            let closed = "it was closed before the commit was sent";
-            return Err(CommitError::Undone(DatabaseError::Broken(Arc::from(Box::from(closed)))));
+            let closed = "closed before the commit was sent";
+            return Err(CommitError::RolledBack(DatabaseError::ConnectionLost(Arc::from(Box::from(closed)))));
         }
-        // They are sent in this order. Where the first is refused, the commit only undoes.
-        let ended = join(connection.client.execute(closing, parameters), connection.end("COMMIT")).await;
+        // They are executed in this order. If the statement fails, the COMMIT rolls back.
+        let ended = join(connection.client.execute(last, parameters), connection.end("COMMIT")).await;
         match ended {
-            (Ok(1), Ok(is_clear)) => {
-                if is_clear {
-                    self.give_back();
+            (Ok(1), Ok(is_reset)) => {
+                if is_reset {
+                    self.return_to_pool();
                 }
                 Ok(())
             }
-            (Ok(_), Ok(_)) => Err(CommitError::Strayed),
-            // A work has deallocated it, or a pooler has lost it. The connection goes with the transaction, so that
-            // none of its statements is used again.
-            (Err(error), _) if is_outdated(&error) => Err(CommitError::Undone(DatabaseError::Outdated)),
+            (Ok(_), Ok(_)) => Err(CommitError::EndedByWork),
+            // The work deallocated the statement, or a pooler lost it. The connection is closed, so that none of its
+            // prepared statements is used again.
+            (Err(error), _) if is_outdated(&error) => Err(CommitError::RolledBack(DatabaseError::StatementOutdated)),
             (Err(error), _) | (Ok(_), Err(error)) => {
                 let error = DatabaseError::from(error);
-                // A server that goes down may have come to the commit before.
+                // A server that shuts down may have committed before.
                 if error.code().is_none() || error.is_of_the_connection() {
                     return Err(CommitError::Unknown(error));
                 }
                 self.roll_back().await;
-                Err(CommitError::Undone(error))
+                Err(CommitError::RolledBack(error))
             }
         }
     }
 
-    /// Whether the server says that this transaction has ended: the work has committed it or rolled it back.
-    pub(crate) async fn has_strayed(&self) -> bool {
+    /// Whether the work has ended this transaction by a COMMIT or ROLLBACK of its own.
+    pub(crate) async fn was_ended_by_work(&self) -> bool {
         let Ok(connection) = self.connection() else { return false };
-        // After an error nothing is executed but the end of the transaction, so that there still is one.
-        match timeout_at(self.end_of_wait(), connection.client.simple_query(BEGUN)).await {
-            Ok(Ok(replies)) => !replies.iter().any(says_yes),
+        // In an aborted transaction this query fails too, so the transaction still exists.
+        match timeout_at(self.end_of_wait(), connection.client.simple_query(IS_BEGUN)).await {
+            Ok(Ok(replies)) => !replies.iter().any(is_yes),
             Ok(Err(_)) | Err(_) => false,
         }
     }
 
-    /// Undo everything, and give the connection back, if it answers.
+    /// Rolls back. If the server replies in time, the connection returns to its pool, else it is closed.
     pub(crate) async fn roll_back(mut self) {
         if let Ok(connection) = self.connection()
             && let Ok(Ok(true)) = timeout_at(self.end_of_wait(), connection.end("ROLLBACK")).await
         {
-            self.give_back();
+            self.return_to_pool();
         }
     }
 
-    /// The end of the wait for a reply that decides nothing.
+    /// The end of the wait for a reply that does not change the outcome.
     fn end_of_wait(&self) -> Instant {
         before(self.ends, MARGIN).min(Instant::now() + self.timeout)
     }
 
-    fn give_back(&mut self) {
+    fn return_to_pool(&mut self) {
         self.connection = None;
     }
 
     fn connection(&self) -> Result<&Connection, DatabaseError> {
-        self.connection.as_deref().ok_or(DatabaseError::Late)
+        self.connection.as_deref().ok_or(DatabaseError::Timeout)
     }
 }
 
-/// An outdated statement is prepared anew by the next transaction; this one can only be undone.
-fn refused(connection: &Connection, statement: &str, error: tokio_postgres::Error) -> DatabaseError {
+/// An outdated statement is prepared again in the next transaction. This transaction can only be rolled back.
+fn statement_error(connection: &Connection, statement: &str, error: tokio_postgres::Error) -> DatabaseError {
     if is_outdated(&error) {
-        connection.forget(statement);
-        return DatabaseError::Outdated;
+        connection.remove(statement);
+        return DatabaseError::StatementOutdated;
     }
     error.into()
 }
 
 fn is_outdated(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|said| {
-        *said.code() == SqlState::INVALID_SQL_STATEMENT_NAME || said.routine() == Some(ROWS_HAVE_CHANGED)
+    error.as_db_error().is_some_and(|error| {
+        error.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME || error.routine() == Some(ROW_TYPE_CHANGED)
     })
 }
 
-/// Where the server finds that a prepared statement's rows are no longer of the type that its client knows. The
-/// code, 0A000, has other meanings too, and the message is in the server's language.
-const ROWS_HAVE_CHANGED: &str = "RevalidateCachedQuery";
+/// The routine of the server that reports that the row type of a prepared statement has changed. The SQLSTATE, 0A000, has
+/// other meanings too, and the message is localized.
+const ROW_TYPE_CHANGED: &str = "RevalidateCachedQuery";
 
-/// Where it was left before its end nobody knows what is on its way, so the connection ends too, and the
-/// server undoes what was done.
+/// A transaction that is dropped before its end may have statements in flight, so its connection is closed, and the server
+/// rolls back.
 impl Drop for Transaction {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
@@ -238,28 +239,31 @@ impl Drop for Transaction {
     }
 }
 
-/// Everything that the server needs to end it by itself. A timeout of 0 would be none.
+/// The BEGIN, with the timeouts by which the server itself ends the transaction. A timeout of 0 would disable it.
 fn begin(connection: &Connection, lock_timeout: Duration, ends: Instant) -> String {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).map_or(MOST_MS, |ms| ms.clamp(1, MOST_MS));
+    let ms = |time: Duration| u64::try_from(time.as_millis()).map_or(MAX_MS, |ms| ms.clamp(1, MAX_MS));
     let now = Instant::now();
     let left = ms(ends.saturating_duration_since(now));
     let lock = ms(lock_timeout.min(before(ends, 2 * MARGIN).saturating_duration_since(now)));
-    let by_the_clock =
-        if connection.ends_transactions { format!("; SET LOCAL transaction_timeout = {left}") } else { String::new() };
-    // The server looks once in a while whether its client is still there, also within a statement. The last
-    // setting tells whether a statement is within this transaction.
+    let transaction_timeout = if connection.has_transaction_timeout {
+        format!("; SET LOCAL transaction_timeout = {left}")
+    } else {
+        String::new()
+    };
+    // With `client_connection_check_interval` the server also notices within a statement that the client has disconnected.
+    // The last setting shows whether a statement is executed within this transaction.
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {left}; \
          SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \
-         {lock}{by_the_clock}; SET LOCAL idempotent_sqs.begun = 'yes'"
+         {lock}{transaction_timeout}; SET LOCAL idempotent_sqs.begun = 'yes'"
     )
 }
 
-fn says_yes(reply: &SimpleQueryMessage) -> bool {
+fn is_yes(reply: &SimpleQueryMessage) -> bool {
     matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("yes"))
 }
 
-const BEGUN: &str = "SELECT current_setting('idempotent_sqs.begun', true)";
+const IS_BEGUN: &str = "SELECT current_setting('idempotent_sqs.begun', true)";
 
-/// PostgreSQL's own largest timeout.
-const MOST_MS: u64 = 2_147_483_647;
+/// The largest timeout of PostgreSQL, in milliseconds.
+const MAX_MS: u64 = 2_147_483_647;

@@ -1,20 +1,21 @@
-//! An attempt: the work and its row in one transaction, and what the row says where the transaction's end is not
-//! known.
+//! An attempt: the work and its row in one transaction, and the state of the row if the outcome of the commit is unknown.
 
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::table::{self, Recorded};
+use idempotent_sqs::idempotency::{Attempt, Claim, OwnRecord, RecordedAttempt, Work, WorkError, WorkErrorKind};
+
+use super::table::{self, RowState};
 use super::{Inbox, InboxError, TransactionalWork};
 use crate::database::{CommitError, DatabaseError, Transaction};
-use futures_util::future::BoxFuture;
-use idempotent_sqs::idempotency::{Attempt, Claim, OwnRecord, RecordedAttempt, Work, WorkError, WorkErrorKind};
+use crate::sqlstate;
 
 impl<T, W> Work<T> for Inbox<W>
 where
     T: ?Sized + Sync,
     W: TransactionalWork<T>,
 {
-    /// For callers without the engine, which calls [`OwnRecord::attempt`].
+    /// Runs the work without a store. The core calls [`OwnRecord::attempt`] instead.
     async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
         match self.attempt(claim, input).await? {
             RecordedAttempt::Done(result) | RecordedAttempt::DoneBefore(result) => Ok(result),
@@ -45,7 +46,7 @@ where
         attempt: &'a Attempt,
         until: Instant,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(self.read_row(attempt, until))
+        Box::pin(self.read_result(attempt, until))
     }
 }
 
@@ -55,107 +56,113 @@ impl<W> Inbox<W> {
         T: ?Sized + Sync,
         W: TransactionalWork<T>,
     {
-        self.clean_now_and_then(claim.ends()).await;
+        self.clean_up_at_random(claim.ends()).await;
         let row = self.table.row(claim);
-        let (transaction, inserted) = match self.database.begin(claim.ends(), table::WORK, &row.parameters()).await {
+        let (transaction, inserted) = match self.database.begin(claim.ends(), table::RUN, &row.parameters()).await {
             Ok(begun) => begun,
-            Err(error) => return self.not_begun(claim, error).await,
+            Err(error) => return self.begin_failed(claim, error).await,
         };
         if inserted == 0 {
-            return self.found(transaction, claim).await;
+            return self.row_exists(transaction, claim).await;
         }
-        let failed = match self.work.run(&transaction, claim, input).await {
-            Ok(result) => match transaction.commit(&row.finished(&result)).await {
+        let error = match self.work.run(&transaction, claim, input).await {
+            Ok(result) => match transaction.commit(&row.with_result(&result)).await {
                 Ok(()) => return Ok(RecordedAttempt::Done(result)),
-                Err(CommitError::Undone(error)) => error.into(),
-                Err(lost @ CommitError::Unknown(_)) => return self.find_out(claim, lost).await,
-                Err(strayed @ CommitError::Strayed) => return Err(WorkError::uncertain(strayed)),
+                Err(CommitError::RolledBack(error)) => error.into(),
+                Err(lost @ CommitError::Unknown(_)) => return self.resolve_commit(claim, lost).await,
+                Err(ended @ CommitError::EndedByWork) => return Err(WorkError::uncertain(ended)),
             },
             Err(error) => {
-                let has_strayed = transaction.has_strayed().await;
+                let was_ended = transaction.was_ended_by_work().await;
                 transaction.roll_back().await;
-                if has_strayed {
-                    return Err(WorkError::uncertain(format!("{}, and then failed: {error}", CommitError::Strayed)));
+                if was_ended {
+                    return Err(WorkError::uncertain(format!("{}, and failed: {error}", CommitError::EndedByWork)));
                 }
                 error
             }
         };
-        if failed.kind() == WorkErrorKind::Permanent { self.note(claim, input, failed).await } else { Err(failed) }
+        if error.kind() == WorkErrorKind::Permanent {
+            self.record_failure(claim, input, error).await
+        } else {
+            Err(error)
+        }
     }
 
-    async fn read_row(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
-        match self.look(attempt, until).await {
-            Ok(Recorded::Done { result, fence: _ }) => Ok(Some(result)),
-            Ok(Recorded::Nothing | Recorded::OtherPayload) => Ok(None),
-            Ok(Recorded::Unfinished) => Err(unfinished()),
-            Err(error) => match self.explained(error, until).await {
-                // No row can be there.
-                fault if fault.is_of_the_key() => Ok(None),
-                fault => Err(WorkError::unavailable(fault)),
+    async fn read_result(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        match self.row_state(attempt, until).await {
+            Ok(RowState::Done { result, fence: _ }) => Ok(Some(result)),
+            Ok(RowState::Absent | RowState::OtherPayload) => Ok(None),
+            Ok(RowState::Unfinished) => Err(unfinished()),
+            Err(error) => match self.explain(error, until).await {
+                // The database cannot store this key, so there is no row.
+                error if error.is_of_the_key() => Ok(None),
+                error => Err(WorkError::unavailable(error)),
             },
         }
     }
 
-    /// By the row that was there before.
-    async fn found(&self, transaction: Transaction, claim: &Claim) -> Result<RecordedAttempt, WorkError> {
-        let recorded = self.table.read(&transaction, claim.asked()).await?;
+    /// The row could not be inserted, because it exists. Nothing happened in this transaction.
+    async fn row_exists(&self, transaction: Transaction, claim: &Claim) -> Result<RecordedAttempt, WorkError> {
+        let state = self.table.read(&transaction, claim.asked()).await?;
         transaction.roll_back().await;
-        match recorded {
-            Recorded::Done { result, fence: _ } => Ok(RecordedAttempt::DoneBefore(result)),
-            Recorded::OtherPayload => Ok(RecordedAttempt::Mismatch),
-            Recorded::Unfinished => Err(unfinished()),
-            Recorded::Nothing => {
-                Err(WorkError::unavailable("the row of the inbox was removed just now: its retention had ended"))
+        match state {
+            RowState::Done { result, fence: _ } => Ok(RecordedAttempt::DoneBefore(result)),
+            RowState::OtherPayload => Ok(RecordedAttempt::Mismatch),
+            RowState::Unfinished => Err(unfinished()),
+            RowState::Absent => {
+                Err(WorkError::unavailable("the row of the inbox was just deleted, at the end of its retention"))
             }
         }
     }
 
-    /// Whether a commit whose reply was lost took effect. That is known once its transaction has ended, so a
-    /// connection that is new to it is asked.
-    async fn find_out(&self, claim: &Claim, lost: CommitError) -> Result<RecordedAttempt, WorkError> {
-        match self.look(claim.asked(), claim.ends()).await {
-            Ok(Recorded::Done { result, fence }) if fence == table::stored(claim.fence()) => {
+    /// Whether a commit whose reply was lost took effect. Uses another connection.
+    async fn resolve_commit(&self, claim: &Claim, lost: CommitError) -> Result<RecordedAttempt, WorkError> {
+        match self.row_state(claim.asked(), claim.ends()).await {
+            Ok(RowState::Done { result, fence }) if fence == table::fence_column(claim.fence()) => {
                 Ok(RecordedAttempt::Done(result))
             }
-            Ok(Recorded::Done { result, fence: _ }) => Ok(RecordedAttempt::DoneBefore(result)),
-            Ok(Recorded::OtherPayload) => Ok(RecordedAttempt::Mismatch),
-            Ok(Recorded::Nothing) => Err(WorkError::unavailable("the connection broke before the commit took effect")),
-            Ok(Recorded::Unfinished) => Err(unfinished()),
+            Ok(RowState::Done { result, fence: _ }) => Ok(RecordedAttempt::DoneBefore(result)),
+            Ok(RowState::OtherPayload) => Ok(RecordedAttempt::Mismatch),
+            Ok(RowState::Absent) => {
+                Err(WorkError::unavailable("the connection was closed before the commit took effect"))
+            }
+            Ok(RowState::Unfinished) => Err(unfinished()),
             Err(_) => Err(WorkError::uncertain(lost)),
         }
     }
 
-    /// What the inbox says, once every transaction that may have inserted the row has ended: an insert waits for
-    /// them, where a mere SELECT would not see their rows.
-    async fn look(&self, attempt: &Attempt, until: Instant) -> Result<Recorded, DatabaseError> {
-        let trial = self.table.trial(attempt);
-        let (transaction, inserted) = self.database.begin(until, table::WORK, &trial.parameters()).await?;
-        let recorded = if inserted == 0 { self.table.read(&transaction, attempt).await } else { Ok(Recorded::Nothing) };
+    /// Reads the row, after every transaction that may have inserted it has ended. A SELECT would not see a row of an
+    /// open transaction, but an INSERT of the same key waits for it. The inserted row is rolled back.
+    async fn row_state(&self, attempt: &Attempt, until: Instant) -> Result<RowState, DatabaseError> {
+        let probe = self.table.probe(attempt);
+        let (transaction, inserted) = self.database.begin(until, table::RUN, &probe.parameters()).await?;
+        let state = if inserted == 0 { self.table.read(&transaction, attempt).await } else { Ok(RowState::Absent) };
         transaction.roll_back().await;
-        recorded
+        state
     }
 
-    /// Have the work note its permanent failure. Not where there is a row: another owner has done the work since
-    /// this transaction was undone.
-    async fn note<T>(&self, claim: &Claim, input: &T, why: WorkError) -> Result<RecordedAttempt, WorkError>
+    /// Lets the work record its permanent failure, unless there is a row: another owner has done the work since this
+    /// transaction was rolled back.
+    async fn record_failure<T>(&self, claim: &Claim, input: &T, why: WorkError) -> Result<RecordedAttempt, WorkError>
     where
         T: ?Sized + Sync,
         W: TransactionalWork<T>,
     {
         let row = self.table.row(claim);
-        let (transaction, found) = self.database.begin(claim.ends(), table::NOTE, &row.place()).await?;
+        let begun = self.database.begin(claim.ends(), table::RECORD_FAILURE, &row.primary_key()).await;
+        let (transaction, found) = begun?;
         if found > 0 {
-            return self.found(transaction, claim).await;
+            return self.row_exists(transaction, claim).await;
         }
-        let noted = match self.work.refused(&transaction, claim, input, &why).await {
-            // Whether a lost reply was to a commit that took effect does not matter: a note may be made again.
+        let recorded = match self.work.record_failure(&transaction, claim, input, &why).await {
+            // If the reply was lost, the failure may be recorded twice, which is allowed.
             Ok(()) => transaction.commit(&[]).await.map_err(|error| DatabaseError::from(error).into()),
             Err(error) => {
                 transaction.roll_back().await;
                 Err(error)
             }
         };
-        match noted {
+        match recorded {
             Ok(()) => Err(why),
             Err(error) if error.kind() == WorkErrorKind::Permanent => Err(WorkError::retryable(error)),
             Err(error) => Err(error),
@@ -163,42 +170,44 @@ impl<W> Inbox<W> {
     }
 
     /// The row could not be inserted. Nothing happened.
-    async fn not_begun(&self, claim: &Claim, error: DatabaseError) -> Result<RecordedAttempt, WorkError> {
+    async fn begin_failed(&self, claim: &Claim, error: DatabaseError) -> Result<RecordedAttempt, WorkError> {
         match (error.code(), &error) {
-            // Another transaction has inserted it and is still at work. It began before this one, and so its
-            // time is up before this one's would be.
-            (Some(LOCK_NOT_AVAILABLE), _) => Ok(RecordedAttempt::Busy { after: claim.asked().lease }),
-            (Some(SERIALIZATION_FAILURE | DEADLOCK_DETECTED | TOO_MANY_CONNECTIONS | QUERY_CANCELED), _)
-            | (_, DatabaseError::Outdated | DatabaseError::NoneFree) => Err(WorkError::unavailable(error)),
-            (Some(_) | None, _) => match self.explained(error, claim.ends()).await {
-                fault if fault.is_of_the_key() => Err(WorkError::permanent(fault)),
-                fault => Ok(RecordedAttempt::Unreachable(Box::new(fault))),
+            // Another transaction has inserted it and is still open. It began earlier, so it ends before this one would.
+            (Some(sqlstate::LOCK_NOT_AVAILABLE), _) => Ok(RecordedAttempt::Busy { after: claim.asked().lease }),
+            (
+                Some(
+                    sqlstate::SERIALIZATION_FAILURE
+                    | sqlstate::DEADLOCK_DETECTED
+                    | sqlstate::TOO_MANY_CONNECTIONS
+                    | sqlstate::QUERY_CANCELED,
+                ),
+                _,
+            )
+            | (_, DatabaseError::StatementOutdated | DatabaseError::PoolExhausted) => {
+                Err(WorkError::unavailable(error))
+            }
+            (Some(_) | None, _) => match self.explain(error, claim.ends()).await {
+                error if error.is_of_the_key() => Err(WorkError::permanent(error)),
+                error => Ok(RecordedAttempt::Unreachable(Box::new(error))),
             },
         }
     }
 
-    /// With the cause. The database does not say which text its encoding cannot hold, so it is asked for the
-    /// namespace alone.
-    async fn explained(&self, error: DatabaseError, until: Instant) -> InboxError {
-        let fault = InboxError::of(error.clone());
-        if !matches!(fault, InboxError::Namespace(_)) {
-            return fault;
+    /// Adds the cause. For a character that its encoding cannot represent, the database does not say whether it is in the
+    /// namespace or in the key, so a statement with the namespace alone is executed.
+    async fn explain(&self, error: DatabaseError, until: Instant) -> InboxError {
+        let explained = InboxError::of(error.clone());
+        if !matches!(explained, InboxError::NamespaceEncoding(_)) {
+            return explained;
         }
-        self.check_until(until).await.err().unwrap_or(InboxError::Key(error))
+        self.check_until(until).await.err().unwrap_or(InboxError::KeyEncoding(error))
     }
 }
 
-/// Whether the work took effect is for an operator to find out.
+/// The row was committed without a result.
 fn unfinished() -> WorkError {
     WorkError::uncertain(
-        "the work has committed its transaction by itself before it ended, so what took effect is unknown: look at \
-         the rows of idempotency_inbox WHERE result IS NULL, as docs/inbox.md says",
+        "an earlier attempt executed COMMIT in its work, so what took effect is unknown: settle the rows of \
+         idempotency_inbox WHERE result IS NULL as described in docs/inbox.md",
     )
 }
-
-/// SQLSTATEs: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
-const SERIALIZATION_FAILURE: &str = "40001";
-const DEADLOCK_DETECTED: &str = "40P01";
-const TOO_MANY_CONNECTIONS: &str = "53300";
-const LOCK_NOT_AVAILABLE: &str = "55P03";
-const QUERY_CANCELED: &str = "57014";

@@ -1,49 +1,59 @@
-//! Why the inbox cannot be used, with a sentence on how to mend it.
+//! Errors of the inbox, with what to do about them.
 
 use crate::database::DatabaseError;
 use crate::sqlstate;
 
 /// Why the inbox cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum InboxError {
-    /// The table is not there, or an older one.
-    #[error("the table idempotency_inbox is missing, or older than this function: run sql/inbox.sql by psql ({0})")]
-    NoTable(DatabaseError),
-    /// The user has no right to the table.
-    #[error("the database's user may not use the table idempotency_inbox: see sql/inbox.sql for what it needs ({0})")]
-    NoRight(DatabaseError),
-    /// The database's encoding cannot hold a character of the namespace.
+    /// The table is missing, or has not all columns.
     #[error(
-        "the database's encoding has no form for a character of IDEMPOTENCY_NAMESPACE: set it to plain ASCII, or keep \
-         the inbox in a database of encoding UTF8 ({0})"
+        "the table idempotency_inbox is missing or outdated: run crates/postgres/sql/inbox.sql with psql on the database \
+         of DATABASE_URL ({0})"
     )]
-    Namespace(DatabaseError),
-    /// The database's encoding cannot hold a character of the key.
+    TableOutdated(DatabaseError),
+    /// The user lacks a permission on the table.
     #[error(
-        "the database's encoding has no form for a character of the idempotency key: send keys of plain ASCII, or keep \
-         the inbox in a database of encoding UTF8 ({0})"
+        "the user of DATABASE_URL may not use the table idempotency_inbox: grant it SELECT, INSERT, UPDATE and DELETE, as \
+         described in crates/postgres/sql/inbox.sql ({0})"
     )]
-    Key(DatabaseError),
-    /// The database gives no answer, or another than it should.
+    PermissionDenied(DatabaseError),
+    /// The encoding of the database has no form for a character of the namespace.
+    #[error(
+        "the encoding of the database cannot represent a character of IDEMPOTENCY_NAMESPACE: use ASCII characters, or a \
+         database with encoding UTF8 ({0})"
+    )]
+    NamespaceEncoding(DatabaseError),
+    /// The encoding of the database has no form for a character of the key.
+    #[error(
+        "the encoding of the database cannot represent a character of the idempotency key: use ASCII keys, or a database \
+         with encoding UTF8 ({0})"
+    )]
+    KeyEncoding(DatabaseError),
+    /// Any other error of the database.
     #[error(transparent)]
     Database(DatabaseError),
 }
 
 impl InboxError {
+    /// The error of a statement on the table.
     pub(super) fn of(error: DatabaseError) -> Self {
         match error.code() {
             Some(sqlstate::UNDEFINED_TABLE | sqlstate::UNDEFINED_COLUMN | sqlstate::INVALID_COLUMN_REFERENCE) => {
-                Self::NoTable(error)
+                Self::TableOutdated(error)
             }
-            Some(sqlstate::INSUFFICIENT_PRIVILEGE) => Self::NoRight(error),
-            // Every statement on the inbox has the namespace, and some have the key too.
-            Some(sqlstate::UNTRANSLATABLE_CHARACTER | sqlstate::CHARACTER_NOT_IN_REPERTOIRE) => Self::Namespace(error),
+            Some(sqlstate::INSUFFICIENT_PRIVILEGE) => Self::PermissionDenied(error),
+            // Every statement has the namespace as a parameter, and some also have the key.
+            Some(sqlstate::UNTRANSLATABLE_CHARACTER | sqlstate::CHARACTER_NOT_IN_REPERTOIRE) => {
+                Self::NamespaceEncoding(error)
+            }
             Some(_) | None => Self::Database(error),
         }
     }
 
-    /// Whether it concerns one message alone.
+    /// Whether only the message with this key is affected.
     pub(super) fn is_of_the_key(&self) -> bool {
-        matches!(self, Self::Key(_))
+        matches!(self, Self::KeyEncoding(_))
     }
 }

@@ -1,51 +1,53 @@
-//! The rows of the inbox, and the statements on them. The table is made by `sql/inbox.sql`.
+//! The rows of the inbox, and the statements on them. `sql/inbox.sql` creates the table.
 
 use std::borrow::Cow;
 
-use crate::database::types::ToSql;
-use crate::database::{DatabaseError, Frame, Transaction};
 use idempotent_sqs::idempotency::{Attempt, Claim, Fence, Fingerprint};
 
-/// The work of a claim.
-pub(super) const WORK: Frame = Frame { opening: INSERT, closing: FINISH };
+use crate::database::types::ToSql;
+use crate::database::{DatabaseError, Transaction, TransactionStatements};
 
-/// A look at the table and each of its columns, and at no row. It has the namespace, for its characters.
-pub(super) const LOOK: Frame = Frame {
-    opening: "SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox \
+/// The transaction of a work.
+pub(super) const RUN: TransactionStatements = TransactionStatements { first: INSERT, last: SET_RESULT };
+
+/// Checks the table and its columns, and the characters of the namespace. Reads no row.
+pub(super) const CHECK: TransactionStatements = TransactionStatements {
+    first: "SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox \
               WHERE namespace = $1 AND false",
-    closing: NOTHING,
+    last: NO_OP,
 };
 
-/// A step in the removal of old rows.
-pub(super) const REMOVAL: Frame = Frame { opening: REMOVE, closing: NOTHING };
+/// Deletes expired rows.
+pub(super) const CLEAN_UP: TransactionStatements = TransactionStatements { first: DELETE_EXPIRED, last: NO_OP };
 
-/// A transaction after one that was undone. Its opening touches the row that another owner may have committed since.
-pub(super) const NOTE: Frame = Frame { opening: FIND, closing: NOTHING };
+/// Records a permanent failure, after the transaction of the work was rolled back. Finds the row if another owner has
+/// committed it since.
+pub(super) const RECORD_FAILURE: TransactionStatements = TransactionStatements { first: FIND, last: NO_OP };
 
-/// Whoever inserts first does the work. A second one waits here until the first has committed or not.
+/// The first transaction that inserts the row does the work. A second one waits here until the first has ended.
 ///
-/// It is sent together with the begin of its transaction. Where that was refused, such as by an operator's cancel,
-/// it would commit by itself, so it fails then: a count of attempts is not NULL.
+/// The statement is sent together with BEGIN. If the BEGIN fails, for example because an operator cancels it, the statement
+/// would run and commit outside a transaction. Then the setting is not set, and the NULL violates a constraint.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
      VALUES ($1, $2, $3, $4, CASE WHEN current_setting('idempotent_sqs.begun', true) = 'yes' THEN $5::smallint END) \
      ON CONFLICT (namespace, key) DO NOTHING";
 
-/// The row has to be this very transaction's own: a work that ended its transaction has lost it.
-const FINISH: &str = "UPDATE idempotency_inbox SET result = $3 \
+/// Affects the row only if this transaction inserted it. After a COMMIT or ROLLBACK of the work it affects no row.
+const SET_RESULT: &str = "UPDATE idempotency_inbox SET result = $3 \
      WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid";
 
 const FIND: &str = "SELECT FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
 
 const READ: &str = "SELECT fingerprint, fence, result FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
 
-/// By place, as a DELETE takes no LIMIT. Rows that another such step is at are passed over, and unfinished ones
-/// are left to an operator.
-const REMOVE: &str = "DELETE FROM idempotency_inbox WHERE ctid = ANY (ARRAY( \
+/// By `ctid`, because DELETE has no LIMIT. Skips rows that another cleanup has locked, and unfinished rows, which an
+/// operator has to settle.
+const DELETE_EXPIRED: &str = "DELETE FROM idempotency_inbox WHERE ctid = ANY (ARRAY( \
      SELECT ctid FROM idempotency_inbox \
      WHERE namespace = $1 AND done_at < now() - make_interval(secs => $2) AND result IS NOT NULL \
      ORDER BY done_at LIMIT $3 FOR UPDATE SKIP LOCKED))";
 
-const NOTHING: &str = "SELECT 1";
+const NO_OP: &str = "SELECT 1";
 
 /// The rows of one consumer.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ pub(super) struct InboxTable {
     pub(super) namespace: String,
 }
 
-/// A row as it is inserted.
+/// A row to insert.
 pub(super) struct NewRow<'a> {
     namespace: &'a str,
     key: Cow<'a, str>,
@@ -62,44 +64,45 @@ pub(super) struct NewRow<'a> {
     attempts: i16,
 }
 
-/// What the inbox says of a key and payload.
+/// State of the row of a key and payload.
 #[derive(Debug)]
-pub(super) enum Recorded {
+pub(super) enum RowState {
     /// There is no row.
-    Nothing,
+    Absent,
     /// The work is done.
     Done { result: Vec<u8>, fence: i64 },
-    /// A row was committed without its result: the work ended its transaction by itself.
+    /// The row was committed without a result, by a COMMIT of the work.
     Unfinished,
-    /// The row is of another payload.
+    /// The row has the fingerprint of another payload.
     OtherPayload,
 }
 
 impl InboxTable {
+    /// The row of the work of this claim.
     pub(super) fn row<'a>(&'a self, claim: &'a Claim) -> NewRow<'a> {
-        NewRow { fence: stored(claim.fence()), attempts: claim.attempt().into(), ..self.trial(claim.asked()) }
+        NewRow { fence: fence_column(claim.fence()), attempts: claim.attempt().into(), ..self.probe(claim.asked()) }
     }
 
-    /// A row that is inserted to see whether another is there, and is never committed.
-    pub(super) fn trial<'a>(&'a self, attempt: &'a Attempt) -> NewRow<'a> {
+    /// A row that is inserted only to see whether one exists, and is rolled back.
+    pub(super) fn probe<'a>(&'a self, attempt: &'a Attempt) -> NewRow<'a> {
         let (key, fingerprint) = (attempt.key.stored(), attempt.fingerprint.as_bytes());
         NewRow { namespace: &self.namespace, key, fingerprint, fence: 0, attempts: 0 }
     }
 
-    /// What the row says that was there before.
-    pub(super) async fn read(&self, transaction: &Transaction, attempt: &Attempt) -> Result<Recorded, DatabaseError> {
+    /// Reads the row that could not be inserted because it exists.
+    pub(super) async fn read(&self, transaction: &Transaction, attempt: &Attempt) -> Result<RowState, DatabaseError> {
         let Some(row) = transaction.query_first(READ, &[&self.namespace, &attempt.key.stored()]).await? else {
-            return Ok(Recorded::Nothing);
+            return Ok(RowState::Absent);
         };
         let fingerprint = row.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
-        // One that is not of 16 bytes was not written here; it agrees with none.
+        // This crate writes 16 bytes. Any other value agrees with no payload.
         if !fingerprint.unwrap_or(Fingerprint::of(b"")).agrees_with(&attempt.fingerprint) {
-            return Ok(Recorded::OtherPayload);
+            return Ok(RowState::OtherPayload);
         }
-        // Of a transaction under way the row would not be seen.
+        // The row of an open transaction is not visible, so a row without a result was committed so.
         Ok(match row.get("result") {
-            Some(result) => Recorded::Done { result, fence: row.get("fence") },
-            None => Recorded::Unfinished,
+            Some(result) => RowState::Done { result, fence: row.get("fence") },
+            None => RowState::Unfinished,
         })
     }
 }
@@ -109,17 +112,16 @@ impl NewRow<'_> {
         [&self.namespace, &self.key, &self.fingerprint, &self.fence, &self.attempts]
     }
 
-    /// Where it is.
-    pub(super) fn place(&self) -> [&(dyn ToSql + Sync); 2] {
+    pub(super) fn primary_key(&self) -> [&(dyn ToSql + Sync); 2] {
         [&self.namespace, &self.key]
     }
 
-    pub(super) fn finished<'a>(&'a self, result: &'a Vec<u8>) -> [&'a (dyn ToSql + Sync); 3] {
+    pub(super) fn with_result<'a>(&'a self, result: &'a Vec<u8>) -> [&'a (dyn ToSql + Sync); 3] {
         [&self.namespace, &self.key, result]
     }
 }
 
-/// In microseconds since 1970 it is far from the limit.
-pub(super) fn stored(fence: Fence) -> i64 {
+/// The fence as a column. In microseconds since 1970 it is far below the limit.
+pub(super) fn fence_column(fence: Fence) -> i64 {
     i64::try_from(fence.0).unwrap_or(i64::MAX)
 }

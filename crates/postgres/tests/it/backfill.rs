@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use idempotent_sqs::idempotency::{Acquire, Attempt, Failure, Fingerprint, MessageTag, Store, StoredResult};
 use idempotent_sqs::{Claim, Message, Outcome, RedisStore};
-use idempotent_sqs_postgres::backfill::{Backfill, BackfillError, BackfillSettings, End, Progress, Start};
+use idempotent_sqs_postgres::backfill::{
+    Backfill, BackfillEnd, BackfillError, BackfillProgress, BackfillSettings, BackfillStart,
+};
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -35,9 +37,9 @@ fn backfill(base: &Base, store: &RedisStore) -> Backfill<RedisStore> {
     Backfill::new(store.clone(), database(&base.url()), backfill_settings())
 }
 
-async fn run_backfill(backfill: &Backfill<RedisStore>) -> Progress {
-    let (progress, end) = backfill.run(Start::Watermark, None, |_| ()).await.unwrap();
-    assert_eq!((end, progress.left), (End::Done, Some(0)));
+async fn run_backfill(backfill: &Backfill<RedisStore>) -> BackfillProgress {
+    let (progress, end) = backfill.run(BackfillStart::Watermark, None, |_| ()).await.unwrap();
+    assert_eq!((end, progress.remaining), (BackfillEnd::Done, Some(0)));
     progress
 }
 
@@ -86,7 +88,7 @@ async fn a_redis_restored_empty_knows_every_work_before_its_redelivery() {
     }
     flush(&redis).await;
     let progress = run_backfill(&backfill(&base, &store)).await;
-    assert_eq!((progress.copied, progress.offered()), (22, 22));
+    assert_eq!((progress.copied, progress.sent()), (22, 22));
     // PostgreSQL is not asked any more.
     base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
     for (key, fence) in keys.iter().zip(fences) {
@@ -106,8 +108,8 @@ async fn an_unfinished_row_is_not_copied() {
     seed(&base, 3).await;
     base.client.batch_execute("UPDATE idempotency_inbox SET result = NULL WHERE key = 'pay_2'").await.unwrap();
     let (backfill, mut left) = (backfill(&base, &redis.store()), Vec::new());
-    let (progress, _) = backfill.run(Start::Watermark, None, |step| left.push(step.left)).await.unwrap();
-    assert_eq!((progress.copied, progress.offered()), (2, 2));
+    let (progress, _) = backfill.run(BackfillStart::Watermark, None, |step| left.push(step.remaining)).await.unwrap();
+    assert_eq!((progress.copied, progress.sent()), (2, 2));
     assert_eq!(left, [Some(0)], "it does not wait to be copied");
     claim(&redis.store(), "pay_2").await;
 }
@@ -125,7 +127,7 @@ async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
     let () = redis::cmd("FLUSHALL").query_async(&mut node).await.unwrap();
     let again = run_backfill(&backfill).await;
     assert!(again.copied > 50 && again.copied < lost, "{again:?}, and {lost} records with those of the loss probe");
-    assert_eq!(again.offered(), 500);
+    assert_eq!(again.sent(), 500);
 }
 
 #[tokio::test]
@@ -146,7 +148,7 @@ async fn a_row_is_copied_where_redis_has_nothing_or_a_failure_and_anything_else_
     let before: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
     for copied in [2, 0] {
         let progress = run_backfill(&backfill(&base, &store)).await;
-        let counts = [progress.copied, progress.known, progress.left_alone, progress.foreign];
+        let counts = [progress.copied, progress.already_completed, progress.skipped, progress.not_records];
         assert_eq!(counts, [copied, 3 - copied, 1, 1]);
     }
     let after: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
@@ -163,12 +165,11 @@ async fn a_row_is_copied_for_what_remains_of_its_retention_and_an_older_one_not_
         base.client.batch_execute(&age).await.unwrap();
     }
     let store = redis.store();
-    assert_eq!(run_backfill(&backfill(&base, &store)).await.offered(), 2);
+    assert_eq!(run_backfill(&backfill(&base, &store)).await.sent(), 2);
     assert_eq!(records(&redis).await, 2 + PROBE_RECORDS);
     let mut connection = redis.connection().await;
     for (key, hours) in [("pay_2", 1), ("pay_3", 24)] {
-        let keys: Vec<String> =
-            redis::cmd("KEYS").arg(format!("*:{key}")).query_async(&mut connection).await.unwrap();
+        let keys: Vec<String> = redis::cmd("KEYS").arg(format!("*:{key}")).query_async(&mut connection).await.unwrap();
         let seconds: i64 = redis::cmd("TTL").arg(&keys[0]).query_async(&mut connection).await.unwrap();
         let remains = hours * 3_600;
         assert!((remains - 60..=remains + 60).contains(&seconds), "{key} lives for {seconds} s");
@@ -202,9 +203,9 @@ async fn it_offers_no_more_rows_in_a_second_than_it_may() {
     let settings = with!(backfill_settings(), rows_per_second = NonZeroU32::new(100).unwrap());
     let backfill = Backfill::new(redis.store(), database(&base.url()), settings);
     let mut seen = Vec::new();
-    let (progress, _) = backfill.run(Start::Watermark, None, |progress| seen.push(*progress)).await.unwrap();
+    let (progress, _) = backfill.run(BackfillStart::Watermark, None, |progress| seen.push(*progress)).await.unwrap();
     assert!(progress.elapsed >= 2 * SECOND, "{:?}", progress.elapsed);
-    let steps: Vec<_> = seen.iter().map(|progress| (progress.offered(), progress.left)).collect();
+    let steps: Vec<_> = seen.iter().map(|progress| (progress.sent(), progress.remaining)).collect();
     assert_eq!(steps, [(100, Some(150)), (200, Some(50)), (250, Some(0))]);
 }
 
@@ -227,8 +228,8 @@ async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
             for _ in 0..10 {
                 flush(&redis).await;
                 // Where Redis loses records under its hands, it says so.
-                let ended = backfill.run(Start::Watermark, None, |_| ()).await;
-                assert!(matches!(ended, Ok(_) | Err(BackfillError::Leaking)), "{ended:?}");
+                let ended = backfill.run(BackfillStart::Watermark, None, |_| ()).await;
+                assert!(matches!(ended, Ok(_) | Err(BackfillError::RecordsLost)), "{ended:?}");
             }
         };
         tokio::join!(works, copies);
@@ -240,6 +241,7 @@ async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
 async fn a_table_that_is_missing_is_named_with_the_file_that_makes_it() {
     let (base, redis) = (base().await, Redis::start().await);
     base.client.batch_execute("DROP TABLE idempotency_backfill").await.unwrap();
-    let fault = backfill(&base, &redis.store()).run(Start::Watermark, None, |_| ()).await.unwrap_err().to_string();
+    let fault =
+        backfill(&base, &redis.store()).run(BackfillStart::Watermark, None, |_| ()).await.unwrap_err().to_string();
     assert!(fault.contains("sql/inbox.sql"), "{fault}");
 }

@@ -87,9 +87,9 @@ pub(crate) fn database_settings(url: &str) -> DatabaseSettings {
     with!(DatabaseSettings::new(url.parse().unwrap()), timeout = 5 * SECOND)
 }
 
-/// No attempt removes old rows, unless a test changes `clean_one_in`.
+/// No attempt removes old rows, unless a test changes `cleanup_one_in`.
 pub(crate) fn settings() -> InboxSettings {
-    with!(InboxSettings::new("payments"), clean_one_in = NonZeroU32::MAX)
+    with!(InboxSettings::new("payments"), cleanup_one_in = NonZeroU32::MAX)
 }
 
 pub(crate) fn inbox<W>(work: W, database: Database) -> Inbox<W> {
@@ -116,7 +116,10 @@ pub(crate) async fn run<S: Store, W: Work<Message>>(idempotency: &Idempotency<S>
     deliver(idempotency, work, "pay_1").await
 }
 
-pub(crate) async fn try_run<S: Store, W: Work<Message>>(idempotency: &Idempotency<S>, work: &W) -> Result<Report, StoreError> {
+pub(crate) async fn try_run<S: Store, W: Work<Message>>(
+    idempotency: &Idempotency<S>,
+    work: &W,
+) -> Result<Report, StoreError> {
     idempotency.run(&delivery("pay_1"), work, &Message::default()).await
 }
 

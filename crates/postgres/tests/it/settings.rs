@@ -17,8 +17,11 @@ const REQUIRED: Settings = &[
 ];
 
 fn environment(settings: &[Settings]) -> Environment {
-    let settings: HashMap<_, _> =
-        settings.iter().flat_map(|settings| settings.iter()).map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let settings: HashMap<_, _> = settings
+        .iter()
+        .flat_map(|settings| settings.iter())
+        .map(|(name, value)| (*name, (*value).to_owned()))
+        .collect();
     Environment::new(move |name| settings.get(name).cloned())
 }
 

@@ -44,7 +44,7 @@ async fn the_function_books_a_batch_once_also_where_redis_forgets() {
     let of_m1: Vec<_> = lines.iter().filter(|line| line["message_id"] == "m1").map(|line| &line["outcome"]).collect();
     assert_eq!(of_m1, ["ACQUIRED", "DUPLICATE", "DUPLICATE"]);
     let reason = lines.iter().find(|line| line["message_id"] == "m2").unwrap()["reason"].as_str().unwrap();
-    assert!(reason.contains("there is no such account"), "{reason}");
+    assert!(reason.contains("the account does not exist"), "{reason}");
 }
 
 #[tokio::test]
@@ -56,7 +56,9 @@ async fn without_redis_the_function_fails_the_invocation_or_goes_on_as_it_is_tol
     let batch = || event([record("m1", &payment("e1", "a", "CREDIT", 1250, 1))]);
     assert!(refuses.error(batch()).await.contains("store is unavailable"));
     assert_eq!(balance(&base, "a").await, (0, 0));
-    let proceeds = Function::start(env!("CARGO_BIN_EXE_ledger"), &[settings, vec![("INBOX_WITHOUT_REDIS", "proceed")]].concat()).await;
+    let proceeds =
+        Function::start(env!("CARGO_BIN_EXE_ledger"), &[settings, vec![("INBOX_WITHOUT_REDIS", "proceed")]].concat())
+            .await;
     for _ in 0..2 {
         assert_eq!(proceeds.invoke(batch()).await, [""; 0]);
     }

@@ -80,7 +80,11 @@ async fn a_secret_may_be_the_password_of_the_urls_user() {
     let (redis, secrets) = (Redis::start().await, Secrets::start(PASSWORD).await);
     let (cache, database, endpoint) = (redis.url(), base.url().replace("app@", "payer@"), secrets.url());
     let by_secret = [("DATABASE_SECRET_ARN", ARN), ("AWS_ENDPOINT_URL_SECRETS_MANAGER", endpoint.as_str())];
-    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat()).await;
+    let function = Function::start(
+        env!("CARGO_BIN_EXE_ledger"),
+        &[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat(),
+    )
+    .await;
     assert_eq!(function.invoke(ten_credits(1)).await, [""; 0]);
 }
 
@@ -90,14 +94,18 @@ async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself()
     let (redis, secrets) = (Redis::start().await, Secrets::start(&secret(PASSWORD)).await);
     let (cache, database, endpoint) = (redis.url(), base.url(), secrets.url());
     let by_secret = [("DATABASE_SECRET_ARN", ARN), ("AWS_ENDPOINT_URL_SECRETS_MANAGER", endpoint.as_str())];
-    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat()).await;
+    let function = Function::start(
+        env!("CARGO_BIN_EXE_ledger"),
+        &[&settings(&cache, &database)[..], &by_secret, &PATIENT].concat(),
+    )
+    .await;
     let credit = || event([Record::new("m1").body(&payment("e1", "0", "CREDIT", 10, 1))]);
     let error = function.error(credit()).await;
-    assert!(error.contains("refuses the user and password of DATABASE_SECRET_ARN"), "{error}");
+    assert!(error.contains("rejected the user and password of DATABASE_SECRET_ARN"), "{error}");
     assert_eq!(secrets.reads(), 2, "once, and once more after the refusal");
     secrets.says(None);
     let error = function.error(credit()).await;
-    assert!(error.contains("may the role secretsmanager:GetSecretValue"), "{error}");
+    assert!(error.contains("check that the role may call secretsmanager:GetSecretValue"), "{error}");
     secrets.says(Some(&secret("open-sesame")));
     assert_eq!(function.invoke(credit()).await, [""; 0]);
     assert_eq!(booked(&base).await, 10);
@@ -109,7 +117,9 @@ async fn each_connection_has_an_iam_token_that_was_signed_for_it() {
     let (redis, rds) = (Redis::start().await, Rds::before(&base).await);
     let (cache, database) = (redis.url(), rds.url(&base));
     let iam = [("DATABASE_IAM", "true"), ("BATCH_CONCURRENCY", "1"), ("AWS_SESSION_TOKEN", "a+b/c==")];
-    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &[&settings(&cache, &database)[..], &iam, &PATIENT].concat()).await;
+    let function =
+        Function::start(env!("CARGO_BIN_EXE_ledger"), &[&settings(&cache, &database)[..], &iam, &PATIENT].concat())
+            .await;
     for round in 1..=2 {
         assert_eq!(function.invoke(ten_credits(round)).await, [""; 0]);
         assert_eq!(rds.tokens().len(), 1, "a connection that stands needs no token");
@@ -132,7 +142,7 @@ async fn an_iam_token_that_is_refused_is_an_error_that_says_what_to_look_at() {
     let (cache, database) = (redis.url(), rds.url(&base));
     for (other, said) in [
         (("AWS_SECRET_ACCESS_KEY", "another"), "rds-db:connect"),
-        (("AWS_REGION", ""), "it is not known in which region RDS is"),
+        (("AWS_REGION", ""), "the region of RDS is unknown: set AWS_REGION"),
     ] {
         let settings = [&settings(&cache, &database)[..], &[("DATABASE_IAM", "true"), other], &PATIENT].concat();
         let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;

@@ -12,7 +12,7 @@ use harness::torture::tally::{Sum, Tally};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
 use idempotent_sqs::config::Environment;
 use idempotent_sqs_postgres::BackfillConfig;
-use idempotent_sqs_postgres::backfill::Start;
+use idempotent_sqs_postgres::backfill::BackfillStart;
 use idempotent_sqs_testing::SendRequest;
 use serde_json::json;
 use tokio::task::block_in_place;
@@ -48,7 +48,8 @@ async fn torture(seed: u64, messages: u64) -> Books {
         // Every other seed goes on without Redis.
         ("INBOX_WITHOUT_REDIS", if seed.is_multiple_of(2) { "refuse" } else { "proceed" }.to_owned()),
     ];
-    let fixture = Arc::new(Fixture::with_database(env!("CARGO_BIN_EXE_ledger"), ground.redis_url(), &queue, settings).await);
+    let fixture =
+        Arc::new(Fixture::with_database(env!("CARGO_BIN_EXE_ledger"), ground.redis_url(), &queue, settings).await);
     let events: Vec<String> = (0..messages).map(|n| format!("e-{seed}-{n}")).collect();
     let requests = events.iter().zip(0..).map(|(event, n)| SendRequest::new(payment(event, n)));
     let tally = Arc::clone(&fixture.tally);
@@ -149,7 +150,7 @@ impl Ground {
         });
         let config = BackfillConfig::read(&mut environment);
         let backfill = environment.finish(config).unwrap().backfill().unwrap();
-        let run = tokio::spawn(async move { backfill.run(Start::Watermark, None, |_| ()).await });
+        let run = tokio::spawn(async move { backfill.run(BackfillStart::Watermark, None, |_| ()).await });
         if rng.throw(0..3) == 0 {
             sleep(rng.millis(1..50)).await;
             run.abort();

@@ -32,20 +32,29 @@ async fn the_command_tells_progress_on_one_side_and_what_came_of_it_on_the_other
     seed(&base, 1_500).await;
     let (status, out, error) = output(command(&redis, &base, &[])).await;
     assert!(status.status.success(), "{error}");
-    assert!(out.starts_with("done; 1500 copied, 0 known, 0 left alone, 0 foreign, 0 left; "), "{out}");
+    assert!(
+        out.starts_with("done; 1500 copied, 0 already completed, 0 skipped, 0 not records, 0 remaining; "),
+        "{out}"
+    );
     assert!(out.contains("rows/s") && out.lines().count() == 1, "{out}");
-    assert!(error.lines().any(|line| line.starts_with("1000 copied, ") && line.contains(" 500 left; ")), "{error}");
+    assert!(
+        error.lines().any(|line| line.starts_with("1000 copied, ") && line.contains(" 500 remaining; ")),
+        "{error}"
+    );
 
     let (_, out, _) = output(command(&redis, &base, &["--from-start", "--json"])).await;
     let summary: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&summary["end"], &summary["copied"], &summary["known"]), (&"done".into(), &0.into(), &1500.into()));
+    assert_eq!(
+        (&summary["end"], &summary["copied"], &summary["alreadyCompleted"]),
+        (&"done".into(), &0.into(), &1500.into())
+    );
 }
 
 #[tokio::test]
 async fn the_command_says_what_is_wrong_and_how_to_mend_it() {
     let (base, redis) = (base().await, Redis::start().await);
     let (status, _, error) = output(command(&redis, &base, &["--all"])).await;
-    assert!(!status.status.success() && error.contains("--all is no option"), "{error}");
+    assert!(!status.status.success() && error.contains("unknown option \"--all\""), "{error}");
 
     // A function's own name is not its consumer's.
     let mut nameless = command(&redis, &base, &[]);
@@ -74,12 +83,15 @@ async fn as_a_function_it_stops_before_its_deadline_and_goes_on_when_it_is_calle
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_000).await;
     let (redis_url, base_url) = (redis.url(), base.url());
-    let function = Function::start(env!("CARGO_BIN_EXE_backfill"), &[
-        ("REDIS_URL", &redis_url),
-        ("DATABASE_URL", &base_url),
-        ("IDEMPOTENCY_NAMESPACE", "payments"),
-        ("BACKFILL_ROWS_PER_SECOND", "200"),
-    ])
+    let function = Function::start(
+        env!("CARGO_BIN_EXE_backfill"),
+        &[
+            ("REDIS_URL", &redis_url),
+            ("DATABASE_URL", &base_url),
+            ("IDEMPOTENCY_NAMESPACE", "payments"),
+            ("BACKFILL_ROWS_PER_SECOND", "200"),
+        ],
+    )
     .await;
     let event = r#"{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}"#;
     let mut copied = 0;
@@ -89,7 +101,7 @@ async fn as_a_function_it_stops_before_its_deadline_and_goes_on_when_it_is_calle
         let summary: Value = serde_json::from_str(&answer).unwrap();
         copied += summary["copied"].as_u64().unwrap();
         if summary["end"] == "out of time" {
-            assert_eq!(summary["left"].as_u64().unwrap(), 1_000 - copied, "{summary}");
+            assert_eq!(summary["remaining"].as_u64().unwrap(), 1_000 - copied, "{summary}");
         }
         ends.push(summary["end"].as_str().unwrap().to_owned());
     }
@@ -105,7 +117,8 @@ async fn as_a_function_it_signs_in_to_the_database_with_a_secret() {
     server.restart_with(&[]);
     let base = Base::on(&server).await;
     base.client.batch_execute(&migration()).await.unwrap();
-    let user = format!("CREATE ROLE payer LOGIN PASSWORD '{PASSWORD}'; GRANT ALL ON ALL TABLES IN SCHEMA public TO payer");
+    let user =
+        format!("CREATE ROLE payer LOGIN PASSWORD '{PASSWORD}'; GRANT ALL ON ALL TABLES IN SCHEMA public TO payer");
     base.client.batch_execute(&user).await.unwrap();
     seed(&base, 20).await;
     let secret = serde_json::json!({ "engine": "postgres", "username": "payer", "password": PASSWORD }).to_string();
@@ -125,7 +138,7 @@ async fn as_a_function_it_signs_in_to_the_database_with_a_secret() {
     .await;
     for known in [0, 20] {
         let answer = function.answer("{}").await;
-        assert!(answer.contains(&format!("\"known\":{known}")), "{answer}");
+        assert!(answer.contains(&format!("\"alreadyCompleted\":{known}")), "{answer}");
     }
     assert_eq!(secrets.reads(), 1);
 }

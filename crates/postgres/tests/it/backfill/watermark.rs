@@ -13,7 +13,7 @@ fn flush_now(redis: &Redis) {
 /// Drop a run after so many of its steps, as a kill would.
 async fn cut_off(backfill: &Backfill<RedisStore>, steps: usize) {
     let (left, over) = (Cell::new(steps), Notify::new());
-    let step = |_: &Progress| {
+    let step = |_: &BackfillProgress| {
         left.set(left.get().saturating_sub(1));
         if left.get() == 0 {
             over.notify_one();
@@ -22,7 +22,7 @@ async fn cut_off(backfill: &Backfill<RedisStore>, steps: usize) {
     tokio::select! {
         biased;
         () = over.notified() => {}
-        ended = backfill.run(Start::Watermark, None, step) => panic!("it was to be cut off: {ended:?}"),
+        ended = backfill.run(BackfillStart::Watermark, None, step) => panic!("it was to be cut off: {ended:?}"),
     }
 }
 
@@ -33,9 +33,9 @@ async fn a_second_run_offers_only_what_is_new_and_the_last_minute() {
     let backfill = backfill(&base, &redis.store());
     assert_eq!(run_backfill(&backfill).await.copied, 1_500);
     let again = run_backfill(&backfill).await;
-    assert!(again.copied == 0 && again.known < 100, "{again:?}");
-    let (all, _) = backfill.run(Start::Oldest, None, |_| ()).await.unwrap();
-    assert_eq!((all.copied, all.known), (0, 1_500));
+    assert!(again.copied == 0 && again.already_completed < 100, "{again:?}");
+    let (all, _) = backfill.run(BackfillStart::Oldest, None, |_| ()).await.unwrap();
+    assert_eq!((all.copied, all.already_completed), (0, 1_500));
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_killed_run_repeats_no_more_than_a_minute() {
     cut_off(&Backfill::new(store.clone(), database(&base.url()), slow), 2).await;
     let rest = run_backfill(&backfill(&base, &store)).await;
     assert_eq!(rest.copied, 2_500);
-    assert!(rest.known <= 61, "{rest:?}");
+    assert!(rest.already_completed <= 61, "{rest:?}");
     assert_eq!(records(&redis).await, 4_500 + PROBE_RECORDS);
 }
 
@@ -68,14 +68,14 @@ async fn a_redis_that_is_emptied_in_mid_run_gets_everything_again() {
     seed(&base, 2_500).await;
     let store = redis.store();
     let mut steps = 0;
-    let empties = |_: &Progress| {
+    let empties = |_: &BackfillProgress| {
         steps += 1;
         if steps == 2 {
             flush_now(&redis);
         }
     };
-    let (progress, end) = backfill(&base, &store).run(Start::Watermark, None, empties).await.unwrap();
-    assert_eq!(end, End::Done);
+    let (progress, end) = backfill(&base, &store).run(BackfillStart::Watermark, None, empties).await.unwrap();
+    assert_eq!(end, BackfillEnd::Done);
     assert!(progress.copied >= 2_000 + 2_500, "{progress:?}");
     assert_eq!(records(&redis).await, 2_500 + 2 * PROBE_RECORDS, "the lost loss probe leaves its places");
 }
@@ -92,7 +92,7 @@ async fn a_run_that_is_killed_after_it_found_redis_empty_does_not_hide_that_from
         .batch_execute("ALTER TABLE idempotency_backfill ADD CHECK (moved_at < now() - interval '1 day') NOT VALID")
         .await
         .unwrap();
-    let ended = backfill(&base, &store).run(Start::Watermark, None, |_| ()).await;
+    let ended = backfill(&base, &store).run(BackfillStart::Watermark, None, |_| ()).await;
     assert!(matches!(ended, Err(BackfillError::Database(_))), "{ended:?}");
     base.client
         .batch_execute("ALTER TABLE idempotency_backfill DROP CONSTRAINT idempotency_backfill_moved_at_check")
@@ -105,7 +105,7 @@ async fn a_run_that_is_killed_after_it_found_redis_empty_does_not_hide_that_from
 async fn a_redis_that_loses_records_again_and_again_is_no_place_to_copy_to() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 2_500).await;
-    let ended = backfill(&base, &redis.store()).run(Start::Watermark, None, |_| flush_now(&redis)).await;
+    let ended = backfill(&base, &redis.store()).run(BackfillStart::Watermark, None, |_| flush_now(&redis)).await;
     let fault = ended.unwrap_err().to_string();
     assert!(fault.contains("noeviction"), "{fault}");
 }
@@ -116,9 +116,12 @@ async fn two_at_once_copy_everything_and_one_of_them_may_leave_it_to_the_other()
     seed(&base, 2_500).await;
     let store = redis.store();
     let (one, other) = (backfill(&base, &store), backfill(&base, &store));
-    let ends = tokio::join!(one.run(Start::Watermark, None, |_| ()), other.run(Start::Watermark, None, |_| ()));
+    let ends = tokio::join!(
+        one.run(BackfillStart::Watermark, None, |_| ()),
+        other.run(BackfillStart::Watermark, None, |_| ())
+    );
     let ends = [ends.0.unwrap().1, ends.1.unwrap().1];
-    assert!(ends.contains(&End::Done), "{ends:?}");
+    assert!(ends.contains(&BackfillEnd::Done), "{ends:?}");
     assert!(records(&redis).await >= 2_500 + PROBE_RECORDS);
     assert_eq!(run_backfill(&one).await.copied, 0);
 }
@@ -139,7 +142,7 @@ async fn late(base: &Base, user: &str) {
     assert_eq!(run_backfill(&backfill).await.copied, 1);
     slow.batch_execute("COMMIT").await.unwrap();
     let next = run_backfill(&backfill).await;
-    assert_eq!((next.copied, next.known), (1, 1));
+    assert_eq!((next.copied, next.already_completed), (1, 1));
 }
 
 #[tokio::test]

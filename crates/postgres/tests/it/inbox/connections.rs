@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use harness::front::Front;
 use harness::redis::free_port;
+use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -31,7 +31,7 @@ async fn a_database_that_is_out_of_reach_is_no_failure_of_the_delivery() {
     let idempotency = flushed();
     for _ in 0..7 {
         let error = try_run(&idempotency, &inbox).await.unwrap_err();
-        assert!(error.is_unavailable() && reason(&error).contains("out of reach"), "{error:?}");
+        assert!(error.is_unavailable() && reason(&error).contains("cannot connect to PostgreSQL"), "{error:?}");
     }
     let _front = Front::on(port, base.port).await;
     let report = run(&idempotency, &inbox).await;

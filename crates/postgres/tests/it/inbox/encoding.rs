@@ -3,7 +3,6 @@
 use super::*;
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, MessageOutcome, MessageReport};
 
-
 /// As [`base`], in an encoding without most characters.
 async fn latin1() -> Base {
     let base = Base::in_latin1().await;

@@ -4,7 +4,6 @@ use super::*;
 use idempotent_sqs::idempotency::{Acquire, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
 
-
 #[tokio::test]
 async fn a_failed_work_leaves_neither_an_effect_nor_a_row() {
     let base = base().await;

@@ -178,7 +178,7 @@ async fn a_statement_whose_table_has_changed_is_prepared_anew_and_costs_no_attem
     base.client.batch_execute("ALTER TABLE effects ADD note text").await.unwrap();
     let idempotency = flushed();
     let reason = unavailable(&run(&idempotency, &inbox).await);
-    assert!(reason.contains("prepared anew"), "{reason}");
+    assert!(reason.contains("prepared again"), "{reason}");
     let report = run(&idempotency, &inbox).await;
     done(&report);
     assert_eq!(report.attempt, Some(1));

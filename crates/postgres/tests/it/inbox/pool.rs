@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use idempotent_sqs::config::{Config, Environment};
 use idempotent_sqs_postgres::InboxConfig;
 
-
 #[tokio::test]
 async fn connections_are_kept_and_are_no_more_than_the_settings_allow() {
     let base = base().await;
@@ -67,7 +66,7 @@ async fn a_message_for_which_no_connection_comes_free_in_time_made_no_attempt_an
             for _ in 0..2 {
                 let report = second.run(&short(), &waits, &Message::default()).await.unwrap();
                 let Outcome::Unavailable { error } = &report.outcome else { panic!("{report:?}") };
-                assert!(error.to_string().contains("no connection to PostgreSQL came free"), "{error}");
+                assert!(error.to_string().contains("no connection to PostgreSQL became free"), "{error}");
             }
             gate.open.notify_one();
         })

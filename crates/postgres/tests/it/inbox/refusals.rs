@@ -3,7 +3,6 @@
 use super::*;
 use std::sync::Mutex;
 
-
 #[tokio::test]
 async fn a_refusal_is_noted_although_the_work_is_undone() {
     let base = base().await;
@@ -110,7 +109,7 @@ impl TransactionalWork<Message> for Refuses {
         self.fails.map_or(Ok(Vec::new()), |fails| Err(fails()))
     }
 
-    async fn refused(
+    async fn record_failure(
         &self,
         transaction: &Transaction,
         claim: &Claim,

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use idempotent_sqs::idempotency::Outcome;
 
-
 #[tokio::test]
 async fn the_migration_can_be_run_by_psql_again_and_again() {
     let base = Base::empty().await;
@@ -69,7 +68,7 @@ async fn a_user_without_a_right_is_told_so() {
     );
     base.client.batch_execute(&right).await.unwrap();
     done(&run(&flushed(), &inbox).await);
-    inbox.remove_old().await.unwrap();
+    inbox.delete_expired().await.unwrap();
 }
 
 #[tokio::test]
@@ -150,11 +149,11 @@ async fn old_rows_are_removed_in_small_steps_and_others_stay() {
     aged(&base, 250, 29).await;
     aged(&base, 10, 27).await;
     base.client.batch_execute("INSERT INTO idempotency_inbox SELECT 'invoices', key, '', 1, 1, '', done_at FROM idempotency_inbox WHERE key LIKE '29_1'").await.unwrap();
-    let settings = with!(settings(), clean_one_in = NonZeroU32::new(50).unwrap());
+    let settings = with!(settings(), cleanup_one_in = NonZeroU32::new(50).unwrap());
     let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
     let mut steps = Vec::new();
     for _ in 0..4 {
-        steps.push(inbox.remove_old().await.unwrap());
+        steps.push(inbox.delete_expired().await.unwrap());
     }
     assert_eq!(steps, [100, 100, 50, 0]);
     assert_eq!(base.count("SELECT count(*) FROM idempotency_inbox WHERE namespace = 'payments'").await, 10);
@@ -166,15 +165,15 @@ async fn steps_at_once_do_not_wait_for_each_other() {
     let base = base().await;
     aged(&base, 20, 29).await;
     base.client.batch_execute("BEGIN; SELECT FROM idempotency_inbox WHERE key LIKE '29_1%' FOR UPDATE").await.unwrap();
-    let settings = with!(settings(), clean_one_in = NonZeroU32::new(50).unwrap());
+    let settings = with!(settings(), cleanup_one_in = NonZeroU32::new(50).unwrap());
     let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
     // 1 and 10 to 19 are locked.
-    assert_eq!(inbox.remove_old().await.unwrap(), 9);
+    assert_eq!(inbox.delete_expired().await.unwrap(), 9);
 }
 
 /// An inbox each of whose attempts removes old rows.
 fn cleaning(base: &Base) -> Inbox<Pay> {
-    let settings = with!(settings(), clean_one_in = NonZeroU32::MIN);
+    let settings = with!(settings(), cleanup_one_in = NonZeroU32::MIN);
     Inbox::new(Pay::default(), database(&base.url()), settings)
 }
 
@@ -221,7 +220,7 @@ async fn a_key_whose_row_has_outlived_its_retention_is_new() {
     for _ in 0..2 {
         let report = run(&flushed(), &inbox).await;
         assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
-        assert_eq!(inbox.remove_old().await.unwrap(), 1);
+        assert_eq!(inbox.delete_expired().await.unwrap(), 1);
     }
     assert_eq!(base.count(EFFECTS).await, 2);
 }

@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-
 /// Executes these, and its result is the first text of what the last one answers.
 struct Sql(Vec<&'static str>, Option<fn() -> WorkError>);
 

@@ -6,7 +6,6 @@ use idempotent_sqs_testing::attempt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-
 /// What the reason of such a failure tells an operator to look at.
 const REASON: &str = "result IS NULL";
 
@@ -42,7 +41,7 @@ async fn a_work_that_commits_by_itself_is_uncertain_however_it_ends_and_never_ru
     for end in ENDS {
         let base = base().await;
         let reason = uncertain(&run(&flushed(), &inbox(commits_by_itself(end), database(&base.url()))).await);
-        assert!(reason.contains("ended its transaction by itself"), "{reason}");
+        assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{reason}");
         // Whatever the store remembers of it.
         for _ in 0..2 {
             let reason = uncertain(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
@@ -58,7 +57,7 @@ async fn a_work_that_rolls_back_by_itself_is_uncertain_however_it_ends_and_runs_
         let (base, idempotency) = (base().await, flushed());
         let rolls_back = Pay { also: Some("ROLLBACK"), fails: end, ..Pay::default() };
         let reason = uncertain(&run(&idempotency, &inbox(rolls_back, database(&base.url()))).await);
-        assert!(reason.contains("ended its transaction by itself"), "{reason}");
+        assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{reason}");
         let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
         assert!(next.recovery && !done(&next).is_empty());
     }
@@ -138,7 +137,7 @@ async fn an_unfinished_row_outlives_its_retention() {
     let base = base().await;
     leave_unfinished(&base).await;
     base.client.batch_execute("UPDATE idempotency_inbox SET done_at = now() - interval '29 days'").await.unwrap();
-    assert_eq!(inbox(Pay::default(), database(&base.url())).remove_old().await.unwrap(), 0);
+    assert_eq!(inbox(Pay::default(), database(&base.url())).delete_expired().await.unwrap(), 0);
     uncertain(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
 }
 

@@ -86,7 +86,10 @@ async fn what_is_done_counts_as_done_where_the_store_could_not_be_told() {
     let idempotency = on(store);
     let inbox = inbox(Pay::default(), database(&base.url()));
     let report = run(&idempotency, &inbox).await;
-    assert!(matches!(&report.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"), "{report:?}");
+    assert!(
+        matches!(&report.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"),
+        "{report:?}"
+    );
 }
 
 fn out_of_reach(outage: Outage) -> Idempotency<OptionalStore<FaultyStore<MemoryStore>>> {
@@ -110,7 +113,10 @@ async fn without_the_store_the_inbox_alone_decides_where_it_is_told_to_proceed()
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     let first = run(&out_of_reach(Outage::Proceed), &inbox).await;
-    assert!(matches!(&first.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"), "{first:?}");
+    assert!(
+        matches!(&first.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"),
+        "{first:?}"
+    );
     assert!(first.recovery, "nobody knows what there was before");
     assert_eq!(duplicate(&run(&out_of_reach(Outage::Proceed), &inbox).await), b"receipt of pay_1");
     let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));

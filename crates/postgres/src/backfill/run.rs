@@ -1,0 +1,147 @@
+//! One run of the backfill.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep_until};
+
+use idempotent_sqs::Store;
+use idempotent_sqs::idempotency::{Attempt, Claim, Settled, State, StoreError, StoredResult};
+
+use super::loss_probe::LossProbe;
+use super::progress::{BackfillEnd, BackfillError, BackfillProgress};
+use super::table::{CompletedRow, RowsRead, Watermark};
+use super::{Backfill, BackfillStart};
+
+/// Most rows in a step: four megabytes of results at their default limit, and 16 executions of a script, between which
+/// Redis serves other clients.
+const MAX_STEP: u32 = 1_000;
+
+/// Most starts at the oldest row in one run: after the loss that is the reason for the run, and after two more.
+const MAX_STARTS_OVER: u32 = 3;
+
+/// A run in progress.
+pub(super) struct Run<'a, S> {
+    backfill: &'a Backfill<S>,
+    loss_probe: LossProbe,
+    watermark: Watermark,
+    progress: BackfillProgress,
+    begun: Instant,
+    starts_over: u32,
+}
+
+impl<'a, S: Store> Run<'a, S> {
+    pub(super) fn new(backfill: &'a Backfill<S>) -> Self {
+        let (loss_probe, watermark) = (LossProbe::new(), Watermark::BEGINNING);
+        let progress = BackfillProgress::default();
+        Self { backfill, loss_probe, watermark, progress, begun: Instant::now(), starts_over: 0 }
+    }
+
+    pub(super) fn progress(&self) -> BackfillProgress {
+        BackfillProgress { elapsed: self.begun.elapsed(), ..self.progress }
+    }
+
+    pub(super) async fn copy(
+        &mut self,
+        start: BackfillStart,
+        on_progress: &mut impl FnMut(&BackfillProgress),
+    ) -> Result<BackfillEnd, BackfillError> {
+        let Backfill { table, settings, .. } = self.backfill;
+        if !self.start(start).await? {
+            return Ok(BackfillEnd::Superseded);
+        }
+        self.progress.remaining = table.count(&self.watermark).await?;
+        loop {
+            let RowsRead { rows, horizon, is_last } = table.read(&self.watermark, self.step()).await?;
+            self.send(&rows).await?;
+            if !self.probe_is_intact(&self.loss_probe).await? {
+                let lost = self.loss_probe.clone();
+                if !self.start_over(Some(&lost)).await? {
+                    return Ok(BackfillEnd::Superseded);
+                }
+                self.progress.remaining = table.count(&self.watermark).await?;
+                continue;
+            }
+            if let Some(row) = rows.last() {
+                self.watermark = row.position.clone();
+            }
+            let watermark = self.watermark.clone().min(horizon);
+            if !table.save(&self.loss_probe, &watermark, Some(&self.loss_probe)).await? {
+                return Ok(BackfillEnd::Superseded);
+            }
+            on_progress(&self.progress());
+            if is_last {
+                self.progress.remaining = Some(0);
+                return Ok(BackfillEnd::Done);
+            }
+            let earliest = Duration::from_secs(self.progress.sent()) / settings.rows_per_second.get();
+            sleep_until(self.begun + earliest).await;
+        }
+    }
+
+    /// Continues at the saved watermark, or starts over. Returns false if a concurrent run has started over.
+    async fn start(&mut self, start: BackfillStart) -> Result<bool, BackfillError> {
+        let saved = self.backfill.table.watermark().await?;
+        if let (Some((loss_probe, watermark)), BackfillStart::Watermark) = (&saved, start)
+            && self.probe_is_intact(loss_probe).await?
+        {
+            self.loss_probe = loss_probe.clone();
+            self.watermark = watermark.clone().before(self.backfill.settings.overlap);
+            return Ok(true);
+        }
+        self.start_over(saved.map(|(loss_probe, _)| loss_probe).as_ref()).await
+    }
+
+    /// Starts at the oldest row, with a new loss probe. Returns false if another run has replaced the probe `before`.
+    async fn start_over(&mut self, before: Option<&LossProbe>) -> Result<bool, BackfillError> {
+        self.starts_over += 1;
+        if self.starts_over > MAX_STARTS_OVER {
+            return Err(BackfillError::RecordsLost);
+        }
+        (self.loss_probe, self.watermark) = (LossProbe::new(), Watermark::BEGINNING);
+        // Saved before its records are written: records of an unsaved probe would be useless.
+        let is_saved = self.backfill.table.save(&self.loss_probe, &self.watermark, before).await?;
+        if is_saved {
+            self.loss_probe.write(&self.backfill.store, self.backfill.settings.retention).await?;
+        }
+        Ok(is_saved)
+    }
+
+    async fn probe_is_intact(&self, loss_probe: &LossProbe) -> Result<bool, StoreError> {
+        loss_probe.is_intact(&self.backfill.store, self.backfill.settings.retention).await
+    }
+
+    /// Sends the rows to the store concurrently. The store combines them into few executions of its script.
+    async fn send(&mut self, rows: &[CompletedRow]) -> Result<(), BackfillError> {
+        let progress = &mut self.progress;
+        for answer in join_all(rows.iter().map(|row| complete(&self.backfill.store, row))).await {
+            match answer {
+                Ok(Settled::Recorded) => progress.copied += 1,
+                Ok(Settled::Lost(State::Completed)) => progress.already_completed += 1,
+                Ok(Settled::Lost(State::Processing | State::Failed)) => progress.skipped += 1,
+                Err(StoreError::NotARecord(_)) => progress.not_records += 1,
+                Err(error) => return Err(error.into()),
+            }
+            progress.remaining = progress.remaining.map(|remaining| remaining.saturating_sub(1));
+        }
+        Ok(())
+    }
+
+    /// Rows in a step: at most those of one second.
+    fn step(&self) -> u32 {
+        MAX_STEP.min(self.backfill.settings.rows_per_second.get())
+    }
+}
+
+async fn complete<S: Store>(store: &S, row: &CompletedRow) -> Result<Settled, StoreError> {
+    // The owner is a new one for each call. So the answer distinguishes a record that this call wrote from one that an
+    // earlier call wrote.
+    let mut attempt = Attempt::new(row.key.clone());
+    attempt.fingerprint = row.fingerprint;
+    attempt.lease = Duration::ZERO;
+    attempt.longest_lease = Duration::ZERO;
+    attempt.retention = row.remaining_retention;
+    let claim = Claim::of_completed_work(attempt, row.fence, row.attempts);
+    let result = row.result.as_deref().map_or(StoredResult::NotKept, StoredResult::Inline);
+    store.complete(&claim, result).await
+}

@@ -1,0 +1,143 @@
+//! Errors of the database, and what they mean for a work.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use idempotent_sqs::WorkError;
+
+use crate::sqlstate::{self, class};
+
+/// Why a statement or a transaction failed. The messages contain no values of rows or parameters.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatabaseError {
+    /// No connection could be opened.
+    #[error("cannot connect to PostgreSQL: {0}")]
+    Unreachable(Arc<dyn Error + Send + Sync>),
+    /// All connections of the pool stayed in use until the deadline.
+    #[error("no connection to PostgreSQL became free before the deadline")]
+    PoolExhausted,
+    /// The connection was closed.
+    #[error("the connection to PostgreSQL was closed")]
+    ConnectionLost(#[source] Arc<dyn Error + Send + Sync>),
+    /// The server did not reply in time.
+    #[error("PostgreSQL did not reply in time")]
+    Timeout,
+    /// A prepared statement is no longer valid: the type of its rows has changed, or a pooler has lost it.
+    #[error("a prepared statement is no longer valid; it is prepared again at its next use")]
+    StatementOutdated,
+    /// The server returned an error.
+    #[error("PostgreSQL returned error {code}{}", printable(code, message))]
+    #[non_exhaustive]
+    Server {
+        /// SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+        code: String,
+        /// The primary message, without the detail, which quotes rows.
+        message: String,
+        /// The violated constraint.
+        constraint: Option<String>,
+    },
+    /// The statement does not match its parameters or rows.
+    #[error("the statement does not match its parameters or rows: {0}")]
+    InvalidStatement(String),
+}
+
+/// The server's message, unless it may quote values: for wrong data, and for errors that a PL/pgSQL function raised.
+fn printable(code: &str, message: &str) -> String {
+    let quotes_values = [class::DATA_EXCEPTION, class::PLPGSQL_ERROR].iter().any(|class| code.starts_with(class));
+    if quotes_values { String::new() } else { format!(": {message}") }
+}
+
+impl From<tokio_postgres::Error> for DatabaseError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if let Some(server) = error.as_db_error() {
+            return Self::Server {
+                code: server.code().code().to_owned(),
+                message: server.message().to_owned(),
+                constraint: server.constraint().map(str::to_owned),
+            };
+        }
+        let is_io_error = error.source().is_some_and(<dyn Error>::is::<std::io::Error>);
+        if error.is_closed() || is_io_error {
+            Self::ConnectionLost(Arc::new(error))
+        } else {
+            Self::InvalidStatement(error.to_string())
+        }
+    }
+}
+
+impl DatabaseError {
+    /// The SQLSTATE, if the server returned an error.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        let Self::Server { code, .. } = self else { return None };
+        Some(code)
+    }
+
+    /// The violated constraint, if there is one.
+    #[must_use]
+    pub fn constraint(&self) -> Option<&str> {
+        let Self::Server { constraint, .. } = self else { return None };
+        constraint.as_deref()
+    }
+
+    /// Whether another connection may succeed: this one is closed or silent, or its server stops, starts, or is a
+    /// read-only standby.
+    pub(super) fn is_of_the_connection(&self) -> bool {
+        match self {
+            Self::ConnectionLost(_) | Self::Timeout => true,
+            Self::Unreachable(_) | Self::PoolExhausted | Self::StatementOutdated | Self::InvalidStatement(_) => false,
+            Self::Server { code, .. } => {
+                code.starts_with(class::CONNECTION_EXCEPTION)
+                    || code.starts_with(class::SHUTDOWN)
+                    || code == sqlstate::READ_ONLY_SQL_TRANSACTION
+            }
+        }
+    }
+
+    /// Whether the message is not at fault, so that the attempt is not counted.
+    fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Unreachable(_)
+            | Self::PoolExhausted
+            | Self::ConnectionLost(_)
+            | Self::Timeout
+            | Self::StatementOutdated => true,
+            Self::InvalidStatement(_) => false,
+            Self::Server { code, .. } => {
+                UNAVAILABLE_CLASSES.iter().any(|class| code.starts_with(class)) || UNAVAILABLE.contains(&code.as_str())
+            }
+        }
+    }
+
+    /// Whether no attempt can succeed: wrong data, or a violated constraint.
+    fn is_permanent(&self) -> bool {
+        let is_of = |class| self.code().is_some_and(|code| code.starts_with(class));
+        matches!(self, Self::InvalidStatement(_))
+            || is_of(class::DATA_EXCEPTION)
+            || is_of(class::INTEGRITY_CONSTRAINT_VIOLATION)
+    }
+}
+
+const UNAVAILABLE_CLASSES: [&str; 4] =
+    [class::CONNECTION_EXCEPTION, class::INSUFFICIENT_RESOURCES, class::OPERATOR_INTERVENTION, class::SYSTEM_ERROR];
+
+const UNAVAILABLE: [&str; 4] = [
+    sqlstate::READ_ONLY_SQL_TRANSACTION,
+    sqlstate::SERIALIZATION_FAILURE,
+    sqlstate::DEADLOCK_DETECTED,
+    sqlstate::LOCK_NOT_AVAILABLE,
+];
+
+/// For errors before a commit was sent: the transaction is rolled back, so nothing happened.
+impl From<DatabaseError> for WorkError {
+    fn from(error: DatabaseError) -> Self {
+        if error.is_permanent() {
+            Self::permanent(error)
+        } else if error.is_unavailable() {
+            Self::unavailable(error)
+        } else {
+            Self::retryable(error)
+        }
+    }
+}
