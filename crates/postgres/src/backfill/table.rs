@@ -145,10 +145,10 @@ impl BackfillTable {
     ) -> Result<T, BackfillError> {
         let ends = Instant::now() + STEP_TIMEOUT;
         let (transaction, _) = self.database.begin(ends, READ, &[]).await.map_err(explain)?;
-        let queried =
+        let outcome =
             timeout_at(ends + STEP_TIMEOUT, queries(&transaction)).await.unwrap_or(Err(DatabaseError::Timeout));
         transaction.roll_back().await;
-        queried.map_err(explain)
+        outcome.map_err(explain)
     }
 }
 

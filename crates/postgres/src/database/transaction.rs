@@ -84,9 +84,9 @@ impl Transaction {
         let connection = transaction.connection()?;
         let (first, last) =
             try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
-        let begin = begin(connection, lock_timeout, ends);
+        let statement = begin_statement(connection, lock_timeout, ends);
         let (begun, affected) =
-            join(connection.client.batch_execute(&begin), connection.client.execute(&first, parameters)).await;
+            join(connection.client.batch_execute(&statement), connection.client.execute(&first, parameters)).await;
         let affected = affected.map_err(|error| statement_error(connection, statements.first, error));
         match begun.map_err(DatabaseError::from).and(affected) {
             Ok(affected) => {
@@ -240,7 +240,7 @@ impl Drop for Transaction {
 }
 
 /// The BEGIN, with the timeouts by which the server itself ends the transaction. A timeout of 0 would disable it.
-fn begin(connection: &Connection, lock_timeout: Duration, ends: Instant) -> String {
+fn begin_statement(connection: &Connection, lock_timeout: Duration, ends: Instant) -> String {
     let ms = |time: Duration| u64::try_from(time.as_millis()).map_or(MAX_MS, |ms| ms.clamp(1, MAX_MS));
     let now = Instant::now();
     let left = ms(ends.saturating_duration_since(now));

@@ -189,7 +189,7 @@ async fn of_a_result_too_large_for_redis_it_copies_that_the_work_is_done() {
     for (key, expected) in [("pay_1", None), ("pay_2", Some(b"receipt".to_vec()))] {
         match store.acquire(attempt(key)).await.unwrap() {
             Acquire::Duplicate { result, .. } => {
-                assert_eq!(result, expected.map_or(StoredResult::NotKept, StoredResult::Inline))
+                assert_eq!(result, expected.map_or(StoredResult::NotKept, StoredResult::Inline));
             }
             other => panic!("{other:?}"),
         }
