@@ -86,6 +86,8 @@ pub enum BackfillError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store has lost records repeatedly during the run.
-    #[error("Redis loses records while they are copied: set its maxmemory-policy to noeviction, and check its memory")]
+    #[error(
+        "the store loses records while they are copied: set the maxmemory-policy of Redis to noeviction, and check its memory"
+    )]
     RecordsLost,
 }

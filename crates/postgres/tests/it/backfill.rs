@@ -43,7 +43,7 @@ async fn run_backfill(backfill: &Backfill<RedisStore>) -> BackfillProgress {
     progress
 }
 
-/// So many works that are done: the newest just now, and each a second after the one before.
+/// Inserts this many finished rows. The newest is done now, each other one a second before the next.
 async fn seed(base: &Base, count: i64) {
     let rows = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts, result, done_at) \
          SELECT 'payments', 'pay_' || n, decode(repeat('00', 16), 'hex'), 1000 + n, 1, 'receipt', \
@@ -77,7 +77,7 @@ async fn claim(store: &RedisStore, key: &str) -> Claim {
 }
 
 #[tokio::test]
-async fn a_redis_restored_empty_knows_every_work_before_its_redelivery() {
+async fn a_redis_that_was_restored_empty_recognizes_every_duplicate_after_a_backfill() {
     let (base, redis) = (base().await, Redis::start().await);
     let store = redis.store();
     let (idempotency, inbox) = (on(store.clone()), inbox(Pay::default(), database(&base.url())));
@@ -89,7 +89,7 @@ async fn a_redis_restored_empty_knows_every_work_before_its_redelivery() {
     flush(&redis).await;
     let progress = run_backfill(&backfill(&base, &store)).await;
     assert_eq!((progress.copied, progress.sent()), (22, 22));
-    // PostgreSQL is not asked any more.
+    // From here on PostgreSQL is not used.
     base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
     for (key, fence) in keys.iter().zip(fences) {
         let report = deliver(&idempotency, &inbox, key).await;
@@ -110,12 +110,12 @@ async fn an_unfinished_row_is_not_copied() {
     let (backfill, mut left) = (backfill(&base, &redis.store()), Vec::new());
     let (progress, _) = backfill.run(BackfillStart::Watermark, None, |step| left.push(step.remaining)).await.unwrap();
     assert_eq!((progress.copied, progress.sent()), (2, 2));
-    assert_eq!(left, [Some(0)], "it does not wait to be copied");
+    assert_eq!(left, [Some(0)], "the unfinished row is not counted as remaining");
     claim(&redis.store(), "pay_2").await;
 }
 
 #[tokio::test]
-async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
+async fn after_the_loss_of_a_cluster_node_all_rows_are_sent_again() {
     let base = base().await;
     let cluster = spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default())).await.unwrap();
     let store = store(&format!("redis://{}", cluster.servers[0].addr), true);
@@ -131,7 +131,7 @@ async fn a_cluster_that_lost_one_of_its_nodes_gets_everything_again() {
 }
 
 #[tokio::test]
-async fn a_row_is_copied_where_redis_has_nothing_or_a_failure_and_anything_else_is_left_as_it_is() {
+async fn a_row_is_copied_if_redis_has_no_record_or_a_failed_one_and_nothing_else_is_changed() {
     let (base, redis) = (base().await, Redis::start().await);
     let store = redis.store();
     seed(&base, 5).await;
@@ -156,7 +156,7 @@ async fn a_row_is_copied_where_redis_has_nothing_or_a_failure_and_anything_else_
 }
 
 #[tokio::test]
-async fn a_row_is_copied_for_what_remains_of_its_retention_and_an_older_one_not_at_all() {
+async fn a_record_lives_for_the_remaining_retention_of_its_row_and_expired_rows_are_not_copied() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 3).await;
     for (key, hours) in [("pay_1", 25), ("pay_2", 23)] {
@@ -177,7 +177,7 @@ async fn a_row_is_copied_for_what_remains_of_its_retention_and_an_older_one_not_
 }
 
 #[tokio::test]
-async fn of_a_result_too_large_for_redis_it_copies_that_the_work_is_done() {
+async fn a_row_with_a_result_too_large_for_redis_is_copied_without_the_result() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 2).await;
     base.client
@@ -197,7 +197,7 @@ async fn of_a_result_too_large_for_redis_it_copies_that_the_work_is_done() {
 }
 
 #[tokio::test]
-async fn it_offers_no_more_rows_in_a_second_than_it_may() {
+async fn no_more_rows_are_sent_in_a_second_than_the_settings_allow() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 250).await;
     let settings = with!(backfill_settings(), rows_per_second = NonZeroU32::new(100).unwrap());
@@ -210,7 +210,7 @@ async fn it_offers_no_more_rows_in_a_second_than_it_may() {
 }
 
 #[tokio::test]
-async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
+async fn a_concurrent_function_does_all_works_once() {
     let (base, redis) = (base().await, Redis::start().await);
     let store = redis.store();
     let (idempotency, inbox) = (on(store.clone()), inbox(Pay::default(), database(&base.url())));
@@ -227,7 +227,7 @@ async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
         let copies = async {
             for _ in 0..10 {
                 flush(&redis).await;
-                // Where Redis loses records under its hands, it says so.
+                // Redis may lose records during the run, which is an error.
                 let ended = backfill.run(BackfillStart::Watermark, None, |_| ()).await;
                 assert!(matches!(ended, Ok(_) | Err(BackfillError::RecordsLost)), "{ended:?}");
             }
@@ -238,10 +238,10 @@ async fn beside_the_function_it_neither_repeats_nor_hinders_a_work() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_missing_is_named_with_the_file_that_makes_it() {
+async fn a_missing_table_is_an_error_that_names_the_file_to_run() {
     let (base, redis) = (base().await, Redis::start().await);
     base.client.batch_execute("DROP TABLE idempotency_backfill").await.unwrap();
-    let fault =
+    let error =
         backfill(&base, &redis.store()).run(BackfillStart::Watermark, None, |_| ()).await.unwrap_err().to_string();
-    assert!(fault.contains("sql/inbox.sql"), "{fault}");
+    assert!(error.contains("sql/inbox.sql"), "{error}");
 }

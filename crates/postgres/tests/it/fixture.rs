@@ -157,7 +157,7 @@ pub(crate) fn failure(report: &Report) -> (Failure, String) {
     (Failure { uncertain, permanent }, error.to_string())
 }
 
-/// The reason of an attempt that is not counted, because the message is not at fault.
+/// The reason of an attempt that is not counted, because the message is not at error.
 pub(crate) fn unavailable(report: &Report) -> String {
     match &report.outcome {
         Outcome::Unavailable { error } => error.to_string(),

@@ -21,7 +21,7 @@ pub(super) fn settings<'a>(redis: &'a str, database: &'a str) -> Vec<(&'a str, &
 }
 
 #[tokio::test]
-async fn the_function_books_a_batch_once_also_where_redis_forgets() {
+async fn the_function_books_a_batch_once_even_if_redis_loses_its_records() {
     let (base, redis) = (books(&["a"]).await, Redis::start().await);
     let (cache, database) = (redis.url(), base.url());
     let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings(&cache, &database)).await;
@@ -39,7 +39,7 @@ async fn the_function_books_a_batch_once_also_where_redis_forgets() {
     assert_eq!(balance(&base, "a").await, (1250, 1));
     let outcomes: Vec<_> = audit(&base).await.into_iter().map(|(outcome, _)| outcome).collect();
     assert_eq!(outcomes.iter().filter(|outcome| *outcome == "APPLIED").count(), 1);
-    assert_eq!(outcomes.iter().filter(|outcome| *outcome == "REFUSED").count(), 2, "noted once for each message");
+    assert_eq!(outcomes.iter().filter(|outcome| *outcome == "REFUSED").count(), 2, "one row for each message");
     let lines = function.messages(9).await;
     let of_m1: Vec<_> = lines.iter().filter(|line| line["message_id"] == "m1").map(|line| &line["outcome"]).collect();
     assert_eq!(of_m1, ["ACQUIRED", "DUPLICATE", "DUPLICATE"]);
@@ -48,7 +48,7 @@ async fn the_function_books_a_batch_once_also_where_redis_forgets() {
 }
 
 #[tokio::test]
-async fn without_redis_the_function_fails_the_invocation_or_goes_on_as_it_is_told() {
+async fn without_redis_the_function_fails_the_invocation_or_proceeds_as_configured() {
     let base = books(&["a"]).await;
     let (nowhere, database) = (format!("redis://127.0.0.1:{}", free_port()), base.url());
     let settings = settings(&nowhere, &database);
@@ -66,7 +66,7 @@ async fn without_redis_the_function_fails_the_invocation_or_goes_on_as_it_is_tol
 }
 
 #[tokio::test]
-async fn a_database_without_the_inbox_fails_the_invocation_and_names_the_migration() {
+async fn a_database_without_the_inbox_fails_the_invocation_and_names_the_file_to_run() {
     let (base, redis) = (Base::empty().await, Redis::start().await);
     let (cache, database) = (redis.url(), base.url());
     let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings(&cache, &database)).await;

@@ -12,7 +12,7 @@ use harness::secrets::{ARN, Secrets};
 /// The first handshake of a debug build is slow.
 const PATIENT: [(&str, &str); 2] = [("DATABASE_TIMEOUT_MS", "5000"), ("REDIS_TIMEOUT_MS", "5000")];
 
-/// Ten at once, each of which credits 1: the events of this round.
+/// A batch of ten events, each of which credits 1 to another account.
 fn ten_credits(round: i64) -> String {
     event((0..10).map(|n| {
         let (id, account) = (format!("m{round}_{n}"), n.to_string());
@@ -50,13 +50,13 @@ async fn end_connections(base: &Base) {
     base.client.execute(query, &[]).await.unwrap();
 }
 
-/// As RDS writes it.
+/// A secret in the format of RDS.
 fn secret(password: &str) -> String {
     json!({ "engine": "postgres", "host": "db", "port": 5432, "username": "payer", "password": password }).to_string()
 }
 
 #[tokio::test]
-async fn a_secret_is_read_once_and_anew_after_its_rotation_by_the_first_of_many_that_are_refused() {
+async fn a_secret_is_read_once_and_once_more_after_its_rotation() {
     let (_server, base) = guarded(PASSWORD).await;
     let (redis, secrets) = (Redis::start().await, Secrets::start(&secret(PASSWORD)).await);
     let (cache, database, endpoint) = (redis.url(), base.url(), secrets.url());
@@ -75,7 +75,7 @@ async fn a_secret_is_read_once_and_anew_after_its_rotation_by_the_first_of_many_
 }
 
 #[tokio::test]
-async fn a_secret_may_be_the_password_of_the_urls_user() {
+async fn a_secret_may_be_the_password_of_the_user_in_the_url() {
     let (_server, base) = guarded(PASSWORD).await;
     let (redis, secrets) = (Redis::start().await, Secrets::start(PASSWORD).await);
     let (cache, database, endpoint) = (redis.url(), base.url().replace("app@", "payer@"), secrets.url());
@@ -89,7 +89,7 @@ async fn a_secret_may_be_the_password_of_the_urls_user() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself() {
+async fn an_unusable_secret_is_an_error_until_it_is_corrected() {
     let (_server, base) = guarded("open-sesame").await;
     let (redis, secrets) = (Redis::start().await, Secrets::start(&secret(PASSWORD)).await);
     let (cache, database, endpoint) = (redis.url(), base.url(), secrets.url());
@@ -102,7 +102,7 @@ async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself()
     let credit = || event([Record::new("m1").body(&payment("e1", "0", "CREDIT", 10, 1))]);
     let error = function.error(credit()).await;
     assert!(error.contains("rejected the user and password of DATABASE_SECRET_ARN"), "{error}");
-    assert_eq!(secrets.reads(), 2, "once, and once more after the refusal");
+    assert_eq!(secrets.reads(), 2, "once, and once more after the rejection");
     secrets.says(None);
     let error = function.error(credit()).await;
     assert!(error.contains("check that the role may call secretsmanager:GetSecretValue"), "{error}");
@@ -122,9 +122,9 @@ async fn each_connection_has_an_iam_token_that_was_signed_for_it() {
             .await;
     for round in 1..=2 {
         assert_eq!(function.invoke(ten_credits(round)).await, [""; 0]);
-        assert_eq!(rds.tokens().len(), 1, "a connection that stands needs no token");
+        assert_eq!(rds.tokens().len(), 1, "an open connection needs no token");
     }
-    // A token's time is in whole seconds.
+    // A token has its time in whole seconds.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     rds.cut();
     assert_eq!(function.invoke(ten_credits(3)).await, [""; 0]);
@@ -136,7 +136,7 @@ async fn each_connection_has_an_iam_token_that_was_signed_for_it() {
 }
 
 #[tokio::test]
-async fn an_iam_token_that_is_refused_is_an_error_that_says_what_to_look_at() {
+async fn a_rejected_iam_token_is_an_error_that_says_what_to_check() {
     let base = books(&ACCOUNTS).await;
     let (redis, rds) = (Redis::start().await, Rds::before(&base).await);
     let (cache, database) = (redis.url(), rds.url(&base));

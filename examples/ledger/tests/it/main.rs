@@ -104,7 +104,7 @@ async fn credits_and_debits_are_booked_and_audited() {
 }
 
 #[tokio::test]
-async fn a_late_event_is_acknowledged_recorded_and_changes_nothing() {
+async fn a_late_event_is_acknowledged_and_audited_and_changes_nothing() {
     let base = books(&["a"]).await;
     let bodies = [
         payment("e2", "a", "CREDIT", 500, 2),
@@ -120,7 +120,7 @@ async fn a_late_event_is_acknowledged_recorded_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_booked_is_refused_permanently_with_its_reason_and_audited() {
+async fn an_event_that_cannot_be_booked_is_refused_permanently_and_audited_with_its_reason() {
     let base = books(&["a", "rich"]).await;
     base.client
         .batch_execute("UPDATE ledger_account SET balance = 9223372036854775800 WHERE account_id = 'rich'")
@@ -163,11 +163,15 @@ async fn what_cannot_be_booked_is_refused_permanently_with_its_reason_and_audite
         assert_eq!(outcome, "REFUSED");
     }
     assert_eq!((balance(&base, "a").await, balance(&base, "rich").await.1), ((0, 0), 0));
-    assert_eq!(base.count("SELECT count(*) FROM idempotency_inbox").await, 0, "none of it is done");
+    assert_eq!(
+        base.count("SELECT count(*) FROM idempotency_inbox").await,
+        0,
+        "refused events have no row in the inbox"
+    );
 }
 
 #[tokio::test]
-async fn an_account_can_be_drawn_as_far_as_it_may_be() {
+async fn an_account_can_be_overdrawn_to_its_lowest_balance() {
     let base = books(&[]).await;
     base.client
         .batch_execute("INSERT INTO ledger_account (account_id, lowest_balance) VALUES ('a', -500)")

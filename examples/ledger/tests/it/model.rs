@@ -12,7 +12,7 @@ use super::*;
 
 const ACCOUNTS: [&str; 3] = ["a", "b", "c"];
 
-/// A payment as it was made: its id says which, however often and late it comes.
+/// A payment. Events with the same id are the same payment.
 #[derive(Clone, Debug)]
 struct Payment {
     id: usize,
@@ -29,7 +29,7 @@ impl Payment {
     }
 }
 
-/// Payments in the order in which they come, some of them more than once.
+/// Payments in the order of their arrival. Some arrive more than once.
 fn arrivals() -> impl Strategy<Value = Vec<Payment>> {
     let accounts = select(vec!["a", "b", "c", "nobody"]);
     let made = vec((accounts, any::<bool>(), 1..200_i64, 1..12_i64), 1..20);
@@ -43,7 +43,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Payment>> {
     })
 }
 
-/// What should come of it, said as plainly as can be.
+/// The expected accounts and counts.
 #[derive(Default)]
 struct Model {
     accounts: BTreeMap<&'static str, (i64, i64)>,
@@ -80,7 +80,7 @@ async fn audited(base: &Base, outcome: &str) -> usize {
     usize::try_from(count).unwrap()
 }
 
-/// Balances are the sum of what was applied, each account is at the last event that was applied, and no
+/// Each balance is the sum of the applied events, each account is at its last applied event, and no
 /// event was applied twice.
 async fn assert_books_balance(base: &Base) {
     let wrong = "SELECT count(*) FROM ledger_account account, LATERAL ( \
@@ -94,11 +94,11 @@ async fn assert_books_balance(base: &Base) {
     assert_eq!(base.count(twice).await, 0);
     let back = "SELECT count(*) FROM (SELECT sequence_id - lag(sequence_id) OVER (PARTITION BY account_id ORDER BY id) \
                 AS step FROM ledger_audit WHERE outcome = 'APPLIED') steps WHERE step <= 0";
-    assert_eq!(base.count(back).await, 0, "no account was ever taken back");
+    assert_eq!(base.count(back).await, 0, "sequence ids only increase");
 }
 
 #[test]
-fn events_in_any_order_and_repeated_come_to_what_the_model_says() {
+fn events_in_any_order_and_repeated_match_the_model() {
     let runtime = Runtime::new().unwrap();
     let base = runtime.block_on(books(&[]));
     proptest!(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() }, |(arrivals in arrivals())| {
@@ -109,7 +109,7 @@ fn events_in_any_order_and_repeated_come_to_what_the_model_says() {
                 base.client.execute("INSERT INTO ledger_account VALUES ($1)", &[&account]).await.unwrap();
                 model.accounts.insert(account, (0, 0));
             }
-            // No store remembers anything, so each repetition comes as far as the inbox.
+            // Each delivery has an empty store, so each repetition reaches the inbox.
             let inbox = inbox(&base);
             for (number, payment) in arrivals.iter().enumerate() {
                 model.book(payment);
@@ -125,7 +125,7 @@ fn events_in_any_order_and_repeated_come_to_what_the_model_says() {
     });
 }
 
-/// One delivery, under a store that knows nothing.
+/// One delivery on an empty store.
 async fn deliver(inbox: &Inbox<Ledger>, number: usize, payment: &Payment) -> MessageReport {
     let settings = with!(BatchSettings::default(), keys = vec![KeySource::Body("/eventId".into())]);
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), inbox, settings);
@@ -134,7 +134,7 @@ async fn deliver(inbox: &Inbox<Ledger>, number: usize, payment: &Payment) -> Mes
 }
 
 #[tokio::test]
-async fn events_at_once_on_one_account_neither_get_lost_nor_count_twice() {
+async fn concurrent_events_on_one_account_are_neither_lost_nor_repeated() {
     let base = books(&["a"]).await;
     let inbox = inbox(&base);
     let payments: Vec<_> = (0..40)
@@ -146,7 +146,7 @@ async fn events_at_once_on_one_account_neither_get_lost_nor_count_twice() {
             sequence: i64::try_from(id).unwrap() + 1,
         })
         .collect();
-    // Each of them three times, in an order of its own.
+    // Each three times, in another order.
     let arrivals = (0..120).map(|number| (number, &payments[number * 7 % 40]));
     let reports = join_all(arrivals.map(|(number, payment)| deliver(&inbox, number, payment))).await;
     for report in reports {

@@ -18,11 +18,11 @@ use serde_json::json;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Enough that most payments find theirs free, and few enough that many come out of turn.
+/// Enough that most payments do not wait for a lock, and few enough that many arrive late.
 const ACCOUNTS: u64 = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_breaks_every_payment_is_booked_once_and_the_balances_are_exact() {
+async fn under_all_faults_every_payment_is_booked_once_and_the_balances_are_exact() {
     let Length { seeds, messages, first } = Length::from_env();
     let mut sum = Books::default();
     for seed in first..first + seeds {
@@ -45,7 +45,7 @@ async fn torture(seed: u64, messages: u64) -> Books {
     let settings = vec![
         ("DATABASE_URL", ground.base.url_by(ground.front.port)),
         ("DATABASE_TIMEOUT_MS", "500".to_owned()),
-        // Every other seed goes on without Redis.
+        // Every other seed proceeds without Redis.
         ("INBOX_WITHOUT_REDIS", if seed.is_multiple_of(2) { "refuse" } else { "proceed" }.to_owned()),
     ];
     let fixture =
@@ -70,7 +70,7 @@ fn payment(event: &str, n: u64) -> String {
     .to_string()
 }
 
-/// What breaks.
+/// The servers, which are made to fail.
 struct Ground {
     redis: Pair,
     postgres: Postgres,
@@ -78,7 +78,7 @@ struct Ground {
     base: Base,
 }
 
-/// A booking takes a while, and so does its commit: time for something to befall them.
+/// Bookings and their commits are slow, so that faults occur during them.
 const SLOWLY: &str = "
     CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_sleep(TG_ARGV[0]::float * random()); RETURN NEW; END $$;
@@ -159,7 +159,7 @@ impl Ground {
         }
     }
 
-    /// What the database says of these events.
+    /// Reads the outcome of these events from the database.
     async fn books(&self, events: &[String]) -> Books {
         let client = connect(self.postgres.port, &self.base.name).await;
         let column = async |query: &str| -> Vec<String> {
@@ -174,7 +174,7 @@ impl Ground {
         }
         let applied = column("SELECT event_id FROM ledger_audit WHERE outcome = 'APPLIED'").await.len();
         let ignored = column("SELECT event_id FROM ledger_audit WHERE outcome = 'IGNORED'").await.len();
-        // Nothing is a cause here.
+        // No fault is a reason for a repetition here.
         let sum = Sum { lost, repeated: repeated.len(), without_cause: repeated, ..Sum::default() };
         Books { sum, wrong, applied, ignored }
     }
@@ -188,7 +188,7 @@ const WRONG_BALANCE: &str = "SELECT account_id || ' holds ' || balance || ' at '
        FROM ledger_audit WHERE outcome = 'APPLIED' GROUP BY account_id) applied USING (account_id) \
      WHERE (balance, last_sequence_id) IS DISTINCT FROM (coalesce(sum, 0)::bigint, coalesce(last, 0))";
 
-/// An account's bookings in their order: no sequence comes back, and each balance follows from the one before.
+/// The bookings of each account, in order: sequence ids increase, and each balance follows from the previous one.
 const OUT_OF_TURN: &str = "SELECT event_id || ' was booked out of turn' FROM ( \
        SELECT event_id, sequence_id, balance, CASE type WHEN 'CREDIT' THEN amount ELSE -amount END AS change, \
          lag(sequence_id) OVER turn AS last, lag(balance, 1, 0::bigint) OVER turn AS before \
@@ -200,7 +200,7 @@ const REFUSED: &str = "SELECT event_id || ' was refused: ' || reason FROM ledger
 const NOT_IN_THE_INBOX: &str = "SELECT event_id || ' is not in the inbox' FROM ledger_audit \
      WHERE event_id NOT IN (SELECT key FROM idempotency_inbox)";
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Default)]
 struct Books {
     sum: Sum,

@@ -27,7 +27,7 @@ async fn output(mut command: Command) -> (Output, String, String) {
 }
 
 #[tokio::test]
-async fn the_command_tells_progress_on_one_side_and_what_came_of_it_on_the_other() {
+async fn the_command_prints_progress_to_stderr_and_the_summary_to_stdout() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
     let (status, out, error) = output(command(&redis, &base, &[])).await;
@@ -51,12 +51,12 @@ async fn the_command_tells_progress_on_one_side_and_what_came_of_it_on_the_other
 }
 
 #[tokio::test]
-async fn the_command_says_what_is_wrong_and_how_to_mend_it() {
+async fn the_errors_of_the_command_say_what_to_do() {
     let (base, redis) = (base().await, Redis::start().await);
     let (status, _, error) = output(command(&redis, &base, &["--all"])).await;
     assert!(!status.status.success() && error.contains("unknown option \"--all\""), "{error}");
 
-    // A function's own name is not its consumer's.
+    // The name of the function is not used as the namespace.
     let mut nameless = command(&redis, &base, &[]);
     nameless
         .env_remove("IDEMPOTENCY_NAMESPACE")
@@ -79,7 +79,7 @@ async fn the_command_says_what_is_wrong_and_how_to_mend_it() {
 }
 
 #[tokio::test]
-async fn as_a_function_it_stops_before_its_deadline_and_goes_on_when_it_is_called_again() {
+async fn as_a_function_it_stops_before_its_deadline_and_the_next_invocation_continues() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_000).await;
     let (redis_url, base_url) = (redis.url(), base.url());

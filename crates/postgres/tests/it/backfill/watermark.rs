@@ -4,13 +4,13 @@ use std::cell::Cell;
 
 use super::*;
 
-/// From the callback of a run, where nothing can be awaited.
+/// Flushes Redis in a callback, which cannot await.
 fn flush_now(redis: &Redis) {
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     let () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
 }
 
-/// Drop a run after so many of its steps, as a kill would.
+/// Drops a run after this many steps, as if it were killed.
 async fn cut_off(backfill: &Backfill<RedisStore>, steps: usize) {
     let (left, over) = (Cell::new(steps), Notify::new());
     let step = |_: &BackfillProgress| {
@@ -27,7 +27,7 @@ async fn cut_off(backfill: &Backfill<RedisStore>, steps: usize) {
 }
 
 #[tokio::test]
-async fn a_second_run_offers_only_what_is_new_and_the_last_minute() {
+async fn a_second_run_sends_only_new_rows_and_those_of_the_last_minute() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
     let backfill = backfill(&base, &redis.store());
@@ -39,7 +39,7 @@ async fn a_second_run_offers_only_what_is_new_and_the_last_minute() {
 }
 
 #[tokio::test]
-async fn a_killed_run_repeats_no_more_than_a_minute() {
+async fn after_a_killed_run_the_next_one_repeats_at_most_a_minute() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 4_500).await;
     let store = redis.store();
@@ -52,7 +52,7 @@ async fn a_killed_run_repeats_no_more_than_a_minute() {
 }
 
 #[tokio::test]
-async fn a_redis_that_was_emptied_since_the_last_run_gets_everything_again() {
+async fn a_redis_that_was_flushed_since_the_last_run_gets_all_rows_again() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
     let backfill = backfill(&base, &redis.store());
@@ -63,7 +63,7 @@ async fn a_redis_that_was_emptied_since_the_last_run_gets_everything_again() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_emptied_in_mid_run_gets_everything_again() {
+async fn a_redis_that_is_flushed_during_a_run_gets_all_rows_again() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 2_500).await;
     let store = redis.store();
@@ -77,17 +77,17 @@ async fn a_redis_that_is_emptied_in_mid_run_gets_everything_again() {
     let (progress, end) = backfill(&base, &store).run(BackfillStart::Watermark, None, empties).await.unwrap();
     assert_eq!(end, BackfillEnd::Done);
     assert!(progress.copied >= 2_000 + 2_500, "{progress:?}");
-    assert_eq!(records(&redis).await, 2_500 + 2 * PROBE_RECORDS, "the lost loss probe leaves its places");
+    assert_eq!(records(&redis).await, 2_500 + 2 * PROBE_RECORDS, "the attempts at the lost probe leave records");
 }
 
 #[tokio::test]
-async fn a_run_that_is_killed_after_it_found_redis_empty_does_not_hide_that_from_the_next() {
+async fn a_run_that_fails_after_it_detected_a_loss_leaves_the_loss_to_the_next_run() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
     let store = redis.store();
     run_backfill(&backfill(&base, &store)).await;
     flush(&redis).await;
-    // It can look at Redis, and can write nothing down.
+    // The run can read Redis, but cannot save its watermark.
     base.client
         .batch_execute("ALTER TABLE idempotency_backfill ADD CHECK (moved_at < now() - interval '1 day') NOT VALID")
         .await
@@ -102,16 +102,16 @@ async fn a_run_that_is_killed_after_it_found_redis_empty_does_not_hide_that_from
 }
 
 #[tokio::test]
-async fn a_redis_that_loses_records_again_and_again_is_no_place_to_copy_to() {
+async fn a_redis_that_loses_records_repeatedly_is_an_error() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 2_500).await;
     let ended = backfill(&base, &redis.store()).run(BackfillStart::Watermark, None, |_| flush_now(&redis)).await;
-    let fault = ended.unwrap_err().to_string();
-    assert!(fault.contains("noeviction"), "{fault}");
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("noeviction"), "{error}");
 }
 
 #[tokio::test]
-async fn two_at_once_copy_everything_and_one_of_them_may_leave_it_to_the_other() {
+async fn two_concurrent_runs_copy_all_rows_and_one_of_them_may_be_superseded() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 2_500).await;
     let store = redis.store();
@@ -126,7 +126,7 @@ async fn two_at_once_copy_everything_and_one_of_them_may_leave_it_to_the_other()
     assert_eq!(run_backfill(&one).await.copied, 0);
 }
 
-/// A work that begins before others, and commits after the backfill of this user has passed them.
+/// A row whose transaction begins before another row's, and commits after the backfill of this user has copied that one.
 async fn late(base: &Base, user: &str) {
     let redis = Redis::start().await;
     let settings = with!(backfill_settings(), overlap = Duration::ZERO);
@@ -136,7 +136,7 @@ async fn late(base: &Base, user: &str) {
     slow.batch_execute("BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'late', '', 1, 1, 'receipt')")
         .await
         .unwrap();
-    // Further back than what may not show yet.
+    // Longer than the margin of the horizon.
     tokio::time::sleep(2 * SECOND).await;
     seed(base, 1).await;
     assert_eq!(run_backfill(&backfill).await.copied, 1);
@@ -146,12 +146,12 @@ async fn late(base: &Base, user: &str) {
 }
 
 #[tokio::test]
-async fn a_row_that_appears_behind_later_ones_is_not_passed_over() {
+async fn a_row_that_commits_after_later_rows_is_copied() {
     late(&base().await, "app").await;
 }
 
 #[tokio::test]
-async fn nor_is_a_row_of_a_user_whose_transactions_do_not_show() {
+async fn a_row_that_commits_late_is_copied_if_the_begin_of_its_transaction_is_hidden() {
     let base = base().await;
     let user = format!("backfill_{}", base.name);
     let rights = format!(

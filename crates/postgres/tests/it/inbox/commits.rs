@@ -7,12 +7,12 @@ use idempotent_sqs_testing::attempt;
 use harness::front::Front;
 use harness::redis::free_port;
 
-/// An engine whose attempts end after this many, and a store that remembers what it is told.
+/// The core with this number of attempts, on an empty store.
 fn attempts(most: u8) -> Idempotency<MemoryStore> {
     Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = most))
 }
 
-/// A delivery whose work is held before its commit, while `harm` is done.
+/// Delivers a message whose work waits before its commit while `harm` runs.
 async fn harmed<S: Store>(
     idempotency: &Idempotency<S>,
     base: &Base,
@@ -31,7 +31,7 @@ async fn harmed<S: Store>(
     report
 }
 
-/// The commit is executed, and the connection ends before its reply.
+/// The commit is executed, and the connection is closed before the reply.
 async fn lose_the_reply(base: &Base, front: &Front, gate: &Gate) {
     front.swallow_replies(true);
     gate.open.notify_one();
@@ -41,7 +41,7 @@ async fn lose_the_reply(base: &Base, front: &Front, gate: &Gate) {
 }
 
 #[tokio::test]
-async fn a_commit_whose_reply_is_lost_is_found_in_the_inbox_at_once() {
+async fn a_commit_whose_reply_is_lost_is_found_in_the_inbox_immediately() {
     for most in [1, 10] {
         let base = base().await;
         let (front, idempotency) = (Front::to(base.port).await, attempts(most));
@@ -54,10 +54,10 @@ async fn a_commit_whose_reply_is_lost_is_found_in_the_inbox_at_once() {
 }
 
 #[tokio::test]
-async fn a_commit_that_never_reached_the_server_is_no_attempt() {
+async fn a_commit_that_never_reached_the_server_is_not_counted() {
     let base = base().await;
     let (front, idempotency) = (Front::to(base.port).await, attempts(1));
-    // It is sent into a connection that nothing passes any more; it is sent into none.
+    // The commit is sent into a connection that drops it; the connection is closed before the commit.
     for is_sent in [true, false] {
         let report = harmed(&idempotency, &base, &front, async |gate| {
             if is_sent {
@@ -81,7 +81,7 @@ async fn a_commit_that_never_reached_the_server_is_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_commit_that_could_not_be_sent_is_no_attempt_although_the_server_is_gone() {
+async fn a_commit_that_could_not_be_sent_is_not_counted_even_if_the_server_is_unreachable() {
     let base = base().await;
     let (front, idempotency) = (Front::to(base.port).await, attempts(1));
     let report = harmed(&idempotency, &base, &front, async |gate| {
@@ -100,7 +100,7 @@ async fn a_commit_that_could_not_be_sent_is_no_attempt_although_the_server_is_go
 }
 
 #[tokio::test]
-async fn a_commit_that_cannot_be_looked_for_is_uncertain_and_the_next_delivery_finds_it() {
+async fn a_commit_that_cannot_be_looked_up_is_uncertain_and_the_next_delivery_finds_it() {
     for most in [1, 10] {
         let base = base().await;
         let (front, idempotency) = (Front::to(base.port).await, attempts(most));
@@ -138,7 +138,7 @@ async fn a_commit_without_a_reply_until_the_deadline_is_found_by_the_next_delive
     }
 }
 
-/// A claim whose lease is over at once, of an engine that is told no more of it: its process was killed.
+/// The claim of a process that was killed. Its lease ends immediately.
 async fn claim_of_a_killed_process(store: &MemoryStore) -> Claim {
     let attempt = with!(
         attempt("pay_1"),
@@ -148,7 +148,7 @@ async fn claim_of_a_killed_process(store: &MemoryStore) -> Claim {
         max_attempts = 1
     );
     match store.acquire(attempt.clone()).await.unwrap() {
-        // With the time that its process had.
+        // With the time that the process had.
         Acquire::Acquired(claim) => {
             let lease = TIME;
             match Acquire::claimed(with!(attempt, lease = lease), claim.fence(), claim.attempt(), false) {
@@ -161,7 +161,7 @@ async fn claim_of_a_killed_process(store: &MemoryStore) -> Claim {
 }
 
 #[tokio::test]
-async fn a_process_that_was_killed_after_the_commit_of_its_last_attempt_has_done_its_work() {
+async fn a_commit_of_the_last_attempt_counts_even_if_the_process_was_killed_after_it() {
     let base = base().await;
     let (store, inbox) = (MemoryStore::default(), inbox(Pay::default(), database(&base.url())));
     let claim = claim_of_a_killed_process(&store).await;
@@ -174,7 +174,7 @@ async fn a_process_that_was_killed_after_the_commit_of_its_last_attempt_has_done
 }
 
 #[tokio::test]
-async fn a_process_that_was_killed_before_the_commit_of_its_last_attempt_has_failed_permanently() {
+async fn a_last_attempt_that_was_killed_before_its_commit_has_failed_permanently() {
     let base = base().await;
     let store = MemoryStore::default();
     drop(claim_of_a_killed_process(&store).await);
@@ -182,11 +182,11 @@ async fn a_process_that_was_killed_before_the_commit_of_its_last_attempt_has_fai
     let idempotency = Idempotency::new(store, with!(Policy::default(), max_attempts = 1));
     let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
     assert!(matches!(report.outcome, Outcome::FailedBefore), "{report:?}");
-    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0), "the look leaves nothing");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0), "reading the row inserts nothing");
 }
 
 #[tokio::test]
-async fn a_row_whose_transaction_is_under_way_is_neither_done_nor_not() {
+async fn a_row_of_an_open_transaction_is_unavailable() {
     let base = base().await;
     let mut short = database_settings(&base.url());
     short.timeout = Duration::from_millis(200);

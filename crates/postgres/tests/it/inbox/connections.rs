@@ -11,7 +11,7 @@ use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A database that is soon given up.
+/// A database with this timeout.
 fn impatient(url: &str, timeout: Duration) -> Database {
     let mut settings = database_settings(url);
     settings.timeout = timeout;
@@ -24,7 +24,7 @@ fn reason(error: &StoreError) -> String {
 }
 
 #[tokio::test]
-async fn a_database_that_is_out_of_reach_is_no_failure_of_the_delivery() {
+async fn an_unreachable_database_is_not_a_failure_of_the_delivery() {
     let base = base().await;
     let port = free_port();
     let inbox = inbox(Pay::default(), impatient(&base.url_by(port), SECOND));
@@ -36,11 +36,11 @@ async fn a_database_that_is_out_of_reach_is_no_failure_of_the_delivery() {
     let _front = Front::on(port, base.port).await;
     let report = run(&idempotency, &inbox).await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false), "nothing before it was an attempt");
+    assert_eq!((report.attempt, report.recovery), (Some(1), false), "the outages were not counted");
 }
 
 #[tokio::test]
-async fn a_peer_that_went_without_a_word_is_given_up_in_time_and_the_next_connection_does_it() {
+async fn a_silent_connection_is_replaced_in_time() {
     let base = base().await;
     let front = Front::to(base.port).await;
     let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), Duration::from_millis(500)));
@@ -49,7 +49,7 @@ async fn a_peer_that_went_without_a_word_is_given_up_in_time_and_the_next_connec
         async move { drop(deliver(&flushed(), inbox, key).await) }
     });
     futures_util::future::join_all(warm_up).await;
-    // What stands is silent from now on; new connections go to another front, as after a failover.
+    // Open connections are silent from here on. New ones go to another proxy, as after a failover.
     let other = Front::to(base.port).await;
     front.lead_to(other.port);
     front.silence();
@@ -60,7 +60,7 @@ async fn a_peer_that_went_without_a_word_is_given_up_in_time_and_the_next_connec
 }
 
 #[tokio::test]
-async fn a_silent_peer_is_bounded_by_the_deadline() {
+async fn the_wait_for_a_silent_server_ends_before_the_deadline() {
     let base = base().await;
     let front = Front::to(base.port).await;
     let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), 60 * SECOND));
@@ -73,7 +73,7 @@ async fn a_silent_peer_is_bounded_by_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_that_restarts_costs_no_attempt() {
+async fn a_server_that_restarts_is_not_counted_as_an_attempt() {
     let mut server = Postgres::start();
     let url = {
         let base = Base::on(&server).await;
@@ -95,7 +95,7 @@ async fn a_server_that_restarts_costs_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_standby_is_left_and_asked_again_once_it_is_the_primary() {
+async fn a_standby_is_unavailable_until_it_is_promoted() {
     let mut server = Postgres::start();
     let base = Base::on(&server).await;
     base.client.batch_execute(&migration()).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_standby_is_left_and_asked_again_once_it_is_the_primary() {
     assert_eq!(report.attempt, Some(1));
 }
 
-/// A server of this version that greets whoever connects, and says no more.
+/// A server of this version that accepts logins and then does not reply.
 async fn greet_as(version: &'static str) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -138,7 +138,7 @@ async fn greet_as(version: &'static str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_server_that_is_too_old_is_an_error_that_says_so() {
+async fn a_server_that_is_too_old_is_an_error_that_names_the_required_version() {
     for (version, is_too_old) in [("13.22 (Debian 13.22-0+deb11u1)", true), ("9.6.24", true), ("14.0", false)] {
         let port = greet_as(version).await;
         let url = format!("postgres://app@127.0.0.1:{port}/payments");
@@ -148,7 +148,7 @@ async fn a_server_that_is_too_old_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn tls_is_verified_against_the_given_roots_and_the_name() {
+async fn tls_verifies_the_root_certificates_and_the_host_name() {
     let directory = tempfile::tempdir().unwrap();
     let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
     let mut server = Postgres::start();
@@ -175,7 +175,7 @@ async fn tls_is_verified_against_the_given_roots_and_the_name() {
 }
 
 #[tokio::test]
-async fn the_password_of_the_moment_is_asked_for_at_each_connection() {
+async fn the_current_password_is_fetched_for_each_connection() {
     let mut server = Postgres::start();
     {
         let base = Base::on(&server).await;
@@ -201,12 +201,12 @@ async fn the_password_of_the_moment_is_asked_for_at_each_connection() {
     done(&run(&flushed(), &inbox).await);
     let asked = source.asked.load(Ordering::SeqCst);
     done(&deliver(&flushed(), &inbox, "pay_2").await);
-    assert_eq!(source.asked.load(Ordering::SeqCst), asked, "a connection that stands needs no password");
+    assert_eq!(source.asked.load(Ordering::SeqCst), asked, "an open connection needs no password");
     let login = source.login(None).await.unwrap();
     assert!(!format!("{settings:?} {:?} {login:?}", Database::new(&settings)).contains("secret"));
 }
 
-/// Takes its time, as a secret may that is read over a cold connection.
+/// Takes this long, as a secret may that is read over a new connection.
 #[derive(Debug)]
 struct Slow(Duration);
 
@@ -220,7 +220,7 @@ impl CredentialsSource for Slow {
 }
 
 #[tokio::test]
-async fn a_password_may_take_longer_than_the_database() {
+async fn fetching_a_password_may_exceed_the_timeout_of_the_database() {
     let base = base().await;
     let mut settings = database_settings(&base.url());
     settings.timeout = SECOND;
@@ -228,7 +228,7 @@ async fn a_password_may_take_longer_than_the_database() {
     done(&run(&flushed(), &inbox(Pay::default(), Database::new(&settings))).await);
 }
 
-/// Knows what it is told to know.
+/// Returns the password that the test has set.
 #[derive(Debug)]
 struct Rotated {
     password: Mutex<Result<&'static str, &'static str>>,

@@ -3,7 +3,7 @@
 use super::*;
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, MessageOutcome, MessageReport};
 
-/// As [`base`], in an encoding without most characters.
+/// As [`base`], with the encoding LATIN1.
 async fn latin1() -> Base {
     let base = Base::in_latin1().await;
     base.client.batch_execute(&migration()).await.unwrap();
@@ -23,7 +23,7 @@ async fn reports(batch: &Batch<MemoryStore, Inbox<Pay>>, keys: &[&str]) -> Vec<M
 }
 
 #[tokio::test]
-async fn a_key_that_the_database_cannot_hold_fails_its_own_message_and_no_other() {
+async fn a_key_that_the_encoding_cannot_represent_fails_only_its_own_message() {
     let base = latin1().await;
     for namespace in ["payments", "größe"] {
         let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId]);
@@ -42,11 +42,11 @@ async fn a_key_that_the_database_cannot_hold_fails_its_own_message_and_no_other(
 }
 
 #[tokio::test]
-async fn a_namespace_that_the_database_cannot_hold_is_the_fault_of_no_message() {
+async fn a_namespace_that_the_encoding_cannot_represent_fails_the_invocation_and_counts_no_attempt() {
     let base = latin1().await;
     let inbox = of_consumer("💸", &base);
-    let fault = inbox.check().await.unwrap_err().to_string();
-    assert!(fault.contains("IDEMPOTENCY_NAMESPACE") && fault.contains("UTF8"), "{fault}");
+    let error = inbox.check().await.unwrap_err().to_string();
+    assert!(error.contains("IDEMPOTENCY_NAMESPACE") && error.contains("UTF8"), "{error}");
     let idempotency = flushed();
     for key in ["plain", "💸", "💸"] {
         let error = idempotency.run(&delivery(key), &inbox, &Message::default()).await.unwrap_err();

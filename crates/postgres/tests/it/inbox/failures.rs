@@ -5,7 +5,7 @@ use idempotent_sqs::idempotency::{Acquire, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
 
 #[tokio::test]
-async fn a_failed_work_leaves_neither_an_effect_nor_a_row() {
+async fn a_failed_work_leaves_no_effect_and_no_row() {
     let base = base().await;
     let failures: [(fn() -> WorkError, Failure); 3] = [
         (|| WorkError::retryable("not now"), CLEAN),
@@ -21,7 +21,7 @@ async fn a_failed_work_leaves_neither_an_effect_nor_a_row() {
 }
 
 #[tokio::test]
-async fn a_panic_and_a_work_that_is_cut_off_leave_nothing_either() {
+async fn a_work_that_panics_or_is_cancelled_leaves_no_effect_and_no_row() {
     let base = base().await;
     let panics = Pay { fails: Some(|| panic!("as told")), ..Pay::default() };
     let hangs = Pay { after: Some(Arc::default()), ..Pay::default() };
@@ -38,7 +38,7 @@ async fn a_panic_and_a_work_that_is_cut_off_leave_nothing_either() {
 }
 
 #[tokio::test]
-async fn wrong_data_and_violated_constraints_are_for_good_and_do_not_quote_values() {
+async fn wrong_data_and_violated_constraints_are_permanent_and_their_errors_quote_no_values() {
     let base = base().await;
     base.client.batch_execute("ALTER TABLE effects ADD CONSTRAINT no_fees CHECK (key NOT LIKE 'fee%')").await.unwrap();
     let report = run(&flushed(), &also(&base, "INSERT INTO effects VALUES ('fee of 4711', 1)")).await;
@@ -63,14 +63,14 @@ async fn the_server_ends_a_statement_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_statement_that_the_server_does_not_support_is_the_works_own_fault() {
+async fn an_unsupported_statement_is_a_retryable_failure() {
     let base = base().await;
     let (kind, reason) = failure(&run(&flushed(), &also(&base, "SELECT count(*) FROM effects FOR UPDATE")).await);
     assert!(kind == CLEAN && reason.contains("0A000"), "{reason}");
 }
 
 #[tokio::test]
-async fn an_error_that_the_work_passes_over_undoes_it_all_the_same() {
+async fn an_error_that_the_work_ignores_still_rolls_back() {
     let base = base().await;
     let inbox = inbox(Careless, database(&base.url()));
     let (kind, reason) = failure(&run(&flushed(), &inbox).await);
@@ -79,7 +79,7 @@ async fn an_error_that_the_work_passes_over_undoes_it_all_the_same() {
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
 }
 
-/// Does not look at what its statement came to.
+/// Ignores the errors of its statements.
 struct Careless;
 
 impl TransactionalWork<Message> for Careless {
@@ -91,7 +91,7 @@ impl TransactionalWork<Message> for Careless {
 }
 
 #[tokio::test]
-async fn without_the_engine_an_inbox_answers_as_any_work() {
+async fn without_the_core_an_inbox_is_a_work_like_any_other() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     for (payload, result) in [("12.50 EUR", true), ("12.50 EUR", true), ("99.00 EUR", false)] {

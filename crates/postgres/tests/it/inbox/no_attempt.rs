@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What a statement or a commit fails with where the message is not at fault: contention, a database that goes down
-/// or is overloaded, and a statement that an operator has cancelled.
+/// SQLSTATEs of errors that are not the message's fault: contention, a server that stops or is overloaded, and a statement
+/// that an operator cancels.
 const NOT_ITS_OWN: [&str; 15] = [
     "08006", "25006", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014", "57P01", "57P02", "57P03",
     "57P04", "58000", "58030",
@@ -14,7 +14,7 @@ fn raises(code: &str) -> String {
 }
 
 #[tokio::test]
-async fn contention_and_a_database_in_trouble_are_no_attempt_and_leave_no_doubt() {
+async fn contention_and_an_unavailable_database_are_not_counted_and_cause_no_recovery() {
     let (base, idempotency) = (base().await, flushed());
     for code in NOT_ITS_OWN {
         let fails: &'static str = format!("DO $$ BEGIN {}; END $$", raises(code)).leak();
@@ -27,7 +27,7 @@ async fn contention_and_a_database_in_trouble_are_no_attempt_and_leave_no_doubt(
     assert_eq!((report.attempt, report.recovery), (Some(1), false));
 }
 
-/// Has each row of the table of effects fail the commit with this.
+/// Lets each row of `effects` fail the commit with this SQLSTATE.
 async fn fail_commits(base: &Base, code: &str) {
     let late = format!(
         "CREATE OR REPLACE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$; \
@@ -39,7 +39,7 @@ async fn fail_commits(base: &Base, code: &str) {
 }
 
 #[tokio::test]
-async fn what_is_no_attempt_within_the_work_is_none_at_its_commit_either() {
+async fn errors_that_are_not_counted_in_the_work_are_not_counted_at_the_commit() {
     let (base, idempotency) = (base().await, flushed());
     let inbox = inbox(Pay::default(), database(&base.url()));
     for code in ["40001", "40P01", "57014"] {
@@ -55,7 +55,7 @@ async fn what_is_no_attempt_within_the_work_is_none_at_its_commit_either() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_ended_in_mid_work_is_no_attempt() {
+async fn a_session_that_is_terminated_during_the_work_is_not_counted() {
     let base = base().await;
     let (gate, idempotency) = (Arc::new(Gate::default()), flushed());
     let held = inbox(Pay { before: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
@@ -78,7 +78,7 @@ async fn a_session_that_is_ended_in_mid_work_is_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_statement_that_an_operator_cancels_is_no_attempt() {
+async fn a_statement_that_an_operator_cancels_is_not_counted() {
     let base = base().await;
     let asleep =
         "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep(600)' AND state = 'active'";
@@ -95,7 +95,7 @@ async fn a_statement_that_an_operator_cancels_is_no_attempt() {
 }
 
 #[tokio::test]
-async fn an_insert_of_the_row_that_an_operator_cancels_is_no_attempt_and_no_conflict() {
+async fn an_insert_of_the_row_that_an_operator_cancels_is_not_counted_and_no_conflict() {
     let base = base().await;
     base.client
         .batch_execute("BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', '', 1, 1, '')")
@@ -116,7 +116,7 @@ async fn an_insert_of_the_row_that_an_operator_cancels_is_no_attempt_and_no_conf
 }
 
 #[tokio::test]
-async fn of_two_in_a_deadlock_one_is_done_and_the_other_made_no_attempt() {
+async fn of_two_works_in_a_deadlock_one_is_done_and_the_other_is_not_counted() {
     let base = base().await;
     base.client.batch_execute("INSERT INTO effects VALUES ('a', 0), ('b', 0)").await.unwrap();
     let (first_gate, second_gate) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
@@ -141,7 +141,7 @@ async fn of_two_in_a_deadlock_one_is_done_and_the_other_made_no_attempt() {
     assert!(reason.contains("40P01"), "{reason}");
 }
 
-/// Locks one row, waits, and locks another.
+/// Locks one row, waits, and locks another one.
 struct Locks {
     locks: [&'static str; 2],
     gate: Arc<Gate>,
@@ -158,7 +158,7 @@ impl TransactionalWork<Message> for Locks {
 }
 
 #[tokio::test]
-async fn a_lock_within_the_work_is_waited_for_no_longer_than_the_settings_say() {
+async fn a_lock_wait_in_the_work_ends_after_the_timeout_of_the_settings() {
     let base = base().await;
     for statement in ["INSERT INTO effects VALUES ('a', 0)", "BEGIN", "UPDATE effects SET fence = 1"] {
         base.client.batch_execute(statement).await.unwrap();
@@ -171,7 +171,7 @@ async fn a_lock_within_the_work_is_waited_for_no_longer_than_the_settings_say() 
 }
 
 #[tokio::test]
-async fn a_statement_whose_table_has_changed_is_prepared_anew_and_costs_no_attempt() {
+async fn a_statement_whose_table_has_changed_is_prepared_again_and_the_attempt_is_not_counted() {
     let base = base().await;
     let inbox = also(&base, "SELECT * FROM effects");
     done(&deliver(&flushed(), &inbox, "before").await);

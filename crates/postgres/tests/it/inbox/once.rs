@@ -12,7 +12,7 @@ use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use harness::front::Front;
 
 #[tokio::test]
-async fn an_effect_commits_with_its_row_and_a_later_runner_is_given_its_result() {
+async fn an_effect_commits_with_its_row_and_a_duplicate_gets_its_result() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     assert_eq!(done(&run(&flushed(), &inbox).await), b"receipt of pay_1");
@@ -22,13 +22,13 @@ async fn an_effect_commits_with_its_row_and_a_later_runner_is_given_its_result()
 }
 
 #[tokio::test]
-async fn what_the_inbox_knows_heals_the_store() {
+async fn a_row_restores_the_lost_record_of_the_store() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     run(&flushed(), &inbox).await;
     let store = MemoryStore::default();
     duplicate(&run(&on(&store), &inbox).await);
-    // The database is not even asked any more.
+    // From here on the database is not used.
     base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
     assert_eq!(duplicate(&run(&on(&store), &inbox).await), b"receipt of pay_1");
 }
@@ -61,7 +61,7 @@ async fn two_runners_on_one_key_at_once_take_effect_once() {
 }
 
 #[tokio::test]
-async fn a_second_runner_goes_ahead_where_the_first_is_undone() {
+async fn a_second_runner_continues_if_the_first_is_rolled_back() {
     let base = base().await;
     let gate = Arc::new(Gate::default());
     let fails = Pay { after: Some(gate.clone()), fails: Some(|| WorkError::retryable("refused")), ..Pay::default() };
@@ -81,7 +81,7 @@ async fn a_second_runner_goes_ahead_where_the_first_is_undone() {
 }
 
 #[tokio::test]
-async fn who_has_waited_for_the_other_too_long_is_in_conflict_and_that_is_no_attempt() {
+async fn a_runner_that_waits_too_long_for_another_is_in_conflict_and_not_counted() {
     let base = base().await;
     let gate = Arc::new(Gate::default());
     let slow = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
@@ -104,18 +104,18 @@ async fn who_has_waited_for_the_other_too_long_is_in_conflict_and_that_is_no_att
     .await;
     let report = run(&second, &quick).await;
     duplicate(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false), "nothing of it was an attempt");
+    assert_eq!((report.attempt, report.recovery), (Some(1), false), "the conflicts were not counted");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
 
 #[tokio::test]
-async fn who_has_waited_for_the_other_until_its_own_deadline_is_in_conflict_too() {
+async fn a_runner_that_waits_for_another_until_its_deadline_is_in_conflict() {
     let base = base().await;
     let gate = Arc::new(Gate::default());
     let slow = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
     let quick = inbox(Pay::default(), database(&base.url()));
     let (first, second) = (flushed(), flushed());
-    // It ends before the longest wait for a lock.
+    // Shorter than the lock timeout.
     let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
     soon(async {
         let (first, ()) = tokio::join!(run(&first, &slow), async {
@@ -130,7 +130,7 @@ async fn who_has_waited_for_the_other_until_its_own_deadline_is_in_conflict_too(
 }
 
 #[tokio::test]
-async fn another_payload_under_the_key_is_a_mismatch_also_where_the_store_has_forgotten() {
+async fn another_payload_under_the_key_is_a_mismatch_even_if_the_store_lost_the_record() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     run(&flushed(), &inbox).await;
@@ -138,7 +138,7 @@ async fn another_payload_under_the_key_is_a_mismatch_also_where_the_store_has_fo
     let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR")).message_id("message-2");
     let report = forgetful.run(&other, &inbox, &Message::default()).await.unwrap();
     assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
-    // It does not come to run by a redelivery, and the right payload is still known.
+    // A redelivery does not run either, and the right payload is still a duplicate.
     let again = forgetful.run(&other, &inbox, &Message::default()).await.unwrap();
     assert!(matches!(again.outcome, Outcome::Mismatch | Outcome::FailedBefore), "{again:?}");
     duplicate(&run(&forgetful, &inbox).await);
@@ -146,12 +146,12 @@ async fn another_payload_under_the_key_is_a_mismatch_also_where_the_store_has_fo
 }
 
 #[tokio::test]
-async fn a_mismatch_after_a_crash_does_not_shut_out_the_right_payload() {
+async fn a_mismatch_in_a_recovery_does_not_exclude_the_right_payload() {
     let base = base().await;
     run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await;
     let forgetful = flushed();
     let other = || delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR")).message_id("message-2");
-    // An attempt at it fails before it comes to the inbox, and nobody knows how far it came.
+    // An attempt fails before it uses the inbox, and is uncertain.
     let uncertain = harness::work::Told::to(harness::work::Do::BeUncertain);
     forgetful.run(&other(), &uncertain, &Message::default()).await.unwrap();
     let inbox = inbox(Pay::default(), database(&base.url()));
@@ -161,7 +161,7 @@ async fn a_mismatch_after_a_crash_does_not_shut_out_the_right_payload() {
 }
 
 #[tokio::test]
-async fn a_recovery_runs_whatever_the_policy_as_the_inbox_knows_what_there_was() {
+async fn a_recovery_runs_whatever_the_recovery_policy() {
     let base = base().await;
     let parks = with!(Policy::default(), recovery = Recovery::Park);
     let idempotency = Idempotency::new(MemoryStore::default(), parks);
@@ -174,7 +174,7 @@ async fn a_recovery_runs_whatever_the_policy_as_the_inbox_knows_what_there_was()
     assert_eq!(base.count(EFFECTS).await, 1);
 }
 
-/// Polls a future so many times, and drops it where it is then, as a killed process would.
+/// Polls a future this many times and then drops it, as if its process were killed.
 async fn crash_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -188,7 +188,7 @@ async fn crash_after<T>(polls: usize, future: impl Future<Output = T>) -> Option
     .await
 }
 
-/// Deliveries of the key, each with a store that remembers nothing, until one is acknowledged.
+/// Delivers the key, each time with an empty store, until the message is done.
 async fn deliver_until_done(base: &Base, key: &str) {
     let inbox = inbox(Pay::default(), database(&base.url()));
     until(|| async {
@@ -199,12 +199,12 @@ async fn deliver_until_done(base: &Base, key: &str) {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_moment_neither_doubles_nor_loses_the_effect() {
+async fn a_crash_at_any_moment_neither_repeats_nor_loses_the_effect() {
     let base = base().await;
     let (mut died, mut ended) = (0, 0);
     for polls in 0..60 {
         let key = format!("pay_{polls}");
-        // A process of its own, which has to connect first.
+        // A new process, which has to connect first.
         let inbox = inbox(Pay::default(), database(&base.url()));
         match crash_after(polls, async { deliver(&flushed(), &inbox, &key).await }).await {
             Some(_) => ended += 1,
@@ -212,13 +212,13 @@ async fn a_crash_at_any_moment_neither_doubles_nor_loses_the_effect() {
         }
         deliver_until_done(&base, &key).await;
     }
-    assert!(died > 5 && ended > 5, "{died} died, {ended} came to their ends");
+    assert!(died > 5 && ended > 5, "{died} were killed, {ended} ended");
     assert_eq!(base.count(EFFECTS).await, 60);
     assert_eq!(base.count("SELECT count(DISTINCT key) FROM effects").await, 60);
 }
 
 #[tokio::test]
-async fn a_crash_at_each_step_between_insert_and_acknowledgement_is_made_good() {
+async fn a_crash_at_each_step_from_insert_to_acknowledgement_takes_effect_once() {
     let base = base().await;
     let front = Front::to(base.port).await;
     let (gate, store) = (Arc::new(Gate::default()), FaultyStore::new(MemoryStore::default()));
@@ -227,7 +227,7 @@ async fn a_crash_at_each_step_between_insert_and_acknowledgement_is_made_good() 
         let gate = Some(gate.clone());
         if before { Pay { before: gate, ..Pay::default() } } else { Pay { after: gate, ..Pay::default() } }
     };
-    // The row is inserted, and nothing else done; the effect is done, and not committed.
+    // Killed after the insert of the row; killed after the effect, before the commit.
     for (key, before) in [("inserted", true), ("done", false)] {
         let inbox = inbox(held(before), database(&base.url()));
         tokio::select! {
@@ -236,7 +236,7 @@ async fn a_crash_at_each_step_between_insert_and_acknowledgement_is_made_good() 
         }
         deliver_until_done(&base, key).await;
     }
-    // The commit is executed, and its answer not heard; it is heard, and the store not told.
+    // Killed after the commit, before its reply arrives; killed after the reply, before the store is updated.
     let silent = inbox(held(false), database(&base.url_by(front.port)));
     let untold = inbox(Pay::default(), database(&base.url()));
     let (untold_idempotency, silent_idempotency) = (on(store), flushed());
@@ -253,7 +253,7 @@ async fn a_crash_at_each_step_between_insert_and_acknowledgement_is_made_good() 
         ended = deliver(&untold_idempotency, &untold, "untold") => panic!("{ended:?}"),
         () = until_count(&base, "SELECT count(*) FROM effects WHERE key = 'untold'", 1) => {}
     }
-    // All is told, and the queue hears nothing.
+    // Killed before the response to the queue.
     deliver(&flushed(), &untold, "told").await;
     for key in ["committed", "untold", "told"] {
         deliver_until_done(&base, key).await;
@@ -263,12 +263,12 @@ async fn a_crash_at_each_step_between_insert_and_acknowledgement_is_made_good() 
 }
 
 #[tokio::test]
-async fn a_zombie_that_wakes_after_its_transaction_was_ended_has_no_effect() {
+async fn a_process_that_resumes_after_its_transaction_was_ended_has_no_effect() {
     let base = base().await;
     let gate = Arc::new(Gate::default());
     let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
     let first = flushed();
-    // It has two seconds; the server ends its transaction then, although its process says nothing.
+    // After two seconds the server ends the transaction, although the client is silent.
     let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
     let message = Message::default();
     let mut zombie = pin!(first.run(&short, &held, &message));
@@ -276,7 +276,7 @@ async fn a_zombie_that_wakes_after_its_transaction_was_ended_has_no_effect() {
         ended = &mut zombie => panic!("{ended:?}"),
         () = gate.reached.notified() => {}
     }
-    // From here on it is not polled: the process is frozen.
+    // From here on the future is not polled, as if the process were frozen.
     let second = flushed();
     let other = inbox(Pay::default(), database(&base.url()));
     soon(async { while !matches!(run(&second, &other).await.outcome, Outcome::Done { .. }) {} }).await;
@@ -287,7 +287,7 @@ async fn a_zombie_that_wakes_after_its_transaction_was_ended_has_no_effect() {
 }
 
 #[tokio::test]
-async fn many_runners_on_few_keys_take_effect_once_for_each() {
+async fn many_runners_on_few_keys_take_effect_once_per_key() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     let runs = (0..200).map(|number| {

@@ -7,7 +7,7 @@ use idempotent_sqs::config::{Config, Environment};
 use idempotent_sqs_postgres::InboxConfig;
 
 #[tokio::test]
-async fn connections_are_kept_and_are_no_more_than_the_settings_allow() {
+async fn connections_are_kept_and_limited_by_the_settings() {
     let base = base().await;
     let mut settings = database_settings(&base.url());
     settings.connections = NonZeroUsize::new(3).unwrap();
@@ -22,7 +22,7 @@ async fn connections_are_kept_and_are_no_more_than_the_settings_allow() {
     assert_eq!(base.count(connections).await, 3);
 }
 
-/// Two inboxes on one connection: one whose work is held, and one whose is not.
+/// Two inboxes on one connection: one whose work waits, and one whose work does not.
 fn on_one_connection(base: &Base, gate: &Arc<Gate>) -> (Inbox<Pay>, Inbox<Pay>) {
     let mut settings = database_settings(&base.url());
     settings.connections = NonZeroUsize::MIN;
@@ -33,7 +33,7 @@ fn on_one_connection(base: &Base, gate: &Arc<Gate>) -> (Inbox<Pay>, Inbox<Pay>) 
 }
 
 #[tokio::test]
-async fn a_message_waits_for_a_free_connection_for_longer_than_for_the_database() {
+async fn a_message_waits_for_a_free_connection_beyond_the_timeout_of_the_database() {
     let (base, gate) = (base().await, Arc::new(Gate::default()));
     let (held, waits) = on_one_connection(&base, &gate);
     let (first, second) = (flushed(), flushed());
@@ -55,7 +55,7 @@ async fn a_message_waits_for_a_free_connection_for_longer_than_for_the_database(
 }
 
 #[tokio::test]
-async fn a_message_for_which_no_connection_comes_free_in_time_made_no_attempt_and_fails_no_other() {
+async fn a_message_without_a_free_connection_until_its_deadline_is_not_counted_and_fails_no_other() {
     let (base, gate) = (base().await, Arc::new(Gate::default()));
     let (held, waits) = on_one_connection(&base, &gate);
     let (first, second) = (flushed(), flushed());
@@ -79,7 +79,7 @@ async fn a_message_for_which_no_connection_comes_free_in_time_made_no_attempt_an
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_more_connections_fails_no_message_that_has_one() {
+async fn a_server_with_too_many_connections_fails_no_message_that_has_a_connection() {
     let base = base().await;
     let user = format!("limited_{}", base.name);
     let limit =
@@ -106,7 +106,7 @@ async fn a_server_that_takes_no_more_connections_fails_no_message_that_has_one()
 }
 
 #[test]
-fn there_is_a_connection_for_each_message_that_the_invocations_of_a_process_work_on_at_once() {
+fn the_pool_has_a_connection_for_each_concurrent_message_of_the_process() {
     let connections = |invocations: Option<&'static str>| {
         let settings = move |name: &str| {
             let value = match name {

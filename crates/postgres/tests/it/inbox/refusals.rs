@@ -4,7 +4,7 @@ use super::*;
 use std::sync::Mutex;
 
 #[tokio::test]
-async fn a_refusal_is_noted_although_the_work_is_undone() {
+async fn a_permanent_failure_is_recorded_although_the_work_is_rolled_back() {
     let base = base().await;
     base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
     let inbox = inbox(Refuses::default(), database(&base.url()));
@@ -16,11 +16,11 @@ async fn a_refusal_is_noted_although_the_work_is_undone() {
 }
 
 #[tokio::test]
-async fn a_failure_is_not_final_before_it_is_noted() {
+async fn a_permanent_failure_is_final_only_when_it_is_recorded() {
     let base = base().await;
     let inbox = inbox(Refuses::default(), database(&base.url()));
     let idempotency = flushed();
-    // There is no table to note it in.
+    // The table for failures is missing.
     assert_eq!(failure(&run(&idempotency, &inbox).await).0, CLEAN);
     base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
     assert_eq!(failure(&run(&idempotency, &inbox).await).0, PERMANENT);
@@ -29,7 +29,7 @@ async fn a_failure_is_not_final_before_it_is_noted() {
 }
 
 #[tokio::test]
-async fn a_constraint_that_is_checked_at_the_commit_is_for_good_and_noted() {
+async fn a_deferred_constraint_that_fails_the_commit_is_a_permanent_failure_and_recorded() {
     let base = base().await;
     let deferred = "CREATE TABLE accounts (key text PRIMARY KEY); \
                     ALTER TABLE effects ADD CONSTRAINT of_an_account FOREIGN KEY (key) REFERENCES accounts \
@@ -45,7 +45,7 @@ async fn a_constraint_that_is_checked_at_the_commit_is_for_good_and_noted() {
 }
 
 #[tokio::test]
-async fn a_note_that_can_never_be_made_leaves_the_failure_for_another_attempt() {
+async fn a_failure_that_cannot_be_recorded_leaves_the_message_for_another_attempt() {
     let base = base().await;
     let never = "CREATE TABLE refusals (key text NOT NULL, why text NOT NULL CHECK (why = 'never'))";
     base.client.batch_execute(never).await.unwrap();
@@ -55,14 +55,14 @@ async fn a_note_that_can_never_be_made_leaves_the_failure_for_another_attempt() 
 }
 
 #[tokio::test]
-async fn a_work_that_another_has_done_before_its_refusal_is_noted_is_a_duplicate() {
+async fn a_work_that_another_owner_does_before_its_failure_is_recorded_is_a_duplicate() {
     let base = base().await;
     let mut settings = database_settings(&base.url());
     settings.connections = std::num::NonZeroUsize::MIN;
     let (one_connection, gates) = (Database::new(&settings), [Arc::new(Gate::default()), Arc::new(Gate::default())]);
     let held = |gate: &Arc<Gate>, fails| Pay { after: Some(gate.clone()), fails, ..Pay::default() };
     let refuses = inbox(held(&gates[0], Some(|| WorkError::permanent("no such account"))), one_connection.clone());
-    // It has the connection next, so that the note waits for it.
+    // Gets the connection next, so that the recording of the failure waits for it.
     let delays = inbox(held(&gates[1], None), one_connection);
     let quick = inbox(Pay::default(), database(&base.url()));
     let stores = [flushed(), flushed(), flushed()];
@@ -90,7 +90,7 @@ fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
     inbox.work().runs.lock().unwrap().len()
 }
 
-/// Has an effect, refuses after all unless its commit does, and notes why.
+/// Takes effect, then fails permanently, unless its commit is to fail. Records the failure.
 struct Refuses {
     runs: Mutex<Vec<u64>>,
     fails: Option<fn() -> WorkError>,

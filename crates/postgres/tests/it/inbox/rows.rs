@@ -7,7 +7,7 @@ use std::process::Command;
 use idempotent_sqs::idempotency::Outcome;
 
 #[tokio::test]
-async fn the_migration_can_be_run_by_psql_again_and_again() {
+async fn the_migration_can_be_run_repeatedly_with_psql() {
     let base = Base::empty().await;
     for _ in 0..2 {
         let psql = Command::new(program("psql"))
@@ -29,7 +29,7 @@ async fn the_migration_can_be_run_by_psql_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_missing_or_older_is_named_with_the_file_that_mends_it() {
+async fn a_missing_or_outdated_table_is_an_error_that_names_the_file_to_run() {
     let base = Base::empty().await;
     base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
     let inbox = inbox(Pay::default(), database(&base.url()));
@@ -38,9 +38,9 @@ async fn a_table_that_is_missing_or_older_is_named_with_the_file_that_mends_it()
         "CREATE TABLE idempotency_inbox (namespace text, key text, fingerprint bytea, PRIMARY KEY (namespace, key))";
     for before in ["SELECT 1", older] {
         base.client.batch_execute(before).await.unwrap();
-        let fault = inbox.check().await.unwrap_err().to_string();
-        assert!(fault.contains("sql/inbox.sql"), "{fault}");
-        // No delivery is to blame, and none of them was an attempt.
+        let error = inbox.check().await.unwrap_err().to_string();
+        assert!(error.contains("sql/inbox.sql"), "{error}");
+        // The deliveries are not at error, and are not counted.
         for _ in 0..7 {
             let error = try_run(&idempotency, &inbox).await.unwrap_err();
             let reason = std::error::Error::source(&error).unwrap().to_string();
@@ -56,13 +56,13 @@ async fn a_table_that_is_missing_or_older_is_named_with_the_file_that_mends_it()
 }
 
 #[tokio::test]
-async fn a_user_without_a_right_is_told_so() {
+async fn a_user_without_permission_is_an_error_that_names_the_permissions() {
     let base = base().await;
     let user = format!("nobody_{}", base.name);
     base.client.batch_execute(&format!("CREATE ROLE {user} LOGIN")).await.unwrap();
     let inbox = inbox(Pay::default(), database(&base.url().replace("app@", &format!("{user}@"))));
-    let fault = inbox.check().await.unwrap_err().to_string();
-    assert!(fault.contains("may not use the table") && fault.contains("sql/inbox.sql"), "{fault}");
+    let error = inbox.check().await.unwrap_err().to_string();
+    assert!(error.contains("may not use the table") && error.contains("sql/inbox.sql"), "{error}");
     let right = format!(
         "GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_inbox TO {user}; GRANT INSERT ON effects TO {user}"
     );
@@ -72,7 +72,7 @@ async fn a_user_without_a_right_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_row_tells_whose_work_it_was_and_what_came_of_it() {
+async fn a_row_has_the_key_the_fingerprint_the_fence_the_attempts_and_the_result() {
     let base = base().await;
     let report = run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await;
     let row = base.client.query_one("SELECT * FROM idempotency_inbox", &[]).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_row_tells_whose_work_it_was_and_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn consumers_of_other_names_do_not_share_their_work() {
+async fn consumers_with_different_namespaces_do_not_share_rows() {
     let base = base().await;
     for namespace in ["payments", "invoices"] {
         let settings = with!(settings(), namespace = namespace.into());
@@ -93,7 +93,7 @@ async fn consumers_of_other_names_do_not_share_their_work() {
 }
 
 #[tokio::test]
-async fn keys_of_every_kind_are_kept_apart() {
+async fn keys_of_every_kind_are_distinct() {
     let base = base().await;
     let inbox = inbox(Keys, database(&base.url()));
     let long = "k".repeat(100_000);
@@ -106,7 +106,7 @@ async fn keys_of_every_kind_are_kept_apart() {
     assert_eq!(base.count(ROWS).await, i64::try_from(keys.len()).unwrap());
 }
 
-/// Has no effect of its own.
+/// Has no effect.
 struct Keys;
 
 impl TransactionalWork<Message> for Keys {
@@ -131,7 +131,7 @@ impl TransactionalWork<Message> for Large {
     }
 }
 
-/// Rows that were done so many days ago.
+/// Inserts rows that were done this many days ago.
 async fn aged(base: &Base, rows: i32, days: i32) {
     base.client
         .execute(
@@ -144,7 +144,7 @@ async fn aged(base: &Base, rows: i32, days: i32) {
 }
 
 #[tokio::test]
-async fn old_rows_are_removed_in_small_steps_and_others_stay() {
+async fn expired_rows_are_deleted_in_steps_and_others_are_kept() {
     let base = base().await;
     aged(&base, 250, 29).await;
     aged(&base, 10, 27).await;
@@ -161,24 +161,24 @@ async fn old_rows_are_removed_in_small_steps_and_others_stay() {
 }
 
 #[tokio::test]
-async fn steps_at_once_do_not_wait_for_each_other() {
+async fn concurrent_cleanups_do_not_wait_for_each_other() {
     let base = base().await;
     aged(&base, 20, 29).await;
     base.client.batch_execute("BEGIN; SELECT FROM idempotency_inbox WHERE key LIKE '29_1%' FOR UPDATE").await.unwrap();
     let settings = with!(settings(), cleanup_one_in = NonZeroU32::new(50).unwrap());
     let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
-    // 1 and 10 to 19 are locked.
+    // Rows 1 and 10 to 19 are locked.
     assert_eq!(inbox.delete_expired().await.unwrap(), 9);
 }
 
-/// An inbox each of whose attempts removes old rows.
+/// An inbox each of whose attempts deletes expired rows.
 fn cleaning(base: &Base) -> Inbox<Pay> {
     let settings = with!(settings(), cleanup_one_in = NonZeroU32::MIN);
     Inbox::new(Pay::default(), database(&base.url()), settings)
 }
 
 #[tokio::test]
-async fn attempts_remove_what_is_old_as_they_go() {
+async fn an_attempt_deletes_expired_rows() {
     let base = base().await;
     aged(&base, 5, 29).await;
     done(&run(&flushed(), &cleaning(&base)).await);
@@ -186,7 +186,7 @@ async fn attempts_remove_what_is_old_as_they_go() {
 }
 
 #[tokio::test]
-async fn a_removal_of_old_rows_that_takes_too_long_is_given_up_and_the_work_is_done_in_time() {
+async fn a_cleanup_that_takes_too_long_is_cancelled_and_the_work_is_done_in_time() {
     let base = base().await;
     aged(&base, 5, 29).await;
     let slow = "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
@@ -202,7 +202,7 @@ async fn a_removal_of_old_rows_that_takes_too_long_is_given_up_and_the_work_is_d
 }
 
 #[tokio::test]
-async fn a_removal_of_old_rows_that_is_refused_fails_no_work() {
+async fn a_cleanup_that_fails_does_not_fail_the_work() {
     let base = base().await;
     aged(&base, 5, 29).await;
     let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'as told'; END $$; \
@@ -213,7 +213,7 @@ async fn a_removal_of_old_rows_that_is_refused_fails_no_work() {
 }
 
 #[tokio::test]
-async fn a_key_whose_row_has_outlived_its_retention_is_new() {
+async fn a_key_whose_row_has_expired_is_new() {
     let base = base().await;
     let settings = with!(settings(), retention = Duration::ZERO);
     let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Executes these, and its result is the first text of what the last one answers.
+/// Executes these statements. The result is the first text column of the last one.
 struct Sql(Vec<&'static str>, Option<fn() -> WorkError>);
 
 impl TransactionalWork<Message> for Sql {
@@ -26,13 +26,13 @@ fn one_connection(url: &str) -> Database {
     Database::new(&settings)
 }
 
-/// What the last of these statements says, in a message of its own.
+/// The result of the last of these statements, in a new message.
 async fn ask(database: &Database, statements: Vec<&'static str>) -> String {
     let report = run(&flushed(), &Inbox::new(Sql(statements, None), database.clone(), forgetful())).await;
     String::from_utf8(done(&report).to_vec()).unwrap()
 }
 
-/// Each inbox of these has rows of its own.
+/// Settings with a new namespace.
 fn forgetful() -> InboxSettings {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -41,7 +41,7 @@ fn forgetful() -> InboxSettings {
 
 const PID: &str = "SELECT pg_backend_pid()::text";
 
-/// A statement that leaves something in its session, and one that sees it.
+/// A statement that changes the session, and one that reads the change.
 const LEFT: [(&str, &str); 11] = [
     ("SET search_path = public, nowhere", "SELECT current_setting('search_path')"),
     ("SELECT set_config('app.tenant', 'first', false)", "SELECT coalesce(current_setting('app.tenant', true), '')"),
@@ -56,12 +56,12 @@ const LEFT: [(&str, &str); 11] = [
     ("PREPARE mine AS SELECT 1", "SELECT count(*)::text FROM pg_prepared_statements WHERE from_sql"),
 ];
 
-/// Whether the session has drawn a number of a sequence. And whatever a message becomes, it may use the inbox.
+/// Reads whether the session has used a sequence. Every role of these tests may use the inbox.
 const IS_SET: &str = "CREATE SEQUENCE numbers; GRANT ALL ON idempotency_inbox TO pg_monitor; CREATE FUNCTION is_set() RETURNS text LANGUAGE plpgsql AS \
                       $$ BEGIN PERFORM lastval(); RETURN 'yes'; EXCEPTION WHEN OTHERS THEN RETURN 'no'; END $$";
 
 #[tokio::test]
-async fn nothing_that_a_message_leaves_in_its_session_is_seen_by_the_next() {
+async fn the_session_is_reset_after_each_message() {
     let base = base().await;
     base.client.batch_execute(IS_SET).await.unwrap();
     let ends: [Option<fn() -> WorkError>; 2] = [None, Some(|| WorkError::retryable("not now"))];
@@ -73,7 +73,7 @@ async fn nothing_that_a_message_leaves_in_its_session_is_seen_by_the_next() {
             let first = Inbox::new(Sql(vec![leaves], end), database.clone(), forgetful());
             run(&flushed(), &first).await;
             assert_eq!(ask(&database, vec![sees]).await, untouched, "{leaves}");
-            // A name that SQL has given to a statement ends with its session only.
+            // A statement that SQL has prepared ends only with its session.
             let is_kept = ask(&database, vec![PID]).await == before;
             assert_eq!(is_kept, !leaves.starts_with("PREPARE"), "{leaves}");
         }
@@ -81,7 +81,7 @@ async fn nothing_that_a_message_leaves_in_its_session_is_seen_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_lock_of_its_session_ends_with_the_message_and_not_with_the_next() {
+async fn a_session_lock_is_released_when_its_message_ends() {
     let base = base().await;
     let database = one_connection(&base.url());
     ask(&database, vec!["SELECT pg_advisory_lock(1)"]).await;
@@ -90,7 +90,7 @@ async fn a_lock_of_its_session_ends_with_the_message_and_not_with_the_next() {
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_cleared_is_closed_and_what_was_done_in_it_is_done() {
+async fn a_session_that_cannot_be_reset_is_closed_and_its_commit_is_kept() {
     let base = base().await;
     let user = format!("unprivileged_{}", base.name);
     let rights = format!(
@@ -104,7 +104,7 @@ async fn a_session_that_cannot_be_cleared_is_closed_and_what_was_done_in_it_is_d
 }
 
 #[tokio::test]
-async fn what_the_url_sets_for_its_sessions_stays() {
+async fn settings_of_the_url_survive_the_reset_of_the_session() {
     let base = base().await;
     base.client.batch_execute("GRANT ALL ON idempotency_inbox TO pg_monitor").await.unwrap();
     let options = "options=-c%20role%3Dpg_monitor%20-c%20app.tenant%3Dours&application_name=payments";
@@ -115,7 +115,7 @@ async fn what_the_url_sets_for_its_sessions_stays() {
     assert_eq!(ask(&database, vec![seen]).await, "pg_monitor ours payments");
 }
 
-/// A message of PostgreSQL's protocol, with its type and length.
+/// Reads a message of the PostgreSQL protocol, with its type and length.
 async fn message(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut message = vec![0; 5];
     from.read_exact(&mut message).await.unwrap();
@@ -125,8 +125,8 @@ async fn message(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     message
 }
 
-/// A pooler, whose session another client has begun in another encoding. It sets that of the client that is given
-/// the session, as `PgBouncer` does.
+/// A pooler whose session another client has started with another encoding. It sets the encoding of the client that
+/// gets the session, as `PgBouncer` does.
 async fn pooler_of_a_latin1_session(base: &Base) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let (port, server_port) = (listener.local_addr().unwrap().port(), base.port);
@@ -152,7 +152,7 @@ async fn pooler_of_a_latin1_session(base: &Base) -> u16 {
 }
 
 #[tokio::test]
-async fn a_key_stays_the_same_through_a_pooler_whose_session_began_in_another_encoding() {
+async fn a_key_is_the_same_through_a_pooler_whose_session_has_another_encoding() {
     let base = base().await;
     let port = pooler_of_a_latin1_session(&base).await;
     let inbox = inbox(Pay::default(), one_connection(&base.url_by(port)));
@@ -162,20 +162,20 @@ async fn a_key_stays_the_same_through_a_pooler_whose_session_began_in_another_en
 }
 
 #[tokio::test]
-async fn a_session_keeps_few_prepared_statements_however_many_its_works_have() {
+async fn a_session_keeps_a_limited_number_of_prepared_statements() {
     let base = base().await;
     let database = one_connection(&base.url());
     let statements: Vec<&'static str> = (0..700).map(|n| &*format!("SELECT '{n}'").leak()).collect();
     assert_eq!(ask(&database, statements).await, "699");
     let kept = ask(&database, vec!["SELECT count(*)::text FROM pg_prepared_statements"]).await;
     assert!(kept.parse::<u32>().unwrap() <= 260, "{kept}");
-    // Those of a work with few of them are kept.
+    // If a work has few statements, they stay prepared.
     let often = "SELECT count(*)::text FROM pg_prepared_statements WHERE statement LIKE '%this one%'";
     assert_eq!([ask(&database, vec![often]).await, ask(&database, vec![often]).await], ["1", "1"]);
 }
 
 #[tokio::test]
-async fn statements_that_a_work_deallocates_are_no_attempt_of_the_messages_after_it() {
+async fn statements_that_a_work_deallocates_do_not_affect_later_messages() {
     let base = base().await;
     let database = one_connection(&base.url());
     let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 2));

@@ -6,10 +6,10 @@ use idempotent_sqs_testing::attempt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the reason of such a failure tells an operator to look at.
+/// Part of the reason: which rows the operator has to settle.
 const REASON: &str = "result IS NULL";
 
-/// How a work may end.
+/// The outcomes of a work.
 const ENDS: [Option<fn() -> WorkError>; 5] = [
     None,
     Some(|| WorkError::retryable("not now")),
@@ -18,7 +18,7 @@ const ENDS: [Option<fn() -> WorkError>; 5] = [
     Some(|| WorkError::permanent("no such account")),
 ];
 
-/// A work that takes effect, commits by itself, and then ends as told.
+/// A work that takes effect, executes COMMIT, and then succeeds or fails.
 fn commits_by_itself(fails: Option<fn() -> WorkError>) -> Pay {
     Pay { also: Some("COMMIT"), fails, ..Pay::default() }
 }
@@ -30,19 +30,19 @@ fn uncertain(report: &Report) -> String {
     }
 }
 
-/// A row that a transaction has committed without a result.
+/// Commits a row without a result.
 async fn leave_unfinished(base: &Base) {
     run(&flushed(), &inbox(commits_by_itself(None), database(&base.url()))).await;
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (1, 1));
 }
 
 #[tokio::test]
-async fn a_work_that_commits_by_itself_is_uncertain_however_it_ends_and_never_runs_again() {
+async fn a_work_that_executes_commit_is_uncertain_and_never_runs_again() {
     for end in ENDS {
         let base = base().await;
         let reason = uncertain(&run(&flushed(), &inbox(commits_by_itself(end), database(&base.url()))).await);
         assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{reason}");
-        // Whatever the store remembers of it.
+        // The store is empty again.
         for _ in 0..2 {
             let reason = uncertain(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
             assert!(reason.contains(REASON), "{reason}");
@@ -52,7 +52,7 @@ async fn a_work_that_commits_by_itself_is_uncertain_however_it_ends_and_never_ru
 }
 
 #[tokio::test]
-async fn a_work_that_rolls_back_by_itself_is_uncertain_however_it_ends_and_runs_again_as_a_recovery() {
+async fn a_work_that_executes_rollback_is_uncertain_and_runs_again_as_a_recovery() {
     for end in ENDS {
         let (base, idempotency) = (base().await, flushed());
         let rolls_back = Pay { also: Some("ROLLBACK"), fails: end, ..Pay::default() };
@@ -64,7 +64,7 @@ async fn a_work_that_rolls_back_by_itself_is_uncertain_however_it_ends_and_runs_
 }
 
 #[tokio::test]
-async fn an_unfinished_row_fails_its_message_with_its_reason_when_the_attempts_end() {
+async fn after_the_last_attempt_the_reason_still_names_the_unfinished_row() {
     let base = base().await;
     let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 2));
     leave_unfinished(&base).await;
@@ -72,7 +72,7 @@ async fn an_unfinished_row_fails_its_message_with_its_reason_when_the_attempts_e
     for _ in 0..2 {
         uncertain(&run(&idempotency, &inbox).await);
     }
-    // The attempts are used up, so that the store alone would fail it without a reason.
+    // The attempts are used up, so the store alone would fail it without a reason.
     match run(&idempotency, &inbox).await.outcome {
         Outcome::FailedPermanently { error, .. } | Outcome::Unavailable { error } => {
             assert!(error.to_string().contains(REASON), "{error}");
@@ -83,7 +83,7 @@ async fn an_unfinished_row_fails_its_message_with_its_reason_when_the_attempts_e
 }
 
 #[tokio::test]
-async fn the_inbox_does_not_say_that_an_unfinished_row_is_done_or_that_it_is_not() {
+async fn the_result_of_an_unfinished_row_is_an_uncertain_error() {
     let base = base().await;
     leave_unfinished(&base).await;
     let inbox = inbox(Pay::default(), database(&base.url()));
@@ -104,7 +104,7 @@ async fn another_payload_under_the_key_of_an_unfinished_row_is_a_mismatch() {
 }
 
 #[tokio::test]
-async fn an_operator_settles_an_unfinished_row_by_a_result_or_by_its_removal() {
+async fn an_operator_settles_an_unfinished_row_by_setting_a_result_or_deleting_it() {
     let base = base().await;
     leave_unfinished(&base).await;
     let inbox = inbox(Pay::default(), database(&base.url()));
@@ -116,14 +116,14 @@ async fn an_operator_settles_an_unfinished_row_by_a_result_or_by_its_removal() {
 }
 
 #[tokio::test]
-async fn a_result_of_no_bytes_is_a_finished_one() {
+async fn a_row_with_an_empty_result_is_finished() {
     let base = base().await;
     let inbox = inbox(Silent, database(&base.url()));
     assert_eq!(done(&run(&flushed(), &inbox).await), b"");
     assert_eq!(duplicate(&run(&flushed(), &inbox).await), b"");
 }
 
-/// Has nothing to say.
+/// Returns an empty result.
 struct Silent;
 
 impl TransactionalWork<Message> for Silent {
@@ -133,7 +133,7 @@ impl TransactionalWork<Message> for Silent {
 }
 
 #[tokio::test]
-async fn an_unfinished_row_outlives_its_retention() {
+async fn an_unfinished_row_is_kept_beyond_its_retention() {
     let base = base().await;
     leave_unfinished(&base).await;
     base.client.batch_execute("UPDATE idempotency_inbox SET done_at = now() - interval '29 days'").await.unwrap();
@@ -141,7 +141,7 @@ async fn an_unfinished_row_outlives_its_retention() {
     uncertain(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
 }
 
-/// A way to the server on which no transaction begins: what should begin it is refused as it stands.
+/// A proxy to the server that turns each BEGIN into a syntax error.
 async fn without_begins(base: &Base) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let (port, server_port) = (listener.local_addr().unwrap().port(), base.port);
@@ -167,7 +167,7 @@ async fn without_begins(base: &Base) -> u16 {
 }
 
 #[tokio::test]
-async fn a_begin_that_is_refused_leaves_no_row_behind() {
+async fn a_begin_that_fails_leaves_no_row() {
     let base = base().await;
     let port = without_begins(&base).await;
     let idempotency = flushed();

@@ -9,7 +9,7 @@ use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjects, StoreCall};
 use harness::redis::Redis;
 
 #[tokio::test]
-async fn a_store_that_is_flushed_while_the_work_runs_is_healed_by_it() {
+async fn a_store_that_is_flushed_during_the_work_gets_its_record_again() {
     let (base, redis) = (base().await, Redis::start().await);
     let gate = Arc::new(Gate::default());
     let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
@@ -31,7 +31,7 @@ async fn a_store_that_is_flushed_while_the_work_runs_is_healed_by_it() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_thrown_forward_while_the_work_runs_doubles_nothing() {
+async fn a_clock_that_jumps_forward_during_the_work_repeats_nothing() {
     let base = base().await;
     let gate = Arc::new(Gate::default());
     let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
@@ -46,13 +46,13 @@ async fn a_clock_that_is_thrown_forward_while_the_work_runs_doubles_nothing() {
     })
     .await;
     assert!(second.recovery || matches!(second.outcome, Outcome::Duplicate { .. }), "the lease had ended: {second:?}");
-    // The message of the first is done, although its record went to the second.
+    // The first message is done, although the second one owns the record.
     assert!(matches!(&first.outcome, Outcome::DoneByOwnRecord { .. } | Outcome::Done { .. }), "{first:?}");
     assert_eq!(duplicate(&second), b"receipt of pay_1");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
 
-/// A store whose leases are over as soon as they are given.
+/// A store whose leases end immediately.
 struct Forward(MemoryStore);
 
 impl Store for Forward {
@@ -79,7 +79,7 @@ impl Store for Forward {
 }
 
 #[tokio::test]
-async fn what_is_done_counts_as_done_where_the_store_could_not_be_told() {
+async fn a_committed_work_is_done_even_if_the_store_cannot_record_it() {
     let base = base().await;
     let store = FaultyStore::new(MemoryStore::default());
     store.next(StoreCall::Settle, Fault::Refused);
@@ -100,7 +100,7 @@ fn out_of_reach(outage: Outage) -> Idempotency<OptionalStore<FaultyStore<MemoryS
 }
 
 #[tokio::test]
-async fn without_the_store_nothing_runs_unless_it_is_told_to() {
+async fn without_the_store_nothing_runs_by_default() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     let error = try_run(&out_of_reach(Outage::default()), &inbox).await.unwrap_err();
@@ -109,7 +109,7 @@ async fn without_the_store_nothing_runs_unless_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn without_the_store_the_inbox_alone_decides_where_it_is_told_to_proceed() {
+async fn without_the_store_the_inbox_alone_decides_if_the_outage_setting_is_proceed() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
     let first = run(&out_of_reach(Outage::Proceed), &inbox).await;
@@ -117,7 +117,7 @@ async fn without_the_store_the_inbox_alone_decides_where_it_is_told_to_proceed()
         matches!(&first.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"),
         "{first:?}"
     );
-    assert!(first.recovery, "nobody knows what there was before");
+    assert!(first.recovery, "earlier attempts are unknown");
     assert_eq!(duplicate(&run(&out_of_reach(Outage::Proceed), &inbox).await), b"receipt of pay_1");
     let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
     let report = out_of_reach(Outage::Proceed).run(&other, &inbox, &Message::default()).await.unwrap();
@@ -126,7 +126,7 @@ async fn without_the_store_the_inbox_alone_decides_where_it_is_told_to_proceed()
 }
 
 #[tokio::test]
-async fn a_failure_without_the_store_does_not_wait_for_it() {
+async fn a_failure_does_not_wait_for_an_unavailable_store() {
     let base = base().await;
     let fails = Pay { fails: Some(|| WorkError::retryable("not now")), ..Pay::default() };
     let report = soon(run(&out_of_reach(Outage::Proceed), &inbox(fails, database(&base.url())))).await;
@@ -135,7 +135,7 @@ async fn a_failure_without_the_store_does_not_wait_for_it() {
 }
 
 #[tokio::test]
-async fn a_redis_that_dies_and_comes_back_empty_in_mid_run_neither_doubles_nor_loses() {
+async fn a_redis_that_restarts_empty_during_the_work_neither_repeats_nor_loses_it() {
     let (base, mut redis) = (base().await, Redis::start().await);
     let gate = Arc::new(Gate::default());
     let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
@@ -153,14 +153,14 @@ async fn a_redis_that_dies_and_comes_back_empty_in_mid_run_neither_doubles_nor_l
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
     redis.revive().await;
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
-    // Redis knows it again.
+    // Redis has the record again.
     base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
 
 #[tokio::test]
-async fn a_done_message_whose_payload_was_removed_is_done_also_where_redis_has_lost_its_record() {
+async fn a_completed_message_whose_payload_and_record_are_lost_is_a_duplicate() {
     let base = base().await;
     let new_store = || Idempotency::new(MemoryStore::default(), Policy::default());
     done(&run(&new_store(), &inbox(Pay::default(), database(&base.url()))).await);
