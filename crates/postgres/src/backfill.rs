@@ -1,5 +1,5 @@
-//! Copies rows of an [inbox](crate::Inbox) to a store that has lost its records, so that the store recognizes duplicates
-//! again.
+//! Copies rows of an [inbox](crate::Inbox) to a store that has lost its records, so that the store recognizes
+//! duplicates again.
 //!
 //! - `run`: one run
 //! - `table`: the rows, the watermark, and the statements on them
@@ -7,8 +7,8 @@
 //! - `progress`: counts of a run, how it ended, and its errors
 //!
 //! A row is copied with the call that completes a work, which writes only if there is no record, or a failed one of the
-//! same payload. So runs may be concurrent with each other and with the function, and may be killed at any point: copying
-//! a row again changes nothing.
+//! same payload. So runs may be concurrent with each other and with the function, and may be killed at any point:
+//! copying a row again changes nothing.
 
 mod loss_probe;
 mod progress;
@@ -36,13 +36,13 @@ pub struct BackfillSettings {
     pub namespace: String,
     /// Life of a record, from the begin of its transaction. Older rows are not copied.
     pub retention: Duration,
-    /// Largest result that is kept in a record, bytes. Of a row with a larger result, only the fact that the work is done
-    /// is copied.
+    /// Largest result that is kept in a record, bytes. Of a row with a larger result, only the fact that the work is
+    /// done is copied.
     pub result_max_bytes: usize,
     /// Most rows that are sent to the store in a second.
     pub rows_per_second: NonZeroU32,
-    /// How far before the watermark a run starts, because a failover of the store may lose the last records without losing
-    /// the loss probe.
+    /// How far before the watermark a run starts, because a failover of the store may lose the last records without
+    /// losing the loss probe.
     pub overlap: Duration,
 }
 
@@ -50,8 +50,8 @@ impl BackfillSettings {
     /// One twentieth of what a Redis server can process, at 4 µs a record.
     pub const DEFAULT_ROWS_PER_SECOND: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
-    /// Default settings for this consumer: a retention of 14 days, results up to 4,096 bytes, 10,000 rows a second, and an
-    /// overlap of one minute.
+    /// Default settings for this consumer: a retention of 14 days, results up to 4,096 bytes, 10,000 rows a second, and
+    /// an overlap of one minute.
     #[must_use]
     pub fn new(namespace: impl Into<String>) -> Self {
         let Policy { retention, result_max_bytes, .. } = Policy::default();
@@ -69,7 +69,8 @@ impl BackfillSettings {
 /// Where a run starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackfillStart {
-    /// At the watermark of the last run. At the oldest row if there is no watermark, or the store has lost records since.
+    /// At the watermark of the last run. At the oldest row if there is no watermark, or the store has lost records
+    /// since.
     Watermark,
     /// At the oldest row.
     Oldest,

@@ -30,8 +30,8 @@ pub struct InboxConfig {
 }
 
 impl InboxConfig {
-    /// Reads the settings. Returns `None` if a required one is missing or invalid, or `config` is `None`. The errors are
-    /// reported by [`Environment::finish`].
+    /// Reads the settings. Returns `None` if a required one is missing or invalid, or `config` is `None`. The errors
+    /// are reported by [`Environment::finish`].
     pub fn read(environment: &mut Environment, config: Option<&Config>) -> Option<Self> {
         let url = environment.required("DATABASE_URL", URL_EXAMPLE);
         // Many connections may be opened at once, each with TLS and a password, by a fraction of a processor.

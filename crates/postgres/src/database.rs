@@ -32,13 +32,13 @@ pub use tokio_postgres::{Row, types};
 pub(crate) use transaction::{CommitError, TransactionStatements};
 pub use transaction::{Parameters, Transaction};
 
-/// Tries to begin a transaction: one on a pooled connection, one on a new one. A server that also fails a new connection
-/// needs more time than a caller has.
+/// Tries to begin a transaction: one on a pooled connection, one on a new one. A server that also fails a new
+/// connection needs more time than a caller has.
 const BEGIN_TRIES: u32 = 2;
 
-/// A begin is given up this long before the deadline, so that the caller still has time to report that nothing happened.
-/// The waits in it, for a free connection and for a lock, are given up twice as long before the deadline, so that the
-/// error says which wait it was.
+/// A begin is given up this long before the deadline, so that the caller still has time to report that nothing
+/// happened. The waits in it, for a free connection and for a lock, are given up twice as long before the deadline, so
+/// that the error says which wait it was.
 const MARGIN: Duration = Duration::from_millis(50);
 
 fn before(deadline: Instant, margin: Duration) -> Instant {

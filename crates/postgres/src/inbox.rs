@@ -45,16 +45,16 @@ use table::InboxTable;
     note = "implement `idempotent_sqs_postgres::TransactionalWork<{T}>` for it"
 )]
 pub trait TransactionalWork<T: ?Sized>: Send + Sync {
-    /// Does the work in this transaction. The returned bytes are its result: they commit with the effect, and duplicates
-    /// get them back.
+    /// Does the work in this transaction. The returned bytes are its result: they commit with the effect, and
+    /// duplicates get them back.
     ///
     /// All effects must be made through `transaction`. The claim may be a recovery; even then no earlier attempt has
     /// committed anything, unless the work itself executed COMMIT or ROLLBACK.
     ///
     /// # Errors
-    /// A [`WorkError`] rolls everything back, and states whether and when to try again. `?` converts a [`DatabaseError`]:
-    /// wrong data and violated constraints are permanent; contention and a database that cannot be used are unavailable,
-    /// so that the attempt is not counted; any other error is retryable.
+    /// A [`WorkError`] rolls everything back, and states whether and when to try again. `?` converts a
+    /// [`DatabaseError`]: wrong data and violated constraints are permanent; contention and a database that cannot be
+    /// used are unavailable, so that the attempt is not counted; any other error is retryable.
     ///
     /// ## Cancel safety
     /// The future is dropped at the deadline, and everything is rolled back.
@@ -95,10 +95,11 @@ pub trait TransactionalWork<T: ?Sized>: Send + Sync {
 pub struct InboxSettings {
     /// The logical consumer. Use the namespace of the store.
     pub namespace: String,
-    /// Life of a row. It should be at least as long as a message can stay in its queue and then in its dead-letter queue.
+    /// Life of a row. It should be at least as long as a message can stay in its queue and then in its dead-letter
+    /// queue.
     pub retention: Duration,
-    /// Of this many attempts one, chosen at random, first deletes expired rows, at most twice this number. So the table is
-    /// cleaned up faster than it grows.
+    /// Of this many attempts one, chosen at random, first deletes expired rows, at most twice this number. So the table
+    /// is cleaned up faster than it grows.
     pub cleanup_one_in: NonZeroU32,
 }
 
@@ -115,8 +116,8 @@ impl InboxSettings {
     }
 }
 
-/// A [`Work`](idempotent_sqs::Work) that runs a [`TransactionalWork`] in a transaction. The row of the inbox is inserted
-/// first and commits with the effect, so the effect takes place once even if the store loses its records.
+/// A [`Work`](idempotent_sqs::Work) that runs a [`TransactionalWork`] in a transaction. The row of the inbox is
+/// inserted first and commits with the effect, so the effect takes place once even if the store loses its records.
 #[derive(Debug)]
 pub struct Inbox<W> {
     work: W,
@@ -196,6 +197,6 @@ impl<W> Inbox<W> {
 /// Longest time of a call outside an attempt.
 const MAINTENANCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest time of a cleanup in an attempt, which also takes at most a tenth of the time that the attempt has. It usually
-/// takes milliseconds.
+/// Longest time of a cleanup in an attempt, which also takes at most a tenth of the time that the attempt has. It
+/// usually takes milliseconds.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
 //! An inbox for [`idempotent_sqs`]: effects in PostgreSQL that take place once, even if the store loses its records.
 //!
 //! A [`TransactionalWork`] makes its changes in one transaction, and the [`Inbox`] adds a row to the table
-//! `idempotency_inbox` in the same transaction. Effect and row commit together. [`Backfill`] copies rows of the inbox to a
-//! store that has lost its records.
+//! `idempotency_inbox` in the same transaction. Effect and row commit together. [`Backfill`] copies rows of the inbox
+//! to a store that has lost its records.
 //!
 //! # A Lambda function with an inbox
 //! ```no_run
@@ -34,8 +34,8 @@
 //! }
 //! ```
 //!
-//! Create the tables first: run `sql/inbox.sql` of this crate with psql. `docs/inbox.md` has the guarantees, the settings
-//! and the limits; `examples/ledger` is a complete function.
+//! Create the tables first: run `sql/inbox.sql` of this crate with psql. `docs/inbox.md` has the guarantees, the
+//! settings and the limits; `examples/ledger` is a complete function.
 //!
 //! # Without Lambda
 //! [`Idempotency::run`](idempotent_sqs::Idempotency::run) accepts an [`Inbox`] as any other work:

@@ -7,8 +7,8 @@ use futures_util::future::{join_all, try_join_all};
 use idempotent_sqs::Store;
 use idempotent_sqs::idempotency::{Acquire, Attempt, Key, Owner, StoreError, StoredResult};
 
-/// Number of records. If a cluster of 15 nodes loses a node, one of these records is lost in 99 of 100 cases. On a single
-/// server one execution of a script handles all of them.
+/// Number of records. If a cluster of 15 nodes loses a node, one of these records is lost in 99 of 100 cases. On a
+/// single server one execution of a script handles all of them.
 const RECORDS: u8 = 64;
 
 /// COMPLETED records without any work, under keys that contain a random name.

@@ -69,14 +69,14 @@ impl BackfillEnd {
 pub enum BackfillError {
     /// A table is missing, or has not all columns.
     #[error(
-        "the tables idempotency_inbox and idempotency_backfill are missing or outdated: run crates/postgres/sql/inbox.sql \
-         with psql on the database of DATABASE_URL ({0})"
+        "the tables idempotency_inbox and idempotency_backfill are missing or outdated: run \
+         crates/postgres/sql/inbox.sql with psql on the database of DATABASE_URL ({0})"
     )]
     TablesOutdated(DatabaseError),
     /// The user lacks a permission on a table.
     #[error(
-        "the user of DATABASE_URL may not use the tables of the backfill: grant it SELECT on idempotency_inbox, and SELECT, \
-         INSERT and UPDATE on idempotency_backfill ({0})"
+        "the user of DATABASE_URL may not use the tables of the backfill: grant it SELECT on idempotency_inbox, and \
+         SELECT, INSERT and UPDATE on idempotency_backfill ({0})"
     )]
     PermissionDenied(DatabaseError),
     /// Any other error of the database.
@@ -87,7 +87,8 @@ pub enum BackfillError {
     Store(#[from] StoreError),
     /// The store has lost records repeatedly during the run.
     #[error(
-        "the store loses records while they are copied: set the maxmemory-policy of Redis to noeviction, and check its memory"
+        "the store loses records while they are copied: set the maxmemory-policy of Redis to noeviction, and check \
+         its memory"
     )]
     RecordsLost,
 }

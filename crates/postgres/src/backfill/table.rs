@@ -1,8 +1,8 @@
 //! The rows, the watermark, and the statements on them. `sql/inbox.sql` creates the tables.
 //!
-//! `done_at` of a row is the time at which its transaction began, but the row is visible only after the commit. So a row may
-//! become visible after later rows have been read. The watermark therefore stays behind the *horizon*: the begin of the
-//! oldest open transaction. Rows beyond the horizon are read again.
+//! `done_at` of a row is the time at which its transaction began, but the row is visible only after the commit. So a
+//! row may become visible after later rows have been read. The watermark therefore stays behind the *horizon*: the
+//! begin of the oldest open transaction. Rows beyond the horizon are read again.
 
 use std::time::{Duration, SystemTime};
 
@@ -195,9 +195,9 @@ const MOVE: &str = "INSERT INTO idempotency_backfill (namespace, loss_probe, don
 const COUNT: &str = "SELECT count(*) AS rows FROM idempotency_inbox WHERE namespace = $1 \
      AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) AND result IS NOT NULL";
 
-/// One second less, for a transaction that has begun and is not yet in `pg_stat_activity`. The begin of a transaction of
-/// another user may be hidden. It then counts as half an hour old: a function runs for at most 15 minutes, and if its
-/// process is frozen, the server ends its transaction at most 15 minutes later.
+/// One second less, for a transaction that has begun and is not yet in `pg_stat_activity`. The begin of a transaction
+/// of another user may be hidden. It then counts as half an hour old: a function runs for at most 15 minutes, and if
+/// its process is frozen, the server ends its transaction at most 15 minutes later.
 const HORIZON: &str = "SELECT greatest(now() - interval '30 minutes', \
        least(now(), min(coalesce(xact_start, '-infinity'))) - interval '1 second') AS horizon \
      FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \

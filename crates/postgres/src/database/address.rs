@@ -10,9 +10,9 @@ use tokio_postgres::config::{Host, SslMode};
 
 /// `postgres://[user[:password]@]host[:port][/database][?sslmode=verify-full&sslrootcert=FILE]`.
 ///
-/// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a Unix
-/// socket). TLS always verifies the host name and the certificate, against the root certificates of the system or those of
-/// the file `sslrootcert` (PEM).
+/// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a
+/// Unix socket). TLS always verifies the host name and the certificate, against the root certificates of the system or
+/// those of the file `sslrootcert` (PEM).
 ///
 /// ```
 /// use idempotent_sqs_postgres::{DatabaseUrl, database::DatabaseUrlError};

@@ -24,12 +24,12 @@ pub(super) struct Connection {
     pub(super) has_transaction_timeout: bool,
 }
 
-/// Resets what a work may have left in the session: its user, settings, cursors, LISTEN channels, temporary tables, last
-/// values of sequences, and advisory locks. `DISCARD ALL` would also discard the prepared statements. Settings return to
-/// the values that the session started with. Behind a pooler another client may have started it with another encoding, so
-/// the encoding is set again.
-const RESET_SESSION: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SET client_encoding = 'UTF8'; CLOSE ALL; \
-     UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()";
+/// Resets what a work may have left in the session: its user, settings, cursors, LISTEN channels, temporary tables,
+/// last values of sequences, and advisory locks. `DISCARD ALL` would also discard the prepared statements. Settings
+/// return to the values that the session started with. Behind a pooler another client may have started it with another
+/// encoding, so the encoding is set again.
+const RESET_SESSION: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SET client_encoding = 'UTF8'; \
+     CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()";
 
 /// Most statements that stay prepared. A work that binds its values has fewer, and these take some hundred kilobytes of
 /// the server's memory.

@@ -21,8 +21,8 @@ pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// A transaction in progress. The inbox commits it or rolls it back: a work must not execute `COMMIT` or `ROLLBACK`. A
 /// `SAVEPOINT` is allowed.
 ///
-/// Statements are prepared at their first use on a connection. Statements whose futures are polled together (`join!`) are
-/// sent together, in one round trip.
+/// Statements are prepared at their first use on a connection. Statements whose futures are polled together (`join!`)
+/// are sent together, in one round trip.
 pub struct Transaction {
     /// `None` after the end, when the connection is back in its pool.
     connection: Option<Object<Dialer>>,
@@ -106,8 +106,8 @@ impl Transaction {
     /// Executes a statement and returns the number of rows that it affected.
     ///
     /// # Errors
-    /// [`DatabaseError`]. If the server returned an error, every later statement fails too, and the transaction is rolled
-    /// back, unless the work rolls back to a savepoint.
+    /// [`DatabaseError`]. If the server returned an error, every later statement fails too, and the transaction is
+    /// rolled back, unless the work rolls back to a savepoint.
     ///
     /// ## Cancel safety
     /// If the future is dropped, the statement may or may not be executed as part of the transaction.
@@ -225,12 +225,12 @@ fn is_outdated(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// The routine of the server that reports that the row type of a prepared statement has changed. The SQLSTATE, 0A000, has
-/// other meanings too, and the message is localized.
+/// The routine of the server that reports that the row type of a prepared statement has changed. The SQLSTATE, 0A000,
+/// has other meanings too, and the message is localized.
 const ROW_TYPE_CHANGED: &str = "RevalidateCachedQuery";
 
-/// A transaction that is dropped before its end may have statements in flight, so its connection is closed, and the server
-/// rolls back.
+/// A transaction that is dropped before its end may have statements in flight, so its connection is closed, and the
+/// server rolls back.
 impl Drop for Transaction {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
@@ -250,8 +250,8 @@ fn begin_statement(connection: &Connection, lock_timeout: Duration, ends: Instan
     } else {
         String::new()
     };
-    // With `client_connection_check_interval` the server also notices within a statement that the client has disconnected.
-    // The last setting shows whether a statement is executed within this transaction.
+    // With `client_connection_check_interval` the server also notices within a statement that the client has
+    // disconnected. The last setting shows whether a statement is executed within this transaction.
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {left}; \
          SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \

@@ -1,4 +1,5 @@
-//! An attempt: the work and its row in one transaction, and the state of the row if the outcome of the commit is unknown.
+//! An attempt: the work and its row in one transaction, and the state of the row if the outcome of the commit is
+//! unknown.
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -172,7 +173,8 @@ impl<W> Inbox<W> {
     /// The row could not be inserted. Nothing happened.
     async fn begin_failed(&self, claim: &Claim, error: DatabaseError) -> Result<RecordedAttempt, WorkError> {
         match (error.code(), &error) {
-            // Another transaction has inserted it and is still open. It began earlier, so it ends before this one would.
+            // Another transaction has inserted it and is still open. It began earlier, so it ends before this one
+            // would.
             (Some(sqlstate::LOCK_NOT_AVAILABLE), _) => Ok(RecordedAttempt::Busy { after: claim.asked().lease }),
             (
                 Some(
@@ -193,8 +195,8 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// Adds the cause. For a character that its encoding cannot represent, the database does not say whether it is in the
-    /// namespace or in the key, so a statement with the namespace alone is executed.
+    /// Adds the cause. For a character that its encoding cannot represent, the database does not say whether it is in
+    /// the namespace or in the key, so a statement with the namespace alone is executed.
     async fn explain(&self, error: DatabaseError, until: Instant) -> InboxError {
         let explained = InboxError::of(error.clone());
         if !matches!(explained, InboxError::NamespaceEncoding(_)) {

@@ -9,26 +9,26 @@ use crate::sqlstate;
 pub enum InboxError {
     /// The table is missing, or has not all columns.
     #[error(
-        "the table idempotency_inbox is missing or outdated: run crates/postgres/sql/inbox.sql with psql on the database \
-         of DATABASE_URL ({0})"
+        "the table idempotency_inbox is missing or outdated: run crates/postgres/sql/inbox.sql with psql on the \
+         database of DATABASE_URL ({0})"
     )]
     TableOutdated(DatabaseError),
     /// The user lacks a permission on the table.
     #[error(
-        "the user of DATABASE_URL may not use the table idempotency_inbox: grant it SELECT, INSERT, UPDATE and DELETE, as \
-         described in crates/postgres/sql/inbox.sql ({0})"
+        "the user of DATABASE_URL may not use the table idempotency_inbox: grant it SELECT, INSERT, UPDATE and \
+         DELETE, as described in crates/postgres/sql/inbox.sql ({0})"
     )]
     PermissionDenied(DatabaseError),
     /// The encoding of the database has no form for a character of the namespace.
     #[error(
-        "the encoding of the database cannot represent a character of IDEMPOTENCY_NAMESPACE: use ASCII characters, or a \
-         database with encoding UTF8 ({0})"
+        "the encoding of the database cannot represent a character of IDEMPOTENCY_NAMESPACE: use ASCII characters, or\
+          a database with encoding UTF8 ({0})"
     )]
     NamespaceEncoding(DatabaseError),
     /// The encoding of the database has no form for a character of the key.
     #[error(
-        "the encoding of the database cannot represent a character of the idempotency key: use ASCII keys, or a database \
-         with encoding UTF8 ({0})"
+        "the encoding of the database cannot represent a character of the idempotency key: use ASCII keys, or a \
+         database with encoding UTF8 ({0})"
     )]
     KeyEncoding(DatabaseError),
     /// Any other error of the database.

@@ -26,8 +26,9 @@ pub(super) const RECORD_FAILURE: TransactionStatements = TransactionStatements {
 
 /// The first transaction that inserts the row does the work. A second one waits here until the first has ended.
 ///
-/// The statement is sent together with BEGIN. If the BEGIN fails, for example because an operator cancels it, the statement
-/// would run and commit outside a transaction. Then the setting is not set, and the NULL violates a constraint.
+/// The statement is sent together with BEGIN. If the BEGIN fails, for example because an operator cancels it, the
+/// statement would run and commit outside a transaction. Then the setting is not set, and the NULL violates a
+/// constraint.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
      VALUES ($1, $2, $3, $4, CASE WHEN current_setting('idempotent_sqs.begun', true) = 'yes' THEN $5::smallint END) \
      ON CONFLICT (namespace, key) DO NOTHING";

@@ -126,7 +126,8 @@ async fn two_concurrent_runs_copy_all_rows_and_one_of_them_may_be_superseded() {
     assert_eq!(run_backfill(&one).await.copied, 0);
 }
 
-/// A row whose transaction begins before another row's, and commits after the backfill of this user has copied that one.
+/// A row whose transaction begins before another row's, and commits after the backfill of this user has copied that
+/// one.
 async fn late(base: &Base, user: &str) {
     let redis = Redis::start().await;
     let settings = with!(backfill_settings(), overlap = Duration::ZERO);

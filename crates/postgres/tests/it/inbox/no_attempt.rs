@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// SQLSTATEs of errors that are not the message's fault: contention, a server that stops or is overloaded, and a statement
-/// that an operator cancels.
+/// SQLSTATEs of errors that are not the message's fault: contention, a server that stops or is overloaded, and a
+/// statement that an operator cancels.
 const NOT_ITS_OWN: [&str; 15] = [
     "08006", "25006", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014", "57P01", "57P02", "57P03",
     "57P04", "58000", "58030",
