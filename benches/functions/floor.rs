@@ -1,25 +1,22 @@
-//! The floor: the least that a check of every message can cost, and no safety at all. One pipeline
-//! asks for each message whether it is new, a second records what is done. A record has no owner
-//! and no lease, so a crash blocks its message for good, and a late writer overwrites it.
+//! The floor: the lowest cost of a check of every message, without any safety. One pipeline asks for each message
+//! whether it is new, a second one records the results. A record has no owner and no lease, so a crash blocks its
+//! message until the record expires, and a late writer overwrites it.
 //!
-//! With `WORK_MS` set each new message waits for so long, `BATCH_CONCURRENCY` of them at once.
-
-#[path = "clock.rs"]
-mod clock;
+//! If `WORK_MS` is set, each new message takes that long, `BATCH_CONCURRENCY` of them at a time.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
-use clock::Clock;
+use benches::work_timer::WorkTimer;
 use futures_util::{StreamExt, stream};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{Client, IntoConnectionInfo, Pipeline};
 
-/// 14 days, as long as SQS can keep a message.
+/// 14 days, the longest retention of an SQS queue.
 const RETENTION_MS: u64 = 1_209_600_000;
 
-/// As long as what `noop` returns, so that records compare.
-const RESULT: &str = "nothing was done, gladly";
+/// 24 bytes, as in the functions that it is compared with.
+const RESULT: &str = "the order was dispatched";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -27,39 +24,39 @@ async fn main() -> Result<(), Error> {
     let tcp = TcpSettings::default().set_nodelay(true);
     let client = Client::open(std::env::var("REDIS_URL")?.into_connection_info()?.set_tcp_settings(tcp))?;
     let redis = client.get_multiplexed_async_connection().await?;
-    let clock = Clock::from_env()?;
-    let at_once = std::env::var("BATCH_CONCURRENCY")?.parse()?;
+    let timer = WorkTimer::from_env()?;
+    let concurrency = std::env::var("BATCH_CONCURRENCY")?.parse()?;
     lambda_runtime::run(service_fn(|event: LambdaEvent<SqsEvent>| {
-        answer(event.payload, redis.clone(), clock.as_ref(), at_once)
+        process(event.payload, redis.clone(), timer.as_ref(), concurrency)
     }))
     .await
 }
 
-async fn answer(
+async fn process(
     event: SqsEvent,
     mut redis: MultiplexedConnection,
-    clock: Option<&Clock>,
-    at_once: usize,
+    timer: Option<&WorkTimer>,
+    concurrency: usize,
 ) -> Result<SqsBatchResponse, Error> {
     let keys: Vec<String> = event.records.iter().map(key).collect();
-    let mut ask = Pipeline::with_capacity(keys.len());
+    let mut acquire = Pipeline::with_capacity(keys.len());
     for key in &keys {
-        ask.cmd("SET").arg(key).arg("PROCESSING").arg("NX").arg("GET").arg("PX").arg(RETENTION_MS);
+        acquire.cmd("SET").arg(key).arg("PROCESSING").arg("NX").arg("GET").arg("PX").arg(RETENTION_MS);
     }
-    let before: Vec<Option<String>> = ask.query_async(&mut redis).await?;
+    let before: Vec<Option<String>> = acquire.query_async(&mut redis).await?;
     let new: Vec<&String> =
         keys.iter().zip(before).filter(|(_, before)| before.is_none()).map(|(key, _)| key).collect();
     if new.is_empty() {
         return Ok(SqsBatchResponse::default());
     }
-    if let Some(clock) = clock {
-        stream::iter(&new).map(|_| clock.work()).buffer_unordered(at_once).collect::<()>().await;
+    if let Some(timer) = timer {
+        stream::iter(&new).map(|_| timer.wait()).buffer_unordered(concurrency).collect::<()>().await;
     }
-    let mut record = Pipeline::with_capacity(new.len());
+    let mut complete = Pipeline::with_capacity(new.len());
     for key in new {
-        record.cmd("SET").arg(key).arg(RESULT).arg("PX").arg(RETENTION_MS).ignore();
+        complete.cmd("SET").arg(key).arg(RESULT).arg("PX").arg(RETENTION_MS).ignore();
     }
-    let () = record.query_async(&mut redis).await?;
+    let () = complete.query_async(&mut redis).await?;
     Ok(SqsBatchResponse::default())
 }
 

@@ -1,4 +1,4 @@
-//! A Redis of the benchmark's own, on a free port and in its own folder.
+//! A redis-server on a free port and in a folder of its own, and its statistics.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,34 +13,33 @@ use tempfile::TempDir;
 
 use crate::Fallible;
 
-/// For a server to come up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for the start of the server.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Of these the benchmark itself sends some, and none is sent for a message.
-const NOT_OF_A_MESSAGE: [&str; 12] = [
+/// Commands that are sent once per connection or by the benchmark, not per message.
+const NOT_PER_MESSAGE: [&str; 12] = [
     "auth", "client", "cluster", "command", "config", "dbsize", "flushall", "hello", "info", "ping", "script", "select",
 ];
 
-/// Whoever looks for a server of its own at this port, as tests on the same machine may, is turned
-/// away.
+/// Rejects clients of other servers on the same machine, such as tests, that reuse this port.
 const PASSWORD: &str = "benchmark";
 
-pub(crate) struct Server {
+pub struct Server {
     process: Child,
-    pub(crate) port: u16,
+    pub port: u16,
     connection: Connection,
     _directory: TempDir,
 }
 
-/// What a server did since the last reset.
+/// What a server did during a measurement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Load {
+pub struct Load {
     /// Microseconds in commands.
-    pub(crate) command_us: f64,
-    /// Commands that were sent to it.
-    pub(crate) commands: f64,
-    /// Microseconds on the processor, reading, answering and all else.
-    pub(crate) cpu_us: f64,
+    pub command_us: f64,
+    /// Commands that it received.
+    pub commands: f64,
+    /// Microseconds of processor time, which includes reading requests and writing replies.
+    pub cpu_us: f64,
 }
 
 impl Sum for Load {
@@ -54,10 +53,11 @@ impl Sum for Load {
 }
 
 impl Server {
-    pub(crate) fn start(options: &[&str]) -> Fallible<Self> {
+    /// Starts a server with these options besides the usual ones.
+    pub fn start(options: &[&str]) -> Fallible<Self> {
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("redis.log");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
             let mut process = Command::new("redis-server")
@@ -69,7 +69,7 @@ impl Server {
                 .stderr(Stdio::null())
                 .spawn()
                 .map_err(|error| format!("redis-server: {error}; `make bench` installs it"))?;
-            // Somebody may have taken the port meanwhile; then it ends, and another is tried.
+            // If another process took the port in the meantime, the server ends, and the next port is tried.
             while process.try_wait()?.is_none() {
                 if fs::read_to_string(&log).unwrap_or_default().contains("Ready to accept connections") {
                     let connection = redis::Client::open(url(port))?.get_connection()?;
@@ -79,42 +79,45 @@ impl Server {
             }
             fs::remove_file(&log)?;
         }
-        Err("no redis-server comes up".into())
+        Err("redis-server did not start".into())
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         url(self.port)
     }
 
-    pub(crate) fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Fallible<T> {
-        let (name, arguments) = words.split_first().ok_or("no command")?;
+    /// Sends a command.
+    pub fn command<T: FromRedisValue>(&mut self, words: &[&str]) -> Fallible<T> {
+        let (name, arguments) = words.split_first().ok_or("the command is empty")?;
         Ok(cmd(name).arg(arguments).query(&mut self.connection)?)
     }
 
-    pub(crate) fn flush(&mut self) -> Fallible<()> {
-        self.ask(&["FLUSHALL", "SYNC"])
+    pub fn flush(&mut self) -> Fallible<()> {
+        self.command(&["FLUSHALL", "SYNC"])
     }
 
-    pub(crate) fn records(&mut self) -> Fallible<usize> {
-        self.ask(&["DBSIZE"])
+    /// The number of keys.
+    pub fn records(&mut self) -> Fallible<usize> {
+        self.command(&["DBSIZE"])
     }
 
-    pub(crate) fn version(&mut self) -> Fallible<String> {
+    /// Name and version.
+    pub fn version(&mut self) -> Fallible<String> {
         let server = self.info("server")?;
         let version = |name: &str| server.get(&format!("{}_version", name.to_lowercase()));
-        // Valkey gives a Redis version too, for those who ask for one.
+        // Valkey reports a Redis version too, for compatibility.
         let found = ["Valkey", "Redis"].into_iter().find_map(|name| Some(format!("{name} {}", version(name)?)));
         Ok(found.unwrap_or_default())
     }
 
-    /// Bytes that are in use.
-    pub(crate) fn memory(&mut self) -> Fallible<f64> {
+    /// Memory in use, in bytes.
+    pub fn memory(&mut self) -> Fallible<f64> {
         Ok(self.info("memory")?["used_memory"].parse()?)
     }
 
-    /// What `work` is for the server.
-    pub(crate) fn load_of<T>(&mut self, work: impl FnOnce() -> Fallible<T>) -> Fallible<(T, Load)> {
-        self.ask::<()>(&["CONFIG", "RESETSTAT"])?;
+    /// Runs `work` and returns the load that it causes on the server.
+    pub fn load_of<T>(&mut self, work: impl FnOnce() -> Fallible<T>) -> Fallible<(T, Load)> {
+        self.command::<()>(&["CONFIG", "RESETSTAT"])?;
         let before = self.cpu_us()?;
         let done = work()?;
         let cpu_us = self.cpu_us()? - before;
@@ -126,9 +129,9 @@ impl Server {
                 let field = |wanted: &str| fields.split(',').find_map(|field| field.strip_prefix(wanted)?.parse().ok());
                 Some((name.to_owned(), field("calls=")?, field("usec=")?))
             })
-            .filter(|(name, ..)| !NOT_OF_A_MESSAGE.iter().any(|other| name.split('|').next() == Some(other)))
+            .filter(|(name, ..)| !NOT_PER_MESSAGE.iter().any(|other| name.split('|').next() == Some(other)))
             .collect();
-        // What a script calls is counted with the script, and once more under its own name.
+        // Redis counts the commands of a script twice: as part of the script and by their own name.
         let runs_scripts = |name: &str| name.starts_with("eval") || name.starts_with("fcall");
         let scripts = commands.iter().any(|(name, ..)| runs_scripts(name));
         let counted = || commands.iter().filter(|(name, ..)| !scripts || runs_scripts(name));
@@ -147,7 +150,7 @@ impl Server {
     }
 
     fn info(&mut self, section: &str) -> Fallible<HashMap<String, String>> {
-        let text: String = self.ask(&["INFO", section])?;
+        let text: String = self.command(&["INFO", section])?;
         let fields = text.lines().filter_map(|line| line.split_once(':'));
         Ok(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
@@ -155,13 +158,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be gone already.
+        // Fails if it has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Of a server behind this port, or of a relay to one.
-pub(crate) fn url(port: u16) -> String {
+/// The URL of a server on this port, or of a proxy to one.
+pub fn url(port: u16) -> String {
     format!("redis://:{PASSWORD}@127.0.0.1:{port}")
 }

@@ -1,9 +1,9 @@
-//! Numbers of several rounds, and how they are written.
+//! Medians, percentiles and units, and numbers as text.
 
 use std::time::Duration;
 
-/// The middle one; of an even count the mean of the two in the middle.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+/// The middle value; for an even count the mean of the two middle values. NaN without values.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let sorted = sorted(values);
     match sorted.len() {
         0 => f64::NAN,
@@ -12,8 +12,8 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The least value that `percent` of all do not exceed.
-pub(crate) fn percentile(percent: usize, values: impl IntoIterator<Item = f64>) -> f64 {
+/// The smallest value that is at least as large as `percent` of all values. NaN without values.
+pub fn percentile(percent: usize, values: impl IntoIterator<Item = f64>) -> f64 {
     let sorted = sorted(values);
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
@@ -25,17 +25,18 @@ fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     sorted
 }
 
-/// Counts here are far below 2^32.
-pub(crate) fn number(count: usize) -> f64 {
+/// A count as a float. Counts in the benchmarks are far below 2^32.
+pub fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::NAN, f64::from)
 }
 
-pub(crate) fn ms(duration: Duration) -> f64 {
+/// A duration in milliseconds.
+pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Three digits that count, as none of these figures is known better; thousands apart.
-pub(crate) fn short(value: f64) -> String {
+/// Three significant digits, since no figure is more precise, with commas between thousands. `–` for NaN.
+pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -49,7 +50,7 @@ pub(crate) fn short(value: f64) -> String {
 
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
-    // All but the first three digits say nothing.
+    // Only the first three digits are significant.
     let rounded: String = digits.chars().enumerate().map(|(at, digit)| if at < 3 { digit } else { '0' }).collect();
     let mut grouped = String::new();
     for (at, digit) in rounded.chars().enumerate() {

@@ -1,19 +1,19 @@
-//! Tables of text that are also Markdown.
+//! Markdown tables with aligned columns.
 
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
+    pub fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(ToString::to_string).collect()] }
     }
 
-    pub(crate) fn row<const COLUMNS: usize>(&mut self, row: [String; COLUMNS]) {
+    pub fn row<const COLUMNS: usize>(&mut self, row: [String; COLUMNS]) {
         self.rows.push(row.into());
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let columns = self.rows[0].len();
         let width = |at: usize| self.rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
         let widths: Vec<_> = (0..columns).map(width).collect();
