@@ -1,38 +1,32 @@
-//! One key that everybody wants: a script against WATCH, MULTI and EXEC.
+//! One contended key: a Lua script against WATCH, MULTI and EXEC.
 //!
-//! Each request changes the key by what it has read there, as any check does that must not let two
-//! in. Then, or before it writes, it works for a while. `-- --write` puts the figures into
-//! `docs/bench.md`.
-
-mod figures;
-mod page;
-mod table;
+//! Each request reads a counter and writes it, as a check must that only one of many clients may pass. It also works
+//! for 50 ms, after the write or before it. `-- --write` puts the figures into `docs/bench.md`.
 
 use std::time::{Duration, Instant};
 
-use figures::{median, ms, number, percentile, short};
+use benches::figures::{median, ms, number, percentile, short};
+use benches::server::Server;
+use benches::table::Table;
+use benches::{Fallible, page};
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, RedisResult, Script, cmd, pipe};
-use redis_test::server::RedisServer;
-use table::Table;
+use redis::{Client, RedisResult, Script, pipe};
 use tokio::time::sleep;
 
-type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
-
-/// The claim's own numbers.
+/// The numbers of the published claim that this benchmark examines.
 const CLIENTS: usize = 200;
 const REQUESTS: usize = 10;
 const WORK: Duration = Duration::from_millis(50);
 
 const ROUNDS: usize = 5;
 
-/// Longest pause: about the time in which each of the clients could be served once.
-const PAUSE_MS: u32 = 40;
+/// Longest pause before a retry, about the time to serve each client once.
+const MAX_PAUSE_MS: u32 = 40;
 
-/// No request begins or is tried again after so long: with the work inside, WATCH lets one client
-/// through in 50 ms, and all requests would take minutes.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// After this time no request begins or is retried. With the work before EXEC, one client succeeds per 50 ms, and all
+/// requests would take minutes.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 const KEY: &str = "contended";
 
@@ -42,72 +36,69 @@ const SCRIPT: &str = "\
     return count";
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Method {
     Script,
     Watch,
-    /// Who was too late waits for a while, at random.
+    /// With a random pause before each retry.
     WatchAndPause,
 }
 
-/// Where the 50 ms are.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
-    Nowhere,
-    /// After the key was changed.
+    None,
+    /// After the write.
     After,
-    /// Between reading the key and changing it. No script can do that: Redis would stand still.
-    Inside,
+    /// Between the read and the write. A script cannot do that, as it would block Redis.
+    Before,
 }
 
-const CASES: [(&str, Way, Work); 6] = [
-    ("script, no work", Way::Script, Work::Nowhere),
-    ("`WATCH`, no work", Way::Watch, Work::Nowhere),
-    ("script, then 50 ms of work", Way::Script, Work::After),
-    ("`WATCH`, then 50 ms of work", Way::Watch, Work::After),
-    ("`WATCH`, pauses of 0 to 40 ms, then 50 ms of work", Way::WatchAndPause, Work::After),
-    ("`WATCH`, 50 ms of work before `EXEC`", Way::Watch, Work::Inside),
+const CASES: [(&str, Method, Work); 6] = [
+    ("script, no work", Method::Script, Work::None),
+    ("`WATCH`, no work", Method::Watch, Work::None),
+    ("script, then 50 ms of work", Method::Script, Work::After),
+    ("`WATCH`, then 50 ms of work", Method::Watch, Work::After),
+    ("`WATCH`, pauses of 0 to 40 ms, then 50 ms of work", Method::WatchAndPause, Work::After),
+    ("`WATCH`, 50 ms of work before `EXEC`", Method::Watch, Work::Before),
 ];
 
-/// All requests of one case in one round, or of one client.
+/// The requests of one case in one round, or those of one client.
 #[derive(Default)]
 struct Run {
-    /// Of each request, from its beginning to the end of its work.
+    /// The time of each request, with its work.
     times: Vec<Duration>,
-    /// Times that somebody else was quicker.
+    /// Attempts that failed because another client wrote the key first.
     retries: usize,
     wall: Duration,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Fallible<()> {
-    let server = RedisServer::new();
-    let client = Client::open(server.connection_info())?;
-    let mut control = first_connection(&client).await?;
+    let mut server = Server::start(&[])?;
+    let client = Client::open(server.url())?;
     let clients = try_join_all((0..CLIENTS).map(|_| client.get_multiplexed_async_connection())).await?;
     let mut runs: [Vec<Run>; CASES.len()] = Default::default();
     for round in 1..=ROUNDS {
-        for ((name, way, work), runs) in CASES.iter().zip(&mut runs) {
+        for ((name, method, work), runs) in CASES.iter().zip(&mut runs) {
             eprintln!("contention, round {round} of {ROUNDS}: {name}");
-            let () = cmd("DEL").arg(KEY).query_async(&mut control).await?;
+            server.flush()?;
             let start = Instant::now();
-            let each = try_join_all(clients.iter().map(|client| requests(client.clone(), *way, *work, start))).await?;
+            let each =
+                try_join_all(clients.iter().map(|client| requests(client.clone(), *method, *work, start))).await?;
             let mut run = Run { wall: start.elapsed(), ..Run::default() };
             for client in each {
                 run.times.extend(client.times);
                 run.retries += client.retries;
             }
-            let count: usize = cmd("GET").arg(KEY).query_async(&mut control).await?;
+            let count: usize = server.command(&["GET", KEY])?;
             if count != run.times.len() {
-                return Err(format!("{name}: {} requests counted to {count}", run.times.len()).into());
+                return Err(format!("{name}: the counter is {count} after {} requests", run.times.len()).into());
             }
             runs.push(run);
         }
     }
-    let version: String = cmd("INFO").arg("server").query_async(&mut control).await?;
-    let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or_default();
-    let circumstances = page::circumstances(&format!("Redis {version}"));
     let text = format!(
-        "{circumstances}; {CLIENTS} clients, {REQUESTS} requests each, medians of {ROUNDS} rounds.\n\n{}",
+        "{}; {CLIENTS} clients, {REQUESTS} requests each, medians of {ROUNDS} rounds.\n\n{}",
+        page::environment(&server.version()?),
         table(&runs).text()
     );
     println!("{text}");
@@ -117,33 +108,22 @@ async fn main() -> Fallible<()> {
     Ok(())
 }
 
-/// A connection, once the server is up.
-async fn first_connection(client: &Client) -> RedisResult<MultiplexedConnection> {
-    let start = Instant::now();
-    loop {
-        match client.get_multiplexed_async_connection().await {
-            Err(_) if start.elapsed() < PATIENCE => sleep(Duration::from_millis(10)).await,
-            outcome => return outcome,
-        }
-    }
-}
-
-/// One client's requests, one after another.
-async fn requests(mut redis: MultiplexedConnection, way: Way, work: Work, start: Instant) -> RedisResult<Run> {
+/// Sends the requests of one client, one after another.
+async fn requests(mut redis: MultiplexedConnection, method: Method, work: Work, start: Instant) -> RedisResult<Run> {
     let script = Script::new(SCRIPT);
     let mut run = Run::default();
-    while run.times.len() < REQUESTS && start.elapsed() < PATIENCE {
+    while run.times.len() < REQUESTS && start.elapsed() < TIMEOUT {
         let begin = Instant::now();
-        match way {
-            Way::Script => script.key(KEY).invoke_async(&mut redis).await?,
-            Way::Watch | Way::WatchAndPause => {
-                while !change(&mut redis, work).await? {
+        match method {
+            Method::Script => script.key(KEY).invoke_async(&mut redis).await?,
+            Method::Watch | Method::WatchAndPause => {
+                while !increment(&mut redis, work).await? {
                     run.retries += 1;
-                    if let Way::WatchAndPause = way {
-                        let pause = getrandom::u32().unwrap_or_default() % (PAUSE_MS + 1);
+                    if let Method::WatchAndPause = method {
+                        let pause = getrandom::u32().unwrap_or_default() % (MAX_PAUSE_MS + 1);
                         sleep(Duration::from_millis(pause.into())).await;
                     }
-                    if start.elapsed() > PATIENCE {
+                    if start.elapsed() > TIMEOUT {
                         return Ok(run);
                     }
                 }
@@ -157,11 +137,11 @@ async fn requests(mut redis: MultiplexedConnection, way: Way, work: Work, start:
     Ok(run)
 }
 
-/// Whether nobody changed the key between the reading and the writing.
-async fn change(redis: &mut MultiplexedConnection, work: Work) -> RedisResult<bool> {
+/// Increments the counter by WATCH, MULTI and EXEC. `false` if another client wrote it after the read.
+async fn increment(redis: &mut MultiplexedConnection, work: Work) -> RedisResult<bool> {
     let (count,): (Option<usize>,) =
         pipe().cmd("WATCH").arg(KEY).ignore().cmd("GET").arg(KEY).query_async(redis).await?;
-    if work == Work::Inside {
+    if work == Work::Before {
         sleep(WORK).await;
     }
     let count = count.unwrap_or(0) + 1;

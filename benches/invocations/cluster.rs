@@ -1,13 +1,13 @@
-//! Three masters of a Redis Cluster.
+//! A Redis Cluster of three masters.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::Fallible;
-use crate::server::Server;
+use benches::Fallible;
+use benches::server::Server;
 
-/// For the nodes to meet and agree; two seconds are usual.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit for the nodes to agree on the cluster, which usually takes two seconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The slots of each: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>
 const SLOTS: [(&str, &str); 3] = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
@@ -22,14 +22,14 @@ impl Cluster {
         let mut nodes = SLOTS.iter().map(start).collect::<Fallible<Vec<_>>>()?;
         let first = nodes[0].port.to_string();
         for (node, (from, to)) in nodes.iter_mut().zip(SLOTS) {
-            node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", from, to])?;
-            node.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &first])?;
+            node.command::<()>(&["CLUSTER", "ADDSLOTSRANGE", from, to])?;
+            node.command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &first])?;
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         for node in &mut nodes {
-            while !node.ask::<String>(&["CLUSTER", "INFO"])?.contains("cluster_state:ok") {
+            while !node.command::<String>(&["CLUSTER", "INFO"])?.contains("cluster_state:ok") {
                 if Instant::now() > until {
-                    return Err("the cluster does not come up".into());
+                    return Err("the cluster did not start".into());
                 }
                 sleep(Duration::from_millis(50));
             }

@@ -1,4 +1,4 @@
-//! Lines that take time: what goes in comes out so much later, in the same order.
+//! A delay line: sends bytes on after a fixed time, in order.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,15 +6,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::precise::wait_until;
+use benches::precise::wait_until;
 
 #[derive(Clone)]
 pub(crate) struct DelayLine {
     delay: Duration,
-    parcels: mpsc::Sender<Parcel>,
+    packets: mpsc::Sender<Packet>,
 }
 
-struct Parcel {
+struct Packet {
     due: Instant,
     to: TcpStream,
     bytes: Vec<u8>,
@@ -22,21 +22,21 @@ struct Parcel {
 
 impl DelayLine {
     pub(crate) fn start(delay: Duration) -> Self {
-        let (parcels, waiting) = mpsc::channel::<Parcel>();
+        let (packets, queue) = mpsc::channel::<Packet>();
         thread::spawn(move || {
-            for Parcel { due, mut to, bytes } in waiting {
+            for Packet { due, mut to, bytes } in queue {
                 wait_until(due);
-                // Who has hung up wants nothing more.
+                // Fails if the receiver has closed the connection.
                 let _ = to.write_all(&bytes);
             }
         });
-        Self { delay, parcels }
+        Self { delay, packets }
     }
 
     pub(crate) fn send(&self, to: &TcpStream, bytes: Vec<u8>) {
-        // Neither fails: the thread lives as long as this, and a descriptor is free.
+        // Both succeed: a file descriptor is free, and the thread lives as long as this value.
         if let Ok(to) = to.try_clone() {
-            let _ = self.parcels.send(Parcel { due: Instant::now() + self.delay, to, bytes });
+            let _ = self.packets.send(Packet { due: Instant::now() + self.delay, to, bytes });
         }
     }
 }

@@ -1,41 +1,32 @@
-//! Functions through a Lambda Runtime API on loopback, on a Redis of their own: ours, the floor,
-//! the peers. `cargo bench --bench invocations -- --help` explains how to run a part of it.
+//! Lambda functions under a Runtime API on loopback and with a Redis server of the benchmark: this library, the floor
+//! and other implementations. `cargo bench -p benches --bench invocations -- --help` lists the options.
 
 mod cluster;
 mod delay;
 mod events;
-#[path = "../figures.rs"]
-mod figures;
 mod function;
-mod measure;
+mod interleave;
 mod options;
-#[path = "../page.rs"]
-mod page;
 mod parts;
 mod payments;
+mod peers;
 mod plot;
 mod postgres;
-#[path = "../precise.rs"]
-mod precise;
 mod process;
-mod relay;
+mod proxy;
 mod report;
 mod runtime_api;
-mod server;
-#[path = "../table.rs"]
-mod table;
-mod turn;
+mod sample;
 mod webhook;
 
 use std::fs;
 use std::process::ExitCode;
 
+use benches::server::Server;
+use benches::{Fallible, page};
 use options::{HELP, Options};
 use parts::PARTS;
 use report::Report;
-use server::Server;
-
-type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     match run() {
@@ -59,20 +50,20 @@ fn run() -> Fallible<()> {
             report.failure(name, &*error);
         }
     }
-    let text = format!("{}.\n\n{}", circumstances(&options)?, report.text());
+    let text = format!("{}.\n\n{}", environment(&options)?, report.text());
     println!("{text}");
     if options.write {
         page::write("invocations", &text)?;
         if let Some(plot) = report.plot {
-            fs::write(page::docs().join("bench.svg"), plot)?;
+            fs::write(page::project().join("docs/bench.svg"), plot)?;
         }
     }
-    if report.failed { Err("something could not be measured".into()) } else { Ok(()) }
+    if report.failed { Err("some measurements failed".into()) } else { Ok(()) }
 }
 
-fn circumstances(options: &Options) -> Fallible<String> {
+fn environment(options: &Options) -> Fallible<String> {
     let redis = Server::start(&[])?.version()?;
-    let (python, node) = (page::said("python3", &["--version"]), page::said("node", &["--version"]));
-    let here = [page::circumstances(&redis), python, format!("Node.js {node}")];
-    Ok(format!("{}; {} rounds of {} seconds", here.join(", "), options.rounds, options.seconds))
+    let (python, node) = (page::first_line("python3", &["--version"]), page::first_line("node", &["--version"]));
+    let versions = [page::environment(&redis), python, format!("Node.js {node}")];
+    Ok(format!("{}; {} rounds of {} seconds", versions.join(", "), options.rounds, options.seconds))
 }

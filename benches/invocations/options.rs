@@ -2,34 +2,35 @@
 
 use std::str::FromStr;
 
-use crate::Fallible;
+use benches::Fallible;
 
 pub(crate) const HELP: &str = "\
-Measures functions through a Lambda Runtime API on loopback, on a Redis of its own.
+Measures Lambda functions under a Runtime API on loopback, with a Redis server of its own.
+docs/bench.md has the commands that build them; scripts/tools.py bench installs the peers.
 
-    cargo build --release --bins --examples     what is measured; the peers by scripts/tools.py bench
-    cargo bench --bench invocations -- [OPTION]...
+    cargo bench -p benches --bench invocations -- [OPTION]...
 
   --functions NAME,...      of noop, floor, powertools-python, powertools-typescript, acquire-set [all]
-  --function NAME=COMMAND   measure this function as well
-  --env NAME=VALUE          for all these functions, which know REDIS_URL and BATCH_CONCURRENCY already
+  --function NAME=COMMAND   measure this function too
+  --env NAME=VALUE          a setting of all these functions, besides REDIS_URL and BATCH_CONCURRENCY
   --sizes N,...             messages in a batch [10,100,1000,10000]
   --body BYTES              size of a message's body [200]
-  --rounds N                in each of which the functions take turns [5]
-  --seconds S               that a function is measured for in a round, with new messages and again
+  --rounds N                rounds of interleaved measurements [5]
+  --seconds S               measured time of a function in a round, once with new messages and once
                             with duplicates [0.5]
-  --only PART,...           of batches, starts, memory, trips, webhook, waiting, cluster, bodies, inbox [all]
-  --write                   write the figures into docs/bench.md, and the plot beside it
+  --only PART,...           of batches, starts, memory, round-trips, webhook, slow-work, cluster,
+                            bodies, inbox [all]
+  --write                   write the figures into docs/bench.md and the plot into docs/bench.svg
   --help
 
   noop against the floor at one size, quickly:
-    cargo bench --bench invocations -- --only batches --functions noop,floor --sizes 100 --rounds 3
+    cargo bench -p benches --bench invocations -- --only batches --functions noop,floor --sizes 100 --rounds 3
 ";
 
 pub(crate) struct Options {
-    /// Names of the functions to measure; none for all.
+    /// Names of the functions to measure; empty for all.
     functions: Vec<String>,
-    /// Functions by name and command.
+    /// Other functions by name and command.
     pub(crate) others: Vec<(String, String)>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) sizes: Vec<usize>,
@@ -37,13 +38,13 @@ pub(crate) struct Options {
     pub(crate) body: usize,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
-    /// Parts to run; none for all.
+    /// Parts to run; empty for all.
     only: Vec<String>,
     pub(crate) write: bool,
 }
 
 impl Options {
-    /// What the command line says; `None` where it asks for help.
+    /// Parses the command line. `None` for `--help`.
     pub(crate) fn read(words: impl IntoIterator<Item = String>) -> Fallible<Option<Self>> {
         let mut options = Self {
             functions: Vec::new(),
@@ -70,9 +71,9 @@ impl Options {
                 "--seconds" => options.seconds = one(&value()?)?,
                 "--only" => options.only = list(&value()?)?,
                 "--write" => options.write = true,
-                // cargo says it to every benchmark.
+                // cargo passes it to every benchmark.
                 "--bench" => {}
-                _ => return Err(format!("{option} is no option; --help lists them").into()),
+                _ => return Err(format!("unknown option {option}; --help lists them").into()),
             }
         }
         Ok(Some(options))
@@ -88,7 +89,7 @@ impl Options {
 }
 
 fn one<T: FromStr>(text: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|_| format!("{text:?} is not what is wanted there"))
+    text.trim().parse().map_err(|_| format!("invalid value {text:?}"))
 }
 
 fn list<T: FromStr>(text: &str) -> Result<Vec<T>, String> {

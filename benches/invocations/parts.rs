@@ -1,16 +1,17 @@
-//! What is measured, part by part.
+//! The parts of the benchmark, which `--only` selects by name.
 
 mod batches;
 mod bodies;
 mod cluster;
 mod inbox;
 mod memory;
+mod round_trips;
+mod slow_work;
 mod starts;
-mod trips;
-mod waiting;
 mod webhook;
 
-use crate::Fallible;
+use benches::Fallible;
+
 use crate::function::Function;
 use crate::options::Options;
 use crate::report::Report;
@@ -21,9 +22,9 @@ pub(crate) const PARTS: [(&str, Part); 9] = [
     ("batches", batches::run),
     ("starts", starts::run),
     ("memory", memory::run),
-    ("trips", trips::run),
+    ("round-trips", round_trips::run),
     ("webhook", webhook::run),
-    ("waiting", waiting::run),
+    ("slow-work", slow_work::run),
     ("cluster", cluster::run),
     ("bodies", bodies::run),
     ("inbox", inbox::run),

@@ -1,13 +1,13 @@
-//! Events of payments, each of an account of its own within a batch, and none ever again.
+//! Events of payments. No payment occurs twice, and those of a batch are on different accounts.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Far more than a batch has messages, so that none waits for another's account.
+/// Far more than messages in a batch, so that no transaction waits for the lock of an account.
 const ACCOUNTS: u64 = 1_000;
 
-/// What one function is given: functions that take turns have no account in common, as the later event of
-/// one would make the earlier of another obsolete.
+/// The payments of one function. Interleaved functions share no account: a later event of one function would make
+/// an earlier one of another obsolete.
 pub(crate) struct Payments {
     function: usize,
     sequence: u64,
@@ -18,7 +18,7 @@ impl Payments {
         Self { function, sequence: 0 }
     }
 
-    /// A statement that opens the accounts.
+    /// The SQL statement that inserts the accounts.
     pub(crate) fn accounts(&self) -> String {
         let function = self.function;
         format!(
@@ -32,9 +32,9 @@ impl Payments {
 
     fn event(&mut self, batch: usize) -> Arc<[u8]> {
         let mut event = String::from(r#"{"Records":["#);
-        for at in 0..batch {
+        for index in 0..batch {
             self.sequence += 1;
-            let (comma, n) = (if at > 0 { "," } else { "" }, self.sequence);
+            let (comma, n) = (if index > 0 { "," } else { "" }, self.sequence);
             let (function, account) = (self.function, n % ACCOUNTS);
             // Writing to a String cannot fail.
             let _ = write!(

@@ -1,10 +1,10 @@
-//! Batch size against records per second, as SVG. Both axes are logarithmic, as both span decades.
+//! The plot of records per second by batch size, as SVG. Both axes are logarithmic.
 
 use std::fmt::Write as _;
 
-use crate::figures::{number, short};
+use benches::figures::{number, short};
 
-/// Of the picture, in pixels, and of what lies around the curves.
+/// The size of the picture and the margins of the curves, in pixels.
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 90.0;
@@ -12,7 +12,7 @@ const RIGHT: f64 = 220.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 70.0;
 
-/// Each readable on white and on black; the marks tell them apart without colours too.
+/// Colours and dashes of the curves. The colours are readable on white and on black.
 const STYLES: [(&str, &str); 8] = [
     ("#8b949e", "8 4"),
     ("#d1602a", "none"),
@@ -30,7 +30,7 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(usize, f64)>,
 }
 
-/// The axes' range: whole decades, by their exponents.
+/// The ranges of the axes, as exponents of ten.
 struct Frame {
     x: (i32, i32),
     y: (i32, i32),
@@ -51,13 +51,13 @@ pub(crate) fn draw(lines: Vec<Line>, body: usize) -> String {
   .curve {{ fill: none; stroke-width: 2.5 }}
   @media (prefers-color-scheme: dark) {{ text {{ fill: #e6edf3 }} }}
 </style>
-<text x="{LEFT}" y="22" font-weight="600">New messages, bodies of {body} bytes, work doing nothing</text>
+<text x="{LEFT}" y="22" font-weight="600">New messages, bodies of {body} bytes, work that does nothing</text>
 "#
     );
     // Writing to a String cannot fail.
     let _ = axes(&mut svg, &frame);
-    for (at, line) in lines.iter().enumerate() {
-        let _ = curve(&mut svg, &frame, at, line);
+    for (index, line) in lines.iter().enumerate() {
+        let _ = curve(&mut svg, &frame, index, line);
     }
     svg + "</svg>\n"
 }
@@ -82,20 +82,20 @@ fn axes(svg: &mut String, frame: &Frame) -> std::fmt::Result {
     )
 }
 
-fn curve(svg: &mut String, frame: &Frame, at: usize, line: &Line) -> std::fmt::Result {
-    let (colour, dashes) = STYLES[at % STYLES.len()];
-    let places: Vec<_> =
+fn curve(svg: &mut String, frame: &Frame, index: usize, line: &Line) -> std::fmt::Result {
+    let (colour, dashes) = STYLES[index % STYLES.len()];
+    let positions: Vec<_> =
         line.points.iter().map(|(batch, records)| (frame.x(number(*batch)), frame.y(*records))).collect();
-    let path: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let path: Vec<_> = positions.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     writeln!(
         svg,
         r#"<polyline class="curve" stroke="{colour}" stroke-dasharray="{dashes}" points="{}"/>"#,
         path.join(" ")
     )?;
-    for (x, y) in &places {
+    for (x, y) in &positions {
         writeln!(svg, r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{colour}"/>"#)?;
     }
-    let (x, y) = (WIDTH - RIGHT + 24.0, TOP + 12.0 + 24.0 * number(at));
+    let (x, y) = (WIDTH - RIGHT + 24.0, TOP + 12.0 + 24.0 * number(index));
     let (end, middle, text) = (x + 28.0, y - 4.0, x + 36.0);
     writeln!(
         svg,
@@ -106,19 +106,19 @@ fn curve(svg: &mut String, frame: &Frame, at: usize, line: &Line) -> std::fmt::R
 
 impl Frame {
     fn x(&self, batch: f64) -> f64 {
-        place(batch, self.x, LEFT, WIDTH - RIGHT)
+        position(batch, self.x, LEFT, WIDTH - RIGHT)
     }
 
     fn y(&self, records: f64) -> f64 {
-        place(records, self.y, HEIGHT - BOTTOM, TOP)
+        position(records, self.y, HEIGHT - BOTTOM, TOP)
     }
 }
 
-fn place(value: f64, (low, high): (i32, i32), from: f64, to: f64) -> f64 {
+fn position(value: f64, (low, high): (i32, i32), from: f64, to: f64) -> f64 {
     from + (to - from) * (value.log10() - f64::from(low)) / f64::from(high - low)
 }
 
-/// The exponents of the powers of ten that enclose these values, at least one decade.
+/// The exponents of the powers of ten around these values, at least one decade apart.
 fn decades(values: impl Iterator<Item = f64> + Clone) -> (i32, i32) {
     let low = values.clone().fold(f64::INFINITY, f64::min);
     let high = values.fold(f64::NEG_INFINITY, f64::max);

@@ -1,5 +1,5 @@
-//! A PostgreSQL of the benchmark's own, on a free port and in its own folder, with its usual settings: a
-//! commit is on the disk.
+//! A PostgreSQL server on a free port and in a folder of its own. It has the default settings, so that a commit is on
+//! disk.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::Fallible;
+use benches::{Fallible, page};
 
-/// For a server to come up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Limit for the start of the server.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Postgres {
     process: Child,
@@ -24,11 +24,11 @@ pub(crate) struct Postgres {
 impl Postgres {
     pub(crate) fn start() -> Fallible<Self> {
         let directory = tempfile::tempdir()?;
-        give_away(directory.path())?;
+        chown_to_nobody(directory.path())?;
         let cluster = directory.path().join("cluster");
         let mut initdb = as_server_user("initdb")?;
         initdb.args(["--auth=trust", "--username=app", "--encoding=UTF8", "--locale=C", "--pgdata"]).arg(&cluster);
-        done("initdb", &mut initdb)?;
+        run("initdb", &mut initdb)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = File::create(directory.path().join("log"))?;
         let process = as_server_user("postgres")?
@@ -45,18 +45,18 @@ impl Postgres {
     }
 
     fn await_readiness(&mut self) -> Fallible<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until {
             let log = fs::read_to_string(self.directory.path().join("log"))?;
             if log.contains("ready to accept connections") {
                 return Ok(());
             }
             if self.process.try_wait()?.is_some() {
-                return Err(format!("PostgreSQL ended:\n{log}").into());
+                return Err(format!("PostgreSQL stopped:\n{log}").into());
             }
             sleep(Duration::from_millis(20));
         }
-        Err("PostgreSQL does not come up".into())
+        Err("PostgreSQL did not start".into())
     }
 
     pub(crate) fn url(&self) -> String {
@@ -64,37 +64,37 @@ impl Postgres {
     }
 
     pub(crate) fn version() -> Fallible<String> {
-        let said = done("postgres", Command::new(program("postgres")?).arg("--version"))?;
-        Ok(said.trim().replace("postgres (PostgreSQL)", "PostgreSQL"))
+        let version = run("postgres", Command::new(program("postgres")?).arg("--version"))?;
+        Ok(version.trim().replace("postgres (PostgreSQL)", "PostgreSQL"))
     }
 
-    /// Run a file of the project's.
-    pub(crate) fn run(&self, file: &str) -> Fallible<()> {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    /// Runs an SQL file of the project.
+    pub(crate) fn run_file(&self, file: &str) -> Fallible<()> {
+        let file = page::project().join(file);
         self.psql(&["--quiet", "--file", &file.to_string_lossy()]).map(drop)
     }
 
-    /// What these statements answer, as psql writes it.
-    pub(crate) fn ask(&self, statements: &str) -> Fallible<String> {
+    /// Runs SQL statements. Returns the output of psql.
+    pub(crate) fn query(&self, statements: &str) -> Fallible<String> {
         self.psql(&["--quiet", "--no-align", "--tuples-only", "--command", statements])
     }
 
     fn psql(&self, arguments: &[&str]) -> Fallible<String> {
         let mut psql = Command::new(program("psql")?);
         psql.args([&*self.url(), "--no-psqlrc", "--set", "ON_ERROR_STOP=1"]).args(arguments);
-        done("psql", &mut psql)
+        run("psql", &mut psql)
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // SIGQUIT ends it at once, with all its processes. It may be gone already.
+        // SIGQUIT stops the server and its children at once. Both calls fail if it has stopped.
         let _ = Command::new("kill").args(["-QUIT", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
     }
 }
 
-fn done(name: &str, command: &mut Command) -> Fallible<String> {
+fn run(name: &str, command: &mut Command) -> Fallible<String> {
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr)).into());
@@ -102,7 +102,7 @@ fn done(name: &str, command: &mut Command) -> Fallible<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The path of one of PostgreSQL's programs: Debian and Homebrew keep them off the search path, by version.
+/// The path of a program of PostgreSQL. Debian and Homebrew install them outside the PATH, in folders by version.
 fn program(name: &str) -> Fallible<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -113,10 +113,10 @@ fn program(name: &str) -> Fallible<PathBuf> {
         folders.extend(found.into_iter().rev());
     }
     let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-    found.ok_or_else(|| format!("there is no {name} of PostgreSQL here; `make test` installs it").into())
+    found.ok_or_else(|| format!("{name} of PostgreSQL is missing; `make bench` installs it").into())
 }
 
-/// PostgreSQL refuses to be run by root. `exec` leaves the process its id.
+/// A command that runs as nobody if this process is root, as PostgreSQL does not run as root.
 fn as_server_user(name: &str) -> Fallible<Command> {
     let program = program(name)?;
     if !is_root()? {
@@ -127,13 +127,13 @@ fn as_server_user(name: &str) -> Fallible<Command> {
     Ok(as_nobody)
 }
 
-fn give_away(path: &Path) -> Fallible<()> {
+fn chown_to_nobody(path: &Path) -> Fallible<()> {
     if is_root()? {
-        done("chown", Command::new("chown").arg("nobody").arg(path))?;
+        run("chown", Command::new("chown").arg("nobody").arg(path))?;
     }
     Ok(())
 }
 
 fn is_root() -> Fallible<bool> {
-    Ok(done("id", Command::new("id").arg("-u"))?.trim() == "0")
+    Ok(run("id", Command::new("id").arg("-u"))?.trim() == "0")
 }

@@ -1,4 +1,4 @@
-//! A running function: its invocations, its processor time and its memory.
+//! A process of a function: its invocations, processor time and memory.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -6,21 +6,20 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use benches::Fallible;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::Fallible;
 use crate::function::Function;
-use crate::runtime_api::{Answer, RuntimeApi};
+use crate::runtime_api::{Response, RuntimeApi};
 
-/// For a start, and for all answers of one call: what takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Limit for a start, and for the responses to all events of one call.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Between two looks at whether the process is still there.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval of the checks whether the process has ended.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Processor time in `/proc/PID/stat` is counted in hundredths of a second on every Linux
-/// (`USER_HZ`).
+/// The unit of processor time in `/proc/PID/stat`, 1/100 s on every Linux (`USER_HZ`).
 const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) struct Process {
@@ -33,18 +32,18 @@ pub(crate) struct Process {
     _directory: TempDir,
 }
 
-/// What became of several invocations.
+/// The figures of several invocations.
 pub(crate) struct Invocations {
-    /// How long each took, from the event's first byte to the answer's last.
+    /// The time of each, from the first byte of the event to the last byte of the response.
     pub(crate) times: Vec<Duration>,
-    /// How long all took together, with what the function does between two.
+    /// From the first event to the last response, with what the function does between invocations.
     pub(crate) wall: Duration,
-    /// Processor time of the process; `None` where there is no /proc.
+    /// Processor time of the process. `None` without /proc.
     pub(crate) cpu: Option<Duration>,
 }
 
 impl Process {
-    /// Start a function, and wait until it asks for its first event.
+    /// Starts a function and waits until it requests its first event.
     pub(crate) fn start(function: &Function, settings: &[(&str, &str)]) -> Fallible<Self> {
         let directory = tempfile::tempdir()?;
         let output = directory.path().join("output");
@@ -59,7 +58,7 @@ impl Process {
                 ("AWS_LAMBDA_FUNCTION_NAME", "payments"),
                 ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "1769"),
                 ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
-                // Nobody logs a message that goes well.
+                // Without log lines for successful messages.
                 ("AWS_LAMBDA_LOG_LEVEL", "WARN"),
                 ("AWS_REGION", "eu-central-1"),
             ])
@@ -75,35 +74,38 @@ impl Process {
         let child = command.spawn().map_err(|error| format!("{}: {error}: {:?}", function.name, function.command))?;
         let name = function.name.clone();
         let mut process = Self { name, child, api, started_in: Duration::ZERO, output, _directory: directory };
-        process.started_in = process.insist(|api| api.ready(LOOK))? - start;
+        process.started_in = process.wait_for(|api| api.ready(CHECK_INTERVAL))? - start;
         Ok(process)
     }
 
-    /// Hand these events to the function, one after another. Every message of each must succeed.
+    /// Sends these events to the function, one after another.
+    ///
+    /// # Errors
+    /// Any response that names a failed message.
     pub(crate) fn invoke(&mut self, events: &[Arc<[u8]>]) -> Fallible<Invocations> {
         let cpu = self.cpu();
         self.api.invoke(events);
-        let answers = self.insist(|api| api.answers(events.len(), LOOK))?;
+        let responses = self.wait_for(|api| api.responses(events.len(), CHECK_INTERVAL))?;
         let cpu = self.cpu().zip(cpu).map(|(after, before)| after.saturating_sub(before));
-        for Answer { body, .. } in &answers {
+        for Response { body, .. } in &responses {
             self.check(body)?;
         }
-        let times: Vec<_> = answers.iter().map(|answer| answer.took).collect();
-        let (first, last) = (&answers[0], &answers[answers.len() - 1]);
+        let times: Vec<_> = responses.iter().map(|response| response.took).collect();
+        let (first, last) = (&responses[0], &responses[responses.len() - 1]);
         Ok(Invocations { times, wall: last.at - first.at + first.took, cpu })
     }
 
-    /// Largest memory that was resident, in KiB; `None` where there is no /proc.
+    /// Peak resident memory in KiB. `None` without /proc.
     pub(crate) fn peak_memory(&self) -> Option<f64> {
         let status = self.proc("status")?;
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         peak.trim().strip_suffix(" kB")?.parse().ok()
     }
 
-    /// Time on processors of all threads, as program and in the kernel.
+    /// User and system time of all threads. `None` without /proc.
     fn cpu(&self) -> Option<Duration> {
         let stat = self.proc("stat")?;
-        // The second field is the program's name in parentheses, and may hold spaces.
+        // The second field is the program's name in parentheses, which may contain spaces.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
         let mut ticks = || fields.next()?.parse::<u32>().ok();
         Some(TICK * (ticks()? + ticks()?))
@@ -113,35 +115,36 @@ impl Process {
         fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).ok()
     }
 
-    /// A function that answers nothing useful must not look fast.
+    /// Checks that the response names no failed message.
     fn check(&self, body: &Result<Vec<u8>, Vec<u8>>) -> Fallible<()> {
         let (Ok(text) | Err(text)) = body;
-        let answer = if body.is_ok() { serde_json::from_slice::<Value>(text).unwrap_or_default() } else { Value::Null };
-        if answer["batchItemFailures"].as_array().is_some_and(Vec::is_empty) {
+        let response =
+            if body.is_ok() { serde_json::from_slice::<Value>(text).unwrap_or_default() } else { Value::Null };
+        if response["batchItemFailures"].as_array().is_some_and(Vec::is_empty) {
             return Ok(());
         }
-        // An event of many messages names as many failures.
+        // The response to a large batch may be long.
         let start = &text[..text.len().min(1000)];
-        Err(self.fault(&format!("it should have done every message, and answered {}", start.escape_ascii())).into())
+        Err(self.error(&format!("unexpected response: {}", start.escape_ascii())).into())
     }
 
-    /// Ask the Runtime API again and again, as long as the process lives.
-    fn insist<T>(&mut self, ask: impl Fn(&RuntimeApi) -> Result<Option<T>, String>) -> Fallible<T> {
-        let until = Instant::now() + PATIENCE;
+    /// Polls the Runtime API while the process runs, until there is a value.
+    fn wait_for<T>(&mut self, poll: impl Fn(&RuntimeApi) -> Result<Option<T>, String>) -> Fallible<T> {
+        let until = Instant::now() + TIMEOUT;
         loop {
-            if let Some(found) = ask(&self.api).map_err(|error| self.fault(&error))? {
+            if let Some(found) = poll(&self.api).map_err(|error| self.error(&error))? {
                 return Ok(found);
             }
             if let Some(status) = self.child.try_wait()? {
-                return Err(self.fault(&format!("it ended: {status}")).into());
+                return Err(self.error(&format!("the process ended: {status}")).into());
             }
             if Instant::now() > until {
-                return Err(self.fault("it hangs").into());
+                return Err(self.error("timeout").into());
             }
         }
     }
 
-    fn fault(&self, what: &str) -> String {
+    fn error(&self, what: &str) -> String {
         let output = fs::read(&self.output).unwrap_or_default();
         format!("{}: {what}\nIts output:\n{}", self.name, String::from_utf8_lossy(&output))
     }
@@ -149,7 +152,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already.
+        // Fails if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A relay in front of a Redis: it counts what passes, and can take its time.
+//! A proxy in front of Redis that counts commands and round trips, and can add a delay.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::delay::DelayLine;
-use crate::server::url;
+use benches::server::url;
 
-/// What is read at once, in bytes: a large pipeline should pass in few pieces.
+use crate::delay::DelayLine;
+
+/// The size of a read in bytes, so that a large pipeline takes few reads.
 const BUFFER: usize = 256 * 1024;
 
-pub(crate) struct Backfill {
+pub(crate) struct Proxy {
     address: SocketAddr,
     counts: Arc<Mutex<Counts>>,
 }
@@ -20,23 +21,23 @@ pub(crate) struct Backfill {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) commands: usize,
-    /// Times that a client, with nothing outstanding, sent something. A pipeline is one, however long.
+    /// Requests sent while no reply was outstanding. A pipeline is one round trip.
     pub(crate) round_trips: usize,
 }
 
-impl Backfill {
-    /// A relay to this port, that delays each direction by half a round trip.
+impl Proxy {
+    /// A proxy to this port that delays each direction by half of `round_trip`.
     pub(crate) fn start(port: u16, round_trip: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let counts = Arc::new(Mutex::new(Counts::default()));
-        let known = Arc::clone(&counts);
+        let shared = Arc::clone(&counts);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let server = TcpStream::connect(("127.0.0.1", port));
                 if let (Ok(client), Ok(server)) = (client, server) {
-                    // Where it fails, the client sees its connection end.
-                    let _ = connect(client, server, round_trip / 2, &known);
+                    // If it fails, the client sees a closed connection.
+                    let _ = connect(client, server, round_trip / 2, &shared);
                 }
             }
         });
@@ -47,7 +48,7 @@ impl Backfill {
         url(self.address.port())
     }
 
-    /// What has passed until now.
+    /// The counts since the start.
     pub(crate) fn counts(&self) -> Counts {
         *lock(&self.counts)
     }
@@ -58,38 +59,38 @@ fn connect(client: TcpStream, server: TcpStream, delay: Duration, counts: &Arc<M
     server.set_nodelay(true)?;
     let outstanding = Arc::new(Mutex::new(0_usize));
     let (to_client, to_server) = (client.try_clone()?, server.try_clone()?);
-    let (counts, expected) = (Arc::clone(counts), Arc::clone(&outstanding));
-    let mut asked = Values::default();
+    let (counts, shared) = (Arc::clone(counts), Arc::clone(&outstanding));
+    let mut requests = Values::default();
     thread::spawn(move || {
-        pass(client, &to_server, delay, |bytes| {
-            let (mut counts, mut outstanding) = (lock(&counts), lock(&expected));
-            if *outstanding == 0 && asked.is_between_two() {
+        forward(client, &to_server, delay, |bytes| {
+            let (mut counts, mut outstanding) = (lock(&counts), lock(&shared));
+            if *outstanding == 0 && requests.is_between_values() {
                 counts.round_trips += 1;
             }
-            let commands = asked.feed(bytes);
+            let commands = requests.feed(bytes);
             counts.commands += commands;
             *outstanding += commands;
         });
     });
-    let mut answered = Values::default();
+    let mut replies = Values::default();
     thread::spawn(move || {
-        pass(server, &to_client, delay, |bytes| {
-            let answers = answered.feed(bytes);
+        forward(server, &to_client, delay, |bytes| {
+            let ended = replies.feed(bytes);
             let mut outstanding = lock(&outstanding);
-            *outstanding = outstanding.saturating_sub(answers);
+            *outstanding = outstanding.saturating_sub(ended);
         });
     });
     Ok(())
 }
 
-fn pass(mut from: TcpStream, to: &TcpStream, delay: Duration, mut look: impl FnMut(&[u8])) {
+fn forward(mut from: TcpStream, to: &TcpStream, delay: Duration, mut count: impl FnMut(&[u8])) {
     let line = DelayLine::start(delay);
     let mut buffer = vec![0; BUFFER];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        look(&buffer[..length]);
+        count(&buffer[..length]);
         line.send(to, buffer[..length].to_vec());
     }
-    // It may be closed already.
+    // Fails if it is closed.
     let _ = to.shutdown(Shutdown::Both);
 }
 
@@ -97,32 +98,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts the values in a stream of Redis's protocol. A command is one, a list of words.
+/// Counts the values in a stream of the Redis protocol. A command is one value, an array of strings.
 ///
 /// <https://redis.io/docs/latest/develop/reference/protocol-spec/>
 #[derive(Default)]
 struct Values {
-    /// The start of a line whose end has not come yet.
+    /// The start of an incomplete line.
     line: Vec<u8>,
-    /// Bytes to come of a string, with the end of its line.
+    /// Missing bytes of a string, with its line end.
     string: usize,
-    /// Values to come in each list that is open.
-    lists: Vec<usize>,
+    /// Missing values of each open array.
+    arrays: Vec<usize>,
 }
 
 impl Values {
-    fn is_between_two(&self) -> bool {
-        self.line.is_empty() && self.string == 0 && self.lists.is_empty()
+    fn is_between_values(&self) -> bool {
+        self.line.is_empty() && self.string == 0 && self.arrays.is_empty()
     }
 
-    /// How many values end in these bytes.
+    /// The number of top-level values that end in these bytes.
     fn feed(&mut self, mut bytes: &[u8]) -> usize {
         let mut ended = 0;
         while !bytes.is_empty() {
             if self.string > 0 {
-                let passed = self.string.min(bytes.len());
-                self.string -= passed;
-                bytes = &bytes[passed..];
+                let length = self.string.min(bytes.len());
+                self.string -= length;
+                bytes = &bytes[length..];
                 if self.string == 0 {
                     ended += self.end_value();
                 }
@@ -135,26 +136,26 @@ impl Values {
             self.line.extend(&bytes[..end]);
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.line);
-            // What is null has no size, and is a value by itself.
+            // A null has the size -1 and is a complete value.
             let size = str::from_utf8(&line).ok().and_then(|line| line.get(1..)?.trim().parse::<usize>().ok());
             match (line.first(), size) {
                 (Some(b'$' | b'!' | b'='), Some(size)) => self.string = size + 2,
-                (Some(b'*' | b'~'), Some(size @ 1..)) => self.lists.push(size),
-                (Some(b'%'), Some(size @ 1..)) => self.lists.push(2 * size),
+                (Some(b'*' | b'~'), Some(size @ 1..)) => self.arrays.push(size),
+                (Some(b'%'), Some(size @ 1..)) => self.arrays.push(2 * size),
                 _ => ended += self.end_value(),
             }
         }
         ended
     }
 
-    /// 1 where this was all, 0 where it was inside a list that goes on.
+    /// Ends a value. 1 if it was a top-level one or completes one, 0 if an open array has missing values.
     fn end_value(&mut self) -> usize {
-        while let Some(to_come) = self.lists.last_mut() {
-            *to_come -= 1;
-            if *to_come > 0 {
+        while let Some(missing) = self.arrays.last_mut() {
+            *missing -= 1;
+            if *missing > 0 {
                 return 0;
             }
-            self.lists.pop();
+            self.arrays.pop();
         }
         1
     }

@@ -1,55 +1,55 @@
-//! What was measured, and whether it is what it has to be.
+//! The tables of figures, and the targets with whether they are met.
 
 use std::error::Error;
 
-use crate::figures::short;
-use crate::table::Table;
+use benches::figures::short;
+use benches::table::Table;
 
 #[derive(Default)]
 pub(crate) struct Report {
-    bars: Vec<Bar>,
+    targets: Vec<Target>,
     tables: Vec<(String, Table)>,
     /// SVG.
     pub(crate) plot: Option<String>,
-    /// Whether something could not be measured.
+    /// Whether a measurement failed.
     pub(crate) failed: bool,
 }
 
-/// What must hold.
-struct Bar {
+struct Target {
     what: String,
     measured: String,
     limit: String,
-    holds: &'static str,
+    met: &'static str,
 }
 
 impl Report {
-    pub(crate) fn claim(&mut self, what: &str, measured: String, bar: &str, holds: bool) {
-        let holds = if holds { "yes" } else { "**no**" };
-        self.bars.push(Bar { what: what.to_owned(), measured, limit: bar.to_owned(), holds });
+    /// Adds a target.
+    pub(crate) fn target(&mut self, what: &str, measured: String, limit: &str, met: bool) {
+        let met = if met { "yes" } else { "**no**" };
+        self.targets.push(Target { what: what.to_owned(), measured, limit: limit.to_owned(), met });
     }
 
-    /// What could not be measured. The rest of the figures is not lost with it.
+    /// Adds a measurement that failed, and prints its error. The other parts still run.
     pub(crate) fn failure(&mut self, what: &str, error: &dyn Error) {
         let error = error.to_string();
         eprintln!("{what}: {error}");
-        // What the function said is in the line above, and may be long.
+        // The rest is the function's output and may be long.
         let start: String = error.lines().next().unwrap_or_default().chars().take(80).collect();
-        self.claim(what, format!("failed: {start}"), "–", false);
+        self.target(what, format!("failed: {start}"), "–", false);
         self.failed = true;
     }
 
-    /// Of what was not measured there is nothing to say.
+    /// Adds an upper limit. NaN, which means not measured, adds none.
     pub(crate) fn at_most(&mut self, what: &str, measured: f64, most: f64) {
         if measured.is_finite() {
-            self.claim(what, short(measured), &format!("≤ {most}"), measured <= most);
+            self.target(what, short(measured), &format!("≤ {most}"), measured <= most);
         }
     }
 
-    /// Of what was not measured there is nothing to say.
+    /// Adds a lower limit. NaN, which means not measured, adds none.
     pub(crate) fn at_least(&mut self, what: &str, measured: f64, least: f64) {
         if measured.is_finite() {
-            self.claim(what, short(measured), &format!("≥ {least}"), measured >= least);
+            self.target(what, short(measured), &format!("≥ {least}"), measured >= least);
         }
     }
 
@@ -58,13 +58,13 @@ impl Report {
     }
 
     pub(crate) fn text(&self) -> String {
-        let mut bars = Table::new(&["what", "measured", "bar", "holds"]);
-        for Bar { what, measured, limit, holds } in &self.bars {
-            bars.row([what.clone(), measured.clone(), limit.clone(), (*holds).to_owned()]);
+        let mut targets = Table::new(&["what", "measured", "target", "met"]);
+        for Target { what, measured, limit, met } in &self.targets {
+            targets.row([what.clone(), measured.clone(), limit.clone(), (*met).to_owned()]);
         }
         let mut text = String::new();
-        if !self.bars.is_empty() {
-            text.push_str(&section("What must hold", &bars));
+        if !self.targets.is_empty() {
+            text.push_str(&section("Targets", &targets));
         }
         text.extend(self.tables.iter().map(|(title, table)| section(title, table)));
         text

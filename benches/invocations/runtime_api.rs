@@ -1,6 +1,5 @@
-//! A Lambda Runtime API on loopback, as thin as it can be: what it costs is added to every figure.
-//! The thread of a connection hands out an event and takes the time until its answer is in; no
-//! other thread has a part in that.
+//! A Lambda Runtime API on loopback. It does as little as possible, as its cost is part of every figure. The thread of a
+//! connection sends an event and measures the time to its response without another thread.
 //!
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
@@ -11,42 +10,42 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The time that an invocation has by its headers: what a function with a long timeout has.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// The time to the deadline in the headers of an invocation, as of a function with a long timeout.
+const INVOCATION_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// An event smaller than this, in bytes, is sent together with its head.
+/// Bytes. A smaller event is sent together with its header.
 const BUFFER: usize = 64 * 1024;
 
-/// One function's side of Lambda.
+/// The Runtime API of one function.
 pub(crate) struct RuntimeApi {
     address: SocketAddr,
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
 }
 
-/// An invocation that is over.
-pub(crate) struct Answer {
-    /// From the event's first byte to the answer's last.
+/// The response to an event.
+pub(crate) struct Response {
+    /// From the first byte of the event to the last byte of the response.
     pub(crate) took: Duration,
-    /// When the answer was in.
+    /// When the response was complete.
     pub(crate) at: Instant,
-    /// What was answered, or the error.
+    /// The response, or the reported error.
     pub(crate) body: Result<Vec<u8>, Vec<u8>>,
 }
 
 #[derive(Default)]
-struct Desk {
+struct Shared {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// When the function first asked for an event.
+    /// When the function first requested an event.
     ready: Option<Instant>,
     events: VecDeque<Arc<[u8]>>,
-    handed_out: Option<Instant>,
-    answers: Vec<Answer>,
-    /// What went wrong on a connection, or that nobody needs them any more.
+    sent: Option<Instant>,
+    responses: Vec<Response>,
+    /// The reason why no more events are sent: an error of a connection, or the end of the measurement.
     closed: Option<String>,
 }
 
@@ -54,56 +53,57 @@ impl RuntimeApi {
     pub(crate) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let desk = Arc::new(Desk::default());
-        let known = Arc::clone(&desk);
+        let shared = Arc::new(Shared::default());
+        let of_listener = Arc::clone(&shared);
         thread::spawn(move || {
             for connection in listener.incoming() {
-                if known.lock().closed.is_some() {
+                if of_listener.lock().closed.is_some() {
                     return;
                 }
-                let desk = Arc::clone(&known);
+                let shared = Arc::clone(&of_listener);
                 thread::spawn(move || {
-                    if let Err(error) = connection.and_then(|connection| serve(&connection, &desk)) {
-                        desk.close(&error.to_string());
+                    if let Err(error) = connection.and_then(|connection| serve(&connection, &shared)) {
+                        shared.close(&error.to_string());
                     }
                 });
             }
         });
-        Ok(Self { address, desk })
+        Ok(Self { address, shared })
     }
 
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// When the function first asked for an event, or what went wrong; `None` where it has not yet.
-    pub(crate) fn ready(&self, patience: Duration) -> Result<Option<Instant>, String> {
-        self.desk.wait(patience, |state| state.ready)
+    /// When the function first requested an event. `None` if it did not do so within `timeout`.
+    pub(crate) fn ready(&self, timeout: Duration) -> Result<Option<Instant>, String> {
+        self.shared.wait(timeout, |state| state.ready)
     }
 
-    /// Hand out these events, one after another.
+    /// Queues these events, which the function receives one after another.
     pub(crate) fn invoke(&self, events: &[Arc<[u8]>]) {
-        let mut state = self.desk.lock();
+        let mut state = self.shared.lock();
         state.events.extend(events.iter().cloned());
-        state.answers.reserve(events.len());
-        self.desk.changed.notify_all();
+        state.responses.reserve(events.len());
+        self.shared.changed.notify_all();
     }
 
-    /// The answers to so many events, or what went wrong; `None` where they are not all in yet.
-    pub(crate) fn answers(&self, count: usize, patience: Duration) -> Result<Option<Vec<Answer>>, String> {
-        self.desk.wait(patience, |state| (state.answers.len() >= count).then(|| std::mem::take(&mut state.answers)))
+    /// The responses to this many events. `None` if they are not complete within `timeout`.
+    pub(crate) fn responses(&self, count: usize, timeout: Duration) -> Result<Option<Vec<Response>>, String> {
+        self.shared
+            .wait(timeout, |state| (state.responses.len() >= count).then(|| std::mem::take(&mut state.responses)))
     }
 }
 
 impl Drop for RuntimeApi {
     fn drop(&mut self) {
-        self.desk.close("the function was stopped");
-        // The listener looks up when somebody calls.
+        self.shared.close("the function was stopped");
+        // A connection wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-impl Desk {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,8 +113,8 @@ impl Desk {
         self.changed.notify_all();
     }
 
-    fn wait<T>(&self, patience: Duration, mut found: impl FnMut(&mut State) -> Option<T>) -> Result<Option<T>, String> {
-        let until = Instant::now() + patience;
+    fn wait<T>(&self, timeout: Duration, mut found: impl FnMut(&mut State) -> Option<T>) -> Result<Option<T>, String> {
+        let until = Instant::now() + timeout;
         let mut state = self.lock();
         loop {
             if let Some(closed) = &state.closed {
@@ -131,7 +131,7 @@ impl Desk {
         }
     }
 
-    /// The next event, once there is one; `None` when nobody needs its answer any more.
+    /// Waits for the next event. `None` once the API is closed.
     fn next(&self) -> Option<Arc<[u8]>> {
         let mut state = self.lock();
         if state.ready.is_none() {
@@ -149,53 +149,53 @@ impl Desk {
         }
     }
 
-    fn answered(&self, body: Result<Vec<u8>, Vec<u8>>) -> io::Result<()> {
+    fn add_response(&self, body: Result<Vec<u8>, Vec<u8>>) -> io::Result<()> {
         let at = Instant::now();
         let mut state = self.lock();
-        let handed_out = state.handed_out.take().ok_or_else(|| strange("an answer to nothing"))?;
-        state.answers.push(Answer { took: at - handed_out, at, body });
+        let sent = state.sent.take().ok_or_else(|| unexpected("a response without an event"))?;
+        state.responses.push(Response { took: at - sent, at, body });
         Ok(())
     }
 
-    fn call_driver(&self) {
-        // It waits for the last answer of many, and must not be woken for each.
+    /// Wakes the benchmark after the last event only: a wake-up for each would disturb the measurement.
+    fn notify_after_last(&self) {
         if self.lock().events.is_empty() {
             self.changed.notify_all();
         }
     }
 }
 
-fn serve(connection: &TcpStream, desk: &Desk) -> io::Result<()> {
+fn serve(connection: &TcpStream, shared: &Shared) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let mut reader = BufReader::with_capacity(BUFFER, connection);
     let mut writer = BufWriter::with_capacity(BUFFER, connection);
     while let Some(Request { path, body }) = Request::read(&mut reader)? {
         match path.rsplit('/').next() {
             Some("next") => {
-                let Some(event) = desk.next() else { return Ok(()) };
-                write!(writer, "{}", head(event.len()))?;
-                desk.lock().handed_out = Some(Instant::now());
+                let Some(event) = shared.next() else { return Ok(()) };
+                write!(writer, "{}", header(event.len()))?;
+                shared.lock().sent = Some(Instant::now());
                 writer.write_all(&event)?;
             }
             Some("response") => {
-                desk.answered(Ok(body))?;
+                shared.add_response(Ok(body))?;
                 accept(&mut writer)?;
-                desk.call_driver();
+                shared.notify_after_last();
             }
             Some("error") => {
-                desk.answered(Err(body))?;
+                shared.add_response(Err(body))?;
                 accept(&mut writer)?;
-                desk.call_driver();
+                shared.notify_after_last();
             }
-            Some(_) | None => return Err(strange(&format!("a request for {path}"))),
+            Some(_) | None => return Err(unexpected(&format!("a request for {path}"))),
         }
         writer.flush()?;
     }
     Ok(())
 }
 
-fn head(length: usize) -> String {
-    let deadline = SystemTime::now() + TIMEOUT;
+fn header(length: usize) -> String {
+    let deadline = SystemTime::now() + INVOCATION_TIMEOUT;
     let deadline = deadline.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     format!(
         "HTTP/1.1 200 OK\r\n\
@@ -220,21 +220,21 @@ struct Request {
 }
 
 impl Request {
-    /// The next request of a connection; `None` where it has ended.
+    /// Reads the next request of a connection. `None` at its end.
     fn read(reader: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut line = String::new();
-        // A killed function's connection may be reset.
+        // The connection of a killed function may be reset.
         if reader.read_line(&mut line).unwrap_or(0) == 0 {
             return Ok(None);
         }
-        let path = line.split(' ').nth(1).ok_or_else(|| strange(&line))?.to_owned();
+        let path = line.split(' ').nth(1).ok_or_else(|| unexpected(&line))?.to_owned();
         let (mut length, mut chunked) = (0, false);
         loop {
             line.clear();
             reader.read_line(&mut line)?;
             let Some((name, value)) = line.split_once(':') else { break };
             if name.eq_ignore_ascii_case("content-length") {
-                length = value.trim().parse().map_err(|_| strange(&line))?;
+                length = value.trim().parse().map_err(|_| unexpected(&line))?;
             }
             chunked |= name.eq_ignore_ascii_case("transfer-encoding");
         }
@@ -254,9 +254,9 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
-        let length = usize::from_str_radix(line.trim(), 16).map_err(|_| strange(&line))?;
+        let length = usize::from_str_radix(line.trim(), 16).map_err(|_| unexpected(&line))?;
         body.extend(read(reader, length)?);
-        // A chunk ends with an empty line, and so does the body, after its trailers.
+        // A chunk ends with an empty line; the body ends with trailers and an empty line.
         let mut line = String::new();
         while reader.read_line(&mut line)? > 2 {
             line.clear();
@@ -267,6 +267,6 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-fn strange(what: &str) -> io::Error {
-    io::Error::other(format!("not of the Runtime API: {}", what.trim()))
+fn unexpected(what: &str) -> io::Error {
+    io::Error::other(format!("unexpected request to the Runtime API: {}", what.trim()))
 }

@@ -1,35 +1,35 @@
-//! What a function did while it had its turn.
+//! The figures of one function in one or several measurements.
 
 use std::time::Duration;
 
-use crate::figures::{median, number};
-use crate::server::Load;
+use benches::figures::{median, number};
+use benches::server::Load;
 
-/// One turn, or several.
-pub(crate) struct Turn {
+/// One measurement, or the sum of several.
+pub(crate) struct Sample {
     /// Milliseconds of each invocation.
     pub(crate) times: Vec<f64>,
-    /// From the first event to the last answer.
+    /// From the first event to the last response.
     pub(crate) wall: Duration,
-    /// Messages.
+    /// The number of messages.
     pub(crate) records: f64,
-    /// Processor time; `None` where there is no /proc.
+    /// Processor time. `None` without /proc.
     pub(crate) cpu: Option<Duration>,
     pub(crate) load: Load,
-    /// By so many records Redis had more at the end.
-    pub(crate) left: usize,
+    /// The number of records that were added to Redis.
+    pub(crate) added: usize,
 }
 
-impl Turn {
-    /// Several as one.
-    pub(crate) fn all(turns: &[Self]) -> Self {
+impl Sample {
+    /// The sum of these.
+    pub(crate) fn sum(samples: &[Self]) -> Self {
         Self {
-            times: turns.iter().flat_map(|turn| &turn.times).copied().collect(),
-            wall: turns.iter().map(|turn| turn.wall).sum(),
-            records: turns.iter().map(|turn| turn.records).sum(),
-            cpu: turns.iter().map(|turn| turn.cpu).sum(),
-            load: turns.iter().map(|turn| turn.load).sum(),
-            left: turns.iter().map(|turn| turn.left).sum(),
+            times: samples.iter().flat_map(|sample| &sample.times).copied().collect(),
+            wall: samples.iter().map(|sample| sample.wall).sum(),
+            records: samples.iter().map(|sample| sample.records).sum(),
+            cpu: samples.iter().map(|sample| sample.cpu).sum(),
+            load: samples.iter().map(|sample| sample.load).sum(),
+            added: samples.iter().map(|sample| sample.added).sum(),
         }
     }
 
@@ -41,32 +41,32 @@ impl Turn {
         self.records / self.wall.as_secs_f64()
     }
 
-    /// Microseconds of processor time for a record.
+    /// Microseconds of processor time per record.
     pub(crate) fn cpu(&self) -> f64 {
         self.cpu.map_or(f64::NAN, |cpu| cpu.as_secs_f64() * 1e6 / self.records)
     }
 
-    /// Microseconds of Redis in commands for a record.
+    /// Microseconds of Redis commands per record.
     pub(crate) fn redis(&self) -> f64 {
         self.load.command_us / self.records
     }
 
-    /// Microseconds of Redis on the processor for a record.
+    /// Microseconds of Redis processor time per record.
     pub(crate) fn redis_cpu(&self) -> f64 {
         self.load.cpu_us / self.records
     }
 
-    /// Commands to Redis for a batch.
+    /// Commands to Redis per batch.
     pub(crate) fn commands(&self) -> f64 {
         self.load.commands / number(self.times.len())
     }
 }
 
-/// What a figure of one function is to that of another: the median of the ratios in each turn.
+/// The ratio of a figure of one function to that of another: the median over their simultaneous samples.
 pub(crate) fn ratio<'a>(
-    one: impl IntoIterator<Item = &'a Turn>,
-    other: impl IntoIterator<Item = &'a Turn>,
-    figure: impl Fn(&Turn) -> f64,
+    one: impl IntoIterator<Item = &'a Sample>,
+    other: impl IntoIterator<Item = &'a Sample>,
+    figure: impl Fn(&Sample) -> f64,
 ) -> f64 {
     median(one.into_iter().zip(other).map(|(one, other)| figure(one) / figure(other)))
 }

@@ -1,4 +1,4 @@
-//! A webhook that answers every request after the same time.
+//! A webhook that responds to every request after a fixed time.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::delay::DelayLine;
 
-/// Its body is as long as what `noop` returns.
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\nthe order was dispatched";
+/// Its body has 24 bytes, as the result of `noop`.
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\nthe order was dispatched";
 
 pub(crate) struct Webhook {
     address: SocketAddr,
@@ -27,7 +27,7 @@ impl Webhook {
         thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
                 let (counted, line) = (Arc::clone(&counted), line.clone());
-                // A connection that breaks is the client's to mend.
+                // The client handles a broken connection.
                 thread::spawn(move || serve(&connection, &line, &counted).ok());
             }
         });
@@ -60,7 +60,7 @@ fn serve(connection: &TcpStream, line: &DelayLine, calls: &AtomicUsize) -> io::R
         if text.trim().is_empty() {
             io::copy(&mut reader.by_ref().take(length), &mut io::sink())?;
             calls.fetch_add(1, Ordering::SeqCst);
-            line.send(connection, ANSWER.to_vec());
+            line.send(connection, RESPONSE.to_vec());
         }
     }
 }

@@ -1,25 +1,26 @@
-//! Batches of every size, new and as duplicates, functions in turn.
+//! Time, throughput and load of batches of every size, with new messages and with duplicates.
 
 use std::collections::BTreeMap;
 
-use crate::Fallible;
-use crate::figures::{median, percentile, short};
+use benches::Fallible;
+use benches::figures::{median, percentile, short};
+use benches::server::Server;
+use benches::table::Table;
+
 use crate::function::Function;
-use crate::measure::{Round, round};
+use crate::interleave::{Round, round};
 use crate::options::Options;
 use crate::plot::{self, Line};
 use crate::report::Report;
-use crate::server::Server;
-use crate::table::Table;
-use crate::turn::{Turn, ratio};
+use crate::sample::{Sample, ratio};
 
-/// Rounds by function and size of the batch.
+/// Rounds by function and batch size.
 struct Rounds {
     functions: Vec<String>,
     by_function: BTreeMap<(String, usize), Vec<Round>>,
 }
 
-type Kind = fn(&Round) -> &[Turn];
+type Kind = fn(&Round) -> &[Sample];
 
 const KINDS: [(&str, Kind); 2] = [("new messages", |round| &round.new), ("all duplicates", |round| &round.duplicates)];
 
@@ -30,7 +31,7 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
         let title = format!("Batches, {kind}, bodies of {} bytes", options.body);
         report.table(&title, rounds.table(&options.sizes, pass));
     }
-    rounds.bars(&options.sizes, report);
+    rounds.targets(&options.sizes, report);
     report.plot = Some(rounds.plot(options));
     Ok(())
 }
@@ -39,9 +40,9 @@ fn measure(options: &Options, functions: &[Function], server: &mut Server) -> Fa
     let names = functions.iter().map(|function| function.name.clone()).collect();
     let mut rounds = Rounds { functions: names, by_function: BTreeMap::new() };
     for &batch in &options.sizes {
-        let functions: Vec<_> = functions.iter().filter(|function| function.largest_batch >= batch).collect();
-        for at in 0..options.rounds {
-            eprintln!("batches of {batch}, round {} of {}", at + 1, options.rounds);
+        let functions: Vec<_> = functions.iter().filter(|function| function.max_batch >= batch).collect();
+        for index in 0..options.rounds {
+            eprintln!("batches of {batch}, round {} of {}", index + 1, options.rounds);
             for (function, done) in functions.iter().zip(round(&functions, server, batch, options.body, options)?) {
                 rounds.by_function.entry((function.name.clone(), batch)).or_default().push(done);
             }
@@ -59,10 +60,10 @@ impl Rounds {
         median(self.of(function, batch).iter().map(figure))
     }
 
-    /// How one function compares to another.
-    fn ratio(&self, function: &str, other: &str, batch: usize, pass: Kind, figure: impl Fn(&Turn) -> f64) -> f64 {
-        let turns = |function| self.of(function, batch).iter().flat_map(pass);
-        ratio(turns(function), turns(other), figure)
+    /// The ratio of a figure of one function to that of another.
+    fn ratio(&self, function: &str, other: &str, batch: usize, pass: Kind, figure: impl Fn(&Sample) -> f64) -> f64 {
+        let samples = |function| self.of(function, batch).iter().flat_map(pass);
+        ratio(samples(function), samples(other), figure)
     }
 
     fn table(&self, sizes: &[usize], pass: Kind) -> Table {
@@ -81,21 +82,22 @@ impl Rounds {
         ]);
         for &batch in sizes {
             for function in self.functions.iter().filter(|function| !self.of(function, batch).is_empty()) {
-                let figure = |figure: fn(&Turn) -> f64| {
-                    short(self.median(function, batch, |round| figure(&Turn::all(pass(round)))))
+                let figure = |figure: fn(&Sample) -> f64| {
+                    short(self.median(function, batch, |round| figure(&Sample::sum(pass(round)))))
                 };
-                let times = self.of(function, batch).iter().flat_map(pass).flat_map(|turn| turn.times.iter().copied());
+                let times =
+                    self.of(function, batch).iter().flat_map(pass).flat_map(|sample| sample.times.iter().copied());
                 table.row([
                     batch.to_string(),
                     function.clone(),
-                    figure(Turn::p50),
+                    figure(Sample::p50),
                     short(percentile(99, times)),
-                    short(self.ratio(function, "floor", batch, pass, Turn::p50)),
-                    figure(Turn::records_per_s),
-                    figure(Turn::cpu),
-                    figure(Turn::redis),
-                    figure(Turn::redis_cpu),
-                    figure(Turn::commands),
+                    short(self.ratio(function, "floor", batch, pass, Sample::p50)),
+                    figure(Sample::records_per_s),
+                    figure(Sample::cpu),
+                    figure(Sample::redis),
+                    figure(Sample::redis_cpu),
+                    figure(Sample::commands),
                     short(self.median(function, batch, |round| round.peak_memory.map_or(f64::NAN, |kib| kib / 1024.0))),
                 ]);
             }
@@ -103,24 +105,24 @@ impl Rounds {
         table
     }
 
-    fn bars(&self, sizes: &[usize], report: &mut Report) {
+    fn targets(&self, sizes: &[usize], report: &mut Report) {
         for (kind, pass) in KINDS {
             for &batch in sizes {
-                let measured = self.ratio("noop", "floor", batch, pass, Turn::p50);
+                let measured = self.ratio("noop", "floor", batch, pass, Sample::p50);
                 report.at_most(&format!("`noop` against the floor, time per batch of {batch}, {kind}"), measured, 1.5);
             }
         }
-        for (peer, batch, bar) in [
+        for (peer, batch, least) in [
             ("powertools-python", 10, 12.0),
             ("powertools-python", 1_000, 35.0),
             ("powertools-typescript", 10, 6.0),
             ("powertools-typescript", 1_000, 6.0),
         ] {
-            let measured = self.ratio("noop", peer, batch, |round| &round.new, Turn::records_per_s);
-            report.at_least(&format!("`noop` against {peer}, records per second, batch of {batch}"), measured, bar);
+            let measured = self.ratio("noop", peer, batch, |round| &round.new, Sample::records_per_s);
+            report.at_least(&format!("`noop` against {peer}, records per second, batch of {batch}"), measured, least);
         }
         for &batch in sizes {
-            let measured = self.ratio("noop", "floor", batch, |round| &round.new, Turn::redis);
+            let measured = self.ratio("noop", "floor", batch, |round| &round.new, Sample::redis);
             report.at_most(
                 &format!("`noop` against the floor, Redis time per record, batch of {batch}"),
                 measured,
@@ -133,7 +135,7 @@ impl Rounds {
         let lines = self.functions.iter().map(|function| {
             let measured = options.sizes.iter().filter(|size| !self.of(function, **size).is_empty());
             let point =
-                |size: &usize| (*size, self.median(function, *size, |round| Turn::all(&round.new).records_per_s()));
+                |size: &usize| (*size, self.median(function, *size, |round| Sample::sum(&round.new).records_per_s()));
             Line { name: function.clone(), points: measured.map(point).collect() }
         });
         plot::draw(lines.collect(), options.body)

@@ -1,16 +1,17 @@
-//! Bodies of every size, ten in a batch.
+//! Bodies of several sizes in batches of ten.
 
-use crate::Fallible;
-use crate::figures::{median, short};
+use benches::Fallible;
+use benches::figures::{median, short};
+use benches::server::Server;
+use benches::table::Table;
+
 use crate::function::Function;
-use crate::measure::{Round, round};
+use crate::interleave::{Round, round};
 use crate::options::Options;
 use crate::report::Report;
-use crate::server::Server;
-use crate::table::Table;
-use crate::turn::{Turn, ratio};
+use crate::sample::{Sample, ratio};
 
-/// From a short order to most of what fits ten times into an event of six megabytes.
+/// Bytes. Ten of the largest take a sixth of the 6 MB that an event may have.
 const BODIES: [usize; 3] = [200, 10 * 1024, 100 * 1024];
 
 const BATCH: usize = 10;
@@ -22,15 +23,15 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
         Table::new(&["body, bytes", "function", "p50 ms", "time, floor = 1", "CPU µs/record", "duplicates, p50 ms"]);
     for body in BODIES {
         let mut rounds: Vec<Vec<Round>> = functions.iter().map(|_| Vec::new()).collect();
-        for at in 0..options.rounds {
-            eprintln!("bodies of {body} bytes, round {} of {}", at + 1, options.rounds);
+        for index in 0..options.rounds {
+            eprintln!("bodies of {body} bytes, round {} of {}", index + 1, options.rounds);
             for (rounds, done) in rounds.iter_mut().zip(round(&functions, &mut server, BATCH, body, options)?) {
                 rounds.push(done);
             }
         }
         let floor = functions.iter().position(|function| function.name == "floor");
         for (function, of_function) in functions.iter().zip(&rounds) {
-            let to_floor = floor.map_or(f64::NAN, |floor| ratio(new(of_function), new(&rounds[floor]), Turn::p50));
+            let to_floor = floor.map_or(f64::NAN, |floor| ratio(new(of_function), new(&rounds[floor]), Sample::p50));
             if function.name == "noop" {
                 let what = format!("`noop` against the floor, time per batch of {BATCH}, bodies of {body} bytes");
                 report.at_most(&what, to_floor, 1.5);
@@ -39,10 +40,10 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
             table.row([
                 body.to_string(),
                 function.name.clone(),
-                figure(|round| Turn::all(&round.new).p50()),
+                figure(|round| Sample::sum(&round.new).p50()),
                 short(to_floor),
-                figure(|round| Turn::all(&round.new).cpu()),
-                figure(|round| Turn::all(&round.duplicates).p50()),
+                figure(|round| Sample::sum(&round.new).cpu()),
+                figure(|round| Sample::sum(&round.duplicates).p50()),
             ]);
         }
     }
@@ -50,6 +51,6 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
     Ok(())
 }
 
-fn new(rounds: &[Round]) -> impl Iterator<Item = &Turn> {
+fn new(rounds: &[Round]) -> impl Iterator<Item = &Sample> {
     rounds.iter().flat_map(|round| &round.new)
 }

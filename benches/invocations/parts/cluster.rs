@@ -1,20 +1,21 @@
-//! The same batches on a cluster of three masters and on one server.
+//! Batches on a cluster of three masters compared with one server.
 
-use crate::Fallible;
+use benches::Fallible;
+use benches::figures::{median, ms, short};
+use benches::server::Server;
+use benches::table::Table;
+
 use crate::cluster::Cluster;
-use crate::figures::{median, ms, short};
 use crate::function::Function;
-use crate::measure::new_messages;
+use crate::interleave::measure_new;
 use crate::options::Options;
 use crate::process::Process;
 use crate::report::Report;
-use crate::server::Server;
-use crate::table::Table;
 
 pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Report) -> Fallible<()> {
     let mut cluster = Cluster::start()?;
     let mut server = Server::start(&[])?;
-    let function = Function::example("noop")?;
+    let function = Function::noop()?;
     let mut table = Table::new(&["batch", "cluster, p50 ms", "one server, p50 ms", "one server = 1"]);
     for &batch in &options.sizes {
         match compare(&function, &mut cluster, &mut server, batch, options) {
@@ -34,22 +35,22 @@ fn compare(
     options: &Options,
 ) -> Fallible<[String; 4]> {
     let measure = |url: &str, is_cluster: &str| -> Fallible<(f64, usize)> {
-        let at_once = batch.to_string();
-        let settings = [("REDIS_URL", url), ("REDIS_CLUSTER", is_cluster), ("BATCH_CONCURRENCY", &at_once)];
+        let concurrency = batch.to_string();
+        let settings = [("REDIS_URL", url), ("REDIS_CLUSTER", is_cluster), ("BATCH_CONCURRENCY", &concurrency)];
         let mut process = Process::start(function, &settings)?;
-        let (done, messages) = new_messages(&mut process, batch, options.body, options.seconds)?;
+        let (done, messages) = measure_new(&mut process, batch, options.body, options.seconds)?;
         Ok((median(done.times.iter().copied().map(ms)), messages))
     };
     let (mut clustered, mut single) = (Vec::new(), Vec::new());
-    for at in 0..options.rounds {
-        eprintln!("cluster, batches of {batch}, round {} of {}", at + 1, options.rounds);
+    for index in 0..options.rounds {
+        eprintln!("cluster, batches of {batch}, round {} of {}", index + 1, options.rounds);
         cluster.flush()?;
         server.flush()?;
         let (time, messages) = measure(&cluster.url(), "true")?;
         clustered.push(time);
         let records = cluster.records()?;
         if records < messages {
-            return Err(format!("{messages} messages left {records} records in the cluster").into());
+            return Err(format!("{records} records in the cluster for {messages} messages").into());
         }
         single.push(measure(&server.url(), "false")?.0);
     }

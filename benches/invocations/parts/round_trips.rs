@@ -1,26 +1,27 @@
-//! Commands and round trips to Redis for a batch, counted by a relay in between.
+//! Commands and round trips to Redis per batch, counted by a proxy.
 
 use std::time::Duration;
 
-use crate::Fallible;
+use benches::Fallible;
+use benches::figures::{number, short};
+use benches::server::Server;
+use benches::table::Table;
+
 use crate::events::Events;
-use crate::figures::{number, short};
 use crate::function::Function;
 use crate::options::Options;
 use crate::process::Process;
-use crate::relay::Backfill;
+use crate::proxy::Proxy;
 use crate::report::Report;
-use crate::server::Server;
-use crate::table::Table;
 
 const INVOCATIONS: usize = 20;
 
-/// As many records as one run of a script takes.
-const RECORDS_A_RUN: usize = 64;
+/// Records per script run.
+const RECORDS_PER_RUN: usize = 64;
 
 pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
     let mut server = Server::start(&[])?;
-    let relay = Backfill::start(server.port, Duration::ZERO)?;
+    let proxy = Proxy::start(server.port, Duration::ZERO)?;
     let mut table = Table::new(&[
         "batch",
         "function",
@@ -30,18 +31,18 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
         "duplicates, commands",
     ]);
     for &batch in &options.sizes {
-        for function in functions.iter().filter(|function| function.largest_batch >= batch) {
+        for function in functions.iter().filter(|function| function.max_batch >= batch) {
             eprintln!("round trips, batches of {batch}: {}", function.name);
             server.flush()?;
-            let settings = [("REDIS_URL", &*relay.url()), ("BATCH_CONCURRENCY", &*batch.to_string())];
+            let settings = [("REDIS_URL", &*proxy.url()), ("BATCH_CONCURRENCY", &*batch.to_string())];
             let mut process = Process::start(function, &settings)?;
             let mut events = Events::new(batch, options.body);
             process.invoke(&events.take(2))?;
             let events = events.take(INVOCATIONS);
             let mut count = || -> Fallible<(f64, f64)> {
-                let before = relay.counts();
+                let before = proxy.counts();
                 process.invoke(&events)?;
-                let after = relay.counts();
+                let after = proxy.counts();
                 let each = |after, before| number(after - before) / number(INVOCATIONS);
                 Ok((each(after.round_trips, before.round_trips), each(after.commands, before.commands)))
             };
@@ -50,8 +51,8 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
             let [trips, commands, duplicate_trips, duplicate_commands] = figures;
             let size = batch.to_string();
             table.row([size, function.name.clone(), trips, commands, duplicate_trips, duplicate_commands]);
-            // A larger batch takes several runs of a script, which are pipelined.
-            if function.name == "noop" && batch <= RECORDS_A_RUN {
+            // A larger batch takes several pipelined script runs.
+            if function.name == "noop" && batch <= RECORDS_PER_RUN {
                 report.at_most(&format!("`noop`, round trips to Redis for a batch of {batch}"), new.0, 2.0);
             }
         }
