@@ -23,16 +23,22 @@ test:
 	$(PYTHON) scripts/tools.py test
 	.tools/venv/bin/python -B tests/template/check.py
 	.tools/venv/bin/python -B tests/identity/sign.py
-	cargo test --all-features
+	cargo test --workspace --exclude benches --all-features
+	cargo test --package idempotent-sqs --no-default-features --features redis --lib --test core
 
+# The last command checks the core without SQS, Lambda and AWS.
 check:
-	cargo fmt --check
-	cargo clippy --all-targets --all-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+	cargo clippy --package idempotent-sqs --no-default-features --lib -- -D warnings
 
+torture: export TORTURE_SEEDS = 20
+torture: export TORTURE_MESSAGES = 500
 torture:
 	$(PYTHON) scripts/tools.py test
-	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --all-features --test it -- torture:: --nocapture
+	cargo test --package idempotent-sqs --test it -- torture:: --nocapture
+	cargo test --package ledger --test it -- torture:: --nocapture
 
 # `make e2e SCENARIOS="fifo redis"` runs only the scenarios whose name contains one of the words.
 e2e:
@@ -41,10 +47,11 @@ e2e:
 
 bench:
 	$(PYTHON) scripts/tools.py bench
-	cargo build --release --features postgres --bin ledger --example by_hand
-	cargo build --release --bin idempotent-sqs --examples
-	cargo bench --bench contention -- --write
-	cargo bench --bench invocations -- --write
+	cargo build --release --package idempotent-sqs --bin idempotent-sqs
+	cargo build --release --package ledger
+	cargo build --release --package benches --examples
+	cargo bench --package benches --bench contention -- --write
+	cargo bench --package benches --bench invocations -- --write
 
 clean-tools:
 	rm -rf .tools

@@ -1,5 +1,5 @@
 //! Lambda functions under a Runtime API on loopback and with a Redis server of the benchmark: this library, the floor
-//! and other implementations. `cargo bench -p benches --bench invocations -- --help` lists the options.
+//! and other implementations. `cargo bench --package benches --bench invocations -- --help` lists the options.
 
 mod cluster;
 mod delay;

@@ -8,7 +8,7 @@ pub(crate) const HELP: &str = "\
 Measures Lambda functions under a Runtime API on loopback, with a Redis server of its own.
 docs/bench.md has the commands that build them; scripts/tools.py bench installs the peers.
 
-    cargo bench -p benches --bench invocations -- [OPTION]...
+    cargo bench --package benches --bench invocations -- [OPTION]...
 
   --functions NAME,...      of noop, floor, powertools-python, powertools-typescript, acquire-set [all]
   --function NAME=COMMAND   measure this function too
@@ -24,7 +24,7 @@ docs/bench.md has the commands that build them; scripts/tools.py bench installs 
   --help
 
   noop against the floor at one size, quickly:
-    cargo bench -p benches --bench invocations -- --only batches --functions noop,floor --sizes 100 --rounds 3
+    cargo bench --package benches --bench invocations -- --only batches --functions noop,floor --sizes 100 --rounds 3
 ";
 
 pub(crate) struct Options {

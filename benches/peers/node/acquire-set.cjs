@@ -1,8 +1,8 @@
-// The consumer that articles teach: acquire with SET NX PX, do the work, SET the result.
+// The consumer usually shown in articles: SET NX PX to acquire, then SET PX with the result.
 
 const Redis = require('ioredis').default;
 
-// As long as SQS can keep a message, as ours.
+// The longest retention of an SQS queue, as in this library.
 const RETENTION_MS = 14 * 24 * 60 * 60 * 1000;
 
 exports.connect = async () => {
@@ -12,11 +12,11 @@ exports.connect = async () => {
     const key = `orders:${record.messageId}`;
     const acquired = await redis.set(key, JSON.stringify({ status: 'PROCESSING' }), 'PX', RETENTION_MS, 'NX');
     if (acquired === null) {
-      // Done before, or in work: who asks gets what is there.
+      // A duplicate, or in progress.
       const { status } = JSON.parse(await redis.get(key));
       return status === 'COMPLETED';
     }
-    const completed = { status: 'COMPLETED', result: 'nothing was done, gladly' };
+    const completed = { status: 'COMPLETED', result: 'the order was dispatched' };
     await redis.set(key, JSON.stringify(completed), 'PX', RETENTION_MS);
     return true;
   };
@@ -25,7 +25,7 @@ exports.connect = async () => {
     try {
       return await work(record);
     } catch (error) {
-      // The benchmark shows it, and ends.
+      // The benchmark prints it and stops.
       console.error(error);
       return false;
     }

@@ -1,7 +1,6 @@
-// A runtime client: AWS's own for Node.js has to be compiled with cmake. It keeps one connection,
-// and copies nothing it need not.
+// A Lambda runtime client with one persistent connection. AWS's client for Node.js needs cmake.
 //
-// The module that is named first gives `connect`, which makes its handler.
+// The first argument names the module of the function. Its `connect` returns the handler.
 
 const http = require('node:http');
 
@@ -33,11 +32,11 @@ const serve = async () => {
       getRemainingTimeInMillis: () => deadline - Date.now(),
     };
     try {
-      const answer = await handler(JSON.parse(body), context);
-      await call('POST', `${root}/${id}/response`, JSON.stringify(answer));
+      const response = await handler(JSON.parse(body), context);
+      await call('POST', `${root}/${id}/response`, JSON.stringify(response));
     } catch (error) {
-      const said = { errorType: error.name, errorMessage: error.message, stackTrace: [error.stack] };
-      await call('POST', `${root}/${id}/error`, JSON.stringify(said));
+      const report = { errorType: error.name, errorMessage: error.message, stackTrace: [error.stack] };
+      await call('POST', `${root}/${id}/error`, JSON.stringify(report));
     }
   }
 };

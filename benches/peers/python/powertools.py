@@ -1,4 +1,4 @@
-"""Powertools for AWS Lambda (Python): its batch and idempotency utilities on Redis, as its documentation shows them."""
+"""Powertools for AWS Lambda (Python): batch and idempotency utilities on Redis as in its documentation."""
 
 import os
 import traceback
@@ -9,19 +9,19 @@ from aws_lambda_powertools.utilities.idempotency.persistence.cache import CacheP
 
 processor = BatchProcessor(event_type=EventType.SQS)
 store = CachePersistenceLayer(url=os.environ["REDIS_URL"], ssl=False)
-# As long as SQS can keep a message, as ours.
+# The longest retention of an SQS queue, as in this library.
 config = IdempotencyConfig(event_key_jmespath="messageId", expires_after_seconds=14 * 24 * 60 * 60)
 
 
 @idempotent_function(data_keyword_argument="record", config=config, persistence_store=store)
 def work(record):
-    return "nothing was done, gladly"
+    return "the order was dispatched"
 
 
 def handler(event, context):
     config.register_lambda_context(context)
-    answer = process_partial_response(event=event, record_handler=work, processor=processor, context=context)
+    response = process_partial_response(event=event, record_handler=work, processor=processor, context=context)
     if processor.exceptions:
-        # The benchmark shows it, and ends.
+        # The benchmark prints it and stops.
         traceback.print_exception(*processor.exceptions[0])
-    return answer
+    return response
