@@ -1,7 +1,7 @@
-//! What holds of any input. The fuzz targets look for one that breaks it for as long as they are
-//! left to run; the tests try some each time.
+//! Properties that hold for any input of the parsers. The fuzz targets search for a counterexample until they are
+//! stopped; the tests check the seeds and random input.
 
-#![allow(dead_code, reason = "a fuzz target looks at one of them")]
+#![allow(dead_code, reason = "each fuzz target uses one property")]
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,41 +10,41 @@ use idempotent_sqs::sqs::{Disposition, Envelopes, FingerprintSource, KeyError, K
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// Any text as an event: it is refused whole, or every message has a name, and the response names
-/// only messages of the event, each once.
+/// Any text as an event is rejected, or every message has an id, and a response names only messages of the event, each
+/// once.
 pub(crate) fn event(event: &str) {
     let Ok(messages) = sqs::messages(event) else { return };
     let ids: HashSet<&str> = messages.iter().map(|message| message.id.as_str()).collect();
     assert!(!ids.contains(""));
-    let again = Disposition::Redeliver { after: None };
-    let response = sqs::response(messages.iter().map(|message| (message, again)));
+    let redeliver = Disposition::Redeliver { after: None };
+    let response = sqs::response(messages.iter().map(|message| (message, redeliver)));
     let named: Vec<&str> =
         response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
     assert_eq!(named.len(), ids.len());
     assert_eq!(named.into_iter().collect::<HashSet<_>>(), ids);
 }
 
-/// Any body, and any place of a key: a key is never empty, JSON has the same keys and fingerprints however it is
-/// written, and is read exactly where it has JSON's grammar.
-pub(crate) fn key(place: &str, body: &str) {
+/// For any body and any key source: a key is not empty, equal JSON has equal keys and fingerprints in every notation,
+/// and a body is read exactly if it matches the JSON grammar.
+pub(crate) fn key(source: &str, body: &str) {
     let attributes = [("Idempotency-Key".to_owned(), Some(body.to_owned()))];
     let message = |body: String| {
         let mut message = Message::new("id", body);
         message.attributes = attributes.clone().into();
         message
     };
-    // As it is, and inside SNS's envelope, where all is found that is found outside of it.
+    // As it is and in an SNS notification, in which the same values are found.
     let (plain, in_sns) = (message(body.to_owned()), message(sns(body)));
     let payloads = [&plain, &in_sns].map(|message| Payload::of(message, Envelopes::Auto));
-    if let Ok(source) = place.parse::<KeySource>() {
-        assert_eq!(source.to_string().parse(), Ok(source.clone()));
+    if let Ok(key_source) = source.parse::<KeySource>() {
+        assert_eq!(key_source.to_string().parse(), Ok(key_source.clone()));
         let [plain, in_sns] =
-            payloads.each_ref().map(|payload| KeySource::find(std::slice::from_ref(&source), payload));
+            payloads.each_ref().map(|payload| KeySource::find(std::slice::from_ref(&key_source), payload));
         assert!(plain.as_ref().is_ok_and(|key| !key.as_str().is_empty()) || plain.is_err());
-        // Only the name of the notification is another, unless there is one within it.
-        assert!(source == KeySource::MessageId || plain == in_sns);
+        // A notification has its own id, unless there is another notification in it.
+        assert!(key_source == KeySource::MessageId || plain == in_sns);
     }
-    let source = place.parse().unwrap_or(FingerprintSource::Body);
+    let source = source.parse().unwrap_or(FingerprintSource::Body);
     let [fingerprint, fingerprint_in_sns] = payloads.each_ref().map(|payload| source.compute(payload));
     assert_eq!(fingerprint, fingerprint_in_sns);
     if is_json(body) && is_within_limits(body) {
@@ -54,7 +54,7 @@ pub(crate) fn key(place: &str, body: &str) {
         let keys = [KeySource::Body("/a".into()), KeySource::Body("/0".into())];
         assert_eq!(KeySource::find(&keys, &payload), KeySource::find(&keys, &rewritten));
     }
-    // An array looks like JSON, so that a key in it is unusable where the array cannot be read.
+    // Text in brackets is parsed as JSON: a missing key is `Absent` only if the text is valid JSON.
     let array = format!("[{body}]");
     if is_within_limits(&array) {
         let found =
@@ -63,23 +63,23 @@ pub(crate) fn key(place: &str, body: &str) {
     }
 }
 
-/// Whether the text has JSON's grammar, by another parser.
+/// Whether the text matches the JSON grammar, by another parser.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// Whether the text is certainly within the limits of nesting and of exponents.
+/// Whether the text is certainly within the limits of nesting and exponents.
 fn is_within_limits(text: &str) -> bool {
     let digits = |text: &str| text.trim_start_matches(['+', '-']).chars().take_while(char::is_ascii_digit).count();
     text.matches(['[', '{']).count() <= 128 && text.split(['e', 'E']).skip(1).all(|exponent| digits(exponent) <= 30)
 }
 
-/// The same JSON in another notation, made without the code under test.
+/// The same JSON in another notation, without the code under test.
 fn rewritten(json: &str) -> String {
-    let as_it_is = || json.to_owned();
+    let unchanged = || json.to_owned();
     match json.trim_ascii_start().as_bytes().first() {
         Some(b'{') => serde_json::from_str::<BTreeMap<String, &RawValue>>(json).map_or_else(
-            |_has_a_key_that_is_not_unicode| as_it_is(),
+            |_has_a_key_that_is_not_unicode| unchanged(),
             |entries| {
                 let entry =
                     |(key, value): (&String, &&RawValue)| format!("{} : {}", escaped(key), rewritten(value.get()));
@@ -87,20 +87,20 @@ fn rewritten(json: &str) -> String {
             },
         ),
         Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(json).map_or_else(
-            |_| as_it_is(),
+            |_| unchanged(),
             |items| {
                 format!("[\r\n{} ]", items.iter().map(|item| rewritten(item.get())).collect::<Vec<_>>().join(" , "))
             },
         ),
         Some(b'"') => {
-            serde_json::from_str::<String>(json).map_or_else(|_is_not_unicode| as_it_is(), |text| escaped(&text))
+            serde_json::from_str::<String>(json).map_or_else(|_is_not_unicode| unchanged(), |text| escaped(&text))
         }
         Some(b'-' | b'0'..=b'9') => {
             let (mantissa, exponent) = json.trim_ascii().split_once(['e', 'E']).unwrap_or((json.trim_ascii(), "-0"));
             let point = if mantissa.contains('.') { "" } else { "." };
             format!("{mantissa}{point}00E{exponent}")
         }
-        _ => as_it_is(),
+        _ => unchanged(),
     }
 }
 
@@ -120,7 +120,7 @@ fn sns(message: &str) -> String {
     .to_string()
 }
 
-/// Any bytes as a store's answer: understood or refused, and never a panic.
+/// Any bytes as a reply of the store are decoded or rejected without a panic.
 pub(crate) fn answer(answer: &[u8]) {
     idempotent_sqs::stores::redis::decode(answer);
 }
