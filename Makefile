@@ -33,12 +33,10 @@ check:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 	cargo clippy --package idempotent-sqs --no-default-features --lib -- -D warnings
 
-torture: export TORTURE_SEEDS = 20
-torture: export TORTURE_MESSAGES = 500
 torture:
 	$(PYTHON) scripts/tools.py test
-	cargo test --package idempotent-sqs --test it -- torture:: --nocapture
-	cargo test --package ledger --test it -- torture:: --nocapture
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package idempotent-sqs --test it -- torture:: --nocapture
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package ledger --test it -- torture:: --nocapture
 
 # `make e2e SCENARIOS="fifo redis"` runs only the scenarios whose name contains one of the words.
 e2e:
