@@ -81,7 +81,7 @@ impl Process {
     /// Sends these events to the function, one after another.
     ///
     /// # Errors
-    /// Any response that names a failed message.
+    /// A response that names a failed message, the end of the process, or a timeout.
     pub(crate) fn invoke(&mut self, events: &[Arc<[u8]>]) -> Fallible<Invocations> {
         let cpu = self.cpu();
         self.api.invoke(events);

@@ -59,11 +59,11 @@ fn connect(client: TcpStream, server: TcpStream, delay: Duration, counts: &Arc<M
     server.set_nodelay(true)?;
     let outstanding = Arc::new(Mutex::new(0_usize));
     let (to_client, to_server) = (client.try_clone()?, server.try_clone()?);
-    let (counts, shared) = (Arc::clone(counts), Arc::clone(&outstanding));
+    let (counts, of_requests) = (Arc::clone(counts), Arc::clone(&outstanding));
     let mut requests = Values::default();
     thread::spawn(move || {
         forward(client, &to_server, delay, |bytes| {
-            let (mut counts, mut outstanding) = (lock(&counts), lock(&shared));
+            let (mut counts, mut outstanding) = (lock(&counts), lock(&of_requests));
             if *outstanding == 0 && requests.is_between_values() {
                 counts.round_trips += 1;
             }
@@ -148,7 +148,7 @@ impl Values {
         ended
     }
 
-    /// Ends a value. 1 if it was a top-level one or completes one, 0 if an open array has missing values.
+    /// Ends a value, and the arrays that it completes. Returns the number of top-level values that end: 0 or 1.
     fn end_value(&mut self) -> usize {
         while let Some(missing) = self.arrays.last_mut() {
             *missing -= 1;

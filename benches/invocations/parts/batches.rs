@@ -20,6 +20,7 @@ struct Rounds {
     by_function: BTreeMap<(String, usize), Vec<Round>>,
 }
 
+/// Selects the samples with new messages or those with duplicates.
 type Kind = fn(&Round) -> &[Sample];
 
 const KINDS: [(&str, Kind); 2] = [("new messages", |round| &round.new), ("all duplicates", |round| &round.duplicates)];
@@ -27,9 +28,9 @@ const KINDS: [(&str, Kind); 2] = [("new messages", |round| &round.new), ("all du
 pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
     let mut server = Server::start(&[])?;
     let rounds = measure(options, functions, &mut server)?;
-    for (kind, pass) in KINDS {
-        let title = format!("Batches, {kind}, bodies of {} bytes", options.body);
-        report.table(&title, rounds.table(&options.sizes, pass));
+    for (name, kind) in KINDS {
+        let title = format!("Batches, {name}, bodies of {} bytes", options.body);
+        report.table(&title, rounds.table(&options.sizes, kind));
     }
     rounds.targets(&options.sizes, report);
     report.plot = Some(rounds.plot(options));
@@ -61,12 +62,12 @@ impl Rounds {
     }
 
     /// The ratio of a figure of one function to that of another.
-    fn ratio(&self, function: &str, other: &str, batch: usize, pass: Kind, figure: impl Fn(&Sample) -> f64) -> f64 {
-        let samples = |function| self.of(function, batch).iter().flat_map(pass);
+    fn ratio(&self, function: &str, other: &str, batch: usize, kind: Kind, figure: impl Fn(&Sample) -> f64) -> f64 {
+        let samples = |function| self.of(function, batch).iter().flat_map(kind);
         ratio(samples(function), samples(other), figure)
     }
 
-    fn table(&self, sizes: &[usize], pass: Kind) -> Table {
+    fn table(&self, sizes: &[usize], kind: Kind) -> Table {
         let mut table = Table::new(&[
             "batch",
             "function",
@@ -83,16 +84,16 @@ impl Rounds {
         for &batch in sizes {
             for function in self.functions.iter().filter(|function| !self.of(function, batch).is_empty()) {
                 let figure = |figure: fn(&Sample) -> f64| {
-                    short(self.median(function, batch, |round| figure(&Sample::sum(pass(round)))))
+                    short(self.median(function, batch, |round| figure(&Sample::sum(kind(round)))))
                 };
                 let times =
-                    self.of(function, batch).iter().flat_map(pass).flat_map(|sample| sample.times.iter().copied());
+                    self.of(function, batch).iter().flat_map(kind).flat_map(|sample| sample.times.iter().copied());
                 table.row([
                     batch.to_string(),
                     function.clone(),
                     figure(Sample::p50),
                     short(percentile(99, times)),
-                    short(self.ratio(function, "floor", batch, pass, Sample::p50)),
+                    short(self.ratio(function, "floor", batch, kind, Sample::p50)),
                     figure(Sample::records_per_s),
                     figure(Sample::cpu),
                     figure(Sample::redis),
@@ -106,10 +107,10 @@ impl Rounds {
     }
 
     fn targets(&self, sizes: &[usize], report: &mut Report) {
-        for (kind, pass) in KINDS {
+        for (name, kind) in KINDS {
             for &batch in sizes {
-                let measured = self.ratio("noop", "floor", batch, pass, Sample::p50);
-                report.at_most(&format!("`noop` against the floor, time per batch of {batch}, {kind}"), measured, 1.5);
+                let measured = self.ratio("noop", "floor", batch, kind, Sample::p50);
+                report.at_most(&format!("`noop` against the floor, time per batch of {batch}, {name}"), measured, 1.5);
             }
         }
         for (peer, batch, least) in [
