@@ -1,7 +1,7 @@
-/// A work that keeps a record of its own, which decides over the store's.
+/// A work with a record of its own, which takes precedence over the store's.
 mod own_record;
 
-use harness::with;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use idempotent_sqs::idempotency::{
     Claim, Deadline, Delivery, Failure, Fingerprint, Idempotency, Key, Outcome, Policy, Recovery, Report, State, Store,
     Work, WorkError,
 };
-use idempotent_sqs::sqs::Message;
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, advance};
 
+use harness::with;
 use harness::work::{Do, Told};
 
 /// What an invocation has by default here.
@@ -27,7 +27,7 @@ fn delivery() -> Delivery {
 }
 
 async fn run<S: Store>(idempotency: &Idempotency<S>, told: &Told) -> Report {
-    idempotency.run(&delivery(), told, &Message::default()).await.unwrap()
+    idempotency.run(&delivery(), told, "input").await.unwrap()
 }
 
 fn in_memory() -> Idempotency<MemoryStore> {
@@ -36,7 +36,8 @@ fn in_memory() -> Idempotency<MemoryStore> {
 
 fn failure(report: &Report) -> Failure {
     match report.outcome {
-        Outcome::WorkFailed { failure, .. } => failure,
+        Outcome::Failed { uncertain, .. } => Failure { uncertain, permanent: false },
+        Outcome::FailedPermanently { uncertain, .. } => Failure { uncertain, permanent: true },
         ref other => panic!("{other:?}"),
     }
 }
@@ -58,8 +59,8 @@ struct Frozen {
     took_effect: AtomicBool,
 }
 
-impl Work<Message> for Frozen {
-    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+impl Work<str> for Frozen {
+    async fn run(&self, _claim: &Claim, _input: &str) -> Result<Vec<u8>, WorkError> {
         std::thread::sleep(Duration::from_millis(60));
         // What it waited for has come meanwhile.
         tokio::task::yield_now().await;
@@ -72,8 +73,8 @@ impl Work<Message> for Frozen {
 async fn a_work_that_was_frozen_beyond_its_deadline_takes_no_effect_when_it_goes_on() {
     let (idempotency, work) = (in_memory(), Frozen { took_effect: AtomicBool::new(false) });
     let delivery = delivery().deadline(Deadline::within(Duration::from_millis(40)));
-    let report = idempotency.run(&delivery, &work, &Message::default()).await.unwrap();
-    assert!(matches!(report.outcome, Outcome::Unsettled { .. } | Outcome::WorkFailed { .. }), "{report:?}");
+    let report = idempotency.run(&delivery, &work, "input").await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Unsettled { .. } | Outcome::Failed { .. }), "{report:?}");
     assert!(!work.took_effect.load(Ordering::SeqCst));
 }
 
@@ -82,7 +83,7 @@ async fn a_work_that_was_frozen_beyond_a_lease_that_was_cut_takes_no_effect_when
     let policy = with!(Policy::default(), longest_lease = Duration::from_millis(40), lease_grace = Duration::ZERO);
     let idempotency = Idempotency::new(MemoryStore::default(), policy);
     let work = Frozen { took_effect: AtomicBool::new(false) };
-    let report = idempotency.run(&delivery(), &work, &Message::default()).await.unwrap();
+    let report = idempotency.run(&delivery(), &work, "input").await.unwrap();
     assert!(failure(&report).uncertain, "{report:?}");
     assert!(!work.took_effect.load(Ordering::SeqCst));
 }
@@ -115,7 +116,7 @@ async fn a_recovery_that_fails_leaves_the_doubt_that_it_came_from() {
         run(&idempotency, &told).await;
         assert!(failure(&run(&idempotency, &told).await).uncertain);
         let redriven = delivery().message_id("message-2");
-        assert!(idempotency.run(&redriven, &told, &Message::default()).await.unwrap().recovery);
+        assert!(idempotency.run(&redriven, &told, "input").await.unwrap().recovery);
     }
 }
 
@@ -123,7 +124,7 @@ async fn a_recovery_that_fails_leaves_the_doubt_that_it_came_from() {
 async fn a_permanent_failure_runs_no_more() {
     let (idempotency, told) = (in_memory(), Told::to(Do::FailForGood));
     assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: false, permanent: true });
-    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Failed));
+    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::FailedBefore));
     assert_eq!(told.runs().len(), 1);
 }
 
@@ -134,7 +135,7 @@ async fn the_last_attempt_makes_any_failure_permanent_and_keeps_its_doubt() {
         let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(what));
         assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain, permanent: false });
         assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain, permanent: true });
-        assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Failed));
+        assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::FailedBefore));
         assert_eq!(told.runs().len(), 2);
     }
 }
@@ -161,7 +162,7 @@ async fn of_a_short_time_a_quarter_is_kept_for_settling() {
     let (idempotency, told) = (in_memory(), Told::to(Do::Hang));
     let started = Instant::now();
     let short = delivery().deadline(Deadline::within(Duration::from_millis(400)));
-    idempotency.run(&short, &told, &Message::default()).await.unwrap();
+    idempotency.run(&short, &told, "input").await.unwrap();
     assert_eq!(started.elapsed(), Duration::from_millis(300));
 }
 
@@ -170,9 +171,8 @@ async fn the_lease_is_the_time_that_is_left_plus_the_grace() {
     let policy = with!(Policy::default(), lease_grace = Duration::from_secs(7));
     let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(Do::Hang));
     let delivery_of_a_killed_run = delivery();
-    let message = Message::default();
     let killed =
-        tokio::time::timeout(Duration::from_secs(2), idempotency.run(&delivery_of_a_killed_run, &told, &message));
+        tokio::time::timeout(Duration::from_secs(2), idempotency.run(&delivery_of_a_killed_run, &told, "input"));
     assert!(killed.await.is_err());
     match run(&idempotency, &told).await.outcome {
         Outcome::Conflict { lease_remains } => assert_eq!(lease_remains, TIME + Duration::from_secs(5)),
@@ -186,7 +186,7 @@ async fn the_lease_is_the_time_that_is_left_plus_the_grace() {
 async fn without_time_nothing_starts() {
     let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
     let late = delivery().deadline(Deadline::within(Duration::ZERO));
-    let report = idempotency.run(&late, &told, &Message::default()).await.unwrap();
+    let report = idempotency.run(&late, &told, "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::NotStarted), "{report:?}");
     assert_eq!(told.runs().len(), 0);
     let report = run(&idempotency, &told).await;
@@ -200,7 +200,7 @@ async fn a_parked_recovery_runs_nothing_and_fails_for_good() {
     let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(Do::BeUncertain));
     run(&idempotency, &told).await;
     assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: true, permanent: true });
-    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Failed));
+    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::FailedBefore));
     assert_eq!(told.runs().len(), 1);
 }
 
@@ -218,7 +218,7 @@ async fn another_payload_under_the_key_is_a_mismatch_and_does_not_run() {
     let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
     run(&idempotency, &told).await;
     let other = delivery().fingerprint(Fingerprint::of(b"99.00 EUR"));
-    let report = idempotency.run(&other, &told, &Message::default()).await.unwrap();
+    let report = idempotency.run(&other, &told, "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::Mismatch));
     assert_eq!(told.runs().len(), 1);
 }
@@ -258,7 +258,7 @@ async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_rerun_is_t
         let idempotency = Idempotency::new(&store, Policy::default());
         store.always(StoreCall::Settle, Some(fault));
         let deadline = Deadline::within(TIME);
-        let report = idempotency.run(&delivery().deadline(deadline), &told, &Message::default()).await.unwrap();
+        let report = idempotency.run(&delivery().deadline(deadline), &told, "input").await.unwrap();
         assert!(matches!(report.outcome, Outcome::Unsettled { .. }), "{report:?}");
         // The timer goes by whole milliseconds.
         assert!(Instant::now() <= deadline.settle + Duration::from_millis(1));
@@ -275,7 +275,7 @@ async fn an_acquire_without_an_answer_runs_nothing_and_ends_before_the_deadline(
         let idempotency = Idempotency::new(&store, Policy::default());
         store.always(StoreCall::Acquire, Some(fault));
         let started = Instant::now();
-        let error = idempotency.run(&delivery(), &told, &Message::default()).await.unwrap_err();
+        let error = idempotency.run(&delivery(), &told, "input").await.unwrap_err();
         assert!(error.is_unavailable());
         assert!(started.elapsed() < TIME);
         assert_eq!(told.runs().len(), 0);
@@ -286,7 +286,7 @@ async fn an_acquire_without_an_answer_runs_nothing_and_ends_before_the_deadline(
 async fn an_acquire_whose_reply_was_lost_is_given_back_as_soon_as_the_store_answers() {
     for fault in [Fault::ReplyLost, Fault::OutOfReach] {
         let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
-        let store = store.patience(Duration::from_millis(500));
+        let store = store.timeout(Duration::from_millis(500));
         let idempotency = Idempotency::new(&store, with!(Policy::default(), max_attempts = 1));
         store.next(StoreCall::Acquire, fault);
         store.always(StoreCall::Settle, Some(Fault::Refused));
@@ -294,8 +294,8 @@ async fn an_acquire_whose_reply_was_lost_is_given_back_as_soon_as_the_store_answ
             tokio::time::sleep(Duration::from_secs(5)).await;
             store.always(StoreCall::Settle, None);
         };
-        let (delivery, message, started) = (delivery(), Message::default(), Instant::now());
-        let (answer, ()) = tokio::join!(idempotency.run(&delivery, &told, &message), back);
+        let (delivery, started) = (delivery(), Instant::now());
+        let (answer, ()) = tokio::join!(idempotency.run(&delivery, &told, "input"), back);
         assert!(answer.unwrap_err().is_unavailable());
         assert!(started.elapsed() < Duration::from_secs(6), "it ends once the claim is given back");
         let report = run(&idempotency, &told).await;
@@ -311,8 +311,8 @@ async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work
     for _ in 0..8 {
         store.next(StoreCall::Acquire, Fault::ReplyLost);
         store.always(StoreCall::Settle, Some(Fault::OutOfReach));
-        let (delivery, message) = (delivery(), Message::default());
-        let killed = tokio::time::timeout(TIME / 2, idempotency.run(&delivery, &told, &message)).await;
+        let delivery = delivery();
+        let killed = tokio::time::timeout(TIME / 2, idempotency.run(&delivery, &told, "input")).await;
         assert!(killed.is_err());
         advance(TIME).await;
     }
@@ -333,8 +333,7 @@ async fn a_lease_of_hours_is_not_shortened_by_a_delivery_that_has_less_time() {
             assert!(matches!(run(&idempotency, &other).await.outcome, Outcome::Conflict { .. }));
         }
     };
-    let message = Message::default();
-    let (report, ()) = tokio::join!(idempotency.run(&hour, &job, &message), asks);
+    let (report, ()) = tokio::join!(idempotency.run(&hour, &job, "input"), asks);
     assert!(matches!(report.unwrap().outcome, Outcome::Done { .. }));
 }
 
@@ -357,15 +356,15 @@ async fn a_work_that_panics_when_it_is_cancelled_is_uncertain() {
         }
     }
     struct Hangs;
-    impl Work<Message> for Hangs {
-        async fn run(&self, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+    impl Work<str> for Hangs {
+        async fn run(&self, _: &Claim, _: &str) -> Result<Vec<u8>, WorkError> {
             let _held = PanicsWhenDropped;
             std::future::pending().await
         }
     }
     let idempotency = in_memory();
     let short = delivery().deadline(Deadline::within(Duration::from_millis(40)));
-    let report = idempotency.run(&short, &Hangs, &Message::default()).await.unwrap();
+    let report = idempotency.run(&short, &Hangs, "input").await.unwrap();
     assert!(failure(&report).uncertain);
 }
 
@@ -390,15 +389,13 @@ async fn what_is_unavailable_is_not_counted_and_keeps_the_doubt_of_earlier_attem
 #[tokio::test(start_paused = true)]
 async fn a_late_completion_of_a_finished_work_replaces_the_failure_of_another_owner() {
     let (idempotency, slow) = (in_memory(), Told::to(Do::Take(Duration::from_secs(20))));
-    let stale =
-        delivery().deadline(Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) });
+    let stale = delivery().deadline(with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1)));
     let refused = Told::to(Do::FailForGood);
     let other = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(run(&idempotency, &refused).await.recovery);
     };
-    let message = Message::default();
-    let (report, ()) = tokio::join!(idempotency.run(&stale, &slow, &message), other);
+    let (report, ()) = tokio::join!(idempotency.run(&stale, &slow, "input"), other);
     assert!(matches!(report.unwrap().outcome, Outcome::Done { .. }));
     assert!(matches!(run(&idempotency, &refused).await.outcome, Outcome::Duplicate { .. }));
 }
@@ -407,7 +404,7 @@ async fn a_late_completion_of_a_finished_work_replaces_the_failure_of_another_ow
 async fn a_deadline_without_end_runs_the_work() {
     let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
     let endless = delivery().deadline(Deadline::within(Duration::MAX));
-    let report = idempotency.run(&endless, &told, &Message::default()).await.unwrap();
+    let report = idempotency.run(&endless, &told, "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
 }
 
@@ -415,15 +412,13 @@ async fn a_deadline_without_end_runs_the_work() {
 async fn a_stale_owner_that_completes_late_loses_and_learns_what_became_of_the_record() {
     let (idempotency, slow) = (in_memory(), Told::to(Do::Take(Duration::from_secs(20))));
     // Its clock ran slow: it thinks that it has time, and its lease is long over.
-    let stale =
-        delivery().deadline(Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) });
+    let stale = delivery().deadline(with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1)));
     let quick = Told::to(Do::Return(b""));
     let other = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(run(&idempotency, &quick).await.recovery);
     };
-    let message = Message::default();
-    let (report, ()) = tokio::join!(idempotency.run(&stale, &slow, &message), other);
+    let (report, ()) = tokio::join!(idempotency.run(&stale, &slow, "input"), other);
     assert!(matches!(report.unwrap().outcome, Outcome::Lost { state: State::Completed, done: true }));
     assert!(matches!(run(&idempotency, &quick).await.outcome, Outcome::Duplicate { .. }));
 }
@@ -431,20 +426,18 @@ async fn a_stale_owner_that_completes_late_loses_and_learns_what_became_of_the_r
 #[tokio::test(start_paused = true)]
 async fn a_stale_owner_that_fails_late_leaves_the_live_owner_its_record() {
     let (idempotency, late) = (in_memory(), Told::to(Do::Hang));
-    let stale =
-        delivery().deadline(Deadline { end: Instant::now() + Duration::from_secs(1), ..Deadline::within(TIME) });
+    let stale = delivery().deadline(with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1)));
     let live = Told::to(Do::Take(Duration::from_secs(25)));
     let other = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         run(&idempotency, &live).await
     };
-    let message = Message::default();
     let third = Told::to(Do::Return(b""));
     let watcher = async {
         tokio::time::sleep(Duration::from_secs(32)).await;
         assert!(matches!(run(&idempotency, &third).await.outcome, Outcome::Conflict { .. }));
     };
-    let (stale, live, ()) = tokio::join!(idempotency.run(&stale, &late, &message), other, watcher);
+    let (stale, live, ()) = tokio::join!(idempotency.run(&stale, &late, "input"), other, watcher);
     assert!(matches!(stale.unwrap().outcome, Outcome::Lost { state: State::Processing, done: false }));
     assert!(matches!(live.outcome, Outcome::Done { .. }));
     assert_eq!(third.runs().len(), 0);
@@ -452,13 +445,10 @@ async fn a_stale_owner_that_fails_late_leaves_the_live_owner_its_record() {
 
 #[tokio::test]
 async fn a_work_that_changes_its_input_settles_the_record_that_it_claimed() {
-    use idempotent_sqs::idempotency::{Claim, Work, WorkError};
-    use std::sync::Mutex;
-
     struct Changes;
-    impl Work<Mutex<Message>> for Changes {
-        async fn run(&self, _: &Claim, input: &Mutex<Message>) -> Result<Vec<u8>, WorkError> {
-            *input.lock().unwrap() = with!(Message::default(), id = "changed".into());
+    impl Work<Mutex<String>> for Changes {
+        async fn run(&self, _: &Claim, input: &Mutex<String>) -> Result<Vec<u8>, WorkError> {
+            *input.lock().unwrap() = "changed".into();
             Ok(Vec::new())
         }
     }

@@ -1,8 +1,7 @@
 use std::time::Duration;
 
-use harness::with;
 use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Settled, Store, StoreError, StoredResult};
-use idempotent_sqs::stores::{RedisCredentials, RedisSettings, RedisStore};
+use idempotent_sqs::stores::{RedisSettings, RedisStore, RedisUrl};
 use redis::AsyncCommands;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -10,17 +9,11 @@ use tokio::task::yield_now;
 
 use harness::front::Front;
 use harness::redis::{Redis, free_port};
-use harness::{attempt, soon, until};
+use harness::{soon, until, with};
+use idempotent_sqs_testing::attempt;
 
 fn on(url: &str) -> RedisStore {
-    let settings = RedisSettings {
-        url: url.parse().unwrap(),
-        cluster: false,
-        timeout: Duration::from_millis(500),
-        namespace: "payments".into(),
-        credentials: RedisCredentials::Url,
-    };
-    RedisStore::new(&settings).unwrap()
+    RedisStore::new(&RedisSettings::new(url.parse().unwrap(), "payments")).unwrap()
 }
 
 async fn acquired(store: &RedisStore, attempt: Attempt) -> Claim {
@@ -333,7 +326,7 @@ async fn a_password_is_used_and_a_wrong_one_is_an_error_that_does_not_show_it() 
         let error = on(&url).acquire(attempt("pay_2")).await.unwrap_err();
         assert!(error.is_unavailable());
         let said = format!("{error:?}");
-        assert!(said.contains("Redis refuses the user and password of REDIS_URL, or wants some"), "{said}");
+        assert!(said.contains("Redis rejected the user and password of REDIS_URL, or requires them"), "{said}");
         assert!(!said.contains("open-barley"), "{said}");
     }
 }
@@ -483,8 +476,8 @@ async fn fewer_answers_than_records_are_no_answer_to_any_of_them() {
 async fn a_url_that_is_of_no_use_is_refused_without_showing_it() {
     for url in ["http://:secret@localhost", "unix:///tmp/redis.sock", "rediss://:secret@localhost/#insecure", "secret"]
     {
-        let fault = url.parse::<idempotent_sqs::stores::RedisUrl>().unwrap_err();
-        assert!(!fault.contains("secret"), "{fault}");
+        let error = url.parse::<RedisUrl>().unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     }
 }
 
@@ -493,7 +486,7 @@ fn a_store_shows_its_settings_and_no_password() {
     let shown = format!("{:?}", on("redis://user:secret@127.0.0.1:1/"));
     assert!(shown.contains("payments") && shown.contains("timeout: 500ms"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");
-    let url: idempotent_sqs::stores::RedisUrl = "redis://:secret@localhost".parse().unwrap();
+    let url: RedisUrl = "redis://:secret@localhost".parse().unwrap();
     assert_eq!(format!("{url:?}"), "RedisUrl { .. }");
 }
 

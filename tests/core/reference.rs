@@ -20,6 +20,7 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 
 use harness::redis::Redis;
+use harness::with;
 
 const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
 const COMPLETE: &str = include_str!("../../lua/complete.lua");
@@ -131,7 +132,7 @@ fn unknown_claim(settle: Settle) -> Granted {
     Granted { ask, fence: Fence(7), attempt: 1, recovery: false }
 }
 
-fn result(how: u8) -> Kept<Vec<u8>> {
+fn result(how: u8) -> StoredResult<Vec<u8>> {
     let place = StoredResult::Object(b"s3://results/pay_7/7".to_vec());
     [StoredResult::NotKept, StoredResult::Inline(vec![]), place, StoredResult::Inline(vec![0, b' ', 255, b'\n'])]
         [usize::from(how)]
@@ -162,16 +163,16 @@ impl Expectation {
     }
 
     fn attempt(&self, ask: Ask) -> Attempt {
-        Attempt {
-            key: Key::new(&ask.key.to_string()).unwrap(),
-            owner: Owner::from_bytes([b'o', 0, 255, 1, 2, 3, 4, ask.owner]),
-            fingerprint: Fingerprint::from_bytes([ask.fingerprint; 16]),
-            message: MessageTag::of(&ask.message.to_string()),
-            lease: Duration::from_millis(ask.lease_ms),
-            longest_lease: Duration::from_millis(ask.longest_ms),
-            retention: Duration::from_millis(RETENTION_MS),
-            max_attempts: self.max_attempts,
-        }
+        with!(
+            Attempt::new(Key::new(&ask.key.to_string()).unwrap()),
+            owner = Owner::from_bytes([b'o', 0, 255, 1, 2, 3, 4, ask.owner]),
+            fingerprint = Fingerprint::from_bytes([ask.fingerprint; 16]),
+            message = MessageTag::of(&ask.message.to_string()),
+            lease = Duration::from_millis(ask.lease_ms),
+            longest_lease = Duration::from_millis(ask.longest_ms),
+            retention = Duration::from_millis(RETENTION_MS),
+            max_attempts = self.max_attempts,
+        )
     }
 
     fn step<T>(&mut self, key: u8, step: impl FnOnce(Option<&Record>, u64) -> (T, Option<Record>)) -> T {

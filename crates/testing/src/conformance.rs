@@ -1,1 +1,201 @@
-//! The tests that every store must pass.
+//! The conformance suite: each transition of the [`Store`] contract, and each property that holds for all of them.
+//!
+//! A row is a function that takes an empty store and panics if the store violates the contract. The macro
+//! [`store_conformance!`](crate::store_conformance) makes a test of each row:
+//!
+//! ```
+//! # use idempotent_sqs::MemoryStore;
+//! mod conformance {
+//!     # use super::MemoryStore;
+//!     idempotent_sqs_testing::store_conformance!(MemoryStore::default());
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! # Another store
+//! Add `tokio`, with its features `macros` and `rt`, and this crate without default features to the
+//! `[dev-dependencies]`. Each row needs an empty store: a new server, a new table, or a new namespace or key prefix,
+//! because all rows use the same keys. What must stay alive during the test, such as a server, is bound in front of
+//! the store:
+//!
+//! ```
+//! # use idempotent_sqs::MemoryStore;
+//! # struct Server(MemoryStore);
+//! # impl Server {
+//! #     async fn start() -> Self { Self(MemoryStore::default()) }
+//! #     fn store(&self) -> &MemoryStore { &self.0 }
+//! # }
+//! mod conformance {
+//!     # use super::Server;
+//!     idempotent_sqs_testing::store_conformance!(let server = Server::start().await; server.store());
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! If a server takes long to start, [`run_all`] runs all rows in one test:
+//!
+//! ```
+//! use idempotent_sqs::MemoryStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! // For a server: a store with a new namespace.
+//! idempotent_sqs_testing::conformance::run_all(async || MemoryStore::default()).await;
+//! # }
+//! ```
+//!
+//! # Real time
+//! These rows wait up to 200 ms for the end of a lease or of a retention:
+//!
+//! - [`an_ended_lease_is_taken_over_as_a_recovery_under_a_higher_fence`]
+//! - [`a_repeated_acquire_of_a_recovery_gets_the_same_answer`]
+//! - [`attempts_that_never_settled_are_counted`]
+//! - [`another_payload_is_a_conflict_during_a_lease_and_a_mismatch_after_it`]
+//! - [`a_late_owner_does_not_change_a_completed_record`]
+//! - [`a_late_completion_replaces_a_failure_of_the_same_payload`]
+//! - [`a_late_uncertain_failure_marks_a_later_failure_of_the_same_payload`]
+//! - [`a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing`]
+//! - [`a_late_failure_of_a_taken_over_claim_is_lost_and_changes_nothing`]
+//! - [`the_attempt_after_a_released_takeover_is_a_recovery`]
+//! - [`a_release_of_a_recovery_whose_record_was_lost_keeps_the_uncertainty`]
+//! - [`a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload`]
+//! - [`a_release_of_a_first_attempt_whose_record_was_lost_changes_nothing`]
+//! - [`completing_a_lost_record_restores_it`]
+//! - [`failing_a_lost_record_restores_it`]
+//! - [`a_claim_can_be_completed_after_its_lease_until_it_is_taken_over`]
+//! - [`a_record_expires_with_its_retention`]
+//! - [`a_record_lives_at_least_as_long_as_its_lease`]
+//! - [`a_lease_longer_than_the_longest_is_shortened`]
+//!
+//! The store's clock decides, so these rows need real time: do not pause tokio's clock, except for a store that uses
+//! it, such as `MemoryStore`. The other rows assume only that a call returns well within 60 seconds, the lease that
+//! they ask for. If the store has a timeout, make it long enough for a slow test machine.
+//!
+//! # Fences
+//! Fences must start at the store's clock, in µs since 1970. That is what makes them grow after a record was lost.
+
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a row panics if the store violates the contract")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "any other answer violates the contract")]
+
+mod acquire;
+mod keys;
+mod lifetime;
+mod payload;
+mod release;
+mod settle;
+mod support;
+
+use idempotent_sqs::Store;
+
+pub use self::acquire::*;
+pub use self::keys::*;
+pub use self::lifetime::*;
+pub use self::payload::*;
+pub use self::release::*;
+pub use self::settle::*;
+
+/// Makes a `#[tokio::test]` of each row of the [conformance suite](crate::conformance), named as the row. Takes an
+/// expression that makes an empty store, and optionally a `let` in front of it that keeps a fixture alive. Both may
+/// `await`.
+///
+/// Put it in a module of its own, once for each store.
+#[macro_export]
+macro_rules! store_conformance {
+    (let $fixture:pat = $start:expr; $store:expr $(,)?) => {
+        $crate::__conformance_rows! { @tests [$fixture = $start; $store] }
+    };
+    ($store:expr $(,)?) => {
+        $crate::__conformance_rows! { @tests [$store] }
+    };
+}
+
+/// Runs all rows in sequence, each on an empty store that `store` makes. Prints the name of each row to stderr.
+///
+/// # Panics
+/// If the store violates the contract.
+pub async fn run_all<S: Store>(mut store: impl AsyncFnMut() -> S) {
+    macro_rules! run {
+        ($($row:ident)*) => {$(
+            eprintln!("{}", stringify!($row));
+            $row(&store().await).await;
+        )*};
+    }
+    crate::__conformance_rows! { @call run }
+}
+
+/// The list of all rows.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_rows {
+    (@tests [$fixture:pat = $start:expr; $store:expr] $($row:ident)+) => {$(
+        #[::tokio::test]
+        async fn $row() {
+            let $fixture = $start;
+            $crate::conformance::$row(&$store).await;
+        }
+    )+};
+    (@tests [$store:expr] $($row:ident)+) => {$(
+        #[::tokio::test]
+        async fn $row() {
+            $crate::conformance::$row(&$store).await;
+        }
+    )+};
+    (@call $call:ident $($row:ident)+) => {
+        $call! { $($row)+ }
+    };
+    ($($head:tt)+) => {
+        $crate::__conformance_rows! {
+            $($head)+
+            an_absent_record_is_acquired
+            a_live_lease_is_a_conflict_with_its_remaining_time
+            an_ended_lease_is_taken_over_as_a_recovery_under_a_higher_fence
+            a_repeated_acquire_of_the_same_owner_gets_the_same_answer
+            a_repeated_acquire_of_a_recovery_gets_the_same_answer
+            a_completed_record_is_a_duplicate_with_its_result
+            a_clean_failure_is_acquired_again_and_keeps_its_attempts
+            an_uncertain_failure_is_acquired_as_a_recovery
+            a_permanent_failure_applies_to_its_message_only
+            a_parked_failure_is_a_recovery_for_another_message
+            an_owner_that_failed_cannot_acquire_again
+            used_up_attempts_fail_until_another_message
+            attempts_that_never_settled_are_counted
+            another_payload_is_a_conflict_during_a_lease_and_a_mismatch_after_it
+            another_payload_mismatches_a_completed_record
+            another_payload_is_acquired_after_a_clean_failure
+            another_payload_mismatches_an_uncertain_failure
+            no_fingerprint_matches_every_payload
+            no_fingerprint_does_not_erase_the_stored_one
+            empty_results_objects_and_results_not_kept_are_distinguished
+            a_result_may_hold_any_bytes
+            complete_is_idempotent
+            fail_is_idempotent
+            a_late_owner_does_not_change_a_completed_record
+            a_late_completion_replaces_a_failure_of_the_same_payload
+            a_late_completion_does_not_replace_a_failure_of_another_payload
+            a_late_uncertain_failure_marks_a_later_failure_of_the_same_payload
+            a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing
+            a_late_failure_of_a_taken_over_claim_is_lost_and_changes_nothing
+            a_late_failure_of_a_completed_claim_is_lost_and_changes_nothing
+            a_released_attempt_is_not_counted_and_causes_no_recovery
+            a_release_keeps_the_uncertainty_of_earlier_attempts
+            the_attempt_after_a_released_takeover_is_a_recovery
+            releases_use_up_no_attempts
+            release_is_idempotent
+            a_release_without_an_acquire_changes_nothing
+            a_release_of_a_recovery_whose_record_was_lost_keeps_the_uncertainty
+            a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload
+            a_release_of_a_first_attempt_whose_record_was_lost_changes_nothing
+            a_release_of_another_owners_record_is_lost_and_changes_nothing
+            an_owner_that_released_cannot_acquire_again
+            completing_a_lost_record_restores_it
+            failing_a_lost_record_restores_it
+            a_claim_can_be_completed_after_its_lease_until_it_is_taken_over
+            a_record_expires_with_its_retention
+            a_record_lives_at_least_as_long_as_its_lease
+            a_lease_longer_than_the_longest_is_shortened
+            every_kind_of_key_has_a_record_of_its_own
+            one_of_many_concurrent_acquires_succeeds
+            concurrent_acquires_of_different_keys_are_independent
+        }
+    };
+}

@@ -1,47 +1,49 @@
-//! A store with the faults of a network and of a server.
+//! A store that fails on purpose.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, pending};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
+use tokio::time::{self, sleep};
 
 use super::rng::{Draw, Rng};
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
 
-/// What happens to a call.
+/// A fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
-    /// It is not executed, and fails at once.
+    /// The call is not executed and fails at once.
     Refused,
-    /// It is executed, and fails.
+    /// The call is executed, and fails because its reply is lost.
     ReplyLost,
-    /// It is executed twice, as by a client that sends it again. The second answer counts.
+    /// The call is executed twice, as by a client that retries. The caller gets the second reply.
     Twice,
-    /// It is executed at once, and its answer takes so long.
+    /// The call is executed at once, and its reply is delayed by this time.
     Slow(Duration),
-    /// It is executed after so long, also where the caller has given up by then.
+    /// The call is executed after this time, also if the caller has stopped waiting.
     Late(Duration),
-    /// It is not executed, and waits for an answer for ever.
+    /// The call is not executed, and no reply ever comes.
     OutOfReach,
 }
 
-/// What a store is asked to do.
+/// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreCall {
-    /// To acquire.
+    /// Acquire.
     Acquire,
-    /// To complete, to fail or to release.
+    /// Complete, fail or release.
     Settle,
 }
 
-/// A store whose calls meet faults when told: by switch, or by seed.
+/// A [`Store`] that passes calls on to another store and injects [faults](Fault): those that a test sets, or random
+/// ones from a seed.
 #[derive(Debug, Default)]
 pub struct FaultyStore<S> {
     inner: Arc<S>,
-    patience: Option<Duration>,
-    chances: Option<(Rng, Vec<(Fault, f64)>)>,
+    timeout: Option<Duration>,
+    rates: Option<(Rng, Vec<(Fault, f64)>)>,
     state: Mutex<State>,
 }
 
@@ -49,11 +51,12 @@ pub struct FaultyStore<S> {
 struct State {
     acquire: Switch,
     settle: Switch,
-    /// How often each key was asked for, for the number of its next call.
-    asked: HashMap<(StoreCall, Key), u64>,
-    befell: Vec<(StoreCall, Fault)>,
+    /// Number of calls for each key.
+    calls: HashMap<(StoreCall, Key), u64>,
+    faults: Vec<(StoreCall, Fault)>,
 }
 
+/// The faults that a test set for one kind of call.
 #[derive(Debug, Default)]
 struct Switch {
     calls: usize,
@@ -62,47 +65,46 @@ struct Switch {
 }
 
 impl<S> FaultyStore<S> {
-    /// This store, without faults so far.
+    /// Creates a store without faults.
     pub fn new(store: S) -> Self {
         let (inner, state) = (Arc::new(store), Mutex::default());
-        Self { inner, patience: None, chances: None, state }
+        Self { inner, timeout: None, rates: None, state }
     }
 
-    /// As a client that waits so long for an answer, and fails then. Without it nobody but the
-    /// caller gives up.
+    /// Sets the time after which a call without a reply fails, as in a client. By default calls wait without limit.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience: Some(patience), ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 
-    /// Each call meets each of these faults with its chance. It depends on the seed, the key and
-    /// how often that was asked for, not on other keys.
+    /// Sets the probability of each fault, from 0 to 1. Which calls fail depends on the seed, the key and the number
+    /// of earlier calls for that key, and not on other keys.
     #[must_use]
-    pub fn by_seed(self, seed: u64, chances: &[(Fault, f64)]) -> Self {
-        Self { chances: Some((Rng::new(seed), chances.to_vec())), ..self }
+    pub fn random_faults(self, seed: u64, rates: &[(Fault, f64)]) -> Self {
+        Self { rates: Some((Rng::new(seed), rates.to_vec())), ..self }
     }
 
-    /// From now on every such call meets this fault, or, with `None`, what the seed says.
-    pub fn always(&self, verb: StoreCall, fault: Option<Fault>) {
-        self.state().switch(verb).always = fault;
+    /// Sets the fault of every further call of this kind. `None` removes it; random faults then apply again.
+    pub fn always(&self, call: StoreCall, fault: Option<Fault>) {
+        self.state().switch(call).always = fault;
     }
 
-    /// The next such call meets this fault; called again, the one after it does.
-    pub fn next(&self, verb: StoreCall, fault: Fault) {
-        self.state().switch(verb).next.push_back(fault);
+    /// Sets the fault of the next call of this kind. Repeated, it sets the fault of the call after that.
+    pub fn next(&self, call: StoreCall, fault: Fault) {
+        self.state().switch(call).next.push_back(fault);
     }
 
-    /// How many such calls there were.
-    pub fn calls(&self, verb: StoreCall) -> usize {
-        self.state().switch(verb).calls
+    /// Number of calls of this kind.
+    pub fn calls(&self, call: StoreCall) -> usize {
+        self.state().switch(call).calls
     }
 
-    /// The faults that calls met, in order.
-    pub fn befell(&self) -> Vec<(StoreCall, Fault)> {
-        self.state().befell.clone()
+    /// The faults so far, in order.
+    pub fn faults(&self) -> Vec<(StoreCall, Fault)> {
+        self.state().faults.clone()
     }
 
-    /// The store without faults.
+    /// The store behind this one.
     pub fn inner(&self) -> &S {
         &self.inner
     }
@@ -111,33 +113,34 @@ impl<S> FaultyStore<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fault(&self, verb: StoreCall, key: &Key) -> Option<Fault> {
+    /// Counts a call and chooses its fault.
+    fn fault(&self, call: StoreCall, key: &Key) -> Option<Fault> {
         let mut state = self.state();
-        let asked = state.asked.entry((verb, key.clone())).or_default();
-        *asked += 1;
-        let time = *asked;
-        let switch = state.switch(verb);
+        let calls = state.calls.entry((call, key.clone())).or_default();
+        *calls += 1;
+        let number = *calls;
+        let switch = state.switch(call);
         switch.calls += 1;
-        let told = switch.next.pop_front().or(switch.always);
-        let fault = told.or_else(|| self.by_chance(verb, key, time));
-        state.befell.extend(fault.map(|fault| (verb, fault)));
+        let set = switch.next.pop_front().or(switch.always);
+        let fault = set.or_else(|| self.random_fault(call, key, number));
+        state.faults.extend(fault.map(|fault| (call, fault)));
         fault
     }
 
-    fn by_chance(&self, verb: StoreCall, key: &Key, time: u64) -> Option<Fault> {
-        let (rng, chances) = self.chances.as_ref()?;
-        let mut share = rng.of(key.as_str()).share(Draw::Fault, verb as u64, time);
-        let hit = chances.iter().find(|(_, chance)| {
-            share -= chance;
+    fn random_fault(&self, call: StoreCall, key: &Key, number: u64) -> Option<Fault> {
+        let (rng, rates) = self.rates.as_ref()?;
+        let mut share = rng.of(key.as_str()).share(Draw::Fault, call as u64, number);
+        let drawn = rates.iter().find(|(_, rate)| {
+            share -= rate;
             share < 0.0
         });
-        hit.map(|(fault, _)| *fault)
+        drawn.map(|(fault, _)| *fault)
     }
 }
 
 impl State {
-    fn switch(&mut self, verb: StoreCall) -> &mut Switch {
-        match verb {
+    fn switch(&mut self, call: StoreCall) -> &mut Switch {
+        match call {
             StoreCall::Acquire => &mut self.acquire,
             StoreCall::Settle => &mut self.settle,
         }
@@ -145,31 +148,32 @@ impl State {
 }
 
 impl<S: Store + 'static> FaultyStore<S> {
-    async fn call<T, F>(&self, verb: StoreCall, key: &Key, call: impl Fn() -> F + Send) -> Result<T, StoreError>
+    async fn call<T, F>(&self, kind: StoreCall, key: &Key, call: impl Fn() -> F + Send) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let suffered = suffer(self.fault(verb, key), call);
-        match self.patience {
-            None => suffered.await,
-            Some(patience) => {
-                timeout(patience, suffered).await.unwrap_or_else(|late| Err(StoreError::unavailable(late)))
+        let reply = apply(self.fault(kind, key), call);
+        match self.timeout {
+            None => reply.await,
+            Some(timeout) => {
+                time::timeout(timeout, reply).await.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)))
             }
         }
     }
 }
 
-async fn suffer<T, F>(fault: Option<Fault>, call: impl Fn() -> F + Send) -> Result<T, StoreError>
+/// Makes the call with this fault.
+async fn apply<T, F>(fault: Option<Fault>, call: impl Fn() -> F + Send) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, StoreError>> + Send + 'static,
 {
-    let as_told = || Err(StoreError::unavailable("as told"));
+    let injected = || Err(StoreError::unavailable("injected fault"));
     match fault {
         None => call().await,
-        Some(Fault::Refused) => as_told(),
-        Some(Fault::ReplyLost) => call().await.and_then(|_| as_told()),
+        Some(Fault::Refused) => injected(),
+        Some(Fault::ReplyLost) => call().await.and_then(|_| injected()),
         Some(Fault::Twice) => {
             call().await?;
             call().await
@@ -203,7 +207,7 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
 
     async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
         let complete = || {
-            let (inner, claim, result) = (Arc::clone(&self.inner), same(claim), result.into_owned());
+            let (inner, claim, result) = (Arc::clone(&self.inner), copy(claim), result.into_owned());
             async move { inner.complete(&claim, result.as_deref()).await }
         };
         self.call(StoreCall::Settle, claim.key(), complete).await
@@ -211,7 +215,7 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
         let fail = || {
-            let (inner, claim) = (Arc::clone(&self.inner), same(claim));
+            let (inner, claim) = (Arc::clone(&self.inner), copy(claim));
             async move { inner.fail(&claim, failure).await }
         };
         self.call(StoreCall::Settle, claim.key(), fail).await
@@ -219,19 +223,19 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
 
     async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         let release = || {
-            let (inner, attempt, claim) = (Arc::clone(&self.inner), attempt.clone(), claim.map(same));
+            let (inner, attempt, claim) = (Arc::clone(&self.inner), attempt.clone(), claim.map(copy));
             async move { inner.release(&attempt, claim.as_ref()).await }
         };
         self.call(StoreCall::Settle, &attempt.key, release).await
     }
 }
 
-/// What a call that is on the wire holds of the claim, when its owner has long let go of it.
-fn same(claim: &Claim) -> Claim {
+/// A copy of the claim, for a call that is executed after its owner dropped the claim.
+fn copy(claim: &Claim) -> Claim {
     match Acquire::claimed(claim.asked().clone(), claim.fence(), claim.attempt(), claim.is_recovery()) {
         Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => claim,
         Acquire::Duplicate { .. } | Acquire::Conflict { .. } | Acquire::Mismatch | Acquire::Failed => {
-            unreachable!("what is claimed is a claim")
+            unreachable!("`claimed` returns a claim")
         }
     }
 }

@@ -1,20 +1,20 @@
-use harness::with;
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::future::ready;
 
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Owner, RecordedAttempt, StoreError, Work, WorkError};
+use futures_util::future::BoxFuture;
+use idempotent_sqs::idempotency::{Acquire, Attempt, OwnRecord, Owner, RecordedAttempt, StoreError};
 
 use super::*;
 
 /// A work that keeps a record of its own, and answers as it is told. Then it is done.
 struct Keeps {
-    answers: Mutex<VecDeque<Result<Worked, WorkError>>>,
+    answers: Mutex<VecDeque<Result<RecordedAttempt, WorkError>>>,
     /// What its record says of the work.
     record: Mutex<Result<Option<Vec<u8>>, &'static str>>,
 }
 
 impl Keeps {
-    fn told(answers: impl IntoIterator<Item = Result<Worked, WorkError>>) -> Self {
+    fn told(answers: impl IntoIterator<Item = Result<RecordedAttempt, WorkError>>) -> Self {
         Self { answers: Mutex::new(answers.into_iter().collect()), record: Mutex::new(Ok(None)) }
     }
 
@@ -23,26 +23,29 @@ impl Keeps {
     }
 }
 
-impl Work<Message> for Keeps {
-    async fn run(&self, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+impl Work<str> for Keeps {
+    async fn run(&self, _: &Claim, _: &str) -> Result<Vec<u8>, WorkError> {
         unreachable!("the core calls attempt")
     }
 
-    async fn attempt(&self, _: &Claim, _: &Message) -> Result<Worked, WorkError> {
-        self.answers.lock().unwrap().pop_front().unwrap_or_else(|| Ok(RecordedAttempt::Done(b"receipt".to_vec())))
+    fn own_record(&self) -> Option<&dyn OwnRecord<str>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<str> for Keeps {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a str) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        let answer = self.answers.lock().unwrap().pop_front();
+        Box::pin(ready(answer.unwrap_or_else(|| Ok(RecordedAttempt::Done(b"receipt".to_vec())))))
     }
 
-    async fn recorded(&self, _: &Attempt, _: Instant) -> Result<Option<Vec<u8>>, WorkError> {
-        self.record.lock().unwrap().clone().map_err(WorkError::unavailable)
-    }
-
-    fn keeps_record(&self) -> bool {
-        true
+    fn recorded<'a>(&'a self, _: &'a Attempt, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(ready(self.record.lock().unwrap().clone().map_err(WorkError::unavailable)))
     }
 }
 
 async fn try_run<S: Store>(idempotency: &Idempotency<S>, work: &Keeps) -> Result<Report, StoreError> {
-    idempotency.run(&delivery(), work, &Message::default()).await
+    idempotency.run(&delivery(), work, "input").await
 }
 
 #[tokio::test]
@@ -86,8 +89,8 @@ async fn attempts_that_are_used_up_fail_for_good_only_after_a_look_at_its_own_re
         let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 1));
         let work = Keeps::told([Err(first)]);
         let report = try_run(&idempotency, &work).await.unwrap();
-        assert!(matches!(report.outcome, Outcome::WorkFailed { .. }), "{report:?}");
-        assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::Failed));
+        assert!(matches!(report.outcome, Outcome::Failed { .. } | Outcome::FailedPermanently { .. }), "{report:?}");
+        assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::FailedBefore));
         work.record_is(Err("out of reach"));
         let report = try_run(&idempotency, &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
@@ -126,7 +129,7 @@ async fn another_payload_that_was_done_is_a_mismatch_and_leaves_no_doubt() {
     try_run(&idempotency, &work).await.unwrap();
     assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::Mismatch));
     let right = delivery().fingerprint(Fingerprint::of(b"the right payload")).message_id("message-2");
-    let report = idempotency.run(&right, &work, &Message::default()).await.unwrap();
+    let report = idempotency.run(&right, &work, "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
 }
 
@@ -139,7 +142,7 @@ async fn what_is_done_by_its_own_record_does_not_wait_for_the_stores() {
         store.always(StoreCall::Settle, Some(fault));
         let (work, began) = (Keeps::told([answer]), Instant::now());
         let report = try_run(&Idempotency::new(store, Policy::default()), &work).await.unwrap();
-        assert!(matches!(report.outcome, Outcome::Kept { .. } | Outcome::Unsettled { .. }), "{report:?}");
+        assert!(matches!(report.outcome, Outcome::DoneByOwnRecord { .. } | Outcome::Unsettled { .. }), "{report:?}");
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }
@@ -148,23 +151,35 @@ async fn what_is_done_by_its_own_record_does_not_wait_for_the_stores() {
 async fn what_is_done_by_its_own_record_is_done_also_where_another_owner_has_the_stores() {
     let store = MemoryStore::default();
     let idempotency = Idempotency::new(&store, Policy::default());
-    let report = idempotency.run(&delivery(), &Overtaken(&store), &Message::default()).await.unwrap();
-    assert!(matches!(report.outcome, Outcome::Kept { .. }), "{report:?}");
+    let report = idempotency.run(&delivery(), &Overtaken(&store), "input").await.unwrap();
+    assert!(matches!(report.outcome, Outcome::DoneByOwnRecord { .. }), "{report:?}");
 }
 
 /// While it works, its claim is settled as failed, and another takes the record.
 struct Overtaken<'a>(&'a MemoryStore);
 
-impl Work<Message> for Overtaken<'_> {
-    async fn run(&self, claim: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
-        self.0.fail(claim, Failure::default()).await.unwrap();
-        let other = with!(claim.asked().clone(), owner = Owner::random());
-        assert!(matches!(self.0.acquire(other).await.unwrap(), Acquire::Acquired(_)));
-        Ok(Vec::new())
+impl Work<str> for Overtaken<'_> {
+    async fn run(&self, _: &Claim, _: &str) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
     }
 
-    fn keeps_record(&self) -> bool {
-        true
+    fn own_record(&self) -> Option<&dyn OwnRecord<str>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<str> for Overtaken<'_> {
+    fn attempt<'a>(&'a self, claim: &'a Claim, _: &'a str) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(async {
+            self.0.fail(claim, Failure::default()).await.unwrap();
+            let other = with!(claim.asked().clone(), owner = Owner::random());
+            assert!(matches!(self.0.acquire(other).await.unwrap(), Acquire::Acquired(_)));
+            Ok(RecordedAttempt::Done(Vec::new()))
+        })
+    }
+
+    fn recorded<'a>(&'a self, _: &'a Attempt, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(ready(Ok(None)))
     }
 }
 

@@ -148,14 +148,14 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum Call {
     Acquire,
     Complete,
     Fail,
     Release,
 }
 
-const VERBS: [Verb; 4] = [StoreCall::Acquire, Verb::Complete, Verb::Fail, Verb::Release];
+const CALLS: [Call; 4] = [Call::Acquire, Call::Complete, Call::Fail, Call::Release];
 
 /// Numbers are those of attempts, messages and fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ pub(super) enum Action {
     Deliver(u8),
     DeadLetter(u8),
     Redrive(u8),
-    Execute(u8, Verb),
+    Execute(u8, Call),
     Hear(u8),
     TakeEffect(u8),
     ReportDone(u8),
@@ -176,9 +176,9 @@ pub(super) enum Fault {
     /// While it is in flight, or after it was deleted.
     DeliverAgain(u8),
     /// The script runs, and the request is still there to run later.
-    ExecuteTwice(u8, Verb),
+    ExecuteTwice(u8, Call),
     /// And so it is asked again.
-    ExecuteAndLoseTheReply(u8, Verb),
+    ExecuteAndLoseTheReply(u8, Call),
     /// No answer until there was no time left; the request may be on its way still.
     GiveUp(u8),
     WorkFails(u8, Failure),
@@ -233,7 +233,7 @@ impl stateright::Model for Protocol {
             Action::Deliver(message) => world.deliver(message, self),
             Action::DeadLetter(message) => world.dead_letter(message, self),
             Action::Redrive(message) => world.redrive(message),
-            Action::Execute(at, verb) => world.execute(at, verb, true, false, self),
+            Action::Execute(at, call) => world.execute(at, call, true, false, self),
             Action::Hear(at) => world.hear(at, self),
             Action::TakeEffect(at) => world.take_effect(at),
             Action::ReportDone(at) => world.report_done(at),
@@ -306,9 +306,9 @@ impl World {
 
     fn moves_of(&self, at: usize, protocol: &Protocol, actions: &mut Vec<Action>) {
         let (attempt, number) = (&self.attempts[at], u8::try_from(at).unwrap());
-        for verb in VERBS {
-            if attempt.on_the_wire[verb as usize] {
-                actions.push(Action::Execute(number, verb));
+        for call in CALLS {
+            if attempt.on_the_wire[call as usize] {
+                actions.push(Action::Execute(number, call));
             }
         }
         match attempt.phase {
@@ -363,11 +363,11 @@ impl World {
 
     fn faults_of(&self, at: usize, protocol: &Protocol, faults: &mut Vec<Fault>) {
         let (attempt, number) = (&self.attempts[at], u8::try_from(at).unwrap());
-        for verb in VERBS {
-            if attempt.on_the_wire[verb as usize] {
-                faults.push(Fault::ExecuteTwice(number, verb));
-                if attempt.waits_for(verb) {
-                    faults.push(Fault::ExecuteAndLoseTheReply(number, verb));
+        for call in CALLS {
+            if attempt.on_the_wire[call as usize] {
+                faults.push(Fault::ExecuteTwice(number, call));
+                if attempt.waits_for(call) {
+                    faults.push(Fault::ExecuteAndLoseTheReply(number, call));
                 }
             }
         }
@@ -482,30 +482,30 @@ impl World {
 
     // The wire and the store.
 
-    fn execute(&mut self, at: u8, verb: Verb, heard: bool, stays: bool, protocol: &Protocol) {
+    fn execute(&mut self, at: u8, call: Call, heard: bool, stays: bool, protocol: &Protocol) {
         let at = usize::from(at);
         let attempt = self.attempts[at];
         let asker = Asker { owner: u8::try_from(at).unwrap(), payload: attempt.payload, message: attempt.id };
         let (before, scripts) = (self.record, protocol.scripts);
         let now = self.clock + 1;
-        let (answer, written) = match verb {
-            StoreCall::Acquire => scripts.acquire(before, asker, now, |fence| self.has_ended(fence)),
-            Verb::Complete => scripts.complete(before, asker, attempt.claim.unwrap()),
-            Verb::Fail => scripts.fail(before, asker, attempt.claim.unwrap(), attempt.failure),
-            Verb::Release => scripts.release(before, asker, attempt.claim),
+        let (answer, written) = match call {
+            Call::Acquire => scripts.acquire(before, asker, now, |fence| self.has_ended(fence)),
+            Call::Complete => scripts.complete(before, asker, attempt.claim.unwrap()),
+            Call::Fail => scripts.fail(before, asker, attempt.claim.unwrap(), attempt.failure),
+            Call::Release => scripts.release(before, asker, attempt.claim),
         };
-        self.judge(at, verb, answer, written);
+        self.judge(at, call, answer, written);
         if written.is_some() {
             self.write(written);
         }
         let attempt = &mut self.attempts[at];
-        attempt.on_the_wire[verb as usize] = stays;
-        if heard && attempt.waits_for(verb) {
-            attempt.phase = match verb {
-                StoreCall::Acquire => Phase::Acquiring(Some(answer)),
-                Verb::Complete => Phase::Completing(Some(answer)),
-                Verb::Fail => Phase::Failing(Some(answer)),
-                Verb::Release => Phase::Releasing(Some(answer)),
+        attempt.on_the_wire[call as usize] = stays;
+        if heard && attempt.waits_for(call) {
+            attempt.phase = match call {
+                Call::Acquire => Phase::Acquiring(Some(answer)),
+                Call::Complete => Phase::Completing(Some(answer)),
+                Call::Fail => Phase::Failing(Some(answer)),
+                Call::Release => Phase::Releasing(Some(answer)),
             };
         }
     }
@@ -516,7 +516,7 @@ impl World {
     }
 
     /// Holds one run of a script against what is promised, before its write.
-    fn judge(&mut self, at: usize, verb: Verb, answer: Answer, written: Option<Record>) {
+    fn judge(&mut self, at: usize, call: Call, answer: Answer, written: Option<Record>) {
         let owner = u8::try_from(at).unwrap();
         let changes = written.is_some() && written != self.record;
         if let Some(before) = self.record {
@@ -524,32 +524,32 @@ impl World {
                 written.is_none_or(|after| after.state == State::Completed && after.owner == before.owner);
             let uncompleted = before.state == State::Completed && !same_completion;
             self.seen.broken.if_so(uncompleted, Promise::CompletedStays);
-            let stale = match verb {
-                StoreCall::Acquire => before.state == State::Failed && before.owner == owner,
-                Verb::Complete | Verb::Fail | Verb::Release => {
+            let stale = match call {
+                Call::Acquire => before.state == State::Failed && before.owner == owner,
+                Call::Complete | Call::Fail | Call::Release => {
                     before.owner != owner || before.state != State::Processing
                 }
             };
             // What is done replaces a failure of the same payload, and a late doubt marks it.
             let gives_way = before.state == State::Failed
                 && before.payload == self.attempts[at].payload
-                && match verb {
-                    Verb::Complete => true,
-                    Verb::Fail | Verb::Release => written == Some(Record { uncertain: true, ..before }),
-                    StoreCall::Acquire => false,
+                && match call {
+                    Call::Complete => true,
+                    Call::Fail | Call::Release => written == Some(Record { uncertain: true, ..before }),
+                    Call::Acquire => false,
                 };
             let stale = stale && !gives_way;
             self.seen.broken.if_so(stale && changes, Promise::StaleOwnerChangesNothing);
             let with_itself = matches!(answer, Answer::Conflict(_)) && before.owner == owner;
             self.seen.broken.if_so(with_itself, Promise::ConflictIsWithSomebodyElse);
         }
-        match verb {
-            StoreCall::Acquire => {
+        match call {
+            Call::Acquire => {
                 if let (Answer::Acquired(claim), Some(_)) = (answer, written) {
                     self.judge_claim(owner, claim);
                 }
             }
-            Verb::Release => {
+            Call::Release => {
                 let counted = self.record.is_some_and(|before| {
                     before.owner == owner
                         && before.state == State::Processing
@@ -561,12 +561,12 @@ impl World {
                     self.seen.loss_pending = false;
                 }
             }
-            Verb::Complete | Verb::Fail => {
+            Call::Complete | Call::Fail => {
                 let alone = self.record.is_none_or(|record| record.owner == owner);
-                if alone && (verb == Verb::Complete || self.seen.last_owner == Some(owner)) {
+                if alone && (call == Call::Complete || self.seen.last_owner == Some(owner)) {
                     self.seen.loss_pending = false;
                 }
-                if verb == Verb::Complete && matches!(answer, Answer::Recorded) {
+                if call == Call::Complete && matches!(answer, Answer::Recorded) {
                     self.attempts[at].unrecorded = false;
                 }
             }
@@ -655,7 +655,7 @@ impl World {
     fn report_done(&mut self, at: u8) {
         let attempt = &mut self.attempts[usize::from(at)];
         attempt.phase = Phase::Completing(None);
-        attempt.on_the_wire[Verb::Complete as usize] = true;
+        attempt.on_the_wire[Call::Complete as usize] = true;
     }
 
     fn work_fails(&mut self, at: u8, failure: Failure, protocol: &Protocol) {
@@ -667,13 +667,13 @@ impl World {
         let stays = claim.recovery && protocol.scripts.has(Guard::RecoveryStays);
         attempt.failure = Failure { uncertain: failure.uncertain || stays, permanent: failure.permanent || was_last };
         attempt.phase = Phase::Failing(None);
-        attempt.on_the_wire[Verb::Fail as usize] = true;
+        attempt.on_the_wire[Call::Fail as usize] = true;
     }
 
     fn release(&mut self, at: usize) {
         let attempt = &mut self.attempts[at];
         attempt.phase = Phase::Releasing(None);
-        attempt.on_the_wire[Verb::Release as usize] = true;
+        attempt.on_the_wire[Call::Release as usize] = true;
     }
 
     /// It will not record its effect any more, or does not know of it.
@@ -702,8 +702,8 @@ impl World {
                 self.messages[usize::from(message)].twice = true;
                 self.deliver(message, protocol);
             }
-            Fault::ExecuteTwice(at, verb) => self.execute(at, verb, true, true, protocol),
-            Fault::ExecuteAndLoseTheReply(at, verb) => self.execute(at, verb, false, true, protocol),
+            Fault::ExecuteTwice(at, call) => self.execute(at, call, true, true, protocol),
+            Fault::ExecuteAndLoseTheReply(at, call) => self.execute(at, call, false, true, protocol),
             Fault::GiveUp(at) => {
                 let at = usize::from(at);
                 if matches!(self.attempts[at].phase, Phase::Acquiring(_)) {
@@ -844,20 +844,20 @@ impl Attempt {
         }
     }
 
-    /// The verb that it waits on.
-    fn asks(&self) -> Verb {
+    /// The call that it waits on.
+    fn asks(&self) -> Call {
         match self.phase {
-            Phase::Completing(_) => Verb::Complete,
-            Phase::Failing(_) => Verb::Fail,
-            Phase::Releasing(_) => Verb::Release,
-            _ => StoreCall::Acquire,
+            Phase::Completing(_) => Call::Complete,
+            Phase::Failing(_) => Call::Fail,
+            Phase::Releasing(_) => Call::Release,
+            _ => Call::Acquire,
         }
     }
 
-    fn waits_for(&self, verb: Verb) -> bool {
+    fn waits_for(&self, call: Call) -> bool {
         match self.phase {
             Phase::Acquiring(None) | Phase::Completing(None) | Phase::Failing(None) | Phase::Releasing(None) => {
-                self.asks() == verb
+                self.asks() == call
             }
             _ => false,
         }

@@ -30,7 +30,6 @@ pub mod sigv4;
 pub mod tls;
 #[cfg(feature = "lambda")]
 pub mod torture;
-#[cfg(feature = "lambda")]
 pub mod work;
 
 use std::future::Future;

@@ -1,10 +1,11 @@
-//! A work that does as it is told, and remembers what it was asked.
+//! A work that follows a plan and records its runs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use idempotent_sqs::idempotency::{Claim, Work, WorkError};
+#[cfg(feature = "lambda")]
 use idempotent_sqs::sqs::Message;
 
 /// What a work is told to do.
@@ -67,9 +68,9 @@ impl Told {
         self.most_at_once.load(Ordering::SeqCst)
     }
 
-    async fn obey(&self, claim: &Claim, message: &Message, recovery: bool) -> Result<Vec<u8>, WorkError> {
+    async fn obey<T: Input + ?Sized>(&self, claim: &Claim, input: &T, recovery: bool) -> Result<Vec<u8>, WorkError> {
         let run = Run {
-            message_id: message.id.clone(),
+            message_id: input.id().to_owned(),
             key: claim.key().to_string(),
             fence: claim.fence().0,
             attempt: claim.attempt(),
@@ -95,13 +96,31 @@ impl Told {
     }
 }
 
-impl Work<Message> for Told {
-    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        self.obey(claim, message, false).await
+impl<T: Input + ?Sized> Work<T> for Told {
+    async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+        self.obey(claim, input, false).await
     }
 
-    async fn recover(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        self.obey(claim, message, true).await
+    async fn recover(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
+        self.obey(claim, input, true).await
+    }
+}
+
+/// An input of the work. [`Run`] records its id.
+pub trait Input: Sync {
+    fn id(&self) -> &str;
+}
+
+impl Input for str {
+    fn id(&self) -> &str {
+        self
+    }
+}
+
+#[cfg(feature = "lambda")]
+impl Input for Message {
+    fn id(&self) -> &str {
+        &self.id
     }
 }
 

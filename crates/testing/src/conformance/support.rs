@@ -1,0 +1,109 @@
+//! Attempts, claims and assertions that the rows share.
+
+use std::time::Duration;
+
+use idempotent_sqs::idempotency::{
+    Acquire, Attempt, Claim, Failure, Fingerprint, Key, MessageTag, Settled, Store, StoreError,
+};
+use tokio::time::sleep;
+
+pub(super) const CLEAN: Failure = Failure { uncertain: false, permanent: false };
+pub(super) const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
+pub(super) const PERMANENT: Failure = Failure { uncertain: false, permanent: true };
+pub(super) const PARKED: Failure = Failure { uncertain: true, permanent: true };
+
+/// A lease that does not end during a row.
+pub(super) const LONG: Duration = Duration::from_secs(60);
+
+/// A lease or a retention whose end a row waits for.
+pub(super) const SHORT: Duration = Duration::from_millis(20);
+
+/// A value with some fields changed. `Attempt` has no update syntax outside its crate.
+macro_rules! with {
+    ($base:expr, $($field:ident = $value:expr),+ $(,)?) => {{
+        let mut changed = $base;
+        $(changed.$field = $value;)+
+        changed
+    }};
+}
+pub(super) use with;
+
+/// Asserts that an acquire returns an answer of this pattern.
+macro_rules! assert_answer {
+    ($store:expr, $attempt:expr, $answer:pat) => {
+        let answer = $store.acquire($attempt).await.unwrap();
+        assert!(matches!(answer, $answer), "{answer:?}");
+    };
+}
+pub(super) use assert_answer;
+
+pub(super) fn key(key: &str) -> Key {
+    Key::new(key).unwrap()
+}
+
+/// An attempt at the key `pay_1` by a new owner.
+pub(super) fn attempt(lease: Duration) -> Attempt {
+    with!(
+        Attempt::new(key("pay_1")),
+        fingerprint = Fingerprint::of(b"12.50 EUR"),
+        message = MessageTag::of("first"),
+        lease = lease,
+        longest_lease = Duration::from_secs(901),
+        retention = LONG,
+        max_attempts = 5,
+    )
+}
+
+pub(super) fn by_another_message(lease: Duration) -> Attempt {
+    with!(attempt(lease), message = MessageTag::of("second"))
+}
+
+pub(super) fn with_another_payload(lease: Duration) -> Attempt {
+    with!(attempt(lease), fingerprint = Fingerprint::of(b"99.00 EUR"))
+}
+
+/// The claim of an acquire that must succeed and not be a recovery.
+pub(super) async fn acquired(store: &impl Store, attempt: Attempt) -> Claim {
+    match store.acquire(attempt).await.unwrap() {
+        Acquire::Acquired(claim) => {
+            assert!(!claim.is_recovery());
+            claim
+        }
+        other => panic!("not acquired: {other:?}"),
+    }
+}
+
+/// The claim of an acquire that must be a recovery.
+pub(super) async fn taken_over(store: &impl Store, attempt: Attempt) -> Claim {
+    match store.acquire(attempt).await.unwrap() {
+        Acquire::AcquiredStale(claim) => {
+            assert!(claim.is_recovery());
+            claim
+        }
+        other => panic!("not taken over: {other:?}"),
+    }
+}
+
+pub(super) async fn assert_settled(settled: impl Future<Output = Result<Settled, StoreError>>, expected: Settled) {
+    assert_eq!(settled.await.unwrap(), expected);
+}
+
+/// The claim of an owner whose lease ended, and the claim of the owner that took over.
+pub(super) async fn overtaken(store: &impl Store) -> (Claim, Claim) {
+    let late = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    let claim = taken_over(store, attempt(LONG)).await;
+    (late, claim)
+}
+
+/// A claim whose record expired before it was settled, as after an eviction or a failover.
+pub(super) async fn lost(store: &impl Store) -> Claim {
+    let claim = acquired(store, with!(attempt(SHORT), retention = SHORT)).await;
+    sleep(SHORT * 2).await;
+    // The settlement restores the record with a long retention.
+    let asked = claim.asked().clone();
+    match Acquire::claimed(with!(asked, retention = LONG), claim.fence(), claim.attempt(), false) {
+        Acquire::Acquired(claim) => claim,
+        other => panic!("{other:?}"),
+    }
+}
