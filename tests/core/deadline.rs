@@ -1,3 +1,5 @@
+//! Deadlines of every length.
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use idempotent_sqs::idempotency::{Deadline, Delivery, Idempotency, Key, Outcome, Policy};
@@ -15,7 +17,7 @@ fn durations() -> impl Iterator<Item = Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_can_be_made_of_every_duration_and_its_parts_are_in_order() {
+async fn every_duration_makes_a_deadline_with_its_parts_in_order() {
     for remaining in durations() {
         let now = Instant::now();
         let Deadline { work, settle, answer, end, .. } = Deadline::within(remaining);
@@ -25,7 +27,7 @@ async fn a_deadline_can_be_made_of_every_duration_and_its_parts_are_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_can_be_made_of_every_time_of_the_clock() {
+async fn every_wall_clock_time_makes_a_deadline() {
     for since_1970 in durations() {
         let Some(end) = UNIX_EPOCH.checked_add(since_1970) else { continue };
         assert!(Deadline::at(end).end <= Instant::now() + TEN_YEARS, "{since_1970:?}");
@@ -33,7 +35,7 @@ async fn a_deadline_can_be_made_of_every_time_of_the_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_work_without_an_end_in_sight_runs_and_is_recorded() {
+async fn a_work_of_many_hours_runs_and_is_recorded() {
     let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_hours(20))));
     let idempotency = Idempotency::new(&store, Policy::default());
     let delivery = || Delivery::new(Key::new("pay_1").unwrap()).deadline(Deadline::within(Duration::MAX));

@@ -79,18 +79,18 @@ fn holds(protocol: Protocol) {
 }
 
 #[test]
-fn every_promise_holds_in_every_schedule_of_two_faults() {
+fn every_property_holds_in_every_schedule_of_two_faults() {
     holds(protocol(4, 2));
 }
 
 #[test]
-fn every_promise_holds_in_every_schedule_of_two_faults_where_recoveries_are_parked() {
+fn every_property_holds_in_every_schedule_of_two_faults_with_parked_recoveries() {
     holds(Protocol { park: true, ..protocol(3, 2) });
 }
 
 #[test]
 #[ignore = "five million states: a minute, in a release build"]
-fn every_promise_holds_in_every_schedule_of_three_faults_and_three_attempts() {
+fn every_property_holds_in_every_schedule_of_three_faults_and_three_attempts() {
     holds(protocol(3, 3));
 }
 
@@ -121,22 +121,22 @@ fn without_the_stored_fence_a_clock_that_jumps_back_takes_the_fence_with_it() {
 }
 
 #[test]
-fn without_the_clock_the_fence_starts_again_after_a_loss() {
+fn without_the_clock_the_fence_restarts_after_a_loss() {
     breaks(Guard::FenceFromClock, FENCE_GROWS, 2, 1);
 }
 
 #[test]
-fn without_healing_in_complete_a_finished_work_is_forgotten_and_repeated() {
+fn without_restoring_in_complete_finished_work_is_repeated() {
     breaks(Guard::HealInComplete, NO_REPEAT, 2, 1);
 }
 
 #[test]
-fn without_healing_in_fail_an_uncertain_failure_is_forgotten() {
+fn without_restoring_in_fail_an_uncertain_failure_is_lost() {
     breaks(Guard::HealInFail, TOLD, 2, 2);
 }
 
 #[test]
-fn without_the_fingerprint_another_payload_is_deleted_unseen() {
+fn without_the_fingerprint_another_payload_is_deleted_without_its_effect() {
     breaks(Guard::Fingerprint, NO_LOSS, 2, 0);
 }
 
@@ -151,7 +151,7 @@ fn without_an_end_of_leases_conflicts_dead_letter_a_message() {
 }
 
 #[test]
-fn without_the_owner_in_acquire_whoever_lost_a_reply_is_in_conflict_with_itself() {
+fn without_the_owner_in_acquire_an_owner_that_lost_a_reply_conflicts_with_itself() {
     breaks(Guard::SameOwner, WITH_ITSELF, 1, 1);
 }
 
@@ -166,32 +166,32 @@ fn without_the_duplicate_completed_does_not_stay() {
 }
 
 #[test]
-fn without_the_permanent_mark_what_failed_for_good_runs_again() {
+fn without_the_permanent_mark_a_permanent_failure_runs_again() {
     breaks(Guard::Permanent, FOR_GOOD, 2, 1);
 }
 
 #[test]
-fn without_recovery_after_a_takeover_a_repeated_effect_comes_untold() {
+fn without_recovery_after_a_takeover_a_repeated_effect_is_not_a_recovery() {
     breaks(Guard::TakeoverIsRecovery, TOLD, 2, 1);
 }
 
 #[test]
-fn without_a_memory_of_recoveries_one_that_fails_hides_what_came_before_it() {
+fn without_stored_recoveries_a_failed_recovery_hides_earlier_uncertainty() {
     breaks(Guard::RecoveryStays, TOLD, 3, 2);
 }
 
 #[test]
-fn without_the_owner_check_in_release_a_stale_owner_gives_back_the_record_of_another() {
+fn without_the_owner_check_in_release_a_stale_owner_releases_the_record_of_another() {
     breaks(Guard::OwnerInRelease, STALE_OWNER, 2, 2);
 }
 
 #[test]
-fn without_the_doubt_in_release_a_repeated_effect_comes_untold() {
+fn without_the_uncertainty_in_release_a_repeated_effect_is_not_a_recovery() {
     breaks(Guard::DoubtInRelease, TOLD, 3, 2);
 }
 
 #[test]
-fn without_the_count_in_release_what_never_ran_uses_up_attempts() {
+fn without_the_count_in_release_attempts_that_never_ran_are_used_up() {
     breaks(Guard::UncountedInRelease, UNCOUNTED, 1, 1);
 }
 
@@ -201,21 +201,21 @@ fn without_the_fingerprint_in_complete_a_late_owner_replaces_the_failure_of_anot
 }
 
 #[test]
-fn with_an_unknown_settlement_taken_for_success_a_message_is_lost() {
+fn if_an_unknown_settlement_counts_as_success_a_message_is_lost() {
     breaks(Guard::UnknownIsNoSuccess, NO_LOSS, 1, 2);
 }
 
 #[test]
-fn with_a_lost_claim_taken_for_success_a_message_is_lost() {
+fn if_a_lost_claim_counts_as_success_a_message_is_lost() {
     breaks(Guard::LostIsNoSuccess, NO_LOSS, 2, 2);
 }
 
 #[test]
-fn with_a_failed_work_taken_for_another_payloads_success_a_message_is_lost() {
+fn if_a_failed_work_counts_as_success_of_another_payload_a_message_is_lost() {
     breaks(Guard::LostAfterFailure, NO_LOSS, 2, 2);
 }
 
 #[test]
-fn with_conflicts_that_do_not_wait_for_the_lease_they_dead_letter_a_message() {
+fn if_conflicts_do_not_wait_for_the_lease_they_dead_letter_a_message() {
     breaks(Guard::ConflictWaits, CONFLICTS, 3, 0);
 }

@@ -1,3 +1,5 @@
+//! Redis: scripts, records, servers of every kind, and connections that fail.
+
 use std::time::Duration;
 
 use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Settled, Store, StoreError, StoredResult};
@@ -33,7 +35,7 @@ async fn calls(redis: &Redis, command: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_record_lies_under_namespace_and_key_and_shows_its_state() {
+async fn a_record_is_stored_under_namespace_and_key_with_its_state() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("pay_1")).await;
@@ -54,7 +56,7 @@ async fn a_record_lies_under_namespace_and_key_and_shows_its_state() {
 }
 
 #[tokio::test]
-async fn a_place_is_a_result_that_was_not_kept_to_whoever_knows_no_objects() {
+async fn the_location_of_a_result_is_stored_with_the_mark_of_a_result_not_kept() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("pay_1")).await;
@@ -90,7 +92,7 @@ async fn a_completed_record_of_a_uuid_takes_no_more_than_220_bytes() {
 }
 
 #[tokio::test]
-async fn records_that_are_ready_together_share_runs_of_at_most_64() {
+async fn concurrent_calls_share_script_calls_of_at_most_64_records() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
     acquired(&store, attempt("loads the script")).await;
@@ -115,7 +117,7 @@ async fn records_that_are_ready_together_share_runs_of_at_most_64() {
 }
 
 #[tokio::test]
-async fn of_what_is_ready_together_a_claim_is_taken_before_others_are_settled() {
+async fn concurrent_acquires_are_sent_before_settlements() {
     let redis = Redis::start().await;
     let store = redis.store();
     // The server knows both scripts already, so neither has to be sent twice.
@@ -129,7 +131,7 @@ async fn of_what_is_ready_together_a_claim_is_taken_before_others_are_settled() 
 }
 
 #[tokio::test]
-async fn what_is_not_a_record_is_an_error_of_its_own_and_is_left_alone() {
+async fn a_value_that_is_not_a_record_is_an_error_and_is_not_changed() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let long_enough = "C".repeat(60);
@@ -158,7 +160,7 @@ async fn what_is_not_a_record_is_an_error_of_its_own_and_is_left_alone() {
 }
 
 #[tokio::test]
-async fn settling_on_what_is_not_a_record_leaves_it_alone() {
+async fn settling_does_not_change_a_value_that_is_not_a_record() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("pay_1")).await;
@@ -169,7 +171,7 @@ async fn settling_on_what_is_not_a_record_leaves_it_alone() {
 }
 
 #[tokio::test]
-async fn a_lost_script_is_brought_again_for_many_records_at_once() {
+async fn a_lost_script_is_loaded_again_for_many_concurrent_calls() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("first")).await;
@@ -183,7 +185,7 @@ async fn a_lost_script_is_brought_again_for_many_records_at_once() {
 }
 
 #[tokio::test]
-async fn a_killed_connection_is_dialled_again_by_the_very_next_call() {
+async fn the_next_call_replaces_a_killed_connection() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
     let claim = acquired(&store, attempt("pay_1")).await;
@@ -192,7 +194,7 @@ async fn a_killed_connection_is_dialled_again_by_the_very_next_call() {
 }
 
 #[tokio::test]
-async fn a_restarted_server_is_dialled_again_by_the_very_next_call() {
+async fn the_next_call_reconnects_to_a_restarted_server() {
     let mut redis = Redis::start().await;
     let store = on(&redis.url());
     let claim = acquired(&store, attempt("pay_1")).await;
@@ -204,7 +206,7 @@ async fn a_restarted_server_is_dialled_again_by_the_very_next_call() {
 }
 
 #[tokio::test]
-async fn a_demoted_primary_is_left_by_the_very_next_call() {
+async fn the_next_call_leaves_a_demoted_primary() {
     let (old, new) = (Redis::start().await, Redis::start().await);
     // What the address of a primary does in a failover: it comes to mean another server.
     let front = Front::to(old.port()).await;
@@ -219,7 +221,7 @@ async fn a_demoted_primary_is_left_by_the_very_next_call() {
 }
 
 #[tokio::test]
-async fn a_silent_peer_is_given_up_in_time_and_left_by_the_next_try() {
+async fn a_silent_server_times_out_and_the_retry_leaves_it() {
     let (silent, new) = (Redis::start().await, Redis::start().await);
     let front = Front::to(silent.port()).await;
     let store = on(&format!("redis://127.0.0.1:{}", front.port));
@@ -234,7 +236,7 @@ async fn a_silent_peer_is_given_up_in_time_and_left_by_the_next_try() {
 }
 
 #[tokio::test]
-async fn a_call_whose_caller_has_given_up_is_not_sent_and_those_that_share_its_run_are() {
+async fn a_cancelled_call_is_not_sent_and_calls_batched_with_it_are() {
     let (silent, new) = (Redis::start().await, Redis::start().await);
     let front = Front::to(silent.port()).await;
     // With a password, so that there is a reply to wait for before anything else is sent.
@@ -257,7 +259,7 @@ async fn a_call_whose_caller_has_given_up_is_not_sent_and_those_that_share_its_r
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_unavailable_within_its_timeouts_however_many_ask() {
+async fn a_silent_server_is_unavailable_within_its_timeouts_for_1000_calls() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
     redis.signal("-STOP");
@@ -271,7 +273,7 @@ async fn a_server_that_never_answers_is_unavailable_within_its_timeouts_however_
 }
 
 #[tokio::test]
-async fn of_all_that_wait_for_a_connection_one_dials() {
+async fn concurrent_calls_share_one_connection_attempt() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let store = on(&format!("redis://:open-sesame@{}", listener.local_addr().unwrap()));
     // So many that they are several runs of the script, of which each wants a connection, twice.
@@ -288,7 +290,7 @@ async fn of_all_that_wait_for_a_connection_one_dials() {
 }
 
 #[tokio::test]
-async fn what_timed_out_and_ran_all_the_same_is_known_again_by_its_owner() {
+async fn an_acquire_that_was_executed_after_its_timeout_is_repeated_by_its_owner() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
     acquired(&store, attempt("loads the script")).await;
@@ -307,7 +309,7 @@ async fn what_timed_out_and_ran_all_the_same_is_known_again_by_its_owner() {
 }
 
 #[tokio::test]
-async fn a_server_out_of_reach_is_unavailable_and_found_once_it_is_there() {
+async fn an_unreachable_server_is_unavailable_until_it_starts() {
     let port = free_port();
     let store = on(&format!("redis://127.0.0.1:{port}"));
     assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
@@ -318,7 +320,7 @@ async fn a_server_out_of_reach_is_unavailable_and_found_once_it_is_there() {
 }
 
 #[tokio::test]
-async fn a_password_is_used_and_a_wrong_one_is_an_error_that_does_not_show_it() {
+async fn a_wrong_password_is_an_error_without_the_password() {
     let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await;
     let address = format!("127.0.0.1:{}", redis.port());
     acquired(&on(&format!("redis://:open-sesame@{address}")), attempt("pay_1")).await;
@@ -332,7 +334,7 @@ async fn a_password_is_used_and_a_wrong_one_is_an_error_that_does_not_show_it() 
 }
 
 #[tokio::test]
-async fn a_full_server_that_may_not_evict_refuses_and_nothing_is_claimed() {
+async fn a_full_server_without_eviction_rejects_an_acquire() {
     let redis = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
     let error = on(&redis.url()).acquire(attempt("pay_1")).await.unwrap_err();
     assert!(error.is_unavailable());
@@ -341,7 +343,7 @@ async fn a_full_server_that_may_not_evict_refuses_and_nothing_is_claimed() {
 }
 
 #[tokio::test]
-async fn a_full_server_takes_what_settles_a_claim_that_it_holds() {
+async fn a_full_server_accepts_the_settlement_of_its_claims() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
     let [done, failed, released] = ["done", "failed", "released"].map(attempt);
@@ -364,14 +366,14 @@ async fn a_full_server_takes_what_settles_a_claim_that_it_holds() {
 }
 
 #[tokio::test]
-async fn what_a_full_server_refused_was_not_executed_and_is_not_given_back() {
+async fn an_acquire_that_a_full_server_rejected_was_not_executed() {
     let redis = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
     let error = on(&redis.url()).acquire(attempt("pay_1")).await.unwrap_err();
     assert!(!error.may_have_run(), "{error:?}");
 }
 
 #[tokio::test]
-async fn an_acquire_that_could_not_be_sent_was_not_executed_and_one_without_a_reply_may_have_been() {
+async fn an_acquire_may_have_been_executed_if_it_was_sent_and_got_no_reply() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
     acquired(&store, attempt("pay_1")).await;
@@ -384,7 +386,7 @@ async fn an_acquire_that_could_not_be_sent_was_not_executed_and_one_without_a_re
 }
 
 #[tokio::test]
-async fn after_a_lost_script_nothing_is_sent_for_callers_that_have_given_up() {
+async fn cancelled_calls_are_not_sent_again_after_a_lost_script() {
     let redis = Redis::start().await;
     let front = Front::to(redis.port()).await;
     let store = on(&format!("redis://127.0.0.1:{}", front.port));
@@ -409,7 +411,7 @@ async fn after_a_lost_script_nothing_is_sent_for_callers_that_have_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_know_script_flags_is_given_scripts_without_them() {
+async fn a_server_without_script_flags_gets_scripts_without_them() {
     let redis = Redis::start().await;
     let front = Front::to(redis.port()).await;
     front.refuse_script_flags();
@@ -426,7 +428,7 @@ async fn a_server_that_does_not_know_script_flags_is_given_scripts_without_them(
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_do_is_refused_once_and_not_tried_by_other_means() {
+async fn a_call_that_the_user_may_not_make_is_not_retried() {
     let redis = Redis::start().await;
     let mut connection = redis.connection().await;
     let limited = ["SETUSER", "limited", "on", ">open-sesame", "~*", "+@all", "-evalsha", "-eval"];
@@ -465,7 +467,7 @@ async fn one_answer_for_all() -> u16 {
 }
 
 #[tokio::test]
-async fn fewer_answers_than_records_are_no_answer_to_any_of_them() {
+async fn a_reply_with_too_few_answers_fails_every_call() {
     let store = on(&format!("redis://127.0.0.1:{}", one_answer_for_all().await));
     assert!(matches!(store.acquire(attempt("alone")).await, Ok(Acquire::Failed)));
     let (first, second) = tokio::join!(store.acquire(attempt("first")), store.acquire(attempt("second")));
@@ -473,7 +475,7 @@ async fn fewer_answers_than_records_are_no_answer_to_any_of_them() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_of_no_use_is_refused_without_showing_it() {
+async fn an_invalid_url_is_rejected_without_showing_it() {
     for url in ["http://:secret@localhost", "unix:///tmp/redis.sock", "rediss://:secret@localhost/#insecure", "secret"]
     {
         let error = url.parse::<RedisUrl>().unwrap_err();
@@ -482,7 +484,7 @@ async fn a_url_that_is_of_no_use_is_refused_without_showing_it() {
 }
 
 #[test]
-fn a_store_shows_its_settings_and_no_password() {
+fn the_debug_output_of_a_store_has_its_settings_and_no_password() {
     let shown = format!("{:?}", on("redis://user:secret@127.0.0.1:1/"));
     assert!(shown.contains("payments") && shown.contains("timeout: 500ms"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");
@@ -491,7 +493,7 @@ fn a_store_shows_its_settings_and_no_password() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_its_turn_is_not_sent_once_nobody_waits_for_it() {
+async fn a_queued_call_that_is_cancelled_is_not_sent() {
     let redis = Redis::start().await;
     let store = on(&redis.url());
     acquired(&store, attempt("connected")).await;

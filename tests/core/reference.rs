@@ -676,7 +676,7 @@ fn report(seed: u64, (sequence, difference): (Sequence, String)) -> ! {
 }
 
 #[tokio::test]
-async fn the_scripts_answer_and_record_as_the_protocol_does_in_ten_thousand_random_sequences() {
+async fn the_scripts_match_the_protocol_in_ten_thousand_random_sequences() {
     let redis = Redis::start().await;
     let mut scripts = Scripts::load(&redis).await;
     for (seed, mut trees) in batches() {
@@ -696,7 +696,7 @@ async fn the_scripts_answer_and_record_as_the_protocol_does_in_ten_thousand_rand
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_in_memory_answers_as_the_protocol_does_in_ten_thousand_random_sequences() {
+async fn the_memory_store_matches_the_protocol_in_ten_thousand_random_sequences() {
     for (seed, trees) in batches() {
         for tree in trees {
             if difference_in_memory(&tree.current()).await.is_some() {

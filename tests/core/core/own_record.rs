@@ -1,3 +1,5 @@
+//! A work with a record of its own, which takes precedence over the store's.
+
 use std::collections::VecDeque;
 use std::future::ready;
 
@@ -6,24 +8,24 @@ use idempotent_sqs::idempotency::{Acquire, Attempt, OwnRecord, Owner, RecordedAt
 
 use super::*;
 
-/// A work that keeps a record of its own, and answers as it is told. Then it is done.
-struct Keeps {
+/// A work with a record of its own. Its attempts return `answers`, and then that the work is done.
+struct RecordingWork {
     answers: Mutex<VecDeque<Result<RecordedAttempt, WorkError>>>,
-    /// What its record says of the work.
+    /// The work's own record.
     record: Mutex<Result<Option<Vec<u8>>, &'static str>>,
 }
 
-impl Keeps {
-    fn told(answers: impl IntoIterator<Item = Result<RecordedAttempt, WorkError>>) -> Self {
+impl RecordingWork {
+    fn new(answers: impl IntoIterator<Item = Result<RecordedAttempt, WorkError>>) -> Self {
         Self { answers: Mutex::new(answers.into_iter().collect()), record: Mutex::new(Ok(None)) }
     }
 
-    fn record_is(&self, record: Result<Option<Vec<u8>>, &'static str>) {
+    fn set_record(&self, record: Result<Option<Vec<u8>>, &'static str>) {
         *self.record.lock().unwrap() = record;
     }
 }
 
-impl Work<str> for Keeps {
+impl Work<str> for RecordingWork {
     async fn run(&self, _: &Claim, _: &str) -> Result<Vec<u8>, WorkError> {
         unreachable!("the core calls attempt")
     }
@@ -33,7 +35,7 @@ impl Work<str> for Keeps {
     }
 }
 
-impl OwnRecord<str> for Keeps {
+impl OwnRecord<str> for RecordingWork {
     fn attempt<'a>(&'a self, _: &'a Claim, _: &'a str) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
         let answer = self.answers.lock().unwrap().pop_front();
         Box::pin(ready(answer.unwrap_or_else(|| Ok(RecordedAttempt::Done(b"receipt".to_vec())))))
@@ -44,14 +46,14 @@ impl OwnRecord<str> for Keeps {
     }
 }
 
-async fn try_run<S: Store>(idempotency: &Idempotency<S>, work: &Keeps) -> Result<Report, StoreError> {
+async fn try_run<S: Store>(idempotency: &Idempotency<S>, work: &RecordingWork) -> Result<Report, StoreError> {
     idempotency.run(&delivery(), work, "input").await
 }
 
 #[tokio::test]
-async fn a_work_that_is_busy_elsewhere_is_in_conflict_and_made_no_attempt() {
+async fn a_busy_work_is_in_conflict_and_not_counted() {
     let busy = Duration::from_secs(7);
-    let work = Keeps::told((0..9).map(|_| Ok(RecordedAttempt::Busy { after: busy })));
+    let work = RecordingWork::new((0..9).map(|_| Ok(RecordedAttempt::Busy { after: busy })));
     let idempotency = in_memory();
     for _ in 0..9 {
         let report = try_run(&idempotency, &work).await.unwrap();
@@ -63,8 +65,8 @@ async fn a_work_that_is_busy_elsewhere_is_in_conflict_and_made_no_attempt() {
 }
 
 #[tokio::test]
-async fn what_every_work_needs_and_is_out_of_reach_fails_the_batch_and_is_no_attempt() {
-    let work = Keeps::told((0..9).map(|_| Ok(RecordedAttempt::Unreachable("no connection".into()))));
+async fn an_unreachable_resource_is_a_store_error_and_not_counted() {
+    let work = RecordingWork::new((0..9).map(|_| Ok(RecordedAttempt::Unreachable("no connection".into()))));
     let idempotency = in_memory();
     for _ in 0..9 {
         assert!(try_run(&idempotency, &work).await.unwrap_err().is_unavailable());
@@ -73,9 +75,9 @@ async fn what_every_work_needs_and_is_out_of_reach_fails_the_batch_and_is_no_att
 }
 
 #[tokio::test]
-async fn a_doubt_outlasts_what_was_no_attempt() {
+async fn uncertainty_outlasts_attempts_that_are_not_counted() {
     let answers = [Err(WorkError::uncertain("no answer")), Ok(RecordedAttempt::Busy { after: Duration::ZERO })];
-    let (work, idempotency) = (Keeps::told(answers), in_memory());
+    let (work, idempotency) = (RecordingWork::new(answers), in_memory());
     for _ in 0..2 {
         try_run(&idempotency, &work).await.unwrap();
     }
@@ -84,48 +86,48 @@ async fn a_doubt_outlasts_what_was_no_attempt() {
 }
 
 #[tokio::test]
-async fn attempts_that_are_used_up_fail_for_good_only_after_a_look_at_its_own_record() {
+async fn used_up_attempts_fail_permanently_only_after_reading_the_works_own_record() {
     for first in [WorkError::uncertain("no reply to the commit"), WorkError::retryable("no")] {
         let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 1));
-        let work = Keeps::told([Err(first)]);
+        let work = RecordingWork::new([Err(first)]);
         let report = try_run(&idempotency, &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Failed { .. } | Outcome::FailedPermanently { .. }), "{report:?}");
         assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::FailedBefore));
-        work.record_is(Err("out of reach"));
+        work.set_record(Err("out of reach"));
         let report = try_run(&idempotency, &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
-        work.record_is(Ok(Some(b"receipt".to_vec())));
+        work.set_record(Ok(Some(b"receipt".to_vec())));
         for _ in 0..2 {
             let report = try_run(&idempotency, &work).await.unwrap();
             assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"));
-            // The store's record says so too by now.
-            work.record_is(Ok(None));
+            // The store has recorded it as well.
+            work.set_record(Ok(None));
         }
     }
 }
 
 #[tokio::test]
-async fn an_uncertain_last_attempt_is_not_final_where_its_own_record_decides() {
+async fn an_uncertain_last_attempt_is_not_permanent_if_the_work_has_its_own_record() {
     let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 1));
-    let report = try_run(&idempotency, &Keeps::told([Err(WorkError::uncertain("no reply"))])).await.unwrap();
+    let report = try_run(&idempotency, &RecordingWork::new([Err(WorkError::uncertain("no reply"))])).await.unwrap();
     assert_eq!(failure(&report), Failure { uncertain: true, permanent: false });
 }
 
 #[tokio::test]
-async fn what_was_done_before_is_a_duplicate_and_heals_the_record() {
+async fn work_done_before_is_a_duplicate_and_completes_the_record() {
     let idempotency = in_memory();
-    let before = Keeps::told([Ok(RecordedAttempt::DoneBefore(b"receipt".to_vec()))]);
+    let before = RecordingWork::new([Ok(RecordedAttempt::DoneBefore(b"receipt".to_vec()))]);
     for _ in 0..2 {
         let report = try_run(&idempotency, &before).await.unwrap();
         assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"));
     }
-    assert!(before.answers.lock().unwrap().is_empty(), "the second was answered by the record");
+    assert!(before.answers.lock().unwrap().is_empty(), "the store answered the second delivery");
 }
 
 #[tokio::test]
-async fn another_payload_that_was_done_is_a_mismatch_and_leaves_no_doubt() {
+async fn another_payload_that_was_done_is_a_mismatch_and_not_uncertain() {
     let answers = [Err(WorkError::uncertain("no answer")), Ok(RecordedAttempt::Mismatch)];
-    let (work, idempotency) = (Keeps::told(answers), in_memory());
+    let (work, idempotency) = (RecordingWork::new(answers), in_memory());
     try_run(&idempotency, &work).await.unwrap();
     assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::Mismatch));
     let right = delivery().fingerprint(Fingerprint::of(b"the right payload")).message_id("message-2");
@@ -134,13 +136,13 @@ async fn another_payload_that_was_done_is_a_mismatch_and_leaves_no_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_by_its_own_record_does_not_wait_for_the_stores() {
+async fn work_done_by_its_own_record_does_not_retry_the_store() {
     for (fault, answer) in
         [(Fault::Refused, Ok(RecordedAttempt::Done(Vec::new()))), (Fault::Refused, Err(WorkError::retryable("no")))]
     {
         let store = FaultyStore::new(MemoryStore::default());
         store.always(StoreCall::Settle, Some(fault));
-        let (work, began) = (Keeps::told([answer]), Instant::now());
+        let (work, began) = (RecordingWork::new([answer]), Instant::now());
         let report = try_run(&Idempotency::new(store, Policy::default()), &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::DoneByOwnRecord { .. } | Outcome::Unsettled { .. }), "{report:?}");
         assert_eq!(began.elapsed(), Duration::ZERO);
@@ -148,14 +150,14 @@ async fn what_is_done_by_its_own_record_does_not_wait_for_the_stores() {
 }
 
 #[tokio::test]
-async fn what_is_done_by_its_own_record_is_done_also_where_another_owner_has_the_stores() {
+async fn work_done_by_its_own_record_is_done_if_another_owner_holds_the_stores_record() {
     let store = MemoryStore::default();
     let idempotency = Idempotency::new(&store, Policy::default());
     let report = idempotency.run(&delivery(), &Overtaken(&store), "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::DoneByOwnRecord { .. }), "{report:?}");
 }
 
-/// While it works, its claim is settled as failed, and another takes the record.
+/// While this work runs, its claim fails and another owner acquires the record.
 struct Overtaken<'a>(&'a MemoryStore);
 
 impl Work<str> for Overtaken<'_> {
@@ -184,10 +186,10 @@ impl OwnRecord<str> for Overtaken<'_> {
 }
 
 #[tokio::test]
-async fn a_recovery_of_what_keeps_its_own_record_is_never_parked() {
+async fn a_recovery_of_a_work_with_its_own_record_is_never_parked() {
     let parks = with!(Policy::default(), recovery = Recovery::Park);
     let idempotency = Idempotency::new(MemoryStore::default(), parks);
-    let work = Keeps::told([Err(WorkError::uncertain("no answer"))]);
+    let work = RecordingWork::new([Err(WorkError::uncertain("no answer"))]);
     try_run(&idempotency, &work).await.unwrap();
     let report = try_run(&idempotency, &work).await.unwrap();
     assert!(report.recovery && matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
