@@ -1,4 +1,4 @@
-//! What a function's answer means to an event source mapping.
+//! The result of an invocation, and which messages it deletes.
 
 use std::collections::HashSet;
 
@@ -6,30 +6,31 @@ use serde_json::Value;
 
 /// How an invocation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum InvocationResult {
     /// The function returned these bytes.
     Returned(Vec<u8>),
     /// It returned an error, or its process died.
     Failed,
-    /// It was cut off at the function's timeout.
+    /// The function was stopped at its timeout.
     TimedOut,
 }
 
-/// Which of these messageIds an answer keeps in the queue; the others are to be deleted.
+/// Which of these messageIds a response keeps in the queue. The others are to be deleted.
 ///
-/// AWS does not say what becomes of JSON that is no object, or of a `batchItemFailures` that is no
-/// list. Here the first deletes every message, as there is no list in it, and the second none.
+/// AWS does not document JSON that is not an object, nor a `batchItemFailures` that is not a list. Here the first
+/// deletes every message, because it contains no list, and the second deletes none.
 ///
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#sqs-batchfailurereporting-conditions>
 ///
 /// # Errors
-/// Why none is to be deleted.
-pub(super) fn kept<'a>(answer: &[u8], message_ids: &HashSet<&'a str>) -> Result<HashSet<&'a str>, String> {
-    if answer.is_empty() {
+/// The reason why no message is to be deleted.
+pub(super) fn retained<'a>(response: &[u8], message_ids: &HashSet<&'a str>) -> Result<HashSet<&'a str>, String> {
+    if response.is_empty() {
         return Ok(HashSet::new());
     }
-    let answer: Value = serde_json::from_slice(answer).map_err(|error| format!("the answer is not JSON: {error}"))?;
-    let failures = match answer.get("batchItemFailures") {
+    let response: Value =
+        serde_json::from_slice(response).map_err(|error| format!("the response is not JSON: {error}"))?;
+    let failures = match response.get("batchItemFailures") {
         None | Some(Value::Null) => return Ok(HashSet::new()),
         Some(Value::Array(failures)) => failures,
         Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {

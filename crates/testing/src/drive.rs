@@ -9,27 +9,27 @@ use futures_util::future::join_all;
 use lambda_runtime::Context;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::Answer;
-use super::mapping::{Ended, Invocation, Mapping};
+use super::answer::InvocationResult;
+use super::mapping::{BatchOutcome, Invocation, Mapping};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::{Message, Store, Work};
 
 impl Mapping {
-    /// Invoke the handler until the queue is empty, on as many batches at once as the mapping's
-    /// concurrency. On a paused clock the waits for a visibility timeout pass at once.
+    /// Invokes the handler until the queue is empty, with as many concurrent batches as the mapping's concurrency.
+    /// If tokio's clock is paused, waits for a visibility timeout take no real time.
     ///
-    /// Without a dead-letter queue a message that always fails is tried until its retention ends.
+    /// Without a dead-letter queue, a message that always fails is delivered until its retention ends.
     ///
     /// ## Cancel safety
-    /// Dropped, it ends the invocations that are under way as a killed process would.
+    /// A dropped future ends its invocations as a killed process would.
     pub async fn drain<S: Store, W: Work<Message>>(&self, handler: &Handler<S, W>) {
         let poller = || async {
             loop {
-                let heard = self.queue().listen();
+                let notified = self.queue().notified();
                 match self.poll() {
                     Some(invocation) => drop(invocation.run(handler).await),
                     None if self.queue().is_empty() => break,
-                    None => self.queue().change_since(heard).await,
+                    None => self.queue().wait_for_change(notified).await,
                 }
             }
         };
@@ -38,36 +38,36 @@ impl Mapping {
 }
 
 impl Invocation {
-    /// Run it on this handler, up to the function's timeout.
+    /// Runs the handler on this batch, up to the function's timeout.
     ///
     /// ## Cancel safety
-    /// Dropped, it ends as a killed process would.
-    pub async fn run<S: Store, W: Work<Message>>(self, handler: &Handler<S, W>) -> Ended {
+    /// A dropped future ends the invocation as a killed process would.
+    pub async fn run<S: Store, W: Work<Message>>(self, handler: &Handler<S, W>) -> BatchOutcome {
         self.run_until(handler, pending()).await
     }
 
-    /// Run it on this handler, in a process that dies when `death` completes.
+    /// Runs the handler on this batch, in a process that is killed when `kill` completes.
     ///
     /// ## Cancel safety
     /// As [`run`](Self::run).
     pub async fn run_until<S: Store, W: Work<Message>>(
         self,
         handler: &Handler<S, W>,
-        death: impl Future<Output = ()>,
-    ) -> Ended {
+        kill: impl Future<Output = ()>,
+    ) -> BatchOutcome {
         let (event, context) = (self.event(), self.context());
-        // Lambda's runtime makes an error of a panic that nobody caught.
+        // Lambda's runtime turns a panic into an error.
         let response = AssertUnwindSafe(handler.handle(&event, &context)).catch_unwind();
-        let answer = tokio::select! {
+        let result = tokio::select! {
             biased;
-            () = death => Answer::Failed,
-            answer = timeout_at(self.deadline(), response) => match answer {
-                Ok(Ok(Ok(response))) => serde_json::to_vec(&response).map_or(Answer::Failed, Answer::Returned),
-                Ok(Ok(Err(_)) | Err(_)) => Answer::Failed,
-                Err(_elapsed) => Answer::TimedOut,
+            () = kill => InvocationResult::Failed,
+            result = timeout_at(self.deadline(), response) => match result {
+                Ok(Ok(Ok(response))) => serde_json::to_vec(&response).map_or(InvocationResult::Failed, InvocationResult::Returned),
+                Ok(Ok(Err(_)) | Err(_)) => InvocationResult::Failed,
+                Err(_elapsed) => InvocationResult::TimedOut,
             },
         };
-        self.end(answer)
+        self.finish(result)
     }
 
     fn context(&self) -> Context {

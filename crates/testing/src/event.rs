@@ -1,4 +1,4 @@
-//! The JSON that an event source mapping hands to a function.
+//! The JSON event that an event source mapping passes to a function.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde::Serialize;
 
 use super::send_request::Attribute;
 
-/// One delivery. It serializes as AWS writes it in an event's `Records`:
+/// One delivery. It is serialized as in the `Records` of an AWS event:
 /// <https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html#example-standard-queue-message-event>
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Received {
+pub struct ReceivedMessage {
     /// SQS's messageId.
     pub message_id: String,
-    /// What deletes this delivery or changes its visibility.
+    /// Handle of this delivery, which deletes the message or changes its visibility timeout.
     pub receipt_handle: String,
-    /// The body as it was sent.
+    /// The body.
     pub body: String,
     pub(super) attributes: SystemAttributes,
     pub(super) message_attributes: BTreeMap<String, AttributeValue>,
@@ -30,7 +30,7 @@ pub struct Received {
     pub(super) aws_region: String,
 }
 
-/// What SQS adds to a message. Numbers are text here, and times are milliseconds since 1970.
+/// Attributes that SQS adds to a message. Numbers are text; times are milliseconds since 1970.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct SystemAttributes {
@@ -60,8 +60,8 @@ pub(super) struct AttributeValue {
     data_type: &'static str,
 }
 
-impl Received {
-    /// How often the message was handed out, this time included.
+impl ReceivedMessage {
+    /// Number of deliveries of the message, including this one.
     #[must_use]
     pub fn receive_count(&self) -> u32 {
         self.attributes.approximate_receive_count.parse().unwrap_or_default()
@@ -97,11 +97,11 @@ impl From<&Attribute> for AttributeValue {
 }
 
 /// The event of these deliveries.
-pub(super) fn event(records: &[Received]) -> String {
+pub(super) fn event(records: &[ReceivedMessage]) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "PascalCase")]
     struct Event<'a> {
-        records: &'a [Received],
+        records: &'a [ReceivedMessage],
     }
     serde_json::to_string(&Event { records }).expect("text is JSON")
 }

@@ -129,10 +129,10 @@ impl<S> FaultyStore<S> {
 
     fn random_fault(&self, call: StoreCall, key: &Key, number: u64) -> Option<Fault> {
         let (rng, rates) = self.rates.as_ref()?;
-        let mut share = rng.of(key.as_str()).share(Draw::Fault, call as u64, number);
+        let mut fraction = rng.of(key.as_str()).fraction(Draw::Fault, call as u64, number);
         let drawn = rates.iter().find(|(_, rate)| {
-            share -= rate;
-            share < 0.0
+            fraction -= rate;
+            fraction < 0.0
         });
         drawn.map(|(fault, _)| *fault)
     }

@@ -1,87 +1,89 @@
-//! What happened to the messages, for a test to read at the end.
+//! The history of each message, and the counts of a queue.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What happened to one message since it was sent, in every queue and under every messageId.
+/// The history of one message since it was sent, in every queue and under every messageId.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The messageIds that it had, in order. A redrive gives it another.
+#[non_exhaustive]
+pub struct MessageHistory {
+    /// Its messageIds, in order. A redrive assigns a new one.
     pub message_ids: Vec<String>,
     /// Its body.
     pub body: String,
-    /// Sends that SQS answered with its messageId: more than one where FIFO's deduplication held
-    /// back a producer's retry.
+    /// Number of sends that SQS answered with its messageId. More than one if FIFO deduplication dropped a producer's
+    /// retry.
     pub sends: usize,
-    /// How often it was handed out.
+    /// Number of deliveries.
     pub receives: usize,
-    /// Deletes that SQS answered with success, whether or not the message went.
+    /// Number of deletes that SQS answered with success, whether or not they deleted the message.
     pub deletes: usize,
-    /// How often it was kept in spite of a delete, to be delivered again.
-    pub came_again: usize,
-    /// How often it was moved to a dead-letter queue.
+    /// Number of deletes after which it is delivered again.
+    pub redelivered: usize,
+    /// Number of moves to a dead-letter queue.
     pub dead_letters: usize,
-    /// Where it is now.
+    /// Its current state.
     pub state: MessageState,
 }
 
-/// Where a message is.
+/// State of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageState {
     /// In the queue of this name, visible or in flight.
     Queue(String),
     /// Deleted by a consumer.
     Deleted,
-    /// Deleted by SQS, as it was kept for its queue's retention period: lost.
+    /// Deleted by SQS at the end of the queue's message retention period.
     Expired,
 }
 
-/// What happened at one queue.
+/// Counts of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueCounts {
-    /// Messages that were sent to it.
+    /// Messages sent by producers.
     pub sent: usize,
-    /// Sends that FIFO's deduplication answered without a new message.
+    /// Sends that FIFO deduplication dropped.
     pub deduplicated: usize,
     /// Deliveries.
     pub received: usize,
-    /// Messages that a delete took away.
+    /// Messages deleted by consumers.
     pub deleted: usize,
-    /// Deletes with an old receipt handle that were answered with success, and changed nothing.
-    pub ignored: usize,
-    /// Messages that were kept in spite of a delete, to be delivered again.
-    pub came_again: usize,
-    /// Deliveries of a message that was in flight already.
-    pub twice_at_once: usize,
-    /// Messages that were moved to the dead-letter queue.
+    /// Deletes with an old receipt handle that succeeded without deleting the message.
+    pub ignored_deletes: usize,
+    /// Deletes that succeeded although the message is delivered again.
+    pub redelivered: usize,
+    /// Deliveries of a message that was already in flight.
+    pub concurrent_deliveries: usize,
+    /// Messages moved to the dead-letter queue.
     pub dead_letters: usize,
-    /// Messages that came from a dead-letter queue by a redrive.
+    /// Messages received by a redrive from a dead-letter queue.
     pub redriven: usize,
-    /// Messages that were kept for the retention period, and lost.
+    /// Messages deleted at the end of the message retention period.
     pub expired: usize,
-    /// Changes of a visibility.
-    pub visibilities: usize,
+    /// Changes of a visibility timeout.
+    pub visibility_changes: usize,
 }
 
-/// An entry that travels with its message from queue to queue.
+/// The history of a message, shared by all queues that it passes.
 #[derive(Clone, Debug)]
-pub(super) struct History(Arc<Mutex<Entry>>);
+pub(super) struct History(Arc<Mutex<MessageHistory>>);
 
 impl History {
     pub(super) fn start(message_id: &str, body: &str, queue: &str) -> Self {
-        Self(Arc::new(Mutex::new(Entry {
+        Self(Arc::new(Mutex::new(MessageHistory {
             message_ids: vec![message_id.into()],
             body: body.into(),
             sends: 1,
             receives: 0,
             deletes: 0,
-            came_again: 0,
+            redelivered: 0,
             dead_letters: 0,
             state: MessageState::Queue(queue.into()),
         })))
     }
 
-    pub(super) fn entry(&self) -> MutexGuard<'_, Entry> {
-        // Every change is one assignment, so a panic elsewhere cannot have left half of one.
+    pub(super) fn entry(&self) -> MutexGuard<'_, MessageHistory> {
+        // Each change is one assignment, so a panic elsewhere cannot leave a partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

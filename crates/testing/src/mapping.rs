@@ -1,4 +1,4 @@
-//! An event source mapping: what carries messages from a queue to a function, and obeys its answer.
+//! An event source mapping, which reads batches from a queue, and deletes messages by the function's response.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,32 +6,34 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::answer::{Answer, kept};
-use super::event::{Received, event};
+use super::answer::{InvocationResult, retained};
+use super::event::{ReceivedMessage, event};
 use super::queue::Queue;
 use super::rng::{Draw, Rng};
 
-/// Lambda's limit of an event, bytes:
+/// Largest event of Lambda, bytes:
 /// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
 const LARGEST_EVENT: usize = 6 * 1024 * 1024;
 
-/// How a mapping and its function behave. By default as AWS makes them, but for
-/// `report_batch_item_failures`.
+/// Settings of a mapping and its function. The defaults are those of AWS, except `report_batch_item_failures`.
+// Exhaustive, so that tests can use update syntax: `MappingSettings { batch_size: 1, ..Default::default() }`.
 #[derive(Clone, Debug)]
 pub struct MappingSettings {
-    /// Most messages of a batch. AWS takes up to 10 on a FIFO queue, up to 10,000 on a standard one.
+    /// Largest number of messages in a batch. AWS accepts up to 10 for a FIFO queue and up to 10,000 for a standard one.
+    /// Default: 10.
     pub batch_size: usize,
-    /// The function's timeout. AWS refuses one above the queue's visibility timeout.
+    /// The function's timeout, at most the queue's visibility timeout. Default: 3 seconds.
     pub function_timeout: Duration,
-    /// `FunctionResponseTypes` has `ReportBatchItemFailures`. AWS leaves it out by default; then
-    /// every answer deletes the whole batch.
+    /// Whether `FunctionResponseTypes` contains `ReportBatchItemFailures`. If not, as is the default of AWS, every
+    /// response deletes the whole batch. Default: `true`.
     pub report_batch_item_failures: bool,
-    /// Invocations at once that [`drain`](Mapping::drain) makes. Lambda starts with five.
+    /// Number of concurrent invocations of [`drain`](Mapping::drain). Default: 5, with which Lambda starts.
     pub concurrency: usize,
-    /// Chance that Lambda throttles an invocation: its messages were received, and nothing ran.
-    pub throttled: f64,
-    /// Chance that the delete of a message is lost on its way, on a FIFO queue too.
-    pub delete_lost: f64,
+    /// Probability that Lambda throttles an invocation: its messages are received and the function is not invoked.
+    /// Default: 0.
+    pub throttle_rate: f64,
+    /// Probability that the delete of a message is lost before it reaches SQS, also on a FIFO queue. Default: 0.
+    pub delete_loss_rate: f64,
 }
 
 impl Default for MappingSettings {
@@ -41,26 +43,27 @@ impl Default for MappingSettings {
             function_timeout: Duration::from_secs(3),
             report_batch_item_failures: true,
             concurrency: 5,
-            throttled: 0.0,
-            delete_lost: 0.0,
+            throttle_rate: 0.0,
+            delete_loss_rate: 0.0,
         }
     }
 }
 
-/// What a mapping did.
+/// Counts of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MappingCounts {
-    /// Invocations that were started.
+    /// Invocations.
     pub invocations: usize,
-    /// Of these, the ones of which nothing was deleted: an error, a timeout, an unusable answer.
+    /// Invocations that deleted nothing: an error, a timeout or an invalid response.
     pub failed: usize,
-    /// Batches that were received and never given to the function.
+    /// Batches that were received and not passed to the function.
     pub throttled: usize,
-    /// Deletes that were lost on their way.
-    pub deletes_lost: usize,
+    /// Deletes that were lost before they reached SQS.
+    pub lost_deletes: usize,
 }
 
-/// An event source mapping on a queue. It is shared by cloning; a queue may have several.
+/// An event source mapping of a queue. Clones share it. A queue may have several.
 #[derive(Clone, Debug)]
 pub struct Mapping {
     queue: Queue,
@@ -70,46 +73,46 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// A mapping, whose chances depend on the queue's.
+    /// Creates a mapping. Its random choices depend on the queue's seed.
     ///
     /// # Panics
-    /// Where AWS would not take the settings.
+    /// If AWS would reject the settings.
     #[must_use]
     pub fn new(queue: &Queue, settings: MappingSettings) -> Self {
         let largest = if queue.settings().is_fifo() { 10 } else { 10_000 };
         assert!((1..=largest).contains(&settings.batch_size), "this queue's batches have 1 to {largest} messages");
-        let within_visibility = settings.function_timeout <= queue.settings().visibility;
-        assert!(within_visibility, "AWS refuses a function timeout above the queue's visibility timeout");
+        let within_visibility = settings.function_timeout <= queue.settings().visibility_timeout;
+        assert!(within_visibility, "the function timeout must not exceed the queue's visibility timeout");
         let rng = queue.rng().of("mapping");
         Self { queue: queue.clone(), settings, rng, counts: Arc::default() }
     }
 
-    /// The queue that it reads.
+    /// The queue of the mapping.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// What it was made with.
+    /// The settings.
     #[must_use]
     pub fn settings(&self) -> &MappingSettings {
         &self.settings
     }
 
-    /// What it did.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> MappingCounts {
         *self.lock()
     }
 
-    /// The next invocation, where something is visible and Lambda does not throttle.
+    /// Receives a batch. `None` if no message is visible or Lambda throttles the invocation.
     #[must_use]
     pub fn poll(&self) -> Option<Invocation> {
         let messages = self.queue.receive_within(self.settings.batch_size, LARGEST_EVENT);
         let first = messages.first()?;
         let rng = self.rng.of(&first.receipt_handle);
         let mut counts = self.lock();
-        if rng.hits(self.settings.throttled, Draw::Throttled, 0, 0) {
+        if rng.happens(self.settings.throttle_rate, Draw::Throttled, 0, 0) {
             counts.throttled += 1;
             return None;
         }
@@ -124,29 +127,29 @@ impl Mapping {
     }
 }
 
-/// One batch at the function. Dropped, it deletes nothing, and counts as no failure.
+/// An invocation of the function with one batch. If it is dropped, it deletes nothing and is not counted as failed.
 #[derive(Debug)]
 #[must_use]
 pub struct Invocation {
     mapping: Mapping,
-    messages: Vec<Received>,
+    messages: Vec<ReceivedMessage>,
     request_id: String,
     deadline: Instant,
 }
 
-/// What became of a batch.
+/// What happened to the messages of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The answer was obeyed.
-    Answered {
-        /// messageIds whose delete SQS answered with success.
+pub enum BatchOutcome {
+    /// The response was applied.
+    Processed {
+        /// messageIds that SQS deleted, or whose delete succeeded.
         deleted: Vec<String>,
-        /// messageIds that come again when their visibility timeout ends.
-        kept: Vec<String>,
+        /// messageIds that are delivered again when their visibility timeout ends.
+        retained: Vec<String>,
     },
     /// Nothing was deleted.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -160,7 +163,7 @@ impl Invocation {
 
     /// The messages of the batch.
     #[must_use]
-    pub fn messages(&self) -> &[Received] {
+    pub fn messages(&self) -> &[ReceivedMessage] {
         &self.messages
     }
 
@@ -170,53 +173,56 @@ impl Invocation {
         &self.request_id
     }
 
-    /// When the function times out.
+    /// Time at which the function times out.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Obey the answer: delete what is done, and leave the rest to its visibility timeout. An answer
-    /// at or after the deadline is a timeout.
+    /// Applies the result: deletes the messages that are done. The others become visible again at the end of their
+    /// visibility timeout. A result at or after the deadline is a timeout.
     ///
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html>
-    #[expect(clippy::must_use_candidate, reason = "the queue shows it too")]
-    pub fn end(self, answer: Answer) -> Ended {
-        match self.kept(answer) {
-            Ok(kept) => self.delete_all_but(&kept),
+    #[expect(clippy::must_use_candidate, reason = "the outcome is also in the history of the queue")]
+    pub fn finish(self, result: InvocationResult) -> BatchOutcome {
+        match self.retained(result) {
+            Ok(retained) => self.delete_all_but(&retained),
             Err(reason) => {
                 self.mapping.lock().failed += 1;
-                Ended::Failed { reason }
+                BatchOutcome::Failed { reason }
             }
         }
     }
 
-    fn kept(&self, answer: Answer) -> Result<HashSet<&str>, String> {
-        match answer {
-            Answer::Returned(_) | Answer::Failed if Instant::now() >= self.deadline => Err("it timed out".into()),
-            Answer::Returned(_) if !self.mapping.settings.report_batch_item_failures => Ok(HashSet::new()),
-            Answer::Returned(answer) => {
-                kept(&answer, &self.messages.iter().map(|message| message.message_id.as_str()).collect())
+    fn retained(&self, result: InvocationResult) -> Result<HashSet<&str>, String> {
+        match result {
+            InvocationResult::Returned(_) | InvocationResult::Failed if Instant::now() >= self.deadline => {
+                Err("the function timed out".into())
             }
-            Answer::Failed => Err("it failed".into()),
-            Answer::TimedOut => Err("it timed out".into()),
+            InvocationResult::Returned(_) if !self.mapping.settings.report_batch_item_failures => Ok(HashSet::new()),
+            InvocationResult::Returned(response) => {
+                retained(&response, &self.messages.iter().map(|message| message.message_id.as_str()).collect())
+            }
+            InvocationResult::Failed => Err("the function failed".into()),
+            InvocationResult::TimedOut => Err("the function timed out".into()),
         }
     }
 
-    fn delete_all_but(&self, named: &HashSet<&str>) -> Ended {
+    fn delete_all_but(&self, named: &HashSet<&str>) -> BatchOutcome {
         let Mapping { queue, settings, rng, counts: _ } = &self.mapping;
-        let is_deleted = |message: &Received| {
+        let is_deleted = |message: &ReceivedMessage| {
             if named.contains(message.message_id.as_str()) {
                 return false;
             }
-            if rng.of(&message.receipt_handle).hits(settings.delete_lost, Draw::DeleteLost, 0, 0) {
-                self.mapping.lock().deletes_lost += 1;
+            if rng.of(&message.receipt_handle).happens(settings.delete_loss_rate, Draw::DeleteLost, 0, 0) {
+                self.mapping.lock().lost_deletes += 1;
                 return false;
             }
             queue.delete(&message.receipt_handle).is_ok()
         };
-        let (deleted, kept): (Vec<_>, Vec<_>) = self.messages.iter().partition(|message| is_deleted(message));
-        let ids = |messages: Vec<&Received>| messages.into_iter().map(|message| message.message_id.clone()).collect();
-        Ended::Answered { deleted: ids(deleted), kept: ids(kept) }
+        let (deleted, retained): (Vec<_>, Vec<_>) = self.messages.iter().partition(|message| is_deleted(message));
+        let ids =
+            |messages: Vec<&ReceivedMessage>| messages.into_iter().map(|message| message.message_id.clone()).collect();
+        BatchOutcome::Processed { deleted: ids(deleted), retained: ids(retained) }
     }
 }

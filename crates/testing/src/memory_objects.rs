@@ -1,4 +1,4 @@
-//! Objects in this process's memory: for tests, without S3.
+//! Objects in the memory of this process, for tests without S3.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,14 +7,14 @@ use futures_util::future::{BoxFuture, ready};
 
 use idempotent_sqs::idempotency::{Location, ObjectError, Objects};
 
-/// [`Objects`] for tests. They end with this process.
+/// [`Objects`] in memory, for tests.
 #[derive(Debug, Default)]
 pub struct MemoryObjects {
     objects: Mutex<HashMap<Location, Vec<u8>>>,
 }
 
 impl MemoryObjects {
-    /// The locations that have an object, in no order.
+    /// The locations of all objects, in no particular order.
     pub fn locations(&self) -> Vec<Location> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! An SQS queue.
+//! A simulated SQS queue.
 
 mod fifo;
 mod receipts;
@@ -17,16 +17,69 @@ use tokio::time::{Instant, sleep_until};
 
 pub use self::settings::{DeadLetter, DeduplicationScope, QueueSettings};
 use self::state::QueueState;
-use super::event::Received;
-use super::history::{Entry, History, QueueCounts};
+use super::event::ReceivedMessage;
+use super::history::{History, MessageHistory, QueueCounts};
 use super::rng::Rng;
 use super::send_request::SendRequest;
 use idempotent_sqs::sqs::Visibility;
 
-/// An SQS queue in this process, standard or FIFO, with AWS's own rules. It is shared by cloning.
+/// A simulated SQS queue in this process, standard or FIFO, which follows the rules of AWS. Clones share it.
 ///
-/// Its clock is tokio's: a test that pauses and advances that clock moves visibility, retention and
-/// deduplication.
+/// It uses tokio's clock, so a test can pause and advance visibility timeouts, retention and deduplication.
+///
+/// ```
+/// # use std::sync::atomic::{AtomicUsize, Ordering};
+/// # use idempotent_sqs::lambda::Handler;
+/// # use idempotent_sqs::sqs::{Batch, BatchSettings};
+/// # use idempotent_sqs::{Claim, Idempotency, MemoryStore, Message, Policy, Work, WorkError};
+/// use idempotent_sqs_testing::{Mapping, MappingSettings, MessageState, Queue, QueueSettings, SendRequest};
+///
+/// # #[derive(Default)]
+/// # struct SendInvoice {
+/// #     sent: AtomicUsize,
+/// # }
+/// # impl Work<Message> for SendInvoice {
+/// #     async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+/// #         self.sent.fetch_add(1, Ordering::Relaxed);
+/// #         Ok(Vec::new())
+/// #     }
+/// # }
+/// // tokio's clock is paused, so waits take no real time.
+/// #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// async fn main() {
+///     let work = SendInvoice::default();
+///     let queue = Queue::new(QueueSettings::with_duplicates(), 7);
+///     let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+///     let handler = Handler::new(Batch::new(idempotency, &work, BatchSettings::default()), Some(queue.visibility()));
+///
+///     for number in 0..100 {
+///         let key = format!("invoice-{number}");
+///         queue.send(SendRequest::new("12.50 EUR").attribute("Idempotency-Key", key)).unwrap();
+///     }
+///     Mapping::new(&queue, MappingSettings::default()).drain(&handler).await;
+///
+///     assert!(queue.history().iter().all(|message| message.state == MessageState::Deleted));
+///     assert!(queue.counts().received > 100);
+///     assert_eq!(work.sent.load(Ordering::Relaxed), 100);
+/// }
+/// ```
+///
+/// # Without a handler
+/// A mapping does not need a handler. Any code that takes an event and returns a response can be tested:
+///
+/// ```
+/// use idempotent_sqs_testing::{BatchOutcome, InvocationResult, Mapping, MappingSettings, Queue, QueueSettings};
+///
+/// let queue = Queue::new(QueueSettings::default(), 7);
+/// queue.send("a payment").unwrap();
+/// let mapping = Mapping::new(&queue, MappingSettings::default());
+/// while let Some(invocation) = mapping.poll() {
+///     assert!(invocation.event().starts_with(r#"{"Records":[{"messageId":""#));
+///     let outcome = invocation.finish(InvocationResult::Returned(br#"{"statusCode":200}"#.to_vec()));
+///     assert!(matches!(outcome, BatchOutcome::Processed { deleted, .. } if deleted.len() == 1));
+/// }
+/// assert!(queue.is_empty(), "a response without batchItemFailures deletes every message");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Queue(Arc<Inner>);
 
@@ -36,26 +89,26 @@ struct Inner {
     rng: Rng,
     made: Instant,
     state: Mutex<QueueState>,
-    /// What was sent here by a producer, wherever it is now.
+    /// Histories of the messages that producers sent here, whatever queue they are in now.
     histories: Mutex<Vec<History>>,
     changed: Notify,
 }
 
-/// Why SQS refuses a call.
+/// An error of SQS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {reason}")]
-pub struct Refused {
-    /// SQS's code of the error.
+pub struct SqsError {
+    /// SQS's error code.
     pub code: &'static str,
-    /// Why, in a sentence.
+    /// The reason.
     pub reason: &'static str,
 }
 
 impl Queue {
-    /// An empty queue, whose chances depend on the seed and its name.
+    /// Creates an empty queue. Its random choices depend on the seed and on its name.
     ///
     /// # Panics
-    /// Where AWS would not take the settings.
+    /// If AWS would reject the settings.
     #[must_use]
     pub fn new(settings: QueueSettings, seed: u64) -> Self {
         settings.check();
@@ -69,13 +122,13 @@ impl Queue {
         }))
     }
 
-    /// What it was made with.
+    /// The settings.
     #[must_use]
     pub fn settings(&self) -> &QueueSettings {
         &self.0.settings
     }
 
-    /// Its ARN.
+    /// The ARN.
     #[must_use]
     pub fn arn(&self) -> String {
         self.0.settings.arn()
@@ -84,45 +137,44 @@ impl Queue {
     /// `SendMessage`. Returns the messageId.
     ///
     /// # Errors
-    /// [`Refused`], where SQS would not take the message.
-    pub fn send(&self, message: impl Into<SendRequest>) -> Result<String, Refused> {
+    /// [`SqsError`] if SQS would reject the message.
+    pub fn send(&self, message: impl Into<SendRequest>) -> Result<String, SqsError> {
         let sent = self.state().send(self, message.into())?;
         if let Some(history) = sent.history {
             self.0.histories.lock().unwrap_or_else(PoisonError::into_inner).push(history);
         }
-        self.tell_of_change();
+        self.notify();
         Ok(sent.message_id)
     }
 
-    /// `ReceiveMessage`, for at most 10 messages as in SQS, and without its long poll.
+    /// `ReceiveMessage` without long polling, for at most 10 messages, as in SQS.
     #[must_use]
-    pub fn receive(&self, max: usize) -> Vec<Received> {
+    pub fn receive(&self, max: usize) -> Vec<ReceivedMessage> {
         self.receive_within(max.min(10), usize::MAX)
     }
 
     /// `DeleteMessage`.
     ///
     /// # Errors
-    /// [`Refused`] for a receipt handle that this queue never gave, and on a FIFO queue for one
-    /// whose visibility timeout is over.
-    pub fn delete(&self, receipt_handle: &str) -> Result<(), Refused> {
+    /// [`SqsError`] for an unknown receipt handle, and on a FIFO queue for one whose visibility timeout has ended.
+    pub fn delete(&self, receipt_handle: &str) -> Result<(), SqsError> {
         let deleted = self.state().delete(self, receipt_handle);
-        self.tell_of_change();
+        self.notify();
         deleted
     }
 
-    /// `ChangeMessageVisibility`: visible again after so long from now. SQS takes whole seconds.
+    /// `ChangeMessageVisibility`: makes the message visible again `after` this time. SQS accepts whole seconds.
     ///
     /// # Errors
-    /// [`Refused`] above 12 hours, counted from the receive, and for a receipt handle whose message
-    /// is not in flight by it.
-    pub fn change_visibility(&self, receipt_handle: &str, after: Duration) -> Result<(), Refused> {
+    /// [`SqsError`] for more than 12 hours after the receive, and for a receipt handle whose message is not in flight
+    /// or was received again.
+    pub fn change_visibility(&self, receipt_handle: &str, after: Duration) -> Result<(), SqsError> {
         let changed = self.state().change_visibility(receipt_handle, after);
-        self.tell_of_change();
+        self.notify();
         changed
     }
 
-    /// What a [`Handler`](idempotent_sqs::lambda::Handler) is given, to change the visibility of this
+    /// The [`Visibility`] of a [`Handler`](idempotent_sqs::lambda::Handler) that changes the visibility timeouts of this
     /// queue's messages.
     #[must_use]
     pub fn visibility(&self) -> Visibility {
@@ -133,46 +185,44 @@ impl Queue {
         })
     }
 
-    /// When there is, or will be, something to receive, as far as is known now: at once, or when a
-    /// visibility timeout ends. `None` where the queue is empty.
+    /// When the next message is visible: now, or when a visibility timeout ends. `None` if the queue is empty.
     #[must_use]
     pub fn next_change(&self) -> Option<Instant> {
         self.current_state().next_visible(self)
     }
 
-    /// Returns once there may be something to receive. On a paused clock the time until then passes
-    /// at once.
+    /// Waits until a message may be visible. If tokio's clock is paused, this takes no real time.
     ///
     /// ## Cancel safety
-    /// It changes nothing.
-    pub async fn change(&self) {
-        self.change_since(self.listen()).await;
+    /// Cancel safe.
+    pub async fn changed(&self) {
+        self.wait_for_change(self.notified()).await;
     }
 
-    /// Hears of every change from now on.
-    pub(super) fn listen(&self) -> Notified<'_> {
+    /// Completes at the next change after this call.
+    pub(super) fn notified(&self) -> Notified<'_> {
         self.0.changed.notified()
     }
 
-    pub(super) async fn change_since(&self, heard: Notified<'_>) {
+    pub(super) async fn wait_for_change(&self, notified: Notified<'_>) {
         match self.next_change() {
-            None => heard.await,
+            None => notified.await,
             Some(at) => tokio::select! {
-                () = heard => {}
+                () = notified => {}
                 () = sleep_until(at) => {}
             },
         }
     }
 
-    /// Whether no message is in it, visible or in flight.
+    /// Whether the queue has no message, visible or in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.current_state().is_empty()
     }
 
-    /// What happened to each message that was sent here, in order, wherever it is now.
+    /// The history of each message that was sent here, in order of the sends, whatever queue it is in now.
     #[must_use]
-    pub fn history(&self) -> Vec<Entry> {
+    pub fn history(&self) -> Vec<MessageHistory> {
         for queue in self.settings().dead_letter.iter().map(|policy| &policy.queue).chain([self]) {
             drop(queue.current_state());
         }
@@ -180,7 +230,7 @@ impl Queue {
         histories.iter().map(|history| history.entry().clone()).collect()
     }
 
-    /// What happened here.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> QueueCounts {
         self.current_state().counts()
@@ -194,20 +244,20 @@ impl Queue {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state without what has expired.
+    /// The state without expired messages.
     fn current_state(&self) -> MutexGuard<'_, QueueState> {
         let mut current = self.state();
         current.expire(self);
         current
     }
 
-    fn tell_of_change(&self) {
+    fn notify(&self) {
         self.0.changed.notify_waiters();
     }
 
     /// Milliseconds since 1970.
     fn timestamp(&self, at: Instant) -> u128 {
-        let since_1970 = self.0.settings.made.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since_1970 = self.0.settings.created_at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         (since_1970 + at.saturating_duration_since(self.0.made)).as_millis()
     }
 }

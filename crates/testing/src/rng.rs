@@ -1,21 +1,21 @@
-//! Random numbers by seed.
+//! Random numbers from a seed.
 
-/// What a number is drawn for. Each has a sequence of its own, so that none shifts those of another.
+/// Purpose of a random number. Each purpose has its own sequence, so draws for one do not shift another.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Draw {
     MessageId,
     ReceiptHandle,
     Order,
-    TwiceAtOnce,
-    ComesAgain,
-    OldHandle,
+    ConcurrentDelivery,
+    Redelivery,
+    StaleHandle,
     Throttled,
     DeleteLost,
     Fault,
 }
 
-/// Numbers that depend on the seed and on what they are for alone, never on what was drawn before: several threads
-/// that race get the same for the same message.
+/// A stateless generator. A number depends only on the seed and its purpose, not on earlier draws, so concurrent
+/// threads get the same number for the same message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rng(u64);
 
@@ -24,28 +24,29 @@ impl Rng {
         Self(mix(seed))
     }
 
-    /// The generator of one of many.
-    pub(super) fn of(self, whose: &str) -> Self {
-        Self(whose.bytes().fold(mix(self.0), |state, byte| mix(state ^ u64::from(byte))))
+    /// The generator of a named object.
+    pub(super) fn of(self, name: &str) -> Self {
+        Self(name.bytes().fold(mix(self.0), |state, byte| mix(state ^ u64::from(byte))))
     }
 
     pub(super) fn draw(self, what: Draw, number: u64, time: u64) -> u64 {
         [what as u64, number, time].into_iter().fold(self.0, |state, part| mix(state ^ part))
     }
 
-    /// From 0 up to 1, evenly.
-    pub(super) fn share(self, what: Draw, number: u64, time: u64) -> f64 {
+    /// Uniformly distributed from 0 to 1.
+    pub(super) fn fraction(self, what: Draw, number: u64, time: u64) -> f64 {
         const BITS: u64 = 1 << 53;
-        #[expect(clippy::cast_precision_loss, reason = "53 bits are what an f64 holds")]
-        let share = (self.draw(what, number, time) % BITS) as f64 / BITS as f64;
-        share
+        #[expect(clippy::cast_precision_loss, reason = "an f64 holds 53 bits")]
+        let fraction = (self.draw(what, number, time) % BITS) as f64 / BITS as f64;
+        fraction
     }
 
-    pub(super) fn hits(self, chance: f64, what: Draw, number: u64, time: u64) -> bool {
-        self.share(what, number, time) < chance
+    /// Whether an event of this probability happens.
+    pub(super) fn happens(self, probability: f64, what: Draw, number: u64, time: u64) -> bool {
+        self.fraction(what, number, time) < probability
     }
 
-    /// A UUID of version 4, as SQS and Lambda give them.
+    /// A UUID of version 4, as SQS and Lambda generate them.
     pub(super) fn uuid(self, what: Draw, number: u64) -> String {
         let bits = u128::from(self.draw(what, number, 0)) << 64 | u128::from(self.draw(what, number, 1));
         let bits = bits & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;

@@ -1,10 +1,10 @@
-//! What a producer sends.
+//! The message that a producer sends.
 
 use std::collections::BTreeMap;
 
 use md5::{Digest, Md5};
 
-/// A message on its way into a queue.
+/// The parameters of `SendMessage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendRequest {
     pub(super) body: String,
@@ -19,39 +19,39 @@ pub struct SendRequest {
 pub enum Attribute {
     /// Text.
     String(String),
-    /// A number, in digits.
+    /// A number, as decimal text.
     Number(String),
     /// Bytes.
     Binary(Vec<u8>),
 }
 
 impl SendRequest {
-    /// A message with this body, and nothing else.
+    /// A message with this body and no attributes.
     #[must_use]
     pub fn new(body: impl Into<String>) -> Self {
         Self { body: body.into(), ..Self::default() }
     }
 
-    /// With a message attribute, such as `Idempotency-Key`.
+    /// Adds a message attribute, such as `Idempotency-Key`.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Attribute>) -> Self {
         self.attributes.insert(name.into(), value.into());
         self
     }
 
-    /// In this message group: an order on a FIFO queue, a tag on a standard one.
+    /// Sets the message group. A FIFO queue delivers a group in order; on a standard queue it is only a tag.
     #[must_use]
     pub fn group(self, group: impl Into<String>) -> Self {
         Self { group: Some(group.into()), ..self }
     }
 
-    /// With a `MessageDeduplicationId`, which only FIFO queues take.
+    /// Sets the `MessageDeduplicationId`, which only FIFO queues accept.
     #[must_use]
     pub fn deduplication_id(self, id: impl Into<String>) -> Self {
         Self { deduplication_id: Some(id.into()), ..self }
     }
 
-    /// The body, and the attributes that are text.
+    /// The body and the text attributes.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let attributes = self.attributes.values().filter_map(|value| match value {
             Attribute::String(text) | Attribute::Number(text) => Some(text.as_str()),
@@ -60,7 +60,7 @@ impl SendRequest {
         attributes.chain([self.body.as_str()])
     }
 
-    /// Bytes that count towards SQS's limit: the body, and the names, types and values of attributes.
+    /// Size that counts towards SQS's limit, bytes: the body, and the names, types and values of attributes.
     pub(super) fn size(&self) -> usize {
         let attributes = self.attributes.iter();
         self.body.len()
@@ -71,7 +71,7 @@ impl SendRequest {
         hex(&Md5::digest(&self.body))
     }
 
-    /// `None` without attributes. What it is taken of:
+    /// The checksum of the attributes; `None` without attributes:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html#sqs-attributes-md5-message-digest-calculation>
     pub(super) fn md5_of_attributes(&self) -> Option<String> {
         const STRING: u8 = 1;

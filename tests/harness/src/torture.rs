@@ -52,9 +52,9 @@ impl Length {
 pub fn queue(seed: u64) -> Queue {
     let settings = QueueSettings {
         name: "payments".into(),
-        visibility: Duration::from_secs(3),
-        disorder: Duration::from_millis(20),
-        ..QueueSettings::rough()
+        visibility_timeout: Duration::from_secs(3),
+        max_reordering: Duration::from_millis(20),
+        ..QueueSettings::with_duplicates()
     };
     Queue::new(settings, seed)
 }
@@ -68,8 +68,11 @@ pub async fn perform(
     mut harm: impl AsyncFnMut(&mut Rng),
 ) {
     let mut rng = Rng::new(seed);
-    let settings =
-        MappingSettings { function_timeout: Duration::from_secs(2), delete_lost: 0.05, ..MappingSettings::default() };
+    let settings = MappingSettings {
+        function_timeout: Duration::from_secs(2),
+        delete_loss_rate: 0.05,
+        ..MappingSettings::default()
+    };
     let mapping = Mapping::new(queue, settings);
 
     let mut fleet = JoinSet::new();

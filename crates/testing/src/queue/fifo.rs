@@ -1,13 +1,15 @@
+//! Order and message groups of FIFO queues.
+
 use std::collections::{BTreeMap, HashSet};
 
 use tokio::time::Instant;
 
 use super::state::{QueueState, Stored};
 
-/// Order within a message group, and no message of it while another is in flight:
+/// Messages of a group are delivered in order, and not while another message of the group is in flight:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html>
 impl QueueState {
-    /// What can be received, in order: of one group as much as there is, then of the next.
+    /// The messages that can be received, in order: all of one group, then those of the next.
     pub(super) fn groups_in_order(&self, now: Instant) -> Vec<u64> {
         let mut heads = BTreeMap::new();
         for (number, message) in &self.messages {
@@ -23,7 +25,7 @@ impl QueueState {
         self.messages.values().filter(|message| message.in_flight(now)).map(Stored::group).collect()
     }
 
-    /// When the first group is free again, or has been all the while.
+    /// When the first group without a message in flight can be received.
     pub(super) fn next_group(&self, now: Instant) -> Option<Instant> {
         let mut groups = BTreeMap::new();
         for message in self.messages.values() {

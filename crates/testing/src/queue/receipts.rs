@@ -1,34 +1,36 @@
+//! `DeleteMessage` and `ChangeMessageVisibility`.
+
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::settings::LONGEST_VISIBILITY;
 use super::state::QueueState;
-use super::{Queue, Refused};
+use super::{Queue, SqsError};
 use crate::history::MessageState;
 use crate::rng::Draw;
 
-const NO_SUCH_HANDLE: Refused =
-    Refused { code: "ReceiptHandleIsInvalid", reason: "The input receipt handle is invalid." };
+const NO_SUCH_HANDLE: SqsError =
+    SqsError { code: "ReceiptHandleIsInvalid", reason: "The input receipt handle is invalid." };
 
-const EXPIRED: Refused = invalid("The receipt handle has expired.");
+const EXPIRED: SqsError = invalid("The receipt handle has expired.");
 
-const NOT_AVAILABLE: Refused = invalid("Message does not exist or is not available for visibility timeout change.");
+const NOT_AVAILABLE: SqsError = invalid("Message does not exist or is not available for visibility timeout change.");
 
-const OUT_OF_RANGE: Refused = invalid("VisibilityTimeout is not between 0 and 43200 seconds.");
+const OUT_OF_RANGE: SqsError = invalid("VisibilityTimeout is not between 0 and 43200 seconds.");
 
-const BEYOND_THE_LIMIT: Refused =
+const BEYOND_THE_LIMIT: SqsError =
     invalid("Total VisibilityTimeout for the message is beyond the limit [43200 seconds].");
 
-const NOT_IN_FLIGHT: Refused = Refused { code: "MessageNotInflight", reason: "The message is not in flight." };
+const NOT_IN_FLIGHT: SqsError = SqsError { code: "MessageNotInflight", reason: "The message is not in flight." };
 
-const fn invalid(reason: &'static str) -> Refused {
-    Refused { code: "InvalidParameterValue", reason }
+const fn invalid(reason: &'static str) -> SqsError {
+    SqsError { code: "InvalidParameterValue", reason }
 }
 
 impl QueueState {
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
-    pub(super) fn delete(&mut self, queue: &Queue, receipt_handle: &str) -> Result<(), Refused> {
+    pub(super) fn delete(&mut self, queue: &Queue, receipt_handle: &str) -> Result<(), SqsError> {
         self.expire(queue);
         let (settings, rng) = (queue.settings(), queue.rng());
         let number = *self.receipts.get(receipt_handle).ok_or(NO_SUCH_HANDLE)?;
@@ -42,13 +44,13 @@ impl QueueState {
         }
         let history = message.history.clone();
         history.entry().deletes += 1;
-        if !is_last && !rng.hits(settings.old_handle_deletes, Draw::OldHandle, number, time) {
-            self.counts.ignored += 1;
-        } else if !settings.is_fifo() && rng.hits(settings.comes_again, Draw::ComesAgain, number, time) {
+        if !is_last && !rng.happens(settings.stale_handle_delete_rate, Draw::StaleHandle, number, time) {
+            self.counts.ignored_deletes += 1;
+        } else if !settings.is_fifo() && rng.happens(settings.redelivery_rate, Draw::Redelivery, number, time) {
             message.deleted = true;
             message.receipt = None;
-            self.counts.came_again += 1;
-            history.entry().came_again += 1;
+            self.counts.redelivered += 1;
+            history.entry().redelivered += 1;
         } else {
             self.messages.remove(&number);
             self.counts.deleted += 1;
@@ -58,7 +60,7 @@ impl QueueState {
     }
 
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
-    pub(super) fn change_visibility(&mut self, receipt_handle: &str, after: Duration) -> Result<(), Refused> {
+    pub(super) fn change_visibility(&mut self, receipt_handle: &str, after: Duration) -> Result<(), SqsError> {
         let now = Instant::now();
         if after > LONGEST_VISIBILITY {
             return Err(OUT_OF_RANGE);
@@ -74,7 +76,7 @@ impl QueueState {
             return Err(BEYOND_THE_LIMIT);
         }
         message.visible = now + after;
-        self.counts.visibilities += 1;
+        self.counts.visibility_changes += 1;
         Ok(())
     }
 }

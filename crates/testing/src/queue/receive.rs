@@ -1,18 +1,20 @@
+//! `ReceiveMessage`.
+
 use tokio::time::Instant;
 
 use super::Queue;
 use super::settings::DeadLetter;
 use super::state::{QueueState, Stored};
-use crate::event::{Received, SystemAttributes};
+use crate::event::{ReceivedMessage, SystemAttributes};
 use crate::rng::Draw;
 
-/// What a record's other fields take in an event, about, in bytes.
-const ROOM_OF_A_RECORD: usize = 1024;
+/// Approximate size of a record's other fields in an event, bytes.
+const RECORD_OVERHEAD: usize = 1024;
 
 impl Queue {
-    /// Messages for one batch, whose records take so many bytes at most, about. What was received
-    /// too often goes to the dead-letter queue in its turn.
-    pub(crate) fn receive_within(&self, max: usize, mut room: usize) -> Vec<Received> {
+    /// Receives up to `max` messages, whose records have about `max_bytes` at most. Messages that were received too
+    /// often are moved to the dead-letter queue.
+    pub(crate) fn receive_within(&self, max: usize, mut max_bytes: usize) -> Vec<ReceivedMessage> {
         let now = Instant::now();
         let (mut received, mut dead) = (Vec::new(), Vec::new());
         let mut current = self.current_state();
@@ -21,21 +23,21 @@ impl Queue {
                 break;
             }
             let Some(message) = current.messages.get(&number) else { continue };
-            if self.gives_up(message) {
+            if self.has_too_many_receives(message) {
                 dead.extend(current.messages.remove(&number));
                 current.counts.dead_letters += 1;
                 continue;
             }
-            let size = message.sent.size() + ROOM_OF_A_RECORD;
-            if size > room {
+            let size = message.sent.size() + RECORD_OVERHEAD;
+            if size > max_bytes {
                 break;
             }
-            room -= size;
-            received.extend(current.hand_out(self, number, now));
+            max_bytes -= size;
+            received.extend(current.deliver(self, number, now));
         }
         drop(current);
         if !dead.is_empty() {
-            self.bury(dead);
+            self.move_to_dead_letter_queue(dead);
         }
         received
     }
@@ -43,7 +45,7 @@ impl Queue {
     /// `maxReceiveCount` counts deliveries to this queue, `ApproximateReceiveCount` those of all queues:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>,
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
-    fn gives_up(&self, message: &Stored) -> bool {
+    fn has_too_many_receives(&self, message: &Stored) -> bool {
         let policy = self.settings().dead_letter.as_ref();
         policy.is_some_and(|DeadLetter { queue: _, max_receive_count }| message.receives_here >= *max_receive_count)
             && !message.deleted
@@ -60,29 +62,30 @@ impl QueueState {
         let visible = messages.filter(|(_, message)| message.visible_since() <= now);
         let mut visible: Vec<_> = visible
             .map(|(number, message)| {
-                let share = queue.rng().share(Draw::Order, *number, message.receives.into());
-                (message.visible_since() + queue.settings().disorder.mul_f64(share), *number)
+                let fraction = queue.rng().fraction(Draw::Order, *number, message.receives.into());
+                (message.visible_since() + queue.settings().max_reordering.mul_f64(fraction), *number)
             })
             .collect();
         visible.sort_unstable();
         visible.into_iter().map(|(_, number)| number).collect()
     }
 
-    fn hand_out(&mut self, queue: &Queue, number: u64, now: Instant) -> Option<Received> {
+    fn deliver(&mut self, queue: &Queue, number: u64, now: Instant) -> Option<ReceivedMessage> {
         let (settings, rng) = (queue.settings(), queue.rng());
         let message = self.messages.get_mut(&number)?;
         self.counts.received += 1;
-        self.counts.twice_at_once += usize::from(message.in_flight(now));
+        self.counts.concurrent_deliveries += usize::from(message.in_flight(now));
         message.history.entry().receives += 1;
         message.receives += 1;
         message.receives_here += 1;
         let time = message.receives.into();
         message.received = Some(now);
         message.first_received.get_or_insert(now);
-        // A visibility that was changed holds for its own receive only.
-        message.visible = now + settings.visibility;
-        let twice = !settings.is_fifo() && rng.hits(settings.twice_at_once, Draw::TwiceAtOnce, number, time);
-        message.copy = twice.then_some(now);
+        // A changed visibility timeout applies to one receive.
+        message.visible = now + settings.visibility_timeout;
+        let is_duplicated = !settings.is_fifo()
+            && rng.happens(settings.concurrent_delivery_rate, Draw::ConcurrentDelivery, number, time);
+        message.copy = is_duplicated.then_some(now);
         let receipt = format!("AQEB{:016x}{:016x}", number, rng.draw(Draw::ReceiptHandle, number, time));
         message.receipt = Some(receipt.clone());
         let received = received(queue, number, message, &receipt);
@@ -91,12 +94,12 @@ impl QueueState {
     }
 }
 
-fn received(queue: &Queue, number: u64, message: &Stored, receipt: &str) -> Received {
-    // SQS numbers a FIFO queue's messages with 20 digits, and leaves gaps.
+fn received(queue: &Queue, number: u64, message: &Stored, receipt: &str) -> ReceivedMessage {
+    // SQS assigns sequence numbers of 20 digits, with gaps.
     const FIRST_SEQUENCE_NUMBER: u128 = 18_899_000_000_000_000_000;
     let (settings, sent) = (queue.settings(), &message.sent);
     let timestamp = |at: Option<Instant>| queue.timestamp(at.unwrap_or(message.sent_at)).to_string();
-    Received {
+    ReceivedMessage {
         message_id: message.message_id.clone(),
         receipt_handle: receipt.into(),
         body: sent.body.clone(),

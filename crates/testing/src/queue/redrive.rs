@@ -1,32 +1,34 @@
+//! Moves to a dead-letter queue, and redrives from one.
+
 use std::collections::BTreeMap;
 use std::mem;
 
 use tokio::time::Instant;
 
 use super::state::Stored;
-use super::{Queue, Refused};
+use super::{Queue, SqsError};
 use crate::history::MessageState;
 use crate::rng::Draw;
 
 impl Queue {
-    /// `StartMessageMoveTask`, done at once: send what is visible here to another queue, usually
-    /// from a dead-letter queue back to its source. Each message counts as new there: it gets a new
-    /// messageId, sent time and retention, and a receive count of none. Returns how many there were.
+    /// `StartMessageMoveTask`, completed at once: moves the visible messages to another queue, usually from a
+    /// dead-letter queue back to its source. Each message is new there: it has a new messageId, sent time and
+    /// retention, and a receive count of zero. Returns the number of messages.
     ///
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-configure-dead-letter-queue-redrive.html>
     ///
     /// # Errors
-    /// [`Refused`], where the other queue is of another type.
-    pub fn redrive_to(&self, other: &Self) -> Result<usize, Refused> {
+    /// [`SqsError`] if one queue is FIFO and the other is not.
+    pub fn redrive_to(&self, other: &Self) -> Result<usize, SqsError> {
         if self.settings().is_fifo() != other.settings().is_fifo() {
-            return Err(Refused { code: "InvalidParameterValue", reason: "Both queues must be of the same type." });
+            return Err(SqsError { code: "InvalidParameterValue", reason: "Both queues must be of the same type." });
         }
-        // One queue's lock at a time: a receive may take them in the other order.
+        // Only one queue is locked at a time, because a receive may lock them in the other order.
         let now = Instant::now();
         let mut here = self.current_state();
-        let goes = |message: &Stored| !message.in_flight(now) && !message.deleted;
+        let is_moved = |message: &Stored| !message.in_flight(now) && !message.deleted;
         let (moved, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            mem::take(&mut here.messages).into_iter().partition(|(_, message)| goes(message));
+            mem::take(&mut here.messages).into_iter().partition(|(_, message)| is_moved(message));
         here.messages = kept;
         drop(here);
 
@@ -43,16 +45,15 @@ impl Queue {
         }
         there.counts.redriven += count;
         drop(there);
-        self.tell_of_change();
-        other.tell_of_change();
+        self.notify();
+        other.notify();
         Ok(count)
     }
 
-    /// Move these to the dead-letter queue, under the messageIds and with the receive counts that
-    /// they have. A standard queue's message keeps the time of its send for its retention, a FIFO
-    /// queue's does not:
+    /// Moves these messages to the dead-letter queue. They keep their messageIds and receive counts. The retention of a
+    /// standard queue's message still counts from its send; that of a FIFO queue's message restarts:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/setting-up-dead-letter-queue-retention.html>
-    pub(super) fn bury(&self, dead: Vec<Stored>) {
+    pub(super) fn move_to_dead_letter_queue(&self, dead: Vec<Stored>) {
         let Some(policy) = &self.settings().dead_letter else { return };
         let (now, fifo) = (Instant::now(), self.settings().is_fifo());
         let mut there = policy.queue.state();
@@ -64,7 +65,7 @@ impl Queue {
             message.dead_from = Some(self.arn());
             if fifo {
                 message.enqueued = now;
-                // So that two messages which share it are both kept there.
+                // Otherwise the dead-letter queue would drop one of two messages with the same id.
                 message.sent.deduplication_id = Some(message.message_id.clone());
             }
             let mut entry = message.history.entry();
@@ -75,7 +76,7 @@ impl Queue {
             there.messages.insert(number, message);
         }
         drop(there);
-        policy.queue.tell_of_change();
-        self.tell_of_change();
+        policy.queue.notify();
+        self.notify();
     }
 }

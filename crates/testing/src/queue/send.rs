@@ -1,3 +1,5 @@
+//! `SendMessage` and FIFO deduplication.
+
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -5,12 +7,12 @@ use tokio::time::Instant;
 
 use super::settings::DeduplicationScope;
 use super::state::{DeduplicationKey, QueueState, Recent, Stored};
-use super::{Queue, Refused};
+use super::{Queue, SqsError};
 use crate::history::History;
 use crate::rng::Draw;
 use crate::send_request::{SendRequest, hex};
 
-/// The deduplication interval: how long FIFO's deduplication remembers a send, whatever happens to its message:
+/// The deduplication interval of FIFO queues, which deleting the message does not end:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-exactly-once-processing.html>
 const DEDUPLICATION: Duration = Duration::from_mins(5);
 
@@ -23,18 +25,18 @@ const LONGEST_ID: usize = 128;
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
 const MOST_ATTRIBUTES: usize = 10;
 
-/// What a send came to.
+/// Result of a send.
 pub(super) struct Sent {
     pub(super) message_id: String,
-    /// `None` where no new message was made.
+    /// `None` if the message was deduplicated.
     pub(super) history: Option<History>,
 }
 
 impl QueueState {
-    pub(super) fn send(&mut self, queue: &Queue, mut message: SendRequest) -> Result<Sent, Refused> {
+    pub(super) fn send(&mut self, queue: &Queue, mut message: SendRequest) -> Result<Sent, SqsError> {
         check(queue, &mut message)?;
-        let remembered = queue.settings().deduplication_scope.of(&message);
-        if let Some(recent) = remembered.as_ref().and_then(|id| self.recent(id)) {
+        let deduplication_key = queue.settings().deduplication_scope.of(&message);
+        if let Some(recent) = deduplication_key.as_ref().and_then(|id| self.recent(id)) {
             recent.history.entry().sends += 1;
             let message_id = recent.message_id.clone();
             self.counts.deduplicated += 1;
@@ -43,7 +45,7 @@ impl QueueState {
         let number = self.number();
         let message_id = queue.rng().uuid(Draw::MessageId, number);
         let history = History::start(&message_id, &message.body, &queue.settings().name);
-        if let Some(id) = remembered {
+        if let Some(id) = deduplication_key {
             let recent = Recent { at: Instant::now(), message_id: message_id.clone(), history: history.clone() };
             self.recent.insert(id, recent);
         }
@@ -52,7 +54,7 @@ impl QueueState {
         Ok(Sent { message_id, history: Some(history) })
     }
 
-    /// A send of the same within the interval.
+    /// An earlier send with the same id within the interval.
     fn recent(&self, id: &DeduplicationKey) -> Option<&Recent> {
         let recent = self.recent.get(id)?;
         (Instant::now() < recent.at + DEDUPLICATION).then_some(recent)
@@ -60,7 +62,7 @@ impl QueueState {
 }
 
 impl DeduplicationScope {
-    /// What another send must have in common with this one to be the same message.
+    /// The key under which a send is deduplicated.
     fn of(self, message: &SendRequest) -> Option<DeduplicationKey> {
         let group = match self {
             Self::Queue => None,
@@ -74,14 +76,14 @@ fn is_id(id: &str) -> bool {
     (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// What SQS takes in a body and in the text of an attribute: <https://www.w3.org/TR/REC-xml/#charsets>
+/// Whether SQS accepts the character in a body and in the text of an attribute: <https://www.w3.org/TR/REC-xml/#charsets>
 fn is_xml(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
-fn check(queue: &Queue, message: &mut SendRequest) -> Result<(), Refused> {
-    let refused = |code, reason| Err(Refused { code, reason });
+fn check(queue: &Queue, message: &mut SendRequest) -> Result<(), SqsError> {
+    let refused = |code, reason| Err(SqsError { code, reason });
     if message.body.is_empty() {
         return refused("MissingParameter", "The request must contain the parameter MessageBody.");
     }

@@ -1,42 +1,47 @@
+//! Settings of a queue.
+
 use std::time::{Duration, SystemTime};
 
 use super::Queue;
 
-/// Longest that a message can be invisible:
+/// Longest visibility timeout:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html>
 pub(super) const LONGEST_VISIBILITY: Duration = Duration::from_hours(12);
 
-/// How a queue behaves. By default it is a standard queue as SQS makes them, and a kind one: it
-/// delivers nothing twice by itself.
+/// Settings of a queue. By default it is a standard queue with the defaults of SQS, which does not duplicate
+/// deliveries on its own.
+// Exhaustive, so that tests can use update syntax: `QueueSettings { name: "payments".into(), ..Default::default() }`.
 #[derive(Clone, Debug)]
 pub struct QueueSettings {
-    /// Its name. A queue whose name ends in `.fifo` is a FIFO queue, and no other is.
+    /// Name. A queue whose name ends in `.fifo` is a FIFO queue, any other is a standard queue. Default: `queue`.
     pub name: String,
-    /// AWS region, for its ARN.
+    /// AWS region, part of the ARN.
     pub region: String,
-    /// AWS account, for its ARN.
+    /// AWS account, part of the ARN.
     pub account: String,
-    /// Visibility timeout. SQS takes whole seconds, up to 12 hours.
-    pub visibility: Duration,
-    /// How long a message is kept, from one minute to 14 days.
+    /// Visibility timeout. SQS accepts whole seconds, up to 12 hours. Default: 30 seconds.
+    pub visibility_timeout: Duration,
+    /// Message retention period, from one minute to 14 days. Default: 4 days.
     pub retention: Duration,
-    /// Where a message goes that was received too often; `None` keeps it until its retention ends.
+    /// Redrive policy. With `None`, messages stay until their retention ends.
     pub dead_letter: Option<DeadLetter>,
-    /// FIFO: a message without a `MessageDeduplicationId` gets the SHA-256 of its body.
+    /// FIFO: whether a message without a `MessageDeduplicationId` gets the SHA-256 of its body.
     pub content_based_deduplication: bool,
-    /// FIFO: where the same `MessageDeduplicationId` is the same message.
+    /// FIFO: scope of a `MessageDeduplicationId`.
     pub deduplication_scope: DeduplicationScope,
-    /// Standard: how far messages may overtake each other. Standard queues promise no order.
-    pub disorder: Duration,
-    /// Standard: chance that a delivery leaves the message visible, so that another receiver may
-    /// get it at the same time.
-    pub twice_at_once: f64,
-    /// Standard: chance that a deleted message comes again, when its visibility timeout ends.
-    pub comes_again: f64,
-    /// Standard: chance that a delete with an old receipt handle deletes. It succeeds anyway.
-    pub old_handle_deletes: f64,
-    /// What the clock on the wall says when the queue is made. Timestamps count from it.
-    pub made: SystemTime,
+    /// Standard: longest time by which a later message may be delivered first. Standard queues guarantee no order.
+    /// Default: 1 second.
+    pub max_reordering: Duration,
+    /// Standard: probability that a delivery leaves the message visible, so that another consumer may receive it at
+    /// the same time. Default: 0.
+    pub concurrent_delivery_rate: f64,
+    /// Standard: probability that a deleted message is delivered again after its visibility timeout. Default: 0.
+    pub redelivery_rate: f64,
+    /// Standard: probability that a delete with an old receipt handle deletes the message. It succeeds in either case.
+    /// Default: 0.5.
+    pub stale_handle_delete_rate: f64,
+    /// Wall clock time at which the queue is created, for timestamps. Default: now.
+    pub created_at: SystemTime,
 }
 
 /// `DeduplicationScope`: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
@@ -44,20 +49,20 @@ pub struct QueueSettings {
 /// A queue without the attribute has [`Queue`](Self::Queue).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeduplicationScope {
-    /// `queue`: in the whole queue, whatever the message group.
+    /// `queue`: the whole queue.
     #[default]
     Queue,
-    /// `messageGroup`: in each message group. The same id in another group is another message. High throughput
-    /// needs it: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/high-throughput-fifo.html>
+    /// `messageGroup`: each message group. The same id in another group is another message. Required for high
+    /// throughput: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/high-throughput-fifo.html>
     MessageGroup,
 }
 
 /// A redrive policy.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
-    /// The dead-letter queue, of the same type.
+    /// The dead-letter queue. It must have the same type as its source.
     pub queue: Queue,
-    /// Receives after which a message goes there in place of one more.
+    /// Number of receives after which a message is moved to the dead-letter queue instead of being delivered again.
     pub max_receive_count: u32,
 }
 
@@ -67,26 +72,26 @@ impl Default for QueueSettings {
             name: "queue".into(),
             region: "eu-central-1".into(),
             account: "123456789012".into(),
-            visibility: Duration::from_secs(30),
+            visibility_timeout: Duration::from_secs(30),
             retention: Duration::from_hours(4 * 24),
             dead_letter: None,
             content_based_deduplication: false,
             deduplication_scope: DeduplicationScope::Queue,
-            disorder: Duration::from_secs(1),
-            twice_at_once: 0.0,
-            comes_again: 0.0,
-            old_handle_deletes: 0.5,
-            made: SystemTime::now(),
+            max_reordering: Duration::from_secs(1),
+            concurrent_delivery_rate: 0.0,
+            redelivery_rate: 0.0,
+            stale_handle_delete_rate: 0.5,
+            created_at: SystemTime::now(),
         }
     }
 }
 
 impl QueueSettings {
-    /// A standard queue that uses its right to deliver more than once: one message in ten goes out
-    /// twice at the same time, one delete in ten does not last.
+    /// A standard queue that delivers more than once: 10% of its deliveries are duplicated, and 10% of the deleted
+    /// messages are delivered again.
     #[must_use]
-    pub fn rough() -> Self {
-        Self { twice_at_once: 0.1, comes_again: 0.1, ..Self::default() }
+    pub fn with_duplicates() -> Self {
+        Self { concurrent_delivery_rate: 0.1, redelivery_rate: 0.1, ..Self::default() }
     }
 
     /// Whether it is a FIFO queue.
@@ -101,12 +106,16 @@ impl QueueSettings {
 
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>
     pub(super) fn check(&self) {
-        assert!(self.visibility <= LONGEST_VISIBILITY, "SQS takes a visibility timeout of up to 12 hours");
+        assert!(self.visibility_timeout <= LONGEST_VISIBILITY, "the visibility timeout must be at most 12 hours");
         let retention = Duration::from_mins(1)..=Duration::from_hours(14 * 24);
-        assert!(retention.contains(&self.retention), "SQS keeps messages from one minute to 14 days");
+        assert!(retention.contains(&self.retention), "the retention must be from one minute to 14 days");
         if let Some(DeadLetter { queue, max_receive_count }) = &self.dead_letter {
-            assert!((1..=1000).contains(max_receive_count), "SQS takes a maxReceiveCount from 1 to 1000");
-            assert_eq!(self.is_fifo(), queue.settings().is_fifo(), "a dead-letter queue is of its source's type");
+            assert!((1..=1000).contains(max_receive_count), "maxReceiveCount must be from 1 to 1000");
+            assert_eq!(
+                self.is_fifo(),
+                queue.settings().is_fifo(),
+                "a dead-letter queue must have the type of its source"
+            );
         }
     }
 }

@@ -1,3 +1,5 @@
+//! The messages of a queue.
+
 use std::collections::{BTreeMap, HashMap};
 
 use tokio::time::Instant;
@@ -6,19 +8,19 @@ use super::Queue;
 use crate::history::{History, MessageState, QueueCounts};
 use crate::send_request::SendRequest;
 
-/// The messages of a queue, by the order in which they came.
+/// The messages of a queue, by the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
     pub(super) messages: BTreeMap<u64, Stored>,
-    /// Every receipt handle that was given, and the message that it was given for.
+    /// Every receipt handle, and the number of its message.
     pub(super) receipts: HashMap<String, u64>,
-    /// FIFO: what was sent under a `MessageDeduplicationId`.
+    /// FIFO: sends by their deduplication key.
     pub(super) recent: HashMap<DeduplicationKey, Recent>,
     pub(super) counts: QueueCounts,
     last: u64,
 }
 
-/// A `MessageDeduplicationId`, and the message group that it is within, if its queue deduplicates by group.
+/// The message group, if the queue deduplicates by group, and the `MessageDeduplicationId`.
 pub(super) type DeduplicationKey = (Option<String>, String);
 
 /// A message in a queue.
@@ -27,27 +29,27 @@ pub(super) struct Stored {
     pub(super) message_id: String,
     pub(super) sent: SendRequest,
     pub(super) sent_at: Instant,
-    /// From where its retention counts.
+    /// Start of its retention.
     pub(super) enqueued: Instant,
-    /// In all queues: its `ApproximateReceiveCount`.
+    /// Number of receives in all queues, its `ApproximateReceiveCount`.
     pub(super) receives: u32,
-    /// In this queue: what its `maxReceiveCount` is compared with.
+    /// Number of receives in this queue, which is compared with `maxReceiveCount`.
     pub(super) receives_here: u32,
     pub(super) first_received: Option<Instant>,
     pub(super) received: Option<Instant>,
-    /// The last receipt handle that was given for it in this queue.
+    /// Its last receipt handle in this queue.
     pub(super) receipt: Option<String>,
     pub(super) visible: Instant,
-    /// Since when another copy of it is visible, whatever this one is.
+    /// Time since which a duplicate of it is visible.
     pub(super) copy: Option<Instant>,
-    /// A delete was answered with success, and did not last.
+    /// Whether a delete succeeded although it is delivered again.
     pub(super) deleted: bool,
-    /// ARN of the queue that gave it up.
+    /// ARN of the queue that moved it to the dead-letter queue.
     pub(super) dead_from: Option<String>,
     pub(super) history: History,
 }
 
-/// A send that FIFO's deduplication remembers.
+/// A send, kept for FIFO deduplication.
 #[derive(Debug)]
 pub(super) struct Recent {
     pub(super) at: Instant,
@@ -80,7 +82,7 @@ impl Stored {
         self.visible > now
     }
 
-    /// When it, or another copy of it, is visible.
+    /// When it or its duplicate is visible.
     pub(super) fn visible_since(&self) -> Instant {
         self.copy.map_or(self.visible, |copy| copy.min(self.visible))
     }
@@ -91,7 +93,7 @@ impl Stored {
 }
 
 impl QueueState {
-    /// The number that the next message gets.
+    /// The number of the next message.
     pub(super) fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -105,23 +107,23 @@ impl QueueState {
         self.messages.is_empty()
     }
 
-    /// Drop what was kept for the retention period, in flight or not.
+    /// Removes messages whose retention has ended, also those in flight.
     pub(super) fn expire(&mut self, queue: &Queue) {
         let (now, retention) = (Instant::now(), queue.settings().retention);
         let counts = &mut self.counts;
         self.messages.retain(|_, message| {
             let keep = message.enqueued + retention > now;
             if !keep {
-                // A deleted message that would have come again is no loss.
-                let place = if message.deleted { MessageState::Deleted } else { MessageState::Expired };
+                // A deleted message that would be delivered again is not lost.
+                let state = if message.deleted { MessageState::Deleted } else { MessageState::Expired };
                 counts.expired += usize::from(!message.deleted);
-                message.history.entry().state = place;
+                message.history.entry().state = state;
             }
             keep
         });
     }
 
-    /// When something can be received, if nothing else changes.
+    /// When the next message can be received, if nothing else changes.
     pub(super) fn next_visible(&self, queue: &Queue) -> Option<Instant> {
         let now = Instant::now();
         if queue.settings().is_fifo() {

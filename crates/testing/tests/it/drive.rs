@@ -1,3 +1,5 @@
+//! A handler on a queue, as in the tests of a user.
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -6,14 +8,15 @@ use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{
-    DeadLetter, Ended, Fault, FaultyStore, Mapping, MappingSettings, MessageState, Queue, QueueSettings, SendRequest,
+    BatchOutcome, DeadLetter, Fault, FaultyStore, Mapping, MappingSettings, MessageState, Queue, QueueSettings,
+    SendRequest,
 };
 use tokio::time::{Instant, advance, sleep};
 
 use super::{SECOND, VISIBILITY, queue, settings, with_dead_letters};
 use harness::work::{Do, Told};
 
-fn handler<S: Store, W: Work>(store: S, work: W, queue: &Queue) -> Handler<S, W> {
+fn handler<S: Store, W: Work<Message>>(store: S, work: W, queue: &Queue) -> Handler<S, W> {
     let batch = Batch::new(Idempotency::new(store, Policy::default()), work, BatchSettings::default());
     Handler::new(batch, Some(queue.visibility()))
 }
@@ -31,26 +34,26 @@ fn mapping(queue: &Queue) -> Mapping {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_drained_and_each_work_runs_once() {
-    let queue = Queue::new(QueueSettings::rough(), 3);
+    let queue = Queue::new(QueueSettings::with_duplicates(), 3);
     let told = Told::to(Do::Take(SECOND));
     send(&queue, 200);
     mapping(&queue).drain(&handler(MemoryStore::default(), &told, &queue)).await;
     assert_eq!(told.runs().len(), 200);
-    assert!(queue.history().iter().all(|message| message.place == Place::Deleted));
+    assert!(queue.history().iter().all(|message| message.state == MessageState::Deleted));
     let counts = queue.counts();
-    assert!(counts.twice_at_once > 0 && counts.came_again > 0 && counts.visibilities > 0, "{counts:?}");
+    assert!(counts.concurrent_deliveries > 0 && counts.redelivered > 0 && counts.visibility_changes > 0, "{counts:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_fails_comes_again_when_its_back_off_ends_and_not_when_the_queue_would_send_it() {
-    let queue = queue(QueueSettings { visibility: Duration::from_hours(1), ..settings("payments") });
+    let queue = queue(QueueSettings { visibility_timeout: Duration::from_hours(1), ..settings("payments") });
     let told = Told::by(|run| if run.attempt < 3 { Do::Refuse } else { Do::Return(b"") });
     send(&queue, 1);
     let started = Instant::now();
     mapping(&queue).drain(&handler(MemoryStore::default(), &told, &queue)).await;
     assert_eq!(told.runs().len(), 3);
     assert!((3 * SECOND..10 * SECOND).contains(&started.elapsed()), "{:?}", started.elapsed());
-    assert_eq!(queue.counts().visibilities, 2);
+    assert_eq!(queue.counts().visibility_changes, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,14 +63,14 @@ async fn a_hopeless_message_reaches_the_dead_letter_queue_and_a_redrive_tries_it
     send(&queue, 1);
     let (store, started) = (MemoryStore::default(), Instant::now());
     mapping(&queue).drain(&handler(&store, &told, &queue)).await;
-    // The first steps of the back-off: 2, 4, 8, 16 and 32 seconds, of which half is jitter.
+    // The first steps of the backoff: 2, 4, 8, 16 and 32 seconds, of which half is jitter.
     assert!((31 * SECOND..=65 * SECOND).contains(&started.elapsed()), "{:?}", started.elapsed());
     assert_eq!((told.runs().len(), queue.history()[0].receives), (1, 5));
-    assert_eq!(queue.history()[0].place, Place::Queue("dead-payments".into()));
+    assert_eq!(queue.history()[0].state, MessageState::Queue("dead-payments".into()));
     dead.redrive_to(&queue).unwrap();
     let mended = Told::to(Do::Return(b""));
     mapping(&queue).drain(&handler(&store, &mended, &queue)).await;
-    assert_eq!((mended.runs().len(), &queue.history()[0].place), (1, &Place::Deleted));
+    assert_eq!((mended.runs().len(), &queue.history()[0].state), (1, &MessageState::Deleted));
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,10 +85,10 @@ async fn a_function_that_stalls_beyond_its_timeout_has_timed_out_and_its_work_is
     let (queue, store) = (queue(settings("payments")), MemoryStore::default());
     send(&queue, 1);
     let ended = mapping(&queue).poll().unwrap().run(&handler(&store, Stalls, &queue)).await;
-    assert_eq!(ended, Ended::Failed { reason: "it timed out".into() });
+    assert_eq!(ended, BatchOutcome::Failed { reason: "the function timed out".into() });
     let told = Told::to(Do::Return(b""));
     mapping(&queue).drain(&handler(&store, &told, &queue)).await;
-    assert_eq!(queue.history()[0].place, Place::Deleted);
+    assert_eq!(queue.history()[0].state, MessageState::Deleted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +99,7 @@ async fn a_process_that_dies_in_mid_work_leaves_its_messages_and_the_next_run_is
     let mapping = mapping(&queue);
     let invocation = mapping.poll().unwrap();
     let ended = invocation.run_until(&handler(&store, &slow, &queue), sleep(SECOND)).await;
-    assert!(matches!(ended, Ended::Failed { .. }), "{ended:?}");
+    assert!(matches!(ended, BatchOutcome::Failed { .. }), "{ended:?}");
     assert_eq!(queue.next_change(), Some(Instant::now() + VISIBILITY - SECOND));
     let quick = Told::to(Do::Return(b""));
     mapping.drain(&handler(&store, &quick, &queue)).await;
@@ -104,14 +107,14 @@ async fn a_process_that_dies_in_mid_work_leaves_its_messages_and_the_next_run_is
     assert_eq!(mapping.counts().failed, 1);
 }
 
-/// Every fault of the store and every liberty of the queue at once.
+/// Every fault of the store together with duplicated, reordered and repeated deliveries.
 #[tokio::test(start_paused = true)]
 async fn under_every_fault_nothing_is_lost_and_nothing_runs_twice_unless_it_is_told_so() {
     for seed in 0..20 {
         let dead = Queue::new(settings("dead"), seed);
         let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 100 });
-        let queue = Queue::new(QueueSettings { dead_letter, ..QueueSettings::rough() }, seed);
-        let chances = [
+        let queue = Queue::new(QueueSettings { dead_letter, ..QueueSettings::with_duplicates() }, seed);
+        let rates = [
             (Fault::Refused, 0.04),
             (Fault::ReplyLost, 0.04),
             (Fault::Twice, 0.04),
@@ -119,22 +122,22 @@ async fn under_every_fault_nothing_is_lost_and_nothing_runs_twice_unless_it_is_t
             (Fault::Late(SECOND), 0.04),
             (Fault::OutOfReach, 0.02),
         ];
-        let store = FaultyStore::new(MemoryStore::default()).patience(Duration::from_millis(500));
-        let store = store.by_seed(seed, &chances);
+        let store = FaultyStore::new(MemoryStore::default()).timeout(Duration::from_millis(500));
+        let store = store.random_faults(seed, &rates);
         let told = Told::to(Do::Take(Duration::from_millis(50)));
         send(&queue, 50);
-        let settings = MappingSettings { throttled: 0.05, delete_lost: 0.05, ..MappingSettings::default() };
+        let settings = MappingSettings { throttle_rate: 0.05, delete_loss_rate: 0.05, ..MappingSettings::default() };
         let mapping = Mapping::new(&queue, settings);
         mapping.drain(&handler(&store, &told, &queue)).await;
 
-        let ledger = queue.history();
-        assert!(ledger.iter().all(|message| message.place == Place::Deleted), "seed {seed}: {ledger:?}");
+        let history = queue.history();
+        assert!(history.iter().all(|message| message.state == MessageState::Deleted), "seed {seed}: {history:?}");
         let mut runs: HashMap<String, Vec<bool>> = HashMap::new();
         told.runs().into_iter().for_each(|run| runs.entry(run.key).or_default().push(run.recovery));
         assert_eq!(runs.len(), 50, "seed {seed}");
         for (key, recoveries) in runs {
             assert!(recoveries[1..].iter().all(|recovery| *recovery), "seed {seed}: {key} {recoveries:?}");
         }
-        assert!(!store.befell().is_empty());
+        assert!(!store.faults().is_empty());
     }
 }

@@ -1,9 +1,9 @@
+//! Each fault of the faulty store.
+
 use std::time::Duration;
 
 use harness::with;
-use idempotent_sqs::idempotency::{
-    Acquire, Attempt, Claim, Failure, Fingerprint, Key, MessageTag, Owner, Settled, State, Store, StoredResult,
-};
+use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Owner, Settled, State, Store, StoredResult};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, sleep, timeout};
@@ -11,16 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::SECOND;
 
 fn attempt(key: &str) -> Attempt {
-    Attempt {
-        key: Key::new(key).unwrap(),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::NONE,
-        message: MessageTag::of("message"),
-        lease: 30 * SECOND,
-        longest_lease: Duration::from_secs(901),
-        retention: 3600 * SECOND,
-        max_attempts: 5,
-    }
+    with!(idempotent_sqs_testing::attempt(key), lease = 30 * SECOND)
 }
 
 fn faulty() -> FaultyStore<MemoryStore> {
@@ -34,8 +25,8 @@ async fn claim(store: &impl Store) -> Claim {
     }
 }
 
-/// What another owner is told, past the faults.
-async fn seen(store: &FaultyStore<MemoryStore>) -> Acquire {
+/// The answer to another owner, without faults.
+async fn answer_to_another(store: &FaultyStore<MemoryStore>) -> Acquire {
     store.inner().acquire(attempt("pay_1")).await.unwrap()
 }
 
@@ -44,7 +35,7 @@ async fn a_refused_call_is_not_executed() {
     let store = faulty();
     store.next(StoreCall::Acquire, Fault::Refused);
     assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
-    assert!(matches!(seen(&store).await, Acquire::Acquired(_)));
+    assert!(matches!(answer_to_another(&store).await, Acquire::Acquired(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +43,7 @@ async fn a_call_whose_reply_is_lost_is_executed() {
     let store = faulty();
     store.next(StoreCall::Acquire, Fault::ReplyLost);
     assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
-    assert!(matches!(seen(&store).await, Acquire::Conflict { .. }));
+    assert!(matches!(answer_to_another(&store).await, Acquire::Conflict { .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,10 +53,10 @@ async fn a_late_call_is_executed_after_its_caller_gave_up() {
     store.next(StoreCall::Settle, Fault::Late(5 * SECOND));
     assert!(timeout(SECOND, store.complete(&claim, StoredResult::Inline(b"receipt"))).await.is_err());
     drop(claim);
-    assert!(matches!(seen(&store).await, Acquire::Conflict { .. }));
+    assert!(matches!(answer_to_another(&store).await, Acquire::Conflict { .. }));
     sleep(5 * SECOND).await;
     assert!(
-        matches!(seen(&store).await, Acquire::Duplicate { result: StoredResult::Inline(result), .. } if result == b"receipt")
+        matches!(answer_to_another(&store).await, Acquire::Duplicate { result: StoredResult::Inline(result), .. } if result == b"receipt")
     );
 }
 
@@ -80,7 +71,9 @@ async fn a_late_call_answers_who_still_waits() {
     // A lease counts from the execution, not from the call.
     store.next(StoreCall::Acquire, Fault::Late(5 * SECOND));
     store.acquire(attempt("pay_1")).await.unwrap();
-    assert!(matches!(seen(&store).await, Acquire::Conflict { lease_remains } if lease_remains == 30 * SECOND));
+    assert!(
+        matches!(answer_to_another(&store).await, Acquire::Conflict { lease_remains } if lease_remains == 30 * SECOND)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,16 +83,18 @@ async fn a_slow_call_is_executed_at_once_and_answered_late() {
     let started = Instant::now();
     store.acquire(attempt("pay_1")).await.unwrap();
     assert_eq!(started.elapsed(), 5 * SECOND);
-    assert!(matches!(seen(&store).await, Acquire::Conflict { lease_remains } if lease_remains == 25 * SECOND));
+    assert!(
+        matches!(answer_to_another(&store).await, Acquire::Conflict { lease_remains } if lease_remains == 25 * SECOND)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_sent_again_is_executed_twice() {
-    // The inner one has no faults; it counts.
+    // The inner store counts the calls.
     let store = FaultyStore::new(faulty());
     store.next(StoreCall::Acquire, Fault::Twice);
     let claim = claim(&store).await;
-    assert_eq!(claim.attempt(), 1, "the same owner is known again");
+    assert_eq!(claim.attempt(), 1, "the same owner gets the same claim");
     store.next(StoreCall::Settle, Fault::Twice);
     assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
     assert_eq!((store.inner().calls(StoreCall::Acquire), store.inner().calls(StoreCall::Settle)), (2, 2));
@@ -110,7 +105,7 @@ async fn a_store_out_of_reach_never_answers_and_a_client_with_patience_does() {
     let store = faulty();
     store.always(StoreCall::Acquire, Some(Fault::OutOfReach));
     assert!(timeout(3600 * SECOND, store.acquire(attempt("pay_1"))).await.is_err());
-    let store = faulty().patience(Duration::from_millis(500));
+    let store = faulty().timeout(Duration::from_millis(500));
     for (fault, executed) in
         [(Fault::OutOfReach, false), (Fault::Late(SECOND), true), (Fault::Slow(SECOND), true), (Fault::Refused, false)]
     {
@@ -137,21 +132,21 @@ async fn faults_are_switched_by_verb_and_told_afterwards() {
     store.always(StoreCall::Settle, None);
     assert_eq!(store.fail(&claim, Failure::default()).await.unwrap(), Settled::Lost(State::Completed));
     assert_eq!((store.calls(StoreCall::Acquire), store.calls(StoreCall::Settle)), (1, 3));
-    assert_eq!(store.befell(), [(StoreCall::Settle, Fault::ReplyLost), (StoreCall::Settle, Fault::Refused)]);
+    assert_eq!(store.faults(), [(StoreCall::Settle, Fault::ReplyLost), (StoreCall::Settle, Fault::Refused)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn faults_by_seed_are_as_often_as_set_and_the_same_whatever_other_keys_do() {
-    let chances = [(Fault::Refused, 0.2), (Fault::ReplyLost, 0.3)];
+    let rates = [(Fault::Refused, 0.2), (Fault::ReplyLost, 0.3)];
     let course = |seed, keys: Vec<usize>| async move {
-        let store = faulty().by_seed(seed, &chances);
+        let store = faulty().random_faults(seed, &rates);
         let mut refused = Vec::new();
         for key in keys {
             if store.acquire(attempt(&format!("{key}"))).await.is_err() {
                 refused.push(key);
             }
         }
-        let times = |fault| store.befell().iter().filter(|(_, befell)| *befell == fault).count();
+        let times = |fault| store.faults().iter().filter(|(_, injected)| *injected == fault).count();
         (refused, times(Fault::Refused), times(Fault::ReplyLost))
     };
     let (failed, refused, lost) = course(1, (0..1000).collect()).await;

@@ -1,3 +1,5 @@
+//! FIFO queues: order, groups and deduplication.
+
 use std::time::Duration;
 
 use harness::with;
@@ -89,7 +91,8 @@ async fn a_delete_after_the_visibility_timeout_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fifo_queue_delivers_nothing_twice_by_itself() {
-    let queue = queue(QueueSettings { comes_again: 1.0, twice_at_once: 1.0, ..settings("payments.fifo") });
+    let queue =
+        queue(QueueSettings { redelivery_rate: 1.0, concurrent_delivery_rate: 1.0, ..settings("payments.fifo") });
     send(&queue, &["a1"]);
     let handle = receive(&queue).receipt_handle;
     assert!(queue.receive(10).is_empty());

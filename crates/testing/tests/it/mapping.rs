@@ -1,9 +1,11 @@
+//! Batches, events, and the effect of each response on the messages.
+
 use std::fs;
 use std::time::Duration;
 
 use idempotent_sqs::sqs;
 use idempotent_sqs_testing::{
-    Answer, Attribute, Ended, Invocation, Mapping, MappingSettings, Queue, QueueSettings, SendRequest,
+    Attribute, BatchOutcome, Invocation, InvocationResult, Mapping, MappingSettings, Queue, QueueSettings, SendRequest,
 };
 use serde_json::{Value, json};
 use tokio::time::advance;
@@ -23,40 +25,40 @@ fn with_messages(count: usize) -> Queue {
     queue
 }
 
-fn answer(answer: impl AsRef<[u8]>) -> Answer {
-    Answer::Returned(answer.as_ref().to_vec())
+fn returned(response: impl AsRef<[u8]>) -> InvocationResult {
+    InvocationResult::Returned(response.as_ref().to_vec())
 }
 
-/// How many messages of three are deleted by an answer, which may depend on the batch.
-fn deleted_of_three(settings: MappingSettings, answer: impl FnOnce(&Invocation) -> Answer) -> usize {
+/// Number of messages, of three, that a response deletes. The response may depend on the batch.
+fn deleted_of_three(settings: MappingSettings, result: impl FnOnce(&Invocation) -> InvocationResult) -> usize {
     let queue = with_messages(3);
     let invocation = Mapping::new(&queue, settings).poll().unwrap();
     assert_eq!(invocation.messages().len(), 3);
-    let answer = answer(&invocation);
-    invocation.end(answer);
+    let result = result(&invocation);
+    invocation.finish(result);
     queue.counts().deleted
 }
 
-fn deleted_by(said: &str) -> usize {
-    deleted_of_three(MappingSettings::default(), |_| answer(said))
+fn deleted_by(response: &str) -> usize {
+    deleted_of_three(MappingSettings::default(), |_| returned(response))
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_failures_deletes_every_message() {
-    for said in [r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, "{}", "null", ""] {
-        assert_eq!(deleted_by(said), 3, "{said}");
+    for response in [r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, "{}", "null", ""] {
+        assert_eq!(deleted_by(response), 3, "{response}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_the_key_or_with_a_misspelt_one_deletes_every_message() {
-    for said in [
+    for response in [
         r#"{"statusCode":200}"#,
         r#"{"BatchItemFailures":[{"itemIdentifier":"x"}]}"#,
         r#"{"batch_item_failures":[{"itemIdentifier":"x"}]}"#,
         r#"[{"itemIdentifier":"x"}]"#,
     ] {
-        assert_eq!(deleted_by(said), 3, "{said}");
+        assert_eq!(deleted_by(response), 3, "{response}");
     }
 }
 
@@ -71,25 +73,25 @@ async fn an_answer_with_an_unusable_identifier_deletes_nothing() {
         r#"{"messageId":"x"}"#,
         r#""x""#,
     ] {
-        let said = |invocation: &Invocation| {
+        let response = |invocation: &Invocation| {
             let good = json!({ "itemIdentifier": invocation.messages()[0].message_id });
-            answer(format!(r#"{{"batchItemFailures":[{good},{failure}]}}"#))
+            returned(format!(r#"{{"batchItemFailures":[{good},{failure}]}}"#))
         };
-        assert_eq!(deleted_of_three(MappingSettings::default(), said), 0, "{failure}");
+        assert_eq!(deleted_of_three(MappingSettings::default(), response), 0, "{failure}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_json_deletes_nothing() {
-    for said in ["ok", "{", r#"{"batchItemFailures":["#, r#"{"batchItemFailures":{}}"#] {
-        assert_eq!(deleted_by(said), 0, "{said}");
+    for response in ["ok", "{", r#"{"batchItemFailures":["#, r#"{"batchItemFailures":{}}"#] {
+        assert_eq!(deleted_by(response), 0, "{response}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_and_a_timeout_delete_nothing() {
-    for answer in [Answer::Failed, Answer::TimedOut] {
-        assert_eq!(deleted_of_three(MappingSettings::default(), |_| answer), 0);
+    for result in [InvocationResult::Failed, InvocationResult::TimedOut] {
+        assert_eq!(deleted_of_three(MappingSettings::default(), |_| result), 0);
     }
     let queue = with_messages(3);
     let mapping = mapping(&queue);
@@ -104,7 +106,7 @@ async fn an_answer_after_the_deadline_is_a_timeout() {
         let mapping = mapping(&queue);
         let invocation = mapping.poll().unwrap();
         advance(late).await;
-        invocation.end(answer("{}"));
+        invocation.finish(returned("{}"));
         assert_eq!((queue.counts().deleted, mapping.counts().failed), (deleted, usize::from(deleted == 0)));
     }
 }
@@ -114,11 +116,11 @@ async fn without_report_batch_item_failures_every_answer_deletes_every_message()
     let settings = || MappingSettings { report_batch_item_failures: false, ..MappingSettings::default() };
     let naming_all = |invocation: &Invocation| {
         let names = invocation.messages().iter().map(|message| json!({ "itemIdentifier": message.message_id }));
-        answer(json!({ "batchItemFailures": names.collect::<Vec<_>>() }).to_string())
+        returned(json!({ "batchItemFailures": names.collect::<Vec<_>>() }).to_string())
     };
     assert_eq!(deleted_of_three(settings(), naming_all), 3);
-    assert_eq!(deleted_of_three(settings(), |_| answer("no JSON")), 3);
-    assert_eq!(deleted_of_three(settings(), |_| Answer::Failed), 0);
+    assert_eq!(deleted_of_three(settings(), |_| returned("no JSON")), 3);
+    assert_eq!(deleted_of_three(settings(), |_| InvocationResult::Failed), 0);
     assert_eq!(deleted_of_three(MappingSettings::default(), naming_all), 0);
 }
 
@@ -128,11 +130,11 @@ async fn what_is_named_stays_and_comes_again_when_its_visibility_ends_and_never_
     let mapping = mapping(&queue);
     let invocation = mapping.poll().unwrap();
     let ids: Vec<_> = invocation.messages().iter().map(|message| message.message_id.clone()).collect();
-    // Twice the same name is no fault.
+    // Naming a message twice is valid.
     let failure = json!({ "itemIdentifier": ids[1] });
-    let ended = invocation.end(answer(json!({ "batchItemFailures": [failure, failure] }).to_string()));
-    let (deleted, kept) = (vec![ids[0].clone(), ids[2].clone()], vec![ids[1].clone()]);
-    assert_eq!(ended, Ended::Answered { deleted, kept });
+    let outcome = invocation.finish(returned(json!({ "batchItemFailures": [failure, failure] }).to_string()));
+    let (deleted, retained) = (vec![ids[0].clone(), ids[2].clone()], vec![ids[1].clone()]);
+    assert_eq!(outcome, BatchOutcome::Processed { deleted, retained });
     advance(VISIBILITY - Duration::from_millis(1)).await;
     assert!(mapping.poll().is_none());
     advance(Duration::from_millis(1)).await;
@@ -150,7 +152,7 @@ async fn a_late_success_deletes_by_an_old_receipt_and_may_not() {
     queue.change_visibility(&slow.messages()[0].receipt_handle, SECOND).unwrap();
     advance(SECOND).await;
     let other = receive(&queue);
-    slow.end(answer("{}"));
+    slow.finish(returned("{}"));
     assert!(!queue.is_empty());
     queue.delete(&other.receipt_handle).unwrap();
     assert!(queue.is_empty());
@@ -173,7 +175,7 @@ async fn a_batch_closes_at_its_size_and_at_six_megabytes() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_batch_burns_receives_and_reaches_no_function() {
     let queue = with_messages(3);
-    let mapping = Mapping::new(&queue, MappingSettings { throttled: 1.0, ..MappingSettings::default() });
+    let mapping = Mapping::new(&queue, MappingSettings { throttle_rate: 1.0, ..MappingSettings::default() });
     assert!(mapping.poll().is_none());
     assert_eq!((mapping.counts().throttled, mapping.counts().invocations), (1, 0));
     assert!(queue.receive(10).is_empty());
@@ -186,10 +188,12 @@ async fn a_lost_delete_brings_the_message_again_on_a_fifo_queue_too() {
     for name in ["payments", "payments.fifo"] {
         let queue = queue(QueueSettings { content_based_deduplication: true, ..settings(name) });
         queue.send(SendRequest::new("a").group("g")).unwrap();
-        let mapping = Mapping::new(&queue, MappingSettings { delete_lost: 1.0, ..MappingSettings::default() });
-        let ended = mapping.poll().unwrap().end(answer("{}"));
-        assert!(matches!(ended, Ended::Answered { deleted, kept } if deleted.is_empty() && kept.len() == 1));
-        assert_eq!(mapping.counts().deletes_lost, 1);
+        let mapping = Mapping::new(&queue, MappingSettings { delete_loss_rate: 1.0, ..MappingSettings::default() });
+        let outcome = mapping.poll().unwrap().finish(returned("{}"));
+        assert!(
+            matches!(outcome, BatchOutcome::Processed { deleted, retained } if deleted.is_empty() && retained.len() == 1)
+        );
+        assert_eq!(mapping.counts().lost_deletes, 1);
         advance(VISIBILITY).await;
         assert_eq!(bodies(&queue.receive(1)), ["a"]);
     }
@@ -203,7 +207,7 @@ async fn several_mappings_share_a_queue() {
     let at_once = [one.poll().unwrap(), other.clone().poll().unwrap()];
     assert!(one.poll().is_none() && other.poll().is_none());
     for invocation in at_once {
-        invocation.end(answer("{}"));
+        invocation.finish(returned("{}"));
     }
     assert!(queue.is_empty());
 }
@@ -249,14 +253,14 @@ async fn an_event_is_written_as_aws_writes_it() {
     assert_eq!(messages.unwrap()[0].receive_count, Some(1));
 }
 
-/// What is a message's own, and differs from one send to the next.
-fn without_its_own(mut record: Value) -> Value {
-    for own in ["messageId", "receiptHandle"] {
-        record[own] = json!("its own");
+/// The record without the fields that differ from one send to the next.
+fn without_unique_fields(mut record: Value) -> Value {
+    for field in ["messageId", "receiptHandle"] {
+        record[field] = json!("unique");
     }
-    for own in ["SentTimestamp", "SenderId", "SequenceNumber", "ApproximateFirstReceiveTimestamp"] {
-        if let Some(value) = record["attributes"].get_mut(own) {
-            *value = json!("its own");
+    for field in ["SentTimestamp", "SenderId", "SequenceNumber", "ApproximateFirstReceiveTimestamp"] {
+        if let Some(value) = record["attributes"].get_mut(field) {
+            *value = json!("unique");
         }
     }
     record
@@ -265,7 +269,7 @@ fn without_its_own(mut record: Value) -> Value {
 #[tokio::test(start_paused = true)]
 async fn the_sample_events_sent_to_a_queue_come_out_as_they_are_checksums_included() {
     for sample in ["first-delivery", "mixed", "fifo", "sns-envelope", "redrive"] {
-        let path = format!("{}/events/{sample}.json", env!("CARGO_MANIFEST_DIR"));
+        let path = harness::workspace(&format!("events/{sample}.json"));
         let event: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
         for record in event["Records"].as_array().unwrap() {
             let name = record["eventSourceARN"].as_str().unwrap().rsplit(':').next().unwrap();
@@ -291,7 +295,11 @@ async fn the_sample_events_sent_to_a_queue_come_out_as_they_are_checksums_includ
             }
             queue.send(message).unwrap();
             let sent: Value = serde_json::from_str(&mapping(&queue).poll().unwrap().event()).unwrap();
-            assert_eq!(without_its_own(sent["Records"][0].clone()), without_its_own(record.clone()), "{sample}");
+            assert_eq!(
+                without_unique_fields(sent["Records"][0].clone()),
+                without_unique_fields(record.clone()),
+                "{sample}"
+            );
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Visibility timeouts, receipt handles, dead-letter queues, and duplicates of standard queues.
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ async fn a_deleted_message_is_gone() {
     assert!(queue.is_empty());
     assert_eq!(queue.next_change(), None);
     let entry = &queue.history()[0];
-    assert_eq!((entry.sends, entry.receives, entry.deletes, &entry.place), (1, 1, 1, &Place::Deleted));
+    assert_eq!((entry.sends, entry.receives, entry.deletes, &entry.state), (1, 1, 1, &MessageState::Deleted));
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +56,7 @@ async fn the_last_receipt_handle_deletes_after_its_visibility_timeout_too() {
 #[tokio::test(start_paused = true)]
 async fn a_delete_by_an_old_receipt_handle_succeeds_and_may_not_delete() {
     for (chance, is_empty) in [(0.0, false), (1.0, true)] {
-        let queue = queue(QueueSettings { old_handle_deletes: chance, ..settings("payments") });
+        let queue = queue(QueueSettings { stale_handle_delete_rate: chance, ..settings("payments") });
         queue.send("a").unwrap();
         let old = receive(&queue);
         advance(VISIBILITY).await;
@@ -63,7 +65,7 @@ async fn a_delete_by_an_old_receipt_handle_succeeds_and_may_not_delete() {
         assert_eq!(queue.is_empty(), is_empty);
         queue.delete(&last.receipt_handle).unwrap();
         assert!(queue.is_empty());
-        assert_eq!(queue.counts().ignored, usize::from(!is_empty));
+        assert_eq!(queue.counts().ignored_deletes, usize::from(!is_empty));
     }
 }
 
@@ -136,7 +138,7 @@ async fn a_message_that_was_received_too_often_goes_to_the_dead_letter_queue_as_
     assert_eq!((received.message_id, received.body.as_str()), (id, "a"));
     let entry = &queue.history()[0];
     assert_eq!((entry.receives, entry.dead_letters), (3, 1));
-    assert_eq!(entry.place, Place::Queue("dead-payments".into()));
+    assert_eq!(entry.state, MessageState::Queue("dead-payments".into()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +196,7 @@ async fn a_redrive_leaves_what_is_in_flight_and_goes_to_a_queue_of_the_same_type
 
 #[tokio::test(start_paused = true)]
 async fn a_redrive_does_not_revive_what_was_deleted_and_may_come_again() {
-    let dead = queue(QueueSettings { comes_again: 1.0, ..settings("dead") });
+    let dead = queue(QueueSettings { redelivery_rate: 1.0, ..settings("dead") });
     dead.send("a").unwrap();
     dead.delete(&receive(&dead).receipt_handle).unwrap();
     advance(VISIBILITY).await;
@@ -203,7 +205,7 @@ async fn a_redrive_does_not_revive_what_was_deleted_and_may_come_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_is_lost_when_its_retention_ends_in_flight_or_not() {
-    let queue = queue(QueueSettings { retention: HOUR, visibility: 2 * HOUR, ..settings("payments") });
+    let queue = queue(QueueSettings { retention: HOUR, visibility_timeout: 2 * HOUR, ..settings("payments") });
     queue.send("a").unwrap();
     queue.send("b").unwrap();
     drop(queue.receive(1));
@@ -211,7 +213,7 @@ async fn a_message_is_lost_when_its_retention_ends_in_flight_or_not() {
     assert!(!queue.is_empty());
     advance(SECOND).await;
     assert!(queue.receive(10).is_empty() && queue.is_empty());
-    assert!(queue.history().iter().all(|entry| entry.place == Place::Expired));
+    assert!(queue.history().iter().all(|entry| entry.state == MessageState::Expired));
     assert_eq!(queue.counts().expired, 2);
 }
 
@@ -230,7 +232,7 @@ async fn a_standard_dead_letter_keeps_the_time_of_its_send_and_a_fifo_one_does_n
         advance(lasts - SECOND).await;
         assert!(!dead.is_empty(), "{name}");
         advance(SECOND).await;
-        assert_eq!(queue.history()[0].place, Place::Expired, "{name}");
+        assert_eq!(queue.history()[0].state, MessageState::Expired, "{name}");
     }
 }
 
@@ -238,7 +240,7 @@ async fn a_standard_dead_letter_keeps_the_time_of_its_send_and_a_fifo_one_does_n
 async fn a_standard_queue_may_deliver_a_deleted_message_again_and_does_not_bury_it() {
     let (_, dead) = with_dead_letters("payments", 1);
     let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 1 });
-    let queue = queue(QueueSettings { comes_again: 1.0, dead_letter, ..settings("payments") });
+    let queue = queue(QueueSettings { redelivery_rate: 1.0, dead_letter, ..settings("payments") });
     let id = queue.send("a").unwrap();
     for _ in 0..3 {
         let received = receive(&queue);
@@ -249,18 +251,18 @@ async fn a_standard_queue_may_deliver_a_deleted_message_again_and_does_not_bury_
         advance(VISIBILITY).await;
     }
     assert!(dead.is_empty());
-    assert_eq!((queue.counts().came_again, queue.history()[0].came_again), (3, 3));
+    assert_eq!((queue.counts().redelivered, queue.history()[0].redelivered), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_standard_queue_may_deliver_a_message_to_two_receivers_at_once_and_the_second_holds_it() {
-    let queue = queue(QueueSettings { twice_at_once: 1.0, ..settings("payments") });
+    let queue = queue(QueueSettings { concurrent_delivery_rate: 1.0, ..settings("payments") });
     queue.send("a").unwrap();
     let (one, other) = (receive(&queue), receive(&queue));
     assert_eq!(one.message_id, other.message_id);
     assert_ne!(one.receipt_handle, other.receipt_handle);
     assert_eq!((one.receive_count(), other.receive_count()), (1, 2));
-    assert_eq!(queue.counts().twice_at_once, 1);
+    assert_eq!(queue.counts().concurrent_deliveries, 1);
     queue.delete(&one.receipt_handle).unwrap();
     assert!(!queue.is_empty());
     queue.delete(&other.receipt_handle).unwrap();
@@ -270,7 +272,10 @@ async fn a_standard_queue_may_deliver_a_message_to_two_receivers_at_once_and_the
 #[tokio::test(start_paused = true)]
 async fn the_chances_are_as_often_as_set_and_the_same_for_the_same_seed() {
     let course = |seed| {
-        let queue = Queue::new(QueueSettings { comes_again: 0.3, twice_at_once: 0.2, ..settings("payments") }, seed);
+        let queue = Queue::new(
+            QueueSettings { redelivery_rate: 0.3, concurrent_delivery_rate: 0.2, ..settings("payments") },
+            seed,
+        );
         (0..1000).for_each(|n| drop(queue.send(format!("{n}")).unwrap()));
         let mut handles = Vec::new();
         while handles.len() < 1000 {
@@ -282,15 +287,15 @@ async fn the_chances_are_as_often_as_set_and_the_same_for_the_same_seed() {
         (handles, queue.counts())
     };
     let (handles, counts) = course(1);
-    assert!((200..400).contains(&counts.came_again), "{counts:?}");
-    assert!((130..270).contains(&counts.twice_at_once), "{counts:?}");
+    assert!((200..400).contains(&counts.redelivered), "{counts:?}");
+    assert!((130..270).contains(&counts.concurrent_deliveries), "{counts:?}");
     assert_eq!((handles.clone(), counts), course(1));
     assert_ne!(handles, course(2).0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_standard_queue_promises_no_order_and_a_group_is_a_tag_there() {
-    let queue = queue(QueueSettings { disorder: SECOND, ..settings("payments") });
+    let queue = queue(QueueSettings { max_reordering: SECOND, ..settings("payments") });
     (0..10).for_each(|n| drop(queue.send(SendRequest::new(format!("{n}")).group("tenant")).unwrap()));
     let (five, others) = (queue.receive(5), queue.receive(10));
     assert_eq!(others.len(), 5, "a group in flight holds nothing back");
@@ -302,7 +307,7 @@ async fn a_standard_queue_promises_no_order_and_a_group_is_a_tag_there() {
 
 #[tokio::test(start_paused = true)]
 async fn disorder_is_no_more_than_was_set() {
-    let queue = queue(QueueSettings { disorder: SECOND, ..settings("payments") });
+    let queue = queue(QueueSettings { max_reordering: SECOND, ..settings("payments") });
     queue.send("early").unwrap();
     advance(SECOND).await;
     (0..50).for_each(|_| drop(queue.send("late").unwrap()));
@@ -372,12 +377,12 @@ async fn a_wait_for_a_change_ends_when_something_may_be_received() {
         tokio::time::sleep(SECOND).await;
         queue.send("a").unwrap();
     };
-    tokio::join!(queue.change(), sender);
+    tokio::join!(queue.changed(), sender);
     assert_eq!(started.elapsed(), SECOND);
-    queue.change().await;
+    queue.changed().await;
     assert_eq!(started.elapsed(), SECOND, "it is visible already");
     receive(&queue);
-    queue.change().await;
+    queue.changed().await;
     assert_eq!(started.elapsed(), SECOND + VISIBILITY);
     assert_eq!(receive(&queue).receive_count(), 2);
 }
@@ -391,10 +396,10 @@ fn a_dead_letter_queue_of_the_other_type_is_refused() {
 
 #[test]
 fn threads_share_a_queue_and_its_dead_letter_queue_and_none_waits_for_another_for_ever() {
-    let made = Duration::from_millis(1);
-    let dead = queue(QueueSettings { visibility: made, ..settings("dead") });
+    let instant = Duration::from_millis(1);
+    let dead = queue(QueueSettings { visibility_timeout: instant, ..settings("dead") });
     let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });
-    let shared = queue(QueueSettings { dead_letter, visibility: made, ..settings("payments") });
+    let shared = queue(QueueSettings { dead_letter, visibility_timeout: instant, ..settings("payments") });
     (0..200).for_each(|n| drop(shared.send(format!("{n}")).unwrap()));
     std::thread::scope(|threads| {
         for thread in 0..4 {
@@ -411,8 +416,8 @@ fn threads_share_a_queue_and_its_dead_letter_queue_and_none_waits_for_another_fo
             });
         }
     });
-    let places = shared.history().into_iter().map(|entry| entry.place);
-    let kept = places.filter(|place| *place != Place::Deleted).count();
-    assert_eq!(kept + shared.counts().deleted, 200);
+    let states = shared.history().into_iter().map(|entry| entry.state);
+    let remaining = states.filter(|state| *state != MessageState::Deleted).count();
+    assert_eq!(remaining + shared.counts().deleted, 200);
     assert!(shared.counts().redriven > 0 && shared.counts().deleted > 0);
 }

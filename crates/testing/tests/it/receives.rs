@@ -1,5 +1,6 @@
+//! The receives that a FIFO group uses up before its messages are done.
+
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,21 +17,21 @@ use harness::work::{Do, Told};
 /// Messages of a batch, all of one group.
 const BATCH: usize = 10;
 
-/// The `maxReceiveCount` that template.yaml gives a queue of this type by default.
+/// Default `maxReceiveCount` of template.yaml for a queue of this type.
 fn default_of(queue_type: &str) -> u32 {
-    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("template.yaml");
+    let template = harness::workspace("template.yaml");
     let template = std::fs::read_to_string(template).unwrap();
     let defaults = template.split("\n  MaxReceiveCountByQueueType:\n").nth(1).expect("template.yaml has the defaults");
     let (_, default) = defaults.split_once(&format!("{queue_type}: {{ Default: ")).unwrap();
     default.split_once(" }").unwrap().0.parse().unwrap()
 }
 
-/// A FIFO queue as the template makes it, with a full batch of one group.
+/// A FIFO queue as in the template, with a full batch of one group.
 fn full_group(max_receive_count: u32) -> Queue {
     let dead = queue(settings("dead.fifo"));
     let dead_letter = Some(DeadLetter { queue: dead, max_receive_count });
-    let visibility = Duration::from_secs(180);
-    let queue = queue(QueueSettings { visibility, dead_letter, ..settings("payments.fifo") });
+    let visibility_timeout = Duration::from_secs(180);
+    let queue = queue(QueueSettings { visibility_timeout, dead_letter, ..settings("payments.fifo") });
     for n in 0..BATCH {
         let key = format!("pay_{n}");
         let message = SendRequest::new("12.50 EUR").group("a").deduplication_id(&*key);
@@ -39,15 +40,15 @@ fn full_group(max_receive_count: u32) -> Queue {
     queue
 }
 
-/// How many of the messages are done in the end. The others are dead letters.
+/// Number of messages that are done in the end. The others are dead letters.
 async fn done(queue: &Queue, told: &Told) -> usize {
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), told, BatchSettings::default());
     let mapping = Mapping::new(queue, MappingSettings::default());
     mapping.drain(&Handler::new(batch, Some(queue.visibility()))).await;
-    queue.history().iter().filter(|message| message.place == Place::Deleted).count()
+    queue.history().iter().filter(|message| message.state == MessageState::Deleted).count()
 }
 
-/// The receiver refuses each message so often, as by a 429, and then takes it.
+/// A receiver that refuses each message this number of times, as with status 429, and then accepts it.
 fn refused(times: usize) -> Told {
     let runs = Mutex::new(HashMap::<String, usize>::new());
     Told::by(move |run| {

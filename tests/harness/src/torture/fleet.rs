@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use idempotent_sqs_testing::{Answer, Ended, Mapping};
+use idempotent_sqs_testing::{BatchOutcome, InvocationResult, Mapping};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -25,7 +25,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
     while !fixture.is_over(&mapping) {
         let Some(invocation) = mapping.poll() else {
             tokio::select! {
-                () = mapping.queue().change() => {}
+                () = mapping.queue().changed() => {}
                 () = fixture.ended() => {}
             }
             continue;
@@ -48,7 +48,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                         fixture.tally.fault("process killed (SIGKILL)", Some(number), Instant::now(), Instant::now());
                         function.kill();
                         thaws = None;
-                        break Answer::Failed;
+                        break InvocationResult::Failed;
                     }
                     Some(Order::Stop(time)) => {
                         let end = Instant::now() + time;
@@ -58,11 +58,11 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                     }
                     None => {}
                 },
-                outcome = &mut answered => break outcome.map_or(Answer::Failed, Answer::Returned),
-                () = sleep_until(deadline) => break Answer::TimedOut,
+                outcome = &mut answered => break outcome.map_or(InvocationResult::Failed, InvocationResult::Returned),
+                () = sleep_until(deadline) => break InvocationResult::TimedOut,
             }
         };
-        if let Ended::Answered { deleted, kept: _ } = invocation.end(answer)
+        if let BatchOutcome::Processed { deleted, retained: _ } = invocation.finish(answer)
             && !deleted.is_empty()
         {
             lock(&fixture.tally.successes).push(Success { process: number, begun, ended: Instant::now() });

@@ -51,9 +51,9 @@ pub struct Sum {
     pub messages: usize,
     pub deliveries: usize,
     /// Deliveries that left their message visible, for another process to get at the same time.
-    pub twice_at_once: usize,
+    pub concurrent_deliveries: usize,
     /// Messages that were delivered again after they were deleted.
-    pub came_again: usize,
+    pub redelivered: usize,
     pub invocations: usize,
     pub lost: Vec<String>,
     pub repeated: usize,
@@ -126,15 +126,15 @@ impl Fault {
 impl Sum {
     pub fn count(&mut self, queue: &Queue) {
         let counts = queue.counts();
-        (self.deliveries, self.twice_at_once, self.came_again) =
-            (counts.received, counts.twice_at_once, counts.came_again);
+        (self.deliveries, self.concurrent_deliveries, self.redelivered) =
+            (counts.received, counts.concurrent_deliveries, counts.redelivered);
     }
 
     pub fn add(&mut self, other: Self) {
         self.messages += other.messages;
         self.deliveries += other.deliveries;
-        self.twice_at_once += other.twice_at_once;
-        self.came_again += other.came_again;
+        self.concurrent_deliveries += other.concurrent_deliveries;
+        self.redelivered += other.redelivered;
         self.invocations += other.invocations;
         self.lost.extend(other.lost);
         self.repeated += other.repeated;
@@ -150,8 +150,8 @@ impl Sum {
         let counts = [
             ("messages", self.messages),
             ("deliveries", self.deliveries),
-            ("  twice at once", self.twice_at_once),
-            ("  after their deletion", self.came_again),
+            ("  twice at once", self.concurrent_deliveries),
+            ("  after their deletion", self.redelivered),
             ("invocations", self.invocations),
             ("lost", self.lost.len()),
             ("repeated", self.repeated),
