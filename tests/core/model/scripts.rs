@@ -1,53 +1,53 @@
-//! The scripts in `lua/`, rule by rule, as functions of one record.
+//! The scripts in `lua/` as functions of one record. Each rule can be disabled.
 
-/// What keeps the protocol right. A test takes one away at a time, and has to see what goes wrong.
+/// The rules of the protocol. Each test disables one, and must find the violation that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// complete: only the owner of the record.
+    /// complete: only by the owner of the record.
     OwnerInComplete,
-    /// fail: only the owner of the record.
+    /// fail: only by the owner of the record.
     OwnerInFail,
-    /// acquire: a fence is above the stored one.
+    /// acquire: a fence is higher than the stored one.
     FenceAboveStored,
-    /// acquire: a fence is no lower than the clock.
+    /// acquire: a fence is at least the clock.
     FenceFromClock,
-    /// complete: an absent record is written again.
-    HealInComplete,
-    /// fail: an absent record is written again.
-    HealInFail,
+    /// complete: restores an absent record.
+    RestoreInComplete,
+    /// fail: restores an absent record.
+    RestoreInFail,
     /// acquire: another payload is a mismatch.
     Fingerprint,
-    /// complete: a failure of another payload stays.
+    /// complete: does not replace a failure of another payload.
     FingerprintInComplete,
-    /// release: only the owner of the record.
+    /// release: only by the owner of the record.
     OwnerInRelease,
-    /// release: what earlier attempts may have done stays in doubt.
-    DoubtInRelease,
-    /// release: the attempt is not counted.
+    /// release: keeps the uncertainty of earlier attempts.
+    UncertaintyInRelease,
+    /// release: uncounts the attempt.
     UncountedInRelease,
     /// acquire: a live lease is a conflict.
     Lease,
-    /// acquire: an ended lease is none.
+    /// acquire: an ended lease is no conflict.
     LeaseEnds,
-    /// acquire: the same owner hears the same again.
+    /// acquire: the same owner gets the same answer.
     SameOwner,
-    /// acquire: an owner that has failed does not come back.
+    /// acquire: an owner that failed cannot acquire again.
     SettledOwner,
     /// acquire: completed is a duplicate.
     CompletedStays,
-    /// acquire: a permanent failure holds for its message.
+    /// acquire: a permanent failure applies to its message.
     Permanent,
-    /// acquire: a lease that ended makes its successor a recovery.
+    /// acquire: an attempt after an ended lease is a recovery.
     TakeoverIsRecovery,
-    /// The core: a recovery that fails is still uncertain, whatever its own run says.
+    /// The core: a recovery that fails is uncertain.
     RecoveryStays,
-    /// The core: a settlement that got no answer is not acknowledged.
+    /// The core: a settlement without a reply is not acknowledged.
     UnknownIsNoSuccess,
-    /// The core: of lost claims only those are acknowledged whose record is completed.
+    /// The core: a lost claim is acknowledged only if the record is completed.
     LostIsNoSuccess,
-    /// The core: what was lost to a completion is acknowledged where its own work is done.
+    /// The core: a claim lost to a completion is acknowledged only if its own work is done.
     LostAfterFailure,
-    /// The core: a conflict waits for the end of the lease that it met.
+    /// The core: a conflict waits for the end of the other lease.
     ConflictWaits,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Record {
     pub(super) state: State,
-    /// In Processing: the run is a recovery.
+    /// In `Processing`: whether the run is a recovery.
     pub(super) uncertain: bool,
     pub(super) permanent: bool,
     pub(super) attempts: u8,
@@ -71,9 +71,9 @@ pub(super) struct Record {
     pub(super) message: u8,
 }
 
-/// Who asks: the attempt's number is its owner's token.
+/// The caller of a script. The number of the attempt is its owner token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asker {
+pub(super) struct Caller {
     pub(super) owner: u8,
     pub(super) payload: u8,
     pub(super) message: u8,
@@ -96,16 +96,16 @@ pub(super) struct Failure {
 pub(super) enum Answer {
     Acquired(Claim),
     Duplicate,
-    /// With the lease of this fence.
+    /// With the owner of this fence.
     Conflict(u8),
     Mismatch,
     Failed,
     Recorded,
-    /// What the record is now; `None` where there is none, which no script says while it heals.
+    /// The state of the record; `None` if there is none, which no script returns unless restoring is disabled.
     Lost(Option<State>),
 }
 
-/// The scripts, but for the guard that was taken away.
+/// The scripts without one rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scripts {
     pub(super) without: Option<Guard>,
@@ -117,11 +117,11 @@ impl Scripts {
         self.without != Some(guard)
     }
 
-    /// The answer, and the record where it is written.
+    /// Returns the answer, and the record if it is written.
     pub(super) fn acquire(
         self,
         record: Option<Record>,
-        by: Asker,
+        by: Caller,
         now: u8,
         lease_ended: impl Fn(u8) -> bool,
     ) -> (Answer, Option<Record>) {
@@ -173,9 +173,9 @@ impl Scripts {
         (claimed(record), Some(record))
     }
 
-    pub(super) fn complete(self, record: Option<Record>, by: Asker, claim: Claim) -> (Answer, Option<Record>) {
+    pub(super) fn complete(self, record: Option<Record>, by: Caller, claim: Claim) -> (Answer, Option<Record>) {
         let completed = settled(State::Completed, CLEAN, by, claim);
-        let Some(record) = record else { return self.heal(completed, Guard::HealInComplete) };
+        let Some(record) = record else { return self.restore(completed, Guard::RestoreInComplete) };
         let owns = record.owner == by.owner;
         let same_payload = record.payload == by.payload || !self.has(Guard::FingerprintInComplete);
         match record.state {
@@ -191,29 +191,29 @@ impl Scripts {
     pub(super) fn fail(
         self,
         record: Option<Record>,
-        by: Asker,
+        by: Caller,
         claim: Claim,
         failure: Failure,
     ) -> (Answer, Option<Record>) {
         let failed = settled(State::Failed, failure, by, claim);
-        let Some(record) = record else { return self.heal(failed, Guard::HealInFail) };
+        let Some(record) = record else { return self.restore(failed, Guard::RestoreInFail) };
         let owns = record.owner == by.owner;
-        let late_doubt = failure.uncertain && !record.uncertain && record.payload == by.payload;
+        let late_uncertainty = failure.uncertain && !record.uncertain && record.payload == by.payload;
         match record.state {
             State::Failed if owns => (Answer::Recorded, None),
             State::Processing if owns || !self.has(Guard::OwnerInFail) => (Answer::Recorded, Some(failed)),
-            State::Failed if late_doubt => {
+            State::Failed if late_uncertainty => {
                 (Answer::Lost(Some(State::Failed)), Some(Record { uncertain: true, ..record }))
             }
             State::Processing | State::Completed | State::Failed => (Answer::Lost(Some(record.state)), None),
         }
     }
 
-    pub(super) fn release(self, record: Option<Record>, by: Asker, claim: Option<Claim>) -> (Answer, Option<Record>) {
+    pub(super) fn release(self, record: Option<Record>, by: Caller, claim: Option<Claim>) -> (Answer, Option<Record>) {
         let Some(record) = record else {
-            let in_doubt = claim.filter(|claim| claim.recovery);
+            let recovery = claim.filter(|claim| claim.recovery);
             let uncertain = Failure { uncertain: true, permanent: false };
-            let uncounted = in_doubt.map(|claim| Claim { number: claim.number - 1, ..claim });
+            let uncounted = recovery.map(|claim| Claim { number: claim.number - 1, ..claim });
             return (Answer::Recorded, uncounted.map(|claim| settled(State::Failed, uncertain, by, claim)));
         };
         let owns = record.owner == by.owner || !self.has(Guard::OwnerInRelease);
@@ -223,7 +223,7 @@ impl Scripts {
                 let counted = u8::from(self.has(Guard::UncountedInRelease));
                 let released = Record {
                     state: State::Failed,
-                    uncertain: record.uncertain && self.has(Guard::DoubtInRelease),
+                    uncertain: record.uncertain && self.has(Guard::UncertaintyInRelease),
                     attempts: record.attempts.saturating_sub(counted),
                     ..record
                 };
@@ -236,8 +236,8 @@ impl Scripts {
         }
     }
 
-    fn heal(self, settled: Record, heal: Guard) -> (Answer, Option<Record>) {
-        if self.has(heal) { (Answer::Recorded, Some(settled)) } else { (Answer::Lost(None), None) }
+    fn restore(self, settled: Record, guard: Guard) -> (Answer, Option<Record>) {
+        if self.has(guard) { (Answer::Recorded, Some(settled)) } else { (Answer::Lost(None), None) }
     }
 }
 
@@ -248,7 +248,7 @@ fn claimed(record: Record) -> Answer {
     Answer::Acquired(Claim { fence, number, recovery })
 }
 
-fn settled(state: State, failure: Failure, by: Asker, claim: Claim) -> Record {
+fn settled(state: State, failure: Failure, by: Caller, claim: Claim) -> Record {
     Record {
         state,
         uncertain: failure.uncertain,
