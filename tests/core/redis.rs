@@ -1,4 +1,6 @@
-//! Redis: scripts, records, servers of every kind, and connections that fail.
+//! Records in Redis: their layout, the scripts, and servers that reject calls.
+
+mod connections;
 
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ async fn acquired(store: &RedisStore, attempt: Attempt) -> Claim {
     }
 }
 
-/// How often the server has run the command since its start.
+/// Number of calls of the command since the start of the server.
 async fn calls(redis: &Redis, command: &str) -> u64 {
     let stats: String =
         redis::cmd("INFO").arg("commandstats").query_async(&mut redis.connection().await).await.unwrap();
@@ -85,10 +87,10 @@ async fn a_completed_record_of_a_uuid_takes_no_more_than_220_bytes() {
     let claim = acquired(&store, attempt(key)).await;
     store.complete(&claim, StoredResult::Inline(&[7; 24])).await.unwrap();
     let usage = redis::cmd("MEMORY").arg("USAGE").arg(format!("payments:{key}")).query_async(&mut connection).await;
-    // Redis leaves out the entry in the table of expiring keys.
-    let entry_of_expiry = 24;
+    // MEMORY USAGE does not include the entry in the table of expiring keys.
+    let expiry_entry = 24;
     let usage: u64 = usage.unwrap();
-    assert!(usage + entry_of_expiry <= 220, "{usage} bytes");
+    assert!(usage + expiry_entry <= 220, "{usage} bytes");
 }
 
 #[tokio::test]
@@ -97,13 +99,13 @@ async fn concurrent_calls_share_script_calls_of_at_most_64_records() {
     let store = on(&redis.url());
     acquired(&store, attempt("loads the script")).await;
     let before = calls(&redis, "evalsha").await;
-    // What an invocation has left is a little less for each of its messages.
+    // The remaining time of an invocation is slightly less for each message.
     let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
     let acquires = (0..300).map(|n| acquired(&store, with!(attempt(&n.to_string()), lease = lease(n))));
     let claims = soon(futures_util::future::join_all(acquires)).await;
     assert_eq!(calls(&redis, "evalsha").await - before, 5);
 
-    // Others' leases are theirs: an invocation may share the process with one that has minutes left.
+    // Different leases are separate calls: another invocation in the process may have minutes left.
     let before = calls(&redis, "evalsha").await;
     let lease = |n: u64| Duration::from_secs(60 + n);
     let acquires = (0..3).map(|n| acquired(&store, with!(attempt(&format!("other {n}")), lease = lease(n))));
@@ -112,7 +114,7 @@ async fn concurrent_calls_share_script_calls_of_at_most_64_records() {
 
     let before = calls(&redis, "evalsha").await + calls(&redis, "eval").await;
     soon(futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, StoredResult::NotKept)))).await;
-    // Each finds that the server lacks the script, and brings it.
+    // Each call finds the script missing and sends it.
     assert_eq!(calls(&redis, "evalsha").await + calls(&redis, "eval").await - before, 10);
 }
 
@@ -120,7 +122,7 @@ async fn concurrent_calls_share_script_calls_of_at_most_64_records() {
 async fn concurrent_acquires_are_sent_before_settlements() {
     let redis = Redis::start().await;
     let store = redis.store();
-    // The server knows both scripts already, so neither has to be sent twice.
+    // Both scripts are loaded, so neither is sent twice.
     let other = acquired(&store, attempt("other")).await;
     store.complete(&other, StoredResult::NotKept).await.unwrap();
     let claim = acquired(&store, attempt("key")).await;
@@ -178,145 +180,10 @@ async fn a_lost_script_is_loaded_again_for_many_concurrent_calls() {
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
     store.complete(&claim, StoredResult::NotKept).await.unwrap();
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
-    // What an invocation has left is a little less for each of its messages.
+    // The remaining time of an invocation is slightly less for each message.
     let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
     let acquires = (0..300).map(|n| acquired(&store, with!(attempt(&n.to_string()), lease = lease(n))));
     assert_eq!(soon(futures_util::future::join_all(acquires)).await.len(), 300);
-}
-
-#[tokio::test]
-async fn the_next_call_replaces_a_killed_connection() {
-    let redis = Redis::start().await;
-    let store = on(&redis.url());
-    let claim = acquired(&store, attempt("pay_1")).await;
-    redis.kill_connections().await;
-    assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
-}
-
-#[tokio::test]
-async fn the_next_call_reconnects_to_a_restarted_server() {
-    let mut redis = Redis::start().await;
-    let store = on(&redis.url());
-    let claim = acquired(&store, attempt("pay_1")).await;
-    redis.kill();
-    redis.revive().await;
-    // The record is lost with the server's memory, and healed.
-    assert_eq!(store.complete(&claim, StoredResult::Inline(b"healed")).await.unwrap(), Settled::Recorded);
-    assert!(matches!(store.acquire(attempt("pay_1")).await.unwrap(), Acquire::Duplicate { .. }));
-}
-
-#[tokio::test]
-async fn the_next_call_leaves_a_demoted_primary() {
-    let (old, new) = (Redis::start().await, Redis::start().await);
-    // What the address of a primary does in a failover: it comes to mean another server.
-    let front = Front::to(old.port()).await;
-    let store = on(&format!("redis://127.0.0.1:{}", front.port));
-    let claim = acquired(&store, attempt("pay_1")).await;
-    let port = new.port().to_string();
-    let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port).query_async(&mut old.connection().await).await.unwrap();
-    front.lead_to(new.port());
-    assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
-    let exists: bool = new.connection().await.exists("payments:pay_1").await.unwrap();
-    assert!(exists, "it was recorded on the new primary");
-}
-
-#[tokio::test]
-async fn a_silent_server_times_out_and_the_retry_leaves_it() {
-    let (silent, new) = (Redis::start().await, Redis::start().await);
-    let front = Front::to(silent.port()).await;
-    let store = on(&format!("redis://127.0.0.1:{}", front.port));
-    let claim = acquired(&store, attempt("pay_1")).await;
-    silent.signal("-STOP");
-    front.lead_to(new.port());
-    let asked = std::time::Instant::now();
-    let settled = store.complete(&claim, StoredResult::NotKept).await;
-    silent.signal("-CONT");
-    assert_eq!(settled.unwrap(), Settled::Recorded);
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
-}
-
-#[tokio::test]
-async fn a_cancelled_call_is_not_sent_and_calls_batched_with_it_are() {
-    let (silent, new) = (Redis::start().await, Redis::start().await);
-    let front = Front::to(silent.port()).await;
-    // With a password, so that there is a reply to wait for before anything else is sent.
-    let store = on(&format!("redis://default:any@127.0.0.1:{}", front.port));
-    silent.signal("-STOP");
-    let given_up = async {
-        let in_a_hurry = tokio::time::timeout(Duration::from_millis(100), store.acquire(attempt("given up")));
-        assert!(in_a_hurry.await.is_err());
-        front.lead_to(new.port());
-    };
-    let ((), claim) = tokio::join!(given_up, acquired(&store, attempt("awaited")));
-    assert_eq!(claim.key().as_str(), "awaited");
-    let there: (bool, bool) = redis::pipe()
-        .exists("payments:given up")
-        .exists("payments:awaited")
-        .query_async(&mut new.connection().await)
-        .await
-        .unwrap();
-    assert_eq!(there, (false, true));
-}
-
-#[tokio::test]
-async fn a_silent_server_is_unavailable_within_its_timeouts_for_1000_calls() {
-    let redis = Redis::start().await;
-    let store = on(&redis.url());
-    redis.signal("-STOP");
-    let asked = std::time::Instant::now();
-    let ids: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
-    let answers = futures_util::future::join_all(ids.iter().map(|id| store.acquire(attempt(id)))).await;
-    redis.signal("-CONT");
-    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)));
-    // Two tries, each with a connection and a reply to wait for.
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
-}
-
-#[tokio::test]
-async fn concurrent_calls_share_one_connection_attempt() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let store = on(&format!("redis://:open-sesame@{}", listener.local_addr().unwrap()));
-    // So many that they are several runs of the script, of which each wants a connection, twice.
-    let ids: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
-    let asked = futures_util::future::join_all(ids.iter().map(|id| store.acquire(attempt(id))));
-    let mut silent = Vec::new();
-    let answers = tokio::select! {
-        answers = asked => answers,
-        () = async { loop { silent.push(listener.accept().await.unwrap()); } } => unreachable!(),
-    };
-    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)));
-    // The first to dial tries for the second time while the others are still at their first.
-    assert!(silent.len() <= 3, "{} dials", silent.len());
-}
-
-#[tokio::test]
-async fn an_acquire_that_was_executed_after_its_timeout_is_repeated_by_its_owner() {
-    let redis = Redis::start().await;
-    let store = on(&redis.url());
-    acquired(&store, attempt("loads the script")).await;
-    let attempt = attempt("pay_1");
-    redis.signal("-STOP");
-    assert!(store.acquire(attempt.clone()).await.is_err());
-    redis.signal("-CONT");
-    let connection = redis.connection().await;
-    until(|| {
-        let mut connection = connection.clone();
-        async move { connection.exists("payments:pay_1").await.unwrap() }
-    })
-    .await;
-    let claim = acquired(&store, attempt).await;
-    assert_eq!(claim.attempt(), 1, "however often it ran");
-}
-
-#[tokio::test]
-async fn an_unreachable_server_is_unavailable_until_it_starts() {
-    let port = free_port();
-    let store = on(&format!("redis://127.0.0.1:{port}"));
-    assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
-    let redis = Redis::start().await;
-    let front = Front::on(port, redis.port()).await;
-    acquired(&store, attempt("pay_1")).await;
-    drop(front);
 }
 
 #[tokio::test]
@@ -327,9 +194,9 @@ async fn a_wrong_password_is_an_error_without_the_password() {
     for url in [format!("redis://:open-barley@{address}"), format!("redis://{address}")] {
         let error = on(&url).acquire(attempt("pay_2")).await.unwrap_err();
         assert!(error.is_unavailable());
-        let said = format!("{error:?}");
-        assert!(said.contains("Redis rejected the user and password of REDIS_URL, or requires them"), "{said}");
-        assert!(!said.contains("open-barley"), "{said}");
+        let text = format!("{error:?}");
+        assert!(text.contains("Redis rejected the user and password of REDIS_URL, or requires them"), "{text}");
+        assert!(!text.contains("open-barley"), "{text}");
     }
 }
 
@@ -373,44 +240,6 @@ async fn an_acquire_that_a_full_server_rejected_was_not_executed() {
 }
 
 #[tokio::test]
-async fn an_acquire_may_have_been_executed_if_it_was_sent_and_got_no_reply() {
-    let redis = Redis::start().await;
-    let store = on(&redis.url());
-    acquired(&store, attempt("pay_1")).await;
-    redis.signal("-STOP");
-    let silent = store.acquire(attempt("pay_2")).await.unwrap_err();
-    redis.signal("-CONT");
-    assert!(silent.may_have_run(), "{silent:?}");
-    let nowhere = on("redis://127.0.0.1:1").acquire(attempt("pay_3")).await.unwrap_err();
-    assert!(!nowhere.may_have_run(), "{nowhere:?}");
-}
-
-#[tokio::test]
-async fn cancelled_calls_are_not_sent_again_after_a_lost_script() {
-    let redis = Redis::start().await;
-    let front = Front::to(redis.port()).await;
-    let store = on(&format!("redis://127.0.0.1:{}", front.port));
-    acquired(&store, attempt("first")).await;
-    let mut connection = redis.connection().await;
-    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
-    // The reply that says so comes when the first caller has given up, and in time for the other.
-    front.delay_replies(Duration::from_millis(200));
-    let in_a_hurry = async {
-        let acquire = tokio::time::timeout(Duration::from_millis(100), store.acquire(attempt("given up")));
-        assert!(acquire.await.is_err());
-    };
-    let ((), claim) = tokio::join!(in_a_hurry, acquired(&store, attempt("awaited")));
-    assert_eq!(claim.key().as_str(), "awaited");
-    let there: (bool, bool) = redis::pipe()
-        .exists("payments:given up")
-        .exists("payments:awaited")
-        .query_async(&mut connection)
-        .await
-        .unwrap();
-    assert_eq!(there, (false, true));
-}
-
-#[tokio::test]
 async fn a_server_without_script_flags_gets_scripts_without_them() {
     let redis = Redis::start().await;
     let front = Front::to(redis.port()).await;
@@ -445,35 +274,6 @@ async fn a_call_that_the_user_may_not_make_is_not_retried() {
     );
 }
 
-/// A server that takes everything well, and has one answer for any run of a script.
-async fn one_answer_for_all() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut asked = Vec::new();
-                while client.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
-                    let text = String::from_utf8_lossy(&asked).into_owned();
-                    asked.clear();
-                    let answer = if text.contains("EVALSHA") { "*1\r\n$6\r\nFAILED\r\n" } else { "+OK\r\n" };
-                    let commands = text.lines().filter(|line| line.starts_with('*')).count();
-                    client.write_all(answer.repeat(commands).as_bytes()).await.unwrap();
-                }
-            });
-        }
-    });
-    port
-}
-
-#[tokio::test]
-async fn a_reply_with_too_few_answers_fails_every_call() {
-    let store = on(&format!("redis://127.0.0.1:{}", one_answer_for_all().await));
-    assert!(matches!(store.acquire(attempt("alone")).await, Ok(Acquire::Failed)));
-    let (first, second) = tokio::join!(store.acquire(attempt("first")), store.acquire(attempt("second")));
-    assert!(first.unwrap_err().is_unavailable() && second.unwrap_err().is_unavailable());
-}
-
 #[tokio::test]
 async fn an_invalid_url_is_rejected_without_showing_it() {
     for url in ["http://:secret@localhost", "unix:///tmp/redis.sock", "rediss://:secret@localhost/#insecure", "secret"]
@@ -490,32 +290,4 @@ fn the_debug_output_of_a_store_has_its_settings_and_no_password() {
     assert!(!shown.contains("secret"), "{shown}");
     let url: RedisUrl = "redis://:secret@localhost".parse().unwrap();
     assert_eq!(format!("{url:?}"), "RedisUrl { .. }");
-}
-
-#[tokio::test]
-async fn a_queued_call_that_is_cancelled_is_not_sent() {
-    let redis = Redis::start().await;
-    let store = on(&redis.url());
-    acquired(&store, attempt("connected")).await;
-    // Each retention makes a run of its own, and these are more than are on the way at once.
-    let ask = |n: u64| {
-        let (store, retention) = (store.clone(), Duration::from_millis(600_000 + n));
-        tokio::spawn(async move { store.acquire(with!(attempt(&n.to_string()), retention = retention)).await })
-    };
-    redis.signal("-STOP");
-    let mut asked: Vec<_> = (0..300).map(ask).collect();
-    let last = asked.pop().unwrap();
-    for _ in 0..10 {
-        yield_now().await;
-    }
-    last.abort();
-    redis.signal("-CONT");
-    for answer in asked {
-        assert!(matches!(answer.await, Ok(Ok(Acquire::Acquired(_)))));
-    }
-    // It has its turn after whatever waited before it.
-    assert!(matches!(ask(300).await, Ok(Ok(Acquire::Acquired(_)))));
-    let mut connection = redis.connection().await;
-    assert!(connection.exists::<_, bool>("payments:298").await.unwrap());
-    assert!(!connection.exists::<_, bool>("payments:299").await.unwrap());
 }

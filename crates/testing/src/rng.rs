@@ -1,4 +1,5 @@
 //! Random numbers from a seed.
+#![cfg_attr(not(feature = "lambda"), allow(dead_code, reason = "only the queue uses most of it"))]
 
 /// Purpose of a random number. Each purpose has its own sequence, so draws for one do not shift another.
 #[derive(Clone, Copy, Debug)]
