@@ -1,6 +1,5 @@
-//! What ElastiCache does beyond Redis: it speaks TLS, and lets in who has a token of IAM. All else is
-//! passed on to a real server, which is told of a good token by the password that it knows, and of
-//! any other by one that it does not.
+//! ElastiCache with IAM authentication: a TLS proxy in front of a real server. It replaces a valid token by the server's
+//! password, and any other token by a wrong password.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,27 +20,27 @@ use super::tls::Tls;
 /// The only user of a cache.
 pub const USER: &str = "payments";
 
-/// The name of every cache.
+/// Name of every cache.
 pub const CACHE: &str = "idempotency";
 
-/// Who sets a cluster up.
+/// User that forms the cluster.
 const ADMIN: &str = "admin";
 
-/// What the server behind takes from this stand-in alone.
-const BACK_DOOR: &str = "back-door";
+/// Password of the real server.
+const PASSWORD: &str = "server-password";
 
-/// One token, and what became of it.
+/// A token that a client sent.
 #[derive(Clone, Debug)]
 pub struct Token {
     pub text: String,
     pub connected_at: SystemTime,
     /// In whole seconds.
     pub signed_at: SystemTime,
-    /// Why it was refused.
+    /// Why it was rejected; `None` if it is valid.
     pub fault: Option<&'static str>,
 }
 
-/// One node, and the server behind it.
+/// One node: the proxy and its server.
 pub struct Node {
     port: u16,
     tokens: Arc<watch::Sender<Vec<Token>>>,
@@ -50,7 +49,7 @@ pub struct Node {
     _running: JoinSet<()>,
 }
 
-/// A cache: a server alone, or a cluster of two.
+/// A cache: one server, or a cluster of two.
 pub struct ElastiCache {
     pub nodes: Vec<Node>,
     certificate: PathBuf,
@@ -66,12 +65,12 @@ impl ElastiCache {
         let cluster = Self::of(2, false, &["--cluster-enabled", "yes"]).await;
         let (first, second) = (&cluster.nodes[0], &cluster.nodes[1]);
         for (node, slots) in [(first, ["0", "8191"]), (second, ["8192", "16383"])] {
-            node.tell(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]).await;
+            node.command(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]).await;
         }
         let (port, bus) = (second.server.port().to_string(), second.bus().await);
-        first.tell(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
+        first.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
         for node in &cluster.nodes {
-            super::until(async || node.tell(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")).await;
+            super::until(async || node.command(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")).await;
         }
         cluster
     }
@@ -90,7 +89,7 @@ impl ElastiCache {
         format!("rediss://127.0.0.1:{}", self.nodes[0].port)
     }
 
-    /// What a function trusts.
+    /// Path of the certificate authority that a function must trust.
     pub fn certificate(&self) -> &str {
         self.certificate.to_str().unwrap()
     }
@@ -103,7 +102,7 @@ impl Node {
         let (front, bus) = (port.to_string(), free_port().to_string());
         let in_a_cluster =
             ["--cluster-announce-port", &front, "--cluster-port", &bus, "--cluster-announce-bus-port", &bus];
-        let password = format!(">{BACK_DOOR}");
+        let password = format!(">{PASSWORD}");
         let others = ["--user", ADMIN, "on", &password, "~*", "+@all", "--user", "default", "off"];
         let user = ["--user", USER, &password];
         let server = Redis::start_with(&[options, &in_a_cluster, &others, &user, &rights()].concat()).await;
@@ -125,7 +124,7 @@ impl Node {
         Self { port, tokens, cut, server, _running: running }
     }
 
-    /// End all connections that stand.
+    /// Closes all open connections.
     pub fn cut(&self) {
         self.cut.notify_waiters();
     }
@@ -134,27 +133,27 @@ impl Node {
         self.tokens.borrow().clone()
     }
 
-    /// All tokens, once there is one of a connection that was made since.
+    /// Waits for a token on a connection opened since this time, and returns all tokens.
     pub async fn tokens_since(&self, time: SystemTime) -> Vec<Token> {
         let mut tokens = self.tokens.subscribe();
         soon(tokens.wait_for(|tokens| tokens.iter().any(|token| token.connected_at >= time))).await.unwrap().clone()
     }
 
-    /// The server's answer to the test's own command.
-    async fn tell(&self, command: &[&str]) -> String {
-        let url = format!("redis://{ADMIN}:{BACK_DOOR}@127.0.0.1:{}", self.server.port());
+    /// Sends a command to the server as its administrator.
+    async fn command(&self, command: &[&str]) -> String {
+        let url = format!("redis://{ADMIN}:{PASSWORD}@127.0.0.1:{}", self.server.port());
         let mut connection = connect(url).await;
         redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
     }
 
     async fn bus(&self) -> String {
-        let nodes = self.tell(&["CLUSTER", "NODES"]).await;
+        let nodes = self.command(&["CLUSTER", "NODES"]).await;
         nodes.split(['@', ',', ' ']).nth(2).unwrap().to_owned()
     }
 }
 
-/// The access string that the docs give the user, without what Redis knows from 7.2 on only: a client
-/// goes on where it may not say its name.
+/// The access string of docs/identity.md, without a command that requires Redis 7.2. A client continues if it may not
+/// send that command.
 fn rights() -> Vec<&'static str> {
     let rights = include_str!("../../../docs/identity.md").split("--access-string \"").nth(1).unwrap();
     rights.split('"').next().unwrap().split(' ').filter(|right| *right != "+client|setinfo").collect()
@@ -168,7 +167,7 @@ async fn pass(
     tokens: &watch::Sender<Vec<Token>>,
 ) {
     let connected_at = SystemTime::now();
-    // Who does not trust the certificate ends it here.
+    // A client that does not trust the certificate ends the connection here.
     let Ok(near) = acceptor.accept(near).await else { return };
     let Ok(mut far) = TcpStream::connect(("127.0.0.1", behind)).await else { return };
     let (mut from_near, mut to_near) = tokio::io::split(near);
@@ -180,7 +179,7 @@ async fn pass(
             {
                 let text = String::from_utf8(token.clone()).unwrap();
                 let fault = fault(&String::from_utf8_lossy(user), &text, serverless);
-                *token = if fault.is_none() { BACK_DOOR } else { "no password" }.into();
+                *token = if fault.is_none() { PASSWORD } else { "no password" }.into();
                 let signed_at = Presigned::new(&text).map_or(SystemTime::UNIX_EPOCH, |token| token.signed_at());
                 tokens.send_modify(|tokens| tokens.push(Token { text, connected_at, signed_at, fault }));
             }
@@ -199,26 +198,26 @@ async fn pass(
     }
 }
 
-/// What ElastiCache would find wrong with a token.
+/// The fault for which ElastiCache would reject a token.
 fn fault(user: &str, token: &str, serverless: bool) -> Option<&'static str> {
-    let Some(request) = Presigned::new(token) else { return Some("it is not a presigned request") };
+    let Some(request) = Presigned::new(token) else { return Some("not a presigned request") };
     let now = SystemTime::now();
     let kind = if serverless { "ServerlessCache" } else { "" };
     [
-        (request.host == CACHE, "it is for another cache"),
-        (request.parameter("Action") == "connect", "it is for another action"),
-        (request.parameter("ResourceType") == kind, "it is for another kind of cache"),
-        (user == USER && request.parameter("User") == USER, "it is another user's"),
-        (request.scope().ends_with("/eu-central-1/elasticache/aws4_request"), "it is for another region or service"),
-        (request.parameter("X-Amz-Expires") == "900", "it does not live for 15 minutes"),
-        (request.signed_at() <= now && now < request.ends_at(), "its time has not come or is over"),
-        (request.is_signed_with("test"), "its signature is wrong"),
+        (request.host == CACHE, "another cache"),
+        (request.parameter("Action") == "connect", "another action"),
+        (request.parameter("ResourceType") == kind, "another kind of cache"),
+        (user == USER && request.parameter("User") == USER, "another user"),
+        (request.scope().ends_with("/eu-central-1/elasticache/aws4_request"), "another region or service"),
+        (request.parameter("X-Amz-Expires") == "900", "not valid for 15 minutes"),
+        (request.signed_at() <= now && now < request.ends_at(), "not yet valid, or expired"),
+        (request.is_signed_with("test"), "wrong signature"),
     ]
     .into_iter()
     .find_map(|(holds, fault)| (!holds).then_some(fault))
 }
 
-/// The words of the next command.
+/// Reads the next command.
 async fn read_command(from: &mut (impl AsyncRead + Unpin)) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     for _ in 0..read_number(from, b'*').await? {

@@ -1,11 +1,11 @@
-//! SQS events as Lambda hands them out.
+//! SQS events as Lambda sends them.
 
 use serde_json::{Value, json};
 
-/// In every body that does not say otherwise; nothing of a body may show in a log.
+/// Part of every default body. It must not appear in a log.
 pub const MARKER: &str = "SECRET-PAYLOAD";
 
-/// One record of an event. Its key is in the attribute that the function looks at first.
+/// One record of an event. Its key is in the first attribute that the function reads.
 #[derive(Clone)]
 pub struct Record(Value);
 
@@ -35,7 +35,7 @@ impl Record {
         self.attribute("Idempotency-Key", key)
     }
 
-    /// With this message attribute too.
+    /// Adds a message attribute.
     pub fn attribute(mut self, name: &str, value: Value) -> Self {
         self.0["messageAttributes"][name] = value;
         self
@@ -50,14 +50,14 @@ impl Record {
         self
     }
 
-    /// Of a FIFO queue, in this group.
+    /// Makes it a record of a FIFO queue, in this group.
     pub fn group(mut self, group: &str) -> Self {
         self.0["attributes"]["MessageGroupId"] = group.into();
         self.0["attributes"]["MessageDeduplicationId"] = self.0["messageId"].clone();
         self.with("eventSourceARN", "arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into())
     }
 
-    /// Of a FIFO queue, with this deduplicationId in place of the messageId.
+    /// Sets the deduplicationId, which is the messageId by default.
     pub fn deduplication_id(mut self, id: &str) -> Self {
         self.0["attributes"]["MessageDeduplicationId"] = id.into();
         self
@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// An event of these records, in their order.
+/// An event with these records.
 pub fn event(records: impl IntoIterator<Item = Record>) -> String {
     let records: Vec<_> = records.into_iter().map(|Record(record)| record).collect();
     json!({ "Records": records }).to_string()

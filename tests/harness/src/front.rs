@@ -1,5 +1,5 @@
-//! An address in front of a server. It can be made to lead to another server, to cut what is
-//! connected, to swallow requests or replies, to delay replies, and to refuse scripts that open with flags.
+//! A TCP proxy in front of a server. It can switch to another server, close or freeze connections, drop requests or
+//! replies, delay replies, and reject scripts with flags.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -67,53 +67,53 @@ impl Front {
         Self { port, state, _running: running }
     }
 
-    /// New connections go to this server from now on; those that stand stay where they are.
+    /// Forwards new connections to this server. Open connections are unchanged.
     pub fn lead_to(&self, server: u16) {
         self.state.leads_to.store(server, Ordering::SeqCst);
     }
 
-    /// End all connections that stand.
+    /// Closes all open connections.
     pub fn cut(&self) {
         self.state.cut.notify_waiters();
     }
 
-    /// Nothing passes any more on the connections that stand, and nobody is told.
+    /// Freezes all open connections: they stay open and forward nothing.
     pub fn silence(&self) {
         self.state.silence.notify_waiters();
     }
 
-    /// Commands pass, and replies do not, until it is told otherwise.
+    /// Drops replies, and forwards requests, until it is switched off.
     pub fn swallow_replies(&self, swallows: bool) {
         self.state.swallows_replies.store(swallows, Ordering::SeqCst);
     }
 
-    /// Replies pass, and commands do not, until it is told otherwise.
+    /// Drops requests, and forwards replies, until it is switched off.
     pub fn swallow_requests(&self, swallows: bool) {
         self.state.swallows_requests.store(swallows, Ordering::SeqCst);
     }
 
-    /// Returns once a command was swallowed.
+    /// Waits until a request was dropped.
     pub async fn swallowed(&self) {
         self.state.swallowed.notified().await;
     }
 
-    /// How many connections it has taken so far.
+    /// Number of connections so far.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// Each reply comes so much later from now on.
+    /// Delays every further reply by this time.
     pub fn delay_replies(&self, delay: Duration) {
         self.state.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
-    /// An EVAL whose script opens with `#!` gets the answer of Redis 6.2, and does not pass.
+    /// Answers an EVAL whose script starts with `#!` as Redis 6.2 does, and does not forward it.
     pub fn refuse_script_flags(&self) {
         self.state.refuses_flags.store(true, Ordering::SeqCst);
     }
 }
 
-/// What Redis 6.2.14 was seen to answer.
+/// The reply of Redis 6.2.14.
 const NOT_COMPILED: &[u8] =
     b"-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'\r\n";
 
@@ -149,7 +149,7 @@ async fn pass(mut near: TcpStream, state: &State) {
             }
         }
     };
-    // Either side may end it.
+    // Either side may close the connection.
     tokio::select! {
         () = state.silence.notified() => std::future::pending().await,
         () = requests => {}

@@ -1,5 +1,5 @@
-//! HTTP servers on loopback that answer as their test says, down to the bytes and the connection: a
-//! webhook, and as much of SQS as the function calls.
+//! HTTP servers on loopback whose responses a test controls, including bytes and connections: a webhook, and the API
+//! of SQS that the function calls.
 
 mod server;
 
@@ -15,7 +15,7 @@ use super::soon;
 
 pub use server::Server;
 
-/// In the address of every webhook.
+/// Part of the URL of every webhook.
 pub const TOKEN: &str = "SECRET-TOKEN";
 
 #[derive(Clone, Debug)]
@@ -52,25 +52,25 @@ impl Request {
         let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut request = Self { method, path, headers, body: Vec::new() };
-        assert_eq!(request.header("Transfer-Encoding"), None, "whoever calls here knows the length of what they say");
+        assert_eq!(request.header("Transfer-Encoding"), None, "clients send a Content-Length");
         request.body = vec![0; request.header("Content-Length").map_or(0, |length| length.parse().unwrap())];
         connection.read_exact(&mut request.body).await.ok()?;
         Some(request)
     }
 }
 
-/// What becomes of a request.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The bytes, and the connection stays.
+    /// These bytes. The connection stays open.
     Whole(Vec<u8>),
-    /// The bytes, and the connection ends.
+    /// These bytes, then the connection is closed.
     Cut(Vec<u8>),
-    /// The bytes, and then another byte every few milliseconds for as long as the caller reads.
+    /// These bytes, then another byte every 20 ms for as long as the client reads.
     Dripping(Vec<u8>),
     /// The connection is reset.
     Reset,
-    /// Nothing, until the test says something else.
+    /// No response, until the test sets another one.
     Held,
 }
 
@@ -92,7 +92,7 @@ impl Answer {
     }
 }
 
-/// A webhook. It answers 200 until the test says otherwise.
+/// A webhook. It responds with 200 by default.
 pub struct Webhook {
     server: Server,
     script: Arc<watch::Sender<Script>>,
@@ -130,22 +130,22 @@ impl Webhook {
         Self { server, script, calls }
     }
 
-    /// Its address, with a token in it.
+    /// Its URL, which contains a token.
     pub fn url(&self) -> String {
         format!("http://{}/hook?token={TOKEN}", self.server.address())
     }
 
-    /// From now on every request is answered so, those that are held included.
+    /// Sets the response to all requests, also to those that are held.
     pub fn answers(&self, answer: Answer) {
         self.script.send_modify(|script| script.answer = answer);
     }
 
-    /// From now on the requests of this key are answered so.
+    /// Sets the response to requests with this key.
     pub fn answers_for(&self, key: &str, answer: Answer) {
         self.script.send_modify(|script| drop(script.by_key.insert(key.to_owned(), answer)));
     }
 
-    /// The requests, once there are so many of them.
+    /// Waits for this number of requests, and returns them.
     pub async fn called(&self, times: usize) -> Vec<Request> {
         let mut calls = self.calls.subscribe();
         soon(calls.wait_for(|calls| calls.len() >= times)).await.unwrap().clone()
@@ -155,7 +155,7 @@ impl Webhook {
         self.calls.borrow().clone()
     }
 
-    /// How often it was called for this key.
+    /// Number of requests with this key.
     pub fn calls_for(&self, key: &str) -> usize {
         self.calls.borrow().iter().filter(|call| call.header("Idempotency-Key") == Some(key)).count()
     }
@@ -164,23 +164,23 @@ impl Webhook {
         self.calls.borrow().last().cloned().expect("the webhook was called")
     }
 
-    /// How many connections were made to it.
+    /// Number of connections so far.
     pub fn connections(&self) -> usize {
         self.server.connections()
     }
 
-    /// Close every connection; it goes on listening.
+    /// Closes every connection. The server keeps listening.
     pub async fn hang_up(&self) {
         self.server.hang_up().await;
     }
 
-    /// Answer the next byte on every connection that stands by a reset, as a peer that has forgotten it.
+    /// Answers the next byte on every open connection with a reset, as a peer that has restarted.
     pub fn forget(&self) {
         self.server.forget();
     }
 }
 
-/// As much of SQS as answers `ChangeMessageVisibilityBatch`.
+/// The API of SQS: `ChangeMessageVisibilityBatch`.
 pub struct Sqs {
     server: Server,
     calls: Arc<Mutex<Vec<Value>>>,
@@ -195,7 +195,7 @@ impl Sqs {
         .await
     }
 
-    /// It changes nothing, and says so of each entry.
+    /// A server that reports a failure for each entry.
     pub async fn start_failing() -> Self {
         Self::start_with(|entries| {
             let refused =
@@ -206,7 +206,7 @@ impl Sqs {
         .await
     }
 
-    /// It refuses the whole call, as where the function's role lacks the right.
+    /// A server that rejects every call, as if the function's role lacked the permission.
     pub async fn start_refusing() -> Self {
         Self::start_with(|_| {
             Answer::with(403, JSON_1_0, br#"{"__type":"com.amazon.coral.service#AccessDeniedException"}"#)
@@ -232,12 +232,12 @@ impl Sqs {
         format!("http://{}", self.server.address())
     }
 
-    /// The calls since the last look, as they came.
+    /// The calls since the last `take`, in order.
     pub fn take_calls(&self) -> Vec<Value> {
         std::mem::take(&mut *self.calls.lock().unwrap())
     }
 
-    /// The visibility asked for since the last look, in seconds by receipt handle.
+    /// The visibility timeouts since the last `take`, in seconds by receipt handle.
     pub fn take(&self) -> HashMap<String, u64> {
         let entries = |call: Value| call["Entries"].as_array().unwrap().clone();
         let asked = self.take_calls().into_iter().flat_map(entries);

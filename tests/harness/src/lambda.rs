@@ -1,4 +1,4 @@
-//! The function's own binary as a child process, under a Lambda Runtime API on loopback.
+//! The function's binary as a child process, with a Lambda Runtime API on loopback.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -14,16 +14,16 @@ use super::event::MARKER;
 use super::http::{Answer, Request, Server, TOKEN};
 use super::soon;
 
-/// In the URL of every Redis.
+/// Part of the URL of every Redis.
 pub const PASSWORD: &str = "SECRET-PASSWORD";
 
-/// The trace of every invocation, as Lambda names it where X-Ray is not active.
+/// Trace header of every invocation, as Lambda sends it without active X-Ray tracing.
 const TRACE: &str = "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0;Lineage=1:a87bd80c:0";
 
-/// The time that an invocation has, unless a test says otherwise.
+/// Default timeout of an invocation.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A process of the function. When it ends, what it has logged is searched for secrets.
+/// A process of the function. When it is dropped, its log is searched for secrets.
 pub struct Function {
     process: Child,
     invocations: mpsc::UnboundedSender<Invocation>,
@@ -33,7 +33,7 @@ pub struct Function {
     _api: Server,
 }
 
-/// Where a process that SnapStart keeps is.
+/// State of a SnapStart snapshot.
 #[derive(Clone, Copy, PartialEq)]
 enum Snapshot {
     NotTaken,
@@ -41,7 +41,7 @@ enum Snapshot {
     Restored,
 }
 
-/// The body that was answered, or that of the error.
+/// Body of the response, or of the error.
 type Answered = Result<Vec<u8>, Vec<u8>>;
 
 struct Invocation {
@@ -50,11 +50,11 @@ struct Invocation {
     answer: oneshot::Sender<Answered>,
 }
 
-/// An invocation that is not answered yet.
+/// An invocation without a response so far.
 pub struct Pending(oneshot::Receiver<Answered>);
 
 impl Function {
-    /// Starts a process of this binary with these settings, besides those that Lambda sets.
+    /// Starts a process of this binary with these environment variables and those that Lambda sets.
     pub async fn start(binary: &str, settings: &[(&str, &str)]) -> Self {
         let (invocations, waiting) = mpsc::unbounded_channel();
         let snapshot = Arc::new(watch::Sender::new(Snapshot::NotTaken));
@@ -82,29 +82,29 @@ impl Function {
         Self { process, invocations, snapshot, log, readers, _api: api }
     }
 
-    /// Begin an invocation that Lambda would kill after `timeout`.
+    /// Starts an invocation whose deadline is after `timeout`.
     pub fn begin(&self, event: impl Into<Vec<u8>>, timeout: Duration) -> Pending {
         let (answer, answered) = oneshot::channel();
         assert!(self.invocations.send(Invocation { event: event.into(), timeout, answer }).is_ok());
         Pending(answered)
     }
 
-    /// The messageIds that an invocation of this event reports.
+    /// Invokes the function and returns the messageIds in its `batchItemFailures`.
     pub async fn invoke(&self, event: impl Into<Vec<u8>>) -> Vec<String> {
         self.begin(event, TIMEOUT).failures().await
     }
 
-    /// What an invocation of this event answers, byte for byte.
+    /// Invokes the function and returns the body of its response.
     pub async fn answer(&self, event: impl Into<Vec<u8>>) -> String {
         self.begin(event, TIMEOUT).answer().await
     }
 
-    /// What an invocation of this event fails with.
+    /// Invokes the function, which must fail, and returns the error message.
     pub async fn error(&self, event: impl Into<Vec<u8>>) -> String {
         self.begin(event, TIMEOUT).error().await
     }
 
-    /// The request ids under which this message was logged.
+    /// The request ids in the log entries about this message.
     pub async fn request_ids(&self, message_id: &str) -> Vec<String> {
         let lines = self.logs(message_id).await.into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
         let about = lines.filter(|line| line["fields"]["message_id"] == message_id);
@@ -112,7 +112,7 @@ impl Function {
         spans.filter_map(|span| span["requestId"].as_str().map(str::to_owned)).collect()
     }
 
-    /// The lines about messages, once there are so many of them: their fields.
+    /// Waits for this number of log entries about messages, and returns their fields.
     pub async fn messages(&self, count: usize) -> Vec<Value> {
         let messages = |log: &Vec<String>| -> Vec<Value> {
             let lines = log.iter().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
@@ -122,7 +122,7 @@ impl Function {
         messages(&soon(log.wait_for(|log| messages(log).len() >= count)).await.unwrap().clone())
     }
 
-    /// The documents of metrics in its log, once there are so many of them: each the line as it is.
+    /// Waits for this number of metric documents in the log, and returns their lines.
     pub async fn documents(&self, count: usize) -> Vec<String> {
         let documents = |log: &Vec<String>| -> Vec<String> {
             log.iter().filter(|line| line.starts_with(r#"{"_aws""#)).cloned().collect()
@@ -131,29 +131,29 @@ impl Function {
         documents(&soon(log.wait_for(|log| documents(log).len() >= count)).await.unwrap().clone())
     }
 
-    /// Its log, once a line holds this text.
+    /// Waits for a line with this text, and returns the log.
     pub async fn logs(&self, text: &str) -> Vec<String> {
         let mut log = self.log.subscribe();
         soon(log.wait_for(|log| log.iter().any(|line| line.contains(text)))).await.unwrap().clone()
     }
 
-    /// Returns once the process is ready for its snapshot.
+    /// Waits until the process is ready for its snapshot.
     pub async fn is_ready_for_its_snapshot(&self) {
         soon(self.snapshot.subscribe().wait_for(|snapshot| *snapshot == Snapshot::Taken)).await.unwrap();
     }
 
-    /// Let it go on as the restored snapshot.
+    /// Continues the process as the restored snapshot.
     pub fn restore(&self) {
         self.snapshot.send_replace(Snapshot::Restored);
     }
 
-    /// Kill the process where it is, as Lambda may at any time.
+    /// Kills the process, as Lambda may at any time.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Stop the process where it is, as Lambda does between invocations, or let it go on.
+    /// Sends a signal: `-STOP` freezes the process, as Lambda does between invocations, and `-CONT` resumes it.
     pub fn signal(&self, signal: &str) {
         let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
         assert!(done.success());
@@ -166,7 +166,7 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
@@ -180,11 +180,11 @@ impl Drop for Function {
 }
 
 impl Pending {
-    /// What is answered in the end; never anything, if the process dies first.
+    /// The outcome. Never completes if the process dies first.
     pub async fn outcome(self) -> Answered {
         match self.0.await {
             Ok(answered) => answered,
-            Err(_gone) => std::future::pending().await,
+            Err(_dropped) => std::future::pending().await,
         }
     }
 
@@ -199,7 +199,7 @@ impl Pending {
 
     pub async fn failures(self) -> Vec<String> {
         let answer: Value = serde_json::from_str(&self.answer().await).unwrap();
-        let failures = answer["batchItemFailures"].as_array().expect("the list is always there").iter();
+        let failures = answer["batchItemFailures"].as_array().expect("batchItemFailures is a list").iter();
         failures.map(|failure| failure["itemIdentifier"].as_str().unwrap().to_owned()).collect()
     }
 
@@ -214,7 +214,7 @@ impl Pending {
 
 fn assert_holds_no_secret(text: &str) {
     for secret in [MARKER, PASSWORD, TOKEN, "X-Amz-Signature"] {
-        assert!(!text.contains(secret), "{secret} shows in {text}");
+        assert!(!text.contains(secret), "{secret} appears in {text}");
     }
 }
 
@@ -235,13 +235,13 @@ async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>, snapshot: Arc
     Server::start(move |request: Request| {
         let (waiting, asked, snapshot) = (Arc::clone(&waiting), Arc::clone(&asked), Arc::clone(&snapshot));
         async move {
-            let path = request.path.strip_prefix(ROOT).expect("nothing else is asked of the Runtime API");
+            let path = request.path.strip_prefix(ROOT).expect("a path of the Runtime API");
             if path == "restore/next" {
                 snapshot.send_replace(Snapshot::Taken);
                 let restored = snapshot.subscribe().wait_for(|snapshot| *snapshot == Snapshot::Restored).await.is_ok();
                 return if restored { Answer::status(200) } else { Answer::Held };
             }
-            let path = path.strip_prefix("invocation/").expect("nothing else is asked of the Runtime API");
+            let path = path.strip_prefix("invocation/").expect("a path of the Runtime API");
             if path == "next" {
                 let Some(Invocation { event, timeout, answer }) = waiting.lock().await.recv().await else {
                     return Answer::Held;
@@ -263,12 +263,13 @@ async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>, snapshot: Arc
                 return Answer::with(200, &headers, &event);
             }
             let (id, verb) = path.split_once('/').unwrap();
-            let answer = asked.lock().unwrap().get_mut(id).and_then(Option::take).expect("each is answered once");
+            let answer =
+                asked.lock().unwrap().get_mut(id).and_then(Option::take).expect("each invocation has one response");
             // A test may have stopped waiting.
             let _ = answer.send(match verb {
                 "response" => Ok(request.body),
                 "error" => Err(request.body),
-                other => panic!("{other} is not of the Runtime API"),
+                other => panic!("{other} is not part of the Runtime API"),
             });
             Answer::status(202)
         }

@@ -1,4 +1,4 @@
-//! A real PostgreSQL: one server for all tests, with a database for each, and servers of a test's own.
+//! Real PostgreSQL servers: one that all tests share, with a database for each test, and separate ones.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use tokio_postgres::{Client, NoTls};
 use super::redis::free_port;
 use super::{TIMEOUT, until, workspace};
 
-/// One server. It ends with its test, and also where the process of the tests is killed.
+/// One server. It ends with its test, also if the test process is killed.
 pub struct Postgres {
     directory: PathBuf,
     pub port: u16,
     options: Vec<String>,
-    /// Whether its directory is removed as soon as it ends: nobody else would.
+    /// Whether its directory is removed when the server ends. The shared server is never dropped.
     passing: bool,
     process: Option<Child>,
 }
 
-/// A database of a test's own.
+/// A database of one test.
 pub struct Base {
     pub port: u16,
     pub name: String,
-    /// A connection of the test's own.
+    /// A connection for the test.
     pub client: Client,
 }
 
@@ -45,17 +45,17 @@ impl Base {
         base
     }
 
-    /// A database on the shared server, with nothing in it.
+    /// An empty database on the shared server.
     pub async fn empty() -> Self {
         Self::on(shared()).await
     }
 
-    /// A database on the shared server, whose encoding has the characters of Western Europe alone.
+    /// A database on the shared server with encoding LATIN1, which has only the characters of Western Europe.
     pub async fn in_latin1() -> Self {
         Self::made(shared(), "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0").await
     }
 
-    /// A database on this server, with nothing in it.
+    /// An empty database on this server.
     pub async fn on(server: &Postgres) -> Self {
         Self::made(server, "").await
     }
@@ -73,18 +73,18 @@ impl Base {
         self.url_by(self.port)
     }
 
-    /// The way to it by another port, such as a front's.
+    /// Its URL with another port, such as that of a proxy.
     pub fn url_by(&self, port: u16) -> String {
         format!("postgres://app@127.0.0.1:{port}/{}", self.name)
     }
 
-    /// The first value of the only row.
+    /// The first value of the only row of a query.
     pub async fn count(&self, query: &str) -> i64 {
         self.client.query_one(query, &[]).await.unwrap().get(0)
     }
 }
 
-/// The migration, as `psql` would send it.
+/// The migration of the inbox.
 pub fn migration() -> String {
     std::fs::read_to_string(workspace("crates/postgres/sql/inbox.sql")).unwrap()
 }
@@ -96,7 +96,7 @@ pub async fn connect(port: u16, name: &str) -> Client {
     client
 }
 
-/// The path of one of PostgreSQL's programs: Debian keeps them off the search path, by version.
+/// Path of a program of PostgreSQL. Debian installs them by version, outside of `PATH`.
 pub fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -107,7 +107,7 @@ pub fn program(name: &str) -> PathBuf {
         folders.extend(found.into_iter().rev());
     }
     let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("{name} of PostgreSQL is installed; `make test` sees to it"))
+    found.unwrap_or_else(|| panic!("{name} of PostgreSQL is not installed; `make test` installs it"))
 }
 
 impl Postgres {
@@ -115,7 +115,7 @@ impl Postgres {
         Self::start_with(&[])
     }
 
-    /// A server with these settings besides the usual ones.
+    /// A server with these additional settings.
     pub fn start_with(settings: &[&str]) -> Self {
         Self::made(settings, false)
     }
@@ -123,27 +123,27 @@ impl Postgres {
     fn made(settings: &[&str], passing: bool) -> Self {
         let directory = TempDir::with_prefix("postgres-").unwrap().keep();
         give_away(&directory);
-        // Made once, as that takes longer than all else, and copied.
+        // The cluster is created once and copied, because `initdb` is slow.
         let pattern = if passing { make_pattern(&directory) } else { shared().directory.join("pattern") };
         let copied = as_server_user("cp").arg("-R").args([&pattern, &directory.join("cluster")]).status().unwrap();
         assert!(copied.success());
         let options = settings.iter().map(ToString::to_string).collect();
         let mut server = Self { directory, port: 0, options, passing, process: None };
-        // Another test may take the port between its choice and its use; then a new one is chosen.
+        // Another process may take the port first; then another port is tried.
         for _ in 0..20 {
             server.port = free_port();
             if server.run() {
                 return server;
             }
         }
-        panic!("no server of PostgreSQL could be started; its log is {}", server.log());
+        panic!("PostgreSQL did not start: {}", server.log());
     }
 
     pub fn cluster(&self) -> PathBuf {
         self.directory.join("cluster")
     }
 
-    /// Put a file in the cluster's directory, which only the server can read.
+    /// Creates a file in the cluster's directory that only the server can read.
     pub fn put(&self, name: &str, contents: &[u8]) -> PathBuf {
         let path = self.cluster().join(name);
         std::fs::File::create(&path).unwrap().write_all(contents).unwrap();
@@ -152,7 +152,7 @@ impl Postgres {
         path
     }
 
-    /// Kill it, as an outage would: nobody is told.
+    /// Kills the server without closing its connections, as in an outage.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             drop(process.stdin.take());
@@ -160,12 +160,12 @@ impl Postgres {
         }
     }
 
-    /// Start it again after [`kill`](Self::kill), on its port and in its directory.
+    /// Starts the server again after [`kill`](Self::kill), with the same port and directory.
     pub fn revive(&mut self) {
         assert!(self.run(), "{}", self.log());
     }
 
-    /// Start it again with these settings in place of the ones that it had.
+    /// Restarts the server with these additional settings instead of the earlier ones.
     pub fn restart_with(&mut self, settings: &[&str]) {
         self.kill();
         self.options = settings.iter().map(ToString::to_string).collect();
@@ -176,10 +176,10 @@ impl Postgres {
         std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
-    /// Whether this very process comes to take connections. Only its own log tells.
+    /// Whether this process accepts connections, by its log. Another server may listen on the same port.
     fn run(&mut self) -> bool {
         std::fs::write(self.directory.join("log"), "").unwrap();
-        // The shell stays, and ends the server when whoever holds its input is gone, however that came.
+        // The shell stops the server when its standard input is closed, also if the test process was killed.
         let script = r#""$@" >>log 2>&1 & read -r _; kill -QUIT $!; wait; if [ "$PASSING" ]; then rm -rf "$PWD"; fi"#;
         let mut command = as_server_user("sh");
         command.args(["-c", script, "sh"]).arg(program("postgres")).arg("-D").arg(self.cluster());
@@ -218,7 +218,7 @@ impl Drop for Postgres {
     }
 }
 
-/// A cluster that has never run.
+/// Creates the cluster that is copied for each server.
 fn make_pattern(directory: &Path) -> PathBuf {
     let pattern = directory.join("pattern");
     let made = as_server_user(program("initdb").to_str().unwrap())
@@ -230,7 +230,7 @@ fn make_pattern(directory: &Path) -> PathBuf {
     pattern
 }
 
-/// PostgreSQL refuses to be run by root.
+/// PostgreSQL does not run as root.
 fn as_server_user(command: &str) -> Command {
     if !is_root() {
         return Command::new(command);
@@ -251,7 +251,7 @@ fn is_root() -> bool {
     *ROOT.get_or_init(|| Command::new("id").arg("-u").output().unwrap().stdout.trim_ascii() == b"0")
 }
 
-/// Returns once this query counts so many.
+/// Waits until this query returns this count.
 pub async fn until_count(base: &Base, query: &str, count: i64) {
     until(|| async { base.count(query).await == count }).await;
 }

@@ -1,5 +1,5 @@
-//! What RDS does beyond PostgreSQL: it lets in who has a token of IAM, over TLS. All else is passed on to
-//! a real server, which trusts whoever comes from here.
+//! RDS with IAM authentication: a TLS proxy in front of a real server that accepts every connection. It checks the token
+//! of each connection:
 //! <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::postgres::Base;
 use super::sigv4::Presigned;
 use super::tls::Tls;
 
-/// One token, and why it was refused.
+/// A token that a client sent, and why it was rejected.
 #[derive(Clone, Debug)]
 pub struct Token {
     pub text: String,
@@ -33,7 +33,7 @@ pub struct Rds {
 }
 
 impl Rds {
-    /// Before the server of this database.
+    /// A proxy in front of the server of this database.
     pub async fn before(base: &Base) -> Self {
         let (tls, directory) = (Tls::of_all_tests().await, tempfile::tempdir().unwrap());
         let certificate = tls.authority_in(&directory);
@@ -66,7 +66,7 @@ impl Rds {
         self.tokens.lock().unwrap().clone()
     }
 
-    /// End all connections that stand.
+    /// Closes all open connections.
     pub fn cut(&self) {
         self.cut.notify_waiters();
     }
@@ -79,7 +79,7 @@ async fn pass(
     behind: u16,
     tokens: &Mutex<Vec<Token>>,
 ) -> std::io::Result<()> {
-    assert_eq!(read(&mut near).await?, 80_877_103_u32.to_be_bytes(), "it asks for TLS");
+    assert_eq!(read(&mut near).await?, 80_877_103_u32.to_be_bytes(), "an SSLRequest");
     near.write_all(b"S").await?;
     let mut near = tls.acceptor.accept(near).await?;
     let startup = read(&mut near).await?;
@@ -91,9 +91,9 @@ async fn pass(
     let fault = fault(&text, port);
     tokens.lock().unwrap().push(Token { text, fault });
     if fault.is_some() {
-        let said = b"SFATAL\0VFATAL\0C28000\0MPAM authentication failed for user \"app\"\0\0";
-        let length = u32::try_from(said.len()).unwrap() + 4;
-        near.write_all(&[&b"E"[..], &length.to_be_bytes(), said].concat()).await?;
+        let error = b"SFATAL\0VFATAL\0C28000\0MPAM authentication failed for user \"app\"\0\0";
+        let length = u32::try_from(error.len()).unwrap() + 4;
+        near.write_all(&[&b"E"[..], &length.to_be_bytes(), error].concat()).await?;
         return near.shutdown().await;
     }
     let mut far = TcpStream::connect(("127.0.0.1", behind)).await?;
@@ -102,26 +102,26 @@ async fn pass(
     copy_bidirectional(&mut near, &mut far).await.map(drop)
 }
 
-/// What a message says, past its length.
+/// Reads the content of a message.
 async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Vec<u8>> {
     let length = usize::try_from(from.read_u32().await?).unwrap();
-    let mut said = vec![0; length - 4];
-    from.read_exact(&mut said).await?;
-    Ok(said)
+    let mut content = vec![0; length - 4];
+    from.read_exact(&mut content).await?;
+    Ok(content)
 }
 
-/// What RDS would find wrong with a token.
+/// The fault for which RDS would reject a token.
 fn fault(token: &str, port: u16) -> Option<&'static str> {
-    let Some(request) = Presigned::new(token) else { return Some("it is not a presigned request") };
+    let Some(request) = Presigned::new(token) else { return Some("not a presigned request") };
     let now = SystemTime::now();
     [
-        (request.host == format!("127.0.0.1:{port}"), "it is for another server"),
-        (request.parameter("Action") == "connect", "it is for another action"),
-        (request.parameter("DBUser") == "app", "it is another user's"),
-        (request.scope().ends_with("/eu-central-1/rds-db/aws4_request"), "it is for another region or service"),
-        (request.parameter("X-Amz-Expires") == "900", "it does not live for 15 minutes"),
-        (request.signed_at() <= now && now < request.ends_at(), "its time has not come or is over"),
-        (request.is_signed_with("test"), "its signature is wrong"),
+        (request.host == format!("127.0.0.1:{port}"), "another server"),
+        (request.parameter("Action") == "connect", "another action"),
+        (request.parameter("DBUser") == "app", "another user"),
+        (request.scope().ends_with("/eu-central-1/rds-db/aws4_request"), "another region or service"),
+        (request.parameter("X-Amz-Expires") == "900", "not valid for 15 minutes"),
+        (request.signed_at() <= now && now < request.ends_at(), "not yet valid, or expired"),
+        (request.is_signed_with("test"), "wrong signature"),
     ]
     .into_iter()
     .find_map(|(holds, fault)| (!holds).then_some(fault))

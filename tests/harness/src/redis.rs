@@ -1,4 +1,4 @@
-//! Real Redis servers, each on a free port and in a directory of its own, stopped with their test.
+//! Real Redis servers, each on a free port and in its own directory. They end with their test.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -25,11 +25,11 @@ impl Redis {
         Self::start_with(&[]).await
     }
 
-    /// A server with these options besides the usual ones, such as `--requirepass`.
+    /// A server with these additional options, such as `--requirepass`.
     pub async fn start_with(options: &[&str]) -> Self {
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
         let directory = tempfile::tempdir().unwrap();
-        // Another test may take the port between its choice and its use; then a new one is chosen.
+        // Another process may take the port first; then another port is tried.
         for _ in 0..20 {
             let port = free_port();
             let mut process = spawn(&directory, &["--port".into(), port.to_string()], &options);
@@ -37,10 +37,10 @@ impl Redis {
                 return Self { process, directory, port, options, scheme: "redis" };
             }
         }
-        panic!("no redis-server could be started; its log is {}", log(&directory));
+        panic!("redis-server did not start: {}", log(&directory));
     }
 
-    /// A server that speaks TLS only, with a certificate of a certificate authority of its own.
+    /// A server that accepts only TLS, with a certificate of its own certificate authority.
     pub async fn start_with_tls() -> (Self, redis_test::utils::TlsFilePaths) {
         let directory = tempfile::tempdir().unwrap();
         let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
@@ -64,7 +64,7 @@ impl Redis {
                 return (Self { process, directory, port, options, scheme: "rediss" }, files);
             }
         }
-        panic!("no redis-server with TLS could be started; its log is {}", log(&directory));
+        panic!("redis-server with TLS did not start: {}", log(&directory));
     }
 
     pub fn port(&self) -> u16 {
@@ -75,35 +75,35 @@ impl Redis {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
-    /// A store on this server, under a namespace of its own.
+    /// A store on this server, with a new namespace.
     pub fn store(&self) -> RedisStore {
         store(&self.url(), false)
     }
 
-    /// A connection of the test's own.
+    /// A connection for the test.
     pub async fn connection(&self) -> MultiplexedConnection {
         connect(self.url()).await
     }
 
-    /// End every connection but the test's own.
+    /// Closes every connection except the one that sends this command.
     pub async fn kill_connections(&self) {
         let mut connection = self.connection().await;
         let () = redis::cmd("CLIENT").arg("KILL").arg("SKIPME").arg("yes").query_async(&mut connection).await.unwrap();
     }
 
-    /// Kill the process. What was not in its append-only file is gone.
+    /// Kills the process. Data that is not in its append-only file is lost.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Start it again after [`kill`](Self::kill), on its port and in its directory.
+    /// Starts the server again after [`kill`](Self::kill), with the same port and directory.
     pub async fn revive(&mut self) {
         self.process = spawn(&self.directory, &["--port".into(), self.port.to_string()], &self.options);
         assert!(listens(&mut self.process, &self.directory).await, "{}", log(&self.directory));
     }
 
-    /// Stop the process where it is (SIGSTOP), or let it go on (SIGCONT).
+    /// Sends a signal: `-STOP` freezes the process, `-CONT` resumes it.
     pub fn signal(&self, signal: &str) {
         let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
         assert!(done.success());
@@ -112,27 +112,25 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A connection of the test's own. It waits longer than the client does by default: a busy machine is no
-/// fault of the server.
+/// A connection for the test, with timeouts that allow for a slow test machine.
 pub async fn connect(to: impl IntoConnectionInfo) -> MultiplexedConnection {
-    let patient =
-        AsyncConnectionConfig::new().set_connection_timeout(Some(TIMEOUT)).set_response_timeout(Some(TIMEOUT));
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(TIMEOUT)).set_response_timeout(Some(TIMEOUT));
     let client = redis::Client::open(to).unwrap();
-    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
-/// A store on the server or cluster at `url`, under a namespace of its own.
+/// A store on the server or cluster at `url`, with a new namespace.
 pub fn store(url: &str, cluster: bool) -> RedisStore {
     store_that_waits(url, cluster, Duration::from_millis(500))
 }
 
-/// The same, with this timeout.
+/// As [`store`], with this timeout.
 pub fn store_that_waits(url: &str, cluster: bool, timeout: Duration) -> RedisStore {
     let mut settings = RedisSettings::new(url.parse().unwrap(), format!("test-{:08x}", getrandom::u32().unwrap()));
     settings.cluster = cluster;
@@ -145,7 +143,7 @@ pub fn free_port() -> u16 {
 }
 
 fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
-    // What an earlier process wrote there must not be taken for this one's word.
+    // The log of an earlier process would be mistaken for that of this one.
     let _ = std::fs::remove_file(directory.path().join("redis.log"));
     Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--save", "", "--logfile", "redis.log", "--enable-debug-command", "yes"])
@@ -155,11 +153,11 @@ fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("redis-server is installed; `make test` sees to it")
+        .expect("redis-server is not installed; `make test` installs it")
 }
 
-/// Whether this very process comes to take connections. Only its own log tells: on its port another
-/// test's server may listen, while this one is about to find that out and end.
+/// Whether this process accepts connections, by its log. Another server may listen on the same port, in which case
+/// this process ends.
 async fn listens(process: &mut Child, directory: &TempDir) -> bool {
     let mut ended = false;
     until(|| {

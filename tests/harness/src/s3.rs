@@ -1,11 +1,11 @@
-//! As much of S3 as the function calls: objects that are put and got by their path.
+//! The API of S3 that the function calls: `PutObject` and `GetObject`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::http::{Answer, Request, Server};
 
-/// An S3 that does as its test says.
+/// An S3 server whose responses a test can replace.
 pub struct S3 {
     server: Server,
     state: Arc<Mutex<State>>,
@@ -13,10 +13,10 @@ pub struct S3 {
 
 #[derive(Default)]
 struct State {
-    /// By `/bucket/name`, escaped as they came.
+    /// By `/bucket/name`, percent-encoded as received.
     objects: BTreeMap<String, Vec<u8>>,
-    /// What is answered next, in the place of what is asked for.
-    instead: VecDeque<Answer>,
+    /// Responses to the next requests.
+    replaced: VecDeque<Answer>,
     calls: Vec<String>,
 }
 
@@ -44,18 +44,18 @@ impl S3 {
         self.state().objects.clone()
     }
 
-    /// The next call is answered so; called again, the one after it is.
+    /// Sets the response to the next request. Repeated, it sets the response to the request after that.
     pub fn next(&self, answer: Answer) {
-        self.state().instead.push_back(answer);
+        self.state().replaced.push_back(answer);
     }
 
-    /// The next call is refused by this word.
+    /// Rejects the next request with this status and error code.
     pub fn refuse_next(&self, status: u16, word: &str) {
         let body = format!("<?xml version=\"1.0\"?>\n<Error><Code>{word}</Code><Message>no</Message></Error>");
         self.next(Answer::with(status, &[("Content-Type", "application/xml")], body.as_bytes()));
     }
 
-    /// The calls since the last look, as `GET /bucket/name`.
+    /// The requests since the last `take_calls`, as `GET /bucket/name`.
     pub fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
     }
@@ -69,11 +69,11 @@ impl State {
     fn answer(&mut self, request: Request) -> Answer {
         let Request { method, path, .. } = &request;
         self.calls.push(format!("{method} {path}"));
-        let signed = request.header("Authorization").unwrap_or_default();
-        assert!(signed.starts_with("AWS4-HMAC-SHA256 Credential=test/"), "{signed}");
-        assert!(signed.contains("/eu-central-1/s3/aws4_request"), "{signed}");
+        let authorization = request.header("Authorization").unwrap_or_default();
+        assert!(authorization.starts_with("AWS4-HMAC-SHA256 Credential=test/"), "{authorization}");
+        assert!(authorization.contains("/eu-central-1/s3/aws4_request"), "{authorization}");
         assert!(request.header("x-amz-content-sha256").is_some_and(|hash| hash.len() == 64));
-        if let Some(answer) = self.instead.pop_front() {
+        if let Some(answer) = self.replaced.pop_front() {
             return answer;
         }
         match (method.as_str(), self.objects.get(path)) {
@@ -83,7 +83,7 @@ impl State {
             }
             ("GET", Some(object)) => Answer::with(200, &[("Content-Type", "binary/octet-stream")], object),
             ("GET", None) => Answer::with(404, &[], b"<Error><Code>NoSuchKey</Code></Error>"),
-            (other, _) => panic!("{other} is not asked of S3"),
+            (other, _) => panic!("unexpected method {other}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! As much of AWS Secrets Manager as answers `GetSecretValue`.
+//! The API of AWS Secrets Manager: `GetSecretValue`.
 
 use std::sync::{Arc, Mutex};
 
@@ -44,7 +44,7 @@ impl Secrets {
         format!("http://{}", self.server.address())
     }
 
-    /// It says this from now on, or nothing to anybody.
+    /// Sets the secret. With `None`, access is denied.
     pub fn says(&self, secret: Option<&str>) {
         *self.secret.lock().unwrap() = secret.map(str::to_owned);
     }

@@ -1,4 +1,4 @@
-//! Signature Version 4 of a presigned request, checked as who receives it does.
+//! Checks the Signature Version 4 of a presigned request, as its receiver does.
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 
-/// A presigned request, taken apart: its host, and its parameters as they were sent.
+/// A parsed presigned request: its host, and its percent-encoded parameters.
 pub struct Presigned<'a> {
     pub host: &'a str,
     parameters: BTreeMap<&'a str, &'a str>,
@@ -25,7 +25,7 @@ impl<'a> Presigned<'a> {
         self.parameters.get(name).copied().unwrap_or_default()
     }
 
-    /// Day, region and service, that it was signed for.
+    /// Credential scope: day, region and service.
     pub fn scope(&self) -> String {
         let credential = self.parameter("X-Amz-Credential").replace("%2F", "/");
         credential.split_once('/').map(|(_, scope)| scope.to_owned()).unwrap_or_default()
@@ -35,7 +35,7 @@ impl<'a> Presigned<'a> {
         let date = self.parameter("X-Amz-Date");
         let number = |from: usize, to: usize| date[from..to].parse::<u64>().unwrap();
         let (year, month, day) = (number(0, 4), number(4, 6), number(6, 8));
-        // Years that begin in March have their odd day at the end.
+        // In years that begin in March, the leap day is the last day.
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
         let seconds = number(9, 11) * 3600 + number(11, 13) * 60 + number(13, 15);

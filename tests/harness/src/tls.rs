@@ -1,4 +1,4 @@
-//! The TLS of stand-ins for AWS's servers.
+//! TLS of the proxies that replace AWS's servers.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// One key and one certificate for all tests of a run: they take seconds to make.
+/// One key and one certificate for all tests of a process, because creating them takes seconds.
 static TLS: OnceLock<Tls> = OnceLock::new();
 
 pub struct Tls {
@@ -23,7 +23,7 @@ impl Tls {
         tokio::task::spawn_blocking(|| TLS.get_or_init(Self::generate)).await.unwrap()
     }
 
-    /// A file in this directory with what a function trusts.
+    /// Writes the certificate authority to a file in this directory.
     pub fn authority_in(&self, directory: &TempDir) -> PathBuf {
         let file = directory.path().join("ca.crt");
         std::fs::write(&file, &self.authority).unwrap();

@@ -8,7 +8,7 @@ use idempotent_sqs::idempotency::{Claim, Work, WorkError};
 #[cfg(feature = "lambda")]
 use idempotent_sqs::sqs::Message;
 
-/// What a work is told to do.
+/// What a run of the work does.
 #[derive(Clone, Copy, Debug)]
 pub enum Do {
     Return(&'static [u8]),
@@ -32,6 +32,7 @@ pub struct Run {
     pub recovery: bool,
 }
 
+/// A work that follows a plan and records its runs.
 pub struct Told {
     plan: Box<dyn Fn(&Run) -> Do + Send + Sync>,
     runs: Mutex<Vec<Run>>,
@@ -40,12 +41,12 @@ pub struct Told {
 }
 
 impl Told {
-    /// Always the same.
+    /// A work that does the same in every run.
     pub fn to(what: Do) -> Self {
         Self::by(move |_| what)
     }
 
-    /// By what is to be run.
+    /// A work that does what `plan` returns for the run.
     pub fn by(plan: impl Fn(&Run) -> Do + Send + Sync + 'static) -> Self {
         Self {
             plan: Box::new(plan),
@@ -55,20 +56,22 @@ impl Told {
         }
     }
 
+    /// All runs, in order of their starts.
     pub fn runs(&self) -> Vec<Run> {
         self.runs.lock().unwrap().clone()
     }
 
-    /// The messageIds that ran, in order of their starts.
+    /// The messageIds of all runs, in order of their starts.
     pub fn ran(&self) -> Vec<String> {
         self.runs().into_iter().map(|run| run.message_id).collect()
     }
 
+    /// Largest number of concurrent runs so far.
     pub fn most_at_once(&self) -> usize {
         self.most_at_once.load(Ordering::SeqCst)
     }
 
-    async fn obey<T: Input + ?Sized>(&self, claim: &Claim, input: &T, recovery: bool) -> Result<Vec<u8>, WorkError> {
+    async fn execute<T: Input + ?Sized>(&self, claim: &Claim, input: &T, recovery: bool) -> Result<Vec<u8>, WorkError> {
         let run = Run {
             message_id: input.id().to_owned(),
             key: claim.key().to_string(),
@@ -86,7 +89,7 @@ impl Told {
             Do::BeUncertain => Err(WorkError::uncertain("no answer")),
             Do::BeUnavailable => Err(WorkError::unavailable("no connection")),
             Do::FailForGood => Err(WorkError::permanent("no such account")),
-            Do::Panic => panic!("as told"),
+            Do::Panic => panic!("planned"),
             Do::Hang => std::future::pending().await,
             Do::Take(time) => {
                 tokio::time::sleep(time).await;
@@ -98,11 +101,11 @@ impl Told {
 
 impl<T: Input + ?Sized> Work<T> for Told {
     async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
-        self.obey(claim, input, false).await
+        self.execute(claim, input, false).await
     }
 
     async fn recover(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
-        self.obey(claim, input, true).await
+        self.execute(claim, input, true).await
     }
 }
 
@@ -124,7 +127,7 @@ impl Input for Message {
     }
 }
 
-/// Counts runs that are under way, until they end or are dropped.
+/// Counts a run as active until it ends or is dropped.
 struct Running<'a>(&'a Told);
 
 impl<'a> Running<'a> {

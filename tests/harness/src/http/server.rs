@@ -1,4 +1,4 @@
-//! Connections of HTTP/1.1, down to how they end.
+//! An HTTP/1.1 server that controls how connections end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use tokio::task::JoinSet;
 use super::{Answer, Request};
 use crate::soon;
 
-/// Gives every request to its handler, and the handler's answer to the caller.
+/// Passes every request to its handler, and sends the handler's response.
 pub struct Server {
     port: u16,
     connections: Arc<Connections>,
     _running: JoinSet<()>,
 }
 
-/// The connections that were made to a server.
+/// The connections of a server.
 #[derive(Default)]
 struct Connections {
     made: AtomicUsize,
@@ -52,18 +52,18 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// How many connections were made to it.
+    /// Number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.made.load(Ordering::SeqCst)
     }
 
-    /// Close every connection; it goes on listening.
+    /// Closes every connection. The server keeps listening.
     pub async fn hang_up(&self) {
         self.connections.close.notify_waiters();
         soon(self.connections.open.subscribe().wait_for(|open| *open == 0)).await.unwrap();
     }
 
-    /// Answer the next byte on every connection that stands by a reset, as a peer that has forgotten it.
+    /// Answers the next byte on every open connection with a reset, as a peer that has restarted.
     pub fn forget(&self) {
         self.connections.forget.notify_waiters();
     }
@@ -78,7 +78,7 @@ impl Connections {
             () = serve(&mut connection, handler) => {}
             () = self.close.notified() => {}
             () = self.forget.notified() => {
-                // The other side may have closed it.
+                // The client may have closed it.
                 let _ = connection.get_ref().peek(&mut [0]).await;
                 connection.get_ref().set_zero_linger().unwrap();
             }
@@ -93,7 +93,7 @@ async fn serve<A: Future<Output = Answer>>(connection: &mut BufReader<TcpStream>
         match handler(request).await {
             Answer::Whole(bytes) if connection.write_all(&bytes).await.is_ok() => {}
             Answer::Cut(bytes) => {
-                // The caller may have gone; then it is cut anyway.
+                // The client may have closed it.
                 let _ = connection.write_all(&bytes).await;
                 return;
             }

@@ -1,4 +1,4 @@
-//! Faults, one after another, as the seed says.
+//! Faults chosen by a seed.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::front::Front;
 use crate::redis::{Redis, connect};
 use crate::until;
 
-/// Chance that can be repeated: a xorshift.
+/// A repeatable random number generator: xorshift.
 pub struct Rng(u64);
 
 impl Rng {
@@ -35,18 +35,18 @@ impl Rng {
     }
 }
 
-/// Longer than the lease of an invocation: two seconds and the grace.
+/// Longer than the lease of an invocation, which is two seconds plus the grace. Milliseconds.
 const BEYOND_THE_LEASE: Range<u64> = 2_300..2_800;
 
-/// Something befalls a process.
+/// Kills or freezes a process.
 pub fn harm_a_process(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
     let victim = usize::try_from(rng.throw(0..orders.len() as u64)).unwrap();
     let order = if rng.throw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
-    // One that is stopped already hears it later.
+    // A frozen process gets the order when it resumes.
     let _ = orders[victim].try_send(order);
 }
 
-/// The Redis that breaks.
+/// The Redis of a run.
 pub enum Ground {
     Pair(Pair),
     Cluster(Cluster),
@@ -64,7 +64,7 @@ impl Ground {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Something befalls Redis.
+    /// Injects a fault.
     pub async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         match self {
             Self::Pair(pair) => pair.harm(rng, tally).await,
@@ -73,7 +73,7 @@ impl Ground {
     }
 }
 
-/// A primary, its replica, and the address by which the function knows them.
+/// A primary and its replica, behind one address.
 pub struct Pair {
     primary: Redis,
     replica: Redis,
@@ -82,7 +82,7 @@ pub struct Pair {
 
 impl Pair {
     pub async fn start() -> Self {
-        // Each write is on the disk before its reply is on its way.
+        // Each write is on disk before its reply is sent.
         let options = ["--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"];
         let (primary, replica) = (Redis::start_with(&options).await, Redis::start_with(&options).await);
         let front = Front::to(primary.port()).await;
@@ -91,15 +91,15 @@ impl Pair {
         pair
     }
 
-    /// Whoever is at work loses its record, and whatever is done is forgotten.
+    /// Deletes all records.
     pub async fn empty(&self) {
-        say(&self.primary, &["FLUSHALL"]).await;
+        command(&self.primary, &["FLUSHALL"]).await;
     }
 
-    /// The replica copies the primary, and has caught up.
+    /// Makes the replica copy the primary, and waits until it has caught up.
     async fn follow(&self) {
         let port = self.primary.port().to_string();
-        say(&self.replica, &["REPLICAOF", "127.0.0.1", &port]).await;
+        command(&self.replica, &["REPLICAOF", "127.0.0.1", &port]).await;
         until(|| async { self.offset(&self.replica, "slave_repl_offset").await.is_some() && self.is_linked().await })
             .await;
     }
@@ -121,12 +121,12 @@ impl Pair {
                 "Redis: connections cut"
             }
             1 => {
-                say(&self.primary, &["SCRIPT", "FLUSH"]).await;
+                command(&self.primary, &["SCRIPT", "FLUSH"]).await;
                 "Redis: scripts flushed"
             }
             2 => {
                 let pause = rng.throw(200..700);
-                say(&self.primary, &["CLIENT", "PAUSE", &pause.to_string(), "ALL"]).await;
+                command(&self.primary, &["CLIENT", "PAUSE", &pause.to_string(), "ALL"]).await;
                 sleep(Duration::from_millis(pause)).await;
                 "Redis: paused"
             }
@@ -151,19 +151,19 @@ impl Pair {
         tally.fault(kind, None, from, Instant::now());
     }
 
-    /// The replica takes over what the primary has acknowledged; connections that stand stay with
-    /// the old primary, which is read-only from then on.
+    /// Promotes the replica, which has all acknowledged writes. Open connections stay on the old primary, which is
+    /// then read-only.
     async fn fail_over(&mut self) {
         until(|| self.is_linked()).await;
-        say(&self.primary, &["CLIENT", "PAUSE", "5000", "WRITE"]).await;
+        command(&self.primary, &["CLIENT", "PAUSE", "5000", "WRITE"]).await;
         let written = self.offset(&self.primary, "master_repl_offset").await;
         until(|| async { self.offset(&self.replica, "slave_repl_offset").await >= written }).await;
-        say(&self.replica, &["REPLICAOF", "NO", "ONE"]).await;
+        command(&self.replica, &["REPLICAOF", "NO", "ONE"]).await;
         self.front.lead_to(self.replica.port());
         std::mem::swap(&mut self.primary, &mut self.replica);
         let port = self.primary.port().to_string();
-        say(&self.replica, &["REPLICAOF", "127.0.0.1", &port]).await;
-        say(&self.replica, &["CLIENT", "UNPAUSE"]).await;
+        command(&self.replica, &["REPLICAOF", "127.0.0.1", &port]).await;
+        command(&self.replica, &["CLIENT", "UNPAUSE"]).await;
         until(|| self.is_linked()).await;
     }
 }
@@ -192,14 +192,14 @@ impl Cluster {
         tally.fault(kind, None, from, Instant::now());
     }
 
-    /// Move slots, with the records in them, from one master to the next.
+    /// Moves slots and their records from one master to the next.
     async fn move_slots(&self, rng: &mut Rng) {
         let ids = self.ask_all(&["CLUSTER", "MYID"]).await;
-        let giver = usize::try_from(rng.throw(0..3)).unwrap();
-        let (giver, taker) = (&ids[giver], &ids[(giver + 1) % 3]);
+        let source = usize::try_from(rng.throw(0..3)).unwrap();
+        let (source, destination) = (&ids[source], &ids[(source + 1) % 3]);
         let slots = rng.throw(200..600).to_string();
         let moved = Command::new("redis-cli")
-            .args(["--cluster", "reshard", &self.address(), "--cluster-from", giver, "--cluster-to", taker])
+            .args(["--cluster", "reshard", &self.address(), "--cluster-from", source, "--cluster-to", destination])
             .args(["--cluster-slots", &slots, "--cluster-yes"])
             .output()
             .await
@@ -222,7 +222,7 @@ async fn info(redis: &Redis) -> String {
     redis::cmd("INFO").arg("replication").query_async(&mut connection).await.unwrap_or_default()
 }
 
-async fn say(redis: &Redis, command: &[&str]) {
+async fn command(redis: &Redis, command: &[&str]) {
     let mut connection = redis.connection().await;
     let () = redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap();
 }

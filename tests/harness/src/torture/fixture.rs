@@ -68,8 +68,8 @@ impl Fixture {
 
     pub async fn function(&self, number: usize) -> Function {
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
-        let places = [("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)];
-        let settings = [&places, fleet::SETTINGS].concat();
+        let addresses = [("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)];
+        let settings = [&addresses, fleet::SETTINGS].concat();
         match &self.target {
             Target::Webhook(webhook) => {
                 let target = format!("http://{}/{number}", webhook.address());
@@ -82,7 +82,7 @@ impl Fixture {
         }
     }
 
-    /// Lambda kills what this process does now at this moment.
+    /// Sets the deadline of the current invocation of this process.
     pub fn set_deadline(&self, number: usize, deadline: Instant) {
         lock(&self.deadlines).insert(number, deadline);
     }
@@ -91,7 +91,7 @@ impl Fixture {
         self.all_sent.store(true, Ordering::SeqCst);
     }
 
-    /// Whether every message was sent, and deleted.
+    /// Whether every message was sent and deleted.
     pub fn is_over(&self, mapping: &Mapping) -> bool {
         let over = self.all_sent.load(Ordering::SeqCst) && mapping.queue().is_empty();
         if over {
@@ -101,7 +101,7 @@ impl Fixture {
     }
 
     pub async fn ended(&self) {
-        // Whoever comes to wait after the end is woken by the next look.
+        // A task that starts to wait after the end wakes at the next timeout.
         tokio::select! {
             () = self.over.notified() => {}
             () = sleep(Duration::from_millis(200)) => {}
@@ -109,7 +109,7 @@ impl Fixture {
     }
 }
 
-/// It takes a while over each call, refuses some at their first delivery, and writes down the rest.
+/// A webhook that is slow, rejects some first deliveries with 503, and records the other requests as effects.
 async fn webhook(tally: Arc<Tally>, deadlines: Arc<Mutex<HashMap<usize, Instant>>>) -> Server {
     Server::start(move |request: Request| {
         let at = Instant::now();
@@ -120,8 +120,8 @@ async fn webhook(tally: Arc<Tally>, deadlines: Arc<Mutex<HashMap<usize, Instant>
         let refused = number.is_multiple_of(20) && received == 1;
         if !refused {
             let deadline = lock(&deadlines).get(&process).copied().unwrap_or(at);
-            let told_of_recovery = request.header("Idempotency-Recovery").is_some();
-            lock(&tally.effects).push(Effect { key, process, at, deadline, told_of_recovery });
+            let is_recovery = request.header("Idempotency-Recovery").is_some();
+            lock(&tally.effects).push(Effect { key, process, at, deadline, is_recovery });
         }
         async move {
             sleep(Duration::from_millis(10 + number * 7 % 80)).await;
@@ -131,7 +131,7 @@ async fn webhook(tally: Arc<Tally>, deadlines: Arc<Mutex<HashMap<usize, Instant>
     .await
 }
 
-/// As much of SQS as the function calls, on the torture's own queue.
+/// The API of SQS that the function calls, on the simulated queue.
 async fn sqs(queue: Queue) -> Server {
     Server::start(move |request: Request| {
         let call: Value = serde_json::from_slice(&request.body).unwrap();
@@ -140,8 +140,8 @@ async fn sqs(queue: Queue) -> Server {
             let after = Duration::from_secs(entry["VisibilityTimeout"].as_u64().unwrap());
             match queue.change_visibility(entry["ReceiptHandle"].as_str().unwrap(), after) {
                 Ok(()) => done.push(json!({ "Id": entry["Id"] })),
-                Err(refused) => {
-                    failed.push(json!({ "Id": entry["Id"], "Code": refused.code, "SenderFault": true }));
+                Err(error) => {
+                    failed.push(json!({ "Id": entry["Id"], "Code": error.code, "SenderFault": true }));
                 }
             }
         }

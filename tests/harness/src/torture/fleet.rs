@@ -1,4 +1,4 @@
-//! Processes of the function's binary, each under a Runtime API of its own, fed by one mapping.
+//! Processes of the function's binary, each with its own Runtime API, which share one mapping.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use tokio::time::{Instant, sleep_until};
 use super::fixture::Fixture;
 use super::tally::{Success, lock};
 
-/// What a process is told to suffer.
+/// A fault of a process.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
     Kill,
-    /// Stopped for so long, and then it goes on where it was.
+    /// Freezes the process for this time.
     Stop(Duration),
 }
 
-/// One slot of the fleet: a process, and its successor when it dies.
+/// Runs one process, and a new one after each that dies.
 pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut orders: mpsc::Receiver<Order>) {
     let mut function = fixture.function(number).await;
-    let mut thaws: Option<Instant> = None;
+    let mut resumes_at: Option<Instant> = None;
     while !fixture.is_over(&mapping) {
         let Some(invocation) = mapping.poll() else {
             tokio::select! {
@@ -36,25 +36,25 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
         let answered = function.begin(invocation.event(), deadline - begun).outcome();
         tokio::pin!(answered);
         let answer = loop {
-            let thaw = thaws.unwrap_or(deadline);
+            let resume = resumes_at.unwrap_or(deadline);
             tokio::select! {
                 biased;
-                () = sleep_until(thaw), if thaws.is_some() => {
+                () = sleep_until(resume), if resumes_at.is_some() => {
                     function.signal("-CONT");
-                    thaws = None;
+                    resumes_at = None;
                 }
                 order = orders.recv() => match order {
                     Some(Order::Kill) => {
                         fixture.tally.fault("process killed (SIGKILL)", Some(number), Instant::now(), Instant::now());
                         function.kill();
-                        thaws = None;
+                        resumes_at = None;
                         break InvocationResult::Failed;
                     }
                     Some(Order::Stop(time)) => {
                         let end = Instant::now() + time;
                         fixture.tally.fault("process stopped beyond its lease (SIGSTOP)", Some(number), Instant::now(), end);
                         function.signal("-STOP");
-                        thaws = Some(end);
+                        resumes_at = Some(end);
                     }
                     None => {}
                 },
@@ -67,8 +67,8 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
         {
             lock(&fixture.tally.successes).push(Success { process: number, begun, ended: Instant::now() });
         }
-        if let Some(thaw) = thaws.take() {
-            sleep_until(thaw).await;
+        if let Some(resume) = resumes_at.take() {
+            sleep_until(resume).await;
             function.signal("-CONT");
         }
         if !function.is_running() {
@@ -77,10 +77,10 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
     }
 }
 
-/// The settings of every process, besides where things are.
+/// The settings of every process, without addresses.
 pub const SETTINGS: &[(&str, &str)] = &[
     ("LEASE_GRACE_MS", "200"),
     ("BATCH_CONCURRENCY", "4"),
-    // However often a run is cut off, no message is given up.
+    // No message reaches the limit, however many runs are cut off.
     ("IDEMPOTENCY_MAX_ATTEMPTS", "255"),
 ];

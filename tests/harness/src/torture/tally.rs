@@ -1,4 +1,4 @@
-//! What happened: effects, faults, and what followed from what.
+//! Counts of effects and faults, and which fault may have caused which repetition.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -14,22 +14,22 @@ pub struct Effect {
     pub key: String,
     pub process: usize,
     pub at: Instant,
-    /// End of the invocation that it was part of: its record is written by then, or never.
+    /// Deadline of its invocation, until which its record can be written.
     pub deadline: Instant,
-    pub told_of_recovery: bool,
+    pub is_recovery: bool,
 }
 
 /// One fault.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub kind: &'static str,
-    /// The process that it befell; `None` for what befell Redis or the database, and so all.
+    /// The affected process; `None` if Redis or the database was affected, and so all processes.
     pub process: Option<usize>,
     pub from: Instant,
     pub to: Instant,
 }
 
-/// An invocation that deleted something.
+/// An invocation that deleted messages.
 #[derive(Clone, Debug)]
 pub struct Success {
     pub process: usize,
@@ -45,21 +45,21 @@ pub struct Tally {
     pub invocations: Mutex<usize>,
 }
 
-/// What a run of one seed came to.
+/// Result of one seed.
 #[derive(Default)]
 pub struct Sum {
     pub messages: usize,
     pub deliveries: usize,
-    /// Deliveries that left their message visible, for another process to get at the same time.
+    /// Deliveries of a message that was already in flight.
     pub concurrent_deliveries: usize,
-    /// Messages that were delivered again after they were deleted.
+    /// Deletes after which the message was delivered again.
     pub redelivered: usize,
     pub invocations: usize,
     pub lost: Vec<String>,
     pub repeated: usize,
-    /// Repeated, and nothing befell the run whose record would have prevented it.
+    /// Repeated effects without a fault that can have prevented the record of the first.
     pub without_cause: Vec<String>,
-    /// Repeated, and the work was not told that it is a recovery.
+    /// Repeated effects whose run was not a recovery.
     pub untold: Vec<String>,
     pub faults: BTreeMap<&'static str, Vec<Option<Duration>>>,
 }
@@ -91,7 +91,7 @@ impl Tally {
                 if !cause {
                     sum.without_cause.push(format!("{key}: {effects:?}"));
                 }
-                if !repetition.told_of_recovery {
+                if !repetition.is_recovery {
                     sum.untold.push(format!("{key}: {effects:?}"));
                 }
             }
@@ -107,18 +107,18 @@ impl Tally {
     }
 }
 
-/// How late a busy machine may be with what a fault holds up.
-const LATE: Duration = Duration::from_millis(500);
+/// Additional duration of a fault on a slow test machine.
+const MARGIN: Duration = Duration::from_millis(500);
 
 impl Fault {
-    /// Whether it may have kept the effect's run from writing its record.
+    /// Whether it may have prevented the record of the effect.
     fn cuts_off(&self, effect: &Effect) -> bool {
         match self.process {
-            // What a stopped process had sent, or was about to, may arrive when it goes on.
-            Some(process) => process == effect.process && self.to + LATE >= effect.at && self.from <= effect.deadline,
-            // A completion is asked for until shortly before the deadline: only an outage that
-            // lasts until then keeps it from being written.
-            None => self.from <= effect.deadline && self.to + LATE >= effect.deadline,
+            // Requests of a frozen process may arrive when it resumes.
+            Some(process) => process == effect.process && self.to + MARGIN >= effect.at && self.from <= effect.deadline,
+            // A completion is retried until shortly before the deadline, so only an outage that lasts until then
+            // prevents it.
+            None => self.from <= effect.deadline && self.to + MARGIN >= effect.deadline,
         }
     }
 }
@@ -150,13 +150,13 @@ impl Sum {
         let counts = [
             ("messages", self.messages),
             ("deliveries", self.deliveries),
-            ("  twice at once", self.concurrent_deliveries),
+            ("  concurrent", self.concurrent_deliveries),
             ("  after their deletion", self.redelivered),
             ("invocations", self.invocations),
             ("lost", self.lost.len()),
             ("repeated", self.repeated),
             ("repeated without a cause", self.without_cause.len()),
-            ("repeated and not told so", self.untold.len()),
+            ("repeated without a recovery", self.untold.len()),
         ];
         for (what, count) in counts {
             writeln!(table, "  {what:<26}{count:>6}").unwrap();
