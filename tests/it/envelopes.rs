@@ -1,13 +1,16 @@
-#![allow(clippy::needless_pass_by_value, reason = "what is said of a body reads better without the borrows")]
+//! Envelopes of SNS, EventBridge and S3 (`sqs::envelope`): how they are recognized and opened.
 
-use harness::with;
+#![allow(clippy::needless_pass_by_value, reason = "test bodies read better without borrows")]
+
 use std::sync::Mutex;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use harness::with;
 use idempotent_sqs::idempotency::{Claim, Deadline, Fingerprint, Idempotency, Policy, Work, WorkError};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
 use idempotent_sqs::stores::MemoryStore;
-use serde_json::{Value, json};
 
 const PAYMENT: &str = r#"{"paymentId":"pay_1","amount":1250}"#;
 
@@ -15,7 +18,7 @@ fn message(id: &str, body: impl ToString) -> Message {
     with!(Message::default(), id = id.into(), body = Some(body.to_string()))
 }
 
-/// What SNS makes of `message`, in one of the times that it is published.
+/// SNS's notification of `message`. `time` counts how often it was published.
 fn sns(message: impl ToString, time: u32) -> Value {
     json!({
         "Type": "Notification",
@@ -35,7 +38,7 @@ fn sns(message: impl ToString, time: u32) -> Value {
     })
 }
 
-/// What EventBridge makes of `detail`, in one of the times that it is put.
+/// EventBridge's event with `detail`. `time` counts how often it was put.
 fn event_bridge(detail: Value, time: u32) -> Value {
     json!({
         "version": "0",
@@ -50,7 +53,7 @@ fn event_bridge(detail: Value, time: u32) -> Value {
     })
 }
 
-/// S3's notification of a change to an object, and how often it was sent.
+/// S3's notification of a change to an object. `time` counts how often it was sent.
 fn s3(sequencer: &str, etag: &str, time: u32) -> Value {
     json!({ "Records": [{
         "eventVersion": "2.1",
@@ -68,13 +71,13 @@ fn s3(sequencer: &str, etag: &str, time: u32) -> Value {
     }] })
 }
 
-fn key_at(place: &str, message: &Message) -> Result<String, String> {
-    let source: KeySource = place.parse().unwrap();
+fn key_at(source: &str, message: &Message) -> Result<String, String> {
+    let source: KeySource = source.parse().unwrap();
     let found = KeySource::find(&[source], &Payload::of(message, Envelopes::Auto));
     found.map(|key| key.to_string()).map_err(|error| error.to_string())
 }
 
-/// What its messageId says.
+/// The key from the messageId.
 fn id(body: impl ToString) -> String {
     key_at("messageId", &message("sqs", body)).unwrap()
 }
@@ -83,7 +86,7 @@ fn fingerprint(body: impl ToString) -> Fingerprint {
     FingerprintSource::Body.compute(&Payload::of(&message("sqs", body), Envelopes::Auto))
 }
 
-/// A work that remembers what it was given.
+/// A work that records the bodies it receives.
 #[derive(Default)]
 struct Bodies(Mutex<Vec<String>>);
 
@@ -94,7 +97,7 @@ impl Work<Message> for Bodies {
     }
 }
 
-/// What becomes of these bodies, all in one batch, with the settings that a function has by default.
+/// Outcomes of these bodies in one batch with default settings.
 async fn outcomes(store: &MemoryStore, work: &Bodies, bodies: &[Value]) -> Vec<&'static str> {
     let batch = Batch::new(Idempotency::new(store, Policy::default()), work, BatchSettings::default());
     let messages: Vec<_> = bodies.iter().enumerate().map(|(at, body)| message(&format!("sqs-{at}"), body)).collect();
@@ -103,7 +106,7 @@ async fn outcomes(store: &MemoryStore, work: &Bodies, bodies: &[Value]) -> Vec<&
 }
 
 #[test]
-fn what_sns_carries_has_the_fingerprint_that_it_has_without_sns() {
+fn a_message_has_the_same_fingerprint_inside_and_outside_sns() {
     for payload in [PAYMENT, "12.50 EUR", "", "null"] {
         assert_eq!(fingerprint(sns(payload, 1)), fingerprint(payload), "{payload}");
         assert_eq!(fingerprint(sns(payload, 2)), fingerprint(payload), "{payload}");
@@ -112,7 +115,7 @@ fn what_sns_carries_has_the_fingerprint_that_it_has_without_sns() {
 }
 
 #[tokio::test]
-async fn what_is_published_again_is_a_duplicate_and_another_payload_under_its_key_a_mismatch() {
+async fn a_message_published_twice_is_a_duplicate_and_another_payload_with_its_key_a_mismatch() {
     let (store, work) = (MemoryStore::default(), Bodies::default());
     assert_eq!(outcomes(&store, &work, &[sns(PAYMENT, 1)]).await, ["ACQUIRED"]);
     assert_eq!(outcomes(&store, &work, &[sns(PAYMENT, 2)]).await, ["DUPLICATE"]);
@@ -120,7 +123,7 @@ async fn what_is_published_again_is_a_duplicate_and_another_payload_under_its_ke
 }
 
 #[tokio::test]
-async fn the_work_gets_the_body_as_it_is() {
+async fn the_work_receives_the_body_unchanged() {
     let (store, work) = (MemoryStore::default(), Bodies::default());
     let bodies = [sns(PAYMENT, 1), event_bridge(json!({}), 1), s3("0055", "etag", 1)];
     assert_eq!(outcomes(&store, &work, &bodies).await, ["ACQUIRED"; 3]);
@@ -128,7 +131,7 @@ async fn the_work_gets_the_body_as_it_is() {
 }
 
 #[test]
-fn an_attribute_of_sns_is_found_like_one_of_sqs_which_goes_first() {
+fn an_sns_attribute_is_found_after_an_sqs_attribute() {
     let of_sns = message("sqs", sns(PAYMENT, 1));
     assert_eq!(key_at("attribute:Idempotency-Key", &of_sns).unwrap(), "pay_1");
     assert_eq!(key_at("attribute:Count", &of_sns).unwrap(), "7");
@@ -140,7 +143,7 @@ fn an_attribute_of_sns_is_found_like_one_of_sqs_which_goes_first() {
 }
 
 #[test]
-fn a_pointer_points_into_what_sns_carries() {
+fn a_json_pointer_applies_to_the_message_inside_sns() {
     assert_eq!(key_at("body:/paymentId", &message("sqs", sns(PAYMENT, 1))).unwrap(), "pay_1");
     assert!(key_at("body:/MessageId", &message("sqs", sns(PAYMENT, 1))).is_err());
     let amount = |payload: &str| {
@@ -152,7 +155,7 @@ fn a_pointer_points_into_what_sns_carries() {
 }
 
 #[test]
-fn what_sns_delivers_raw_is_a_payload_like_any_other() {
+fn a_raw_sns_delivery_is_an_ordinary_payload() {
     let attributes = [("Idempotency-Key".to_owned(), Some("pay_1".to_owned()))].into();
     let raw = with!(message("sqs", PAYMENT), attributes = attributes);
     assert_eq!(key_at("attribute:Idempotency-Key", &raw).unwrap(), "pay_1");
@@ -161,16 +164,16 @@ fn what_sns_delivers_raw_is_a_payload_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_notification_that_comes_twice_is_one_work_whatever_sqs_calls_its_messages() {
-    let keyless = |mut body: Value| {
+async fn a_notification_in_two_sqs_messages_is_one_work() {
+    let without_attributes = |mut body: Value| {
         body.as_object_mut().unwrap().remove("MessageAttributes");
         body
     };
     let notifications = [
-        (keyless(sns(PAYMENT, 1)), keyless(sns(PAYMENT, 2))),
+        (without_attributes(sns(PAYMENT, 1)), without_attributes(sns(PAYMENT, 2))),
         (event_bridge(json!({ "amount": 1250 }), 1), event_bridge(json!({ "amount": 1250 }), 2)),
         (s3("0055", "etag", 1), s3("0056", "etag", 1)),
-        (keyless(sns(s3("0055", "etag", 1), 1)), keyless(sns(s3("0056", "etag", 1), 2))),
+        (without_attributes(sns(s3("0055", "etag", 1), 1)), without_attributes(sns(s3("0056", "etag", 1), 2))),
     ];
     for (one, another) in notifications {
         let (store, work) = (MemoryStore::default(), Bodies::default());
@@ -181,7 +184,7 @@ async fn a_notification_that_comes_twice_is_one_work_whatever_sqs_calls_its_mess
 }
 
 #[test]
-fn an_event_of_eventbridge_is_known_by_its_id_and_compared_by_what_its_source_put() {
+fn an_eventbridge_event_is_identified_by_its_id_and_compared_by_the_fields_of_its_source() {
     let event = event_bridge(json!({ "amount": 1250 }), 1);
     assert_eq!(id(&event), "event-1");
     assert_eq!(key_at("body:/detail/amount", &message("sqs", &event)).unwrap(), "1250");
@@ -202,43 +205,43 @@ fn an_event_of_eventbridge_is_known_by_its_id_and_compared_by_what_its_source_pu
 }
 
 #[test]
-fn a_notification_of_s3_is_known_by_what_changed_and_compared_by_what_is_there_now() {
+fn an_s3_notification_is_identified_by_the_change_and_compared_by_the_object() {
     let first = s3("0055", "etag", 1);
-    let with = |place: &str, value: Value| {
+    let with = |pointer: &str, value: Value| {
         let mut notification = first.clone();
-        *notification.pointer_mut(place).unwrap() = value;
+        *notification.pointer_mut(pointer).unwrap() = value;
         notification
     };
     assert_eq!(id(s3("0055", "etag", 2)), id(&first));
     assert_eq!(fingerprint(s3("0056", "etag", 2)), fingerprint(&first));
     assert_ne!(id(s3("0056", "etag", 1)), id(&first));
     assert_ne!(fingerprint(s3("0055", "other", 1)), fingerprint(&first));
-    for place in ["/Records/0/eventName", "/Records/0/s3/bucket/name", "/Records/0/s3/object/key"] {
-        assert_ne!(id(with(place, "other".into())), id(&first), "{place}");
-        assert_ne!(fingerprint(with(place, "other".into())), fingerprint(&first), "{place}");
+    for pointer in ["/Records/0/eventName", "/Records/0/s3/bucket/name", "/Records/0/s3/object/key"] {
+        assert_ne!(id(with(pointer, "other".into())), id(&first), "{pointer}");
+        assert_ne!(fingerprint(with(pointer, "other".into())), fingerprint(&first), "{pointer}");
     }
     let both = json!({ "Records": [first["Records"][0], s3("0056", "etag", 1)["Records"][0]] });
     assert_ne!(id(&both), id(&first));
     assert_ne!(fingerprint(&both), fingerprint(&first));
-    assert!(!id(&first).contains("2026"), "an object's name is nothing for a log");
+    assert!(!id(&first).contains("2026"), "the key contains no object name, because keys are logged");
 }
 
 #[test]
-fn without_a_sequencer_s3_s_request_tells_its_notifications_apart_and_else_their_messages() {
-    let tagged = |request: Value| {
+fn an_s3_notification_without_a_sequencer_is_identified_by_its_request_or_its_message() {
+    let with_request = |request: Value| {
         let mut notification = s3("0055", "etag", 1);
         let record = &mut notification["Records"][0];
         record["s3"]["object"].as_object_mut().unwrap().remove("sequencer");
         record["responseElements"]["x-amz-request-id"] = request;
         notification
     };
-    assert_eq!(id(tagged("one".into())), id(tagged("one".into())));
-    assert_ne!(id(tagged("one".into())), id(tagged("two".into())));
-    assert_eq!(id(tagged(Value::Null)), "sqs");
+    assert_eq!(id(with_request("one".into())), id(with_request("one".into())));
+    assert_ne!(id(with_request("one".into())), id(with_request("two".into())));
+    assert_eq!(id(with_request(Value::Null)), "sqs");
 }
 
 #[tokio::test]
-async fn s3_s_test_of_a_notification_is_a_message_like_any_other() {
+async fn the_s3_test_event_is_an_ordinary_message() {
     let test = json!({
         "Service": "Amazon S3",
         "Event": "s3:TestEvent",
@@ -253,7 +256,7 @@ async fn s3_s_test_of_a_notification_is_a_message_like_any_other() {
 }
 
 #[test]
-fn an_envelope_within_another_is_opened_and_the_innermost_names_the_message() {
+fn nested_envelopes_are_opened_and_the_innermost_has_the_message_id() {
     let in_sns = sns(s3("0055", "etag", 1), 1);
     assert_eq!(id(&in_sns), id(s3("0055", "etag", 1)));
     assert_eq!(fingerprint(&in_sns), fingerprint(s3("0055", "etag", 2)));
@@ -267,7 +270,7 @@ fn an_envelope_within_another_is_opened_and_the_innermost_names_the_message() {
 }
 
 #[test]
-fn only_so_many_envelopes_are_opened() {
+fn at_most_four_nested_envelopes_are_opened() {
     let nested = |depth: u32| {
         (1..=depth).fold(Value::from(PAYMENT), |inner, time| match inner {
             Value::String(text) => sns(text, time),
@@ -275,16 +278,16 @@ fn only_so_many_envelopes_are_opened() {
         })
     };
     assert_eq!((id(nested(4)), fingerprint(nested(4))), ("sns-1".into(), fingerprint(PAYMENT)));
-    assert_eq!(id(nested(5)), "sns-2", "the fifth, from outside, stays closed");
+    assert_eq!(id(nested(5)), "sns-2", "the fifth envelope from outside is not opened");
     assert_ne!(fingerprint(nested(5)), fingerprint(PAYMENT));
 }
 
 #[test]
-fn a_fingerprint_is_the_same_before_and_after_a_key_was_looked_for() {
+fn a_key_lookup_does_not_change_the_fingerprint() {
     let event = event_bridge(json!({ "paymentId": "pay_1" }), 1);
     let bodies = [PAYMENT.to_owned(), "not JSON".into(), event.to_string(), s3("a", "b", 1).to_string()];
-    let carried = bodies.clone().map(|body| sns(&body, 1).to_string());
-    for body in bodies.into_iter().chain(carried) {
+    let in_sns = bodies.clone().map(|body| sns(&body, 1).to_string());
+    for body in bodies.into_iter().chain(in_sns) {
         let message = message("sqs", &body);
         for source in ["body", "body:/amount,/detail"].map(|source| source.parse::<FingerprintSource>().unwrap()) {
             let payload = Payload::of(&message, Envelopes::Auto);
@@ -297,31 +300,31 @@ fn a_fingerprint_is_the_same_before_and_after_a_key_was_looked_for() {
 }
 
 #[test]
-fn what_only_looks_like_an_envelope_is_a_payload() {
-    let same_as_it_is = |body: Value| {
+fn a_body_that_only_resembles_an_envelope_is_a_payload() {
+    let is_payload = |body: Value| {
         let message = message("sqs", &body);
         let fingerprints = [Envelopes::Auto, Envelopes::None]
             .map(|envelopes| FingerprintSource::Body.compute(&Payload::of(&message, envelopes)));
         assert_eq!(fingerprints[0], fingerprints[1], "{body}");
         assert_eq!(key_at("messageId", &message).unwrap(), "sqs", "{body}");
     };
-    let strange = |mut body: Value, place: &str| {
+    let with_invalid = |mut body: Value, pointer: &str| {
         for value in [Value::Null, 7.into(), "".into(), "another".into()] {
-            *body.pointer_mut(place).unwrap() = value;
-            same_as_it_is(body.clone());
+            *body.pointer_mut(pointer).unwrap() = value;
+            is_payload(body.clone());
         }
     };
-    for place in ["/Type", "/TopicArn"] {
-        strange(sns(PAYMENT, 1), place);
+    for pointer in ["/Type", "/TopicArn"] {
+        with_invalid(sns(PAYMENT, 1), pointer);
     }
-    for place in ["/version", "/resources", "/detail"] {
-        strange(event_bridge(json!({}), 1), place);
+    for pointer in ["/version", "/resources", "/detail"] {
+        with_invalid(event_bridge(json!({}), 1), pointer);
     }
-    strange(s3("0055", "etag", 1), "/Records");
-    strange(s3("0055", "etag", 1), "/Records/0/eventSource");
-    let without = |mut body: Value, place: &str, field: &str| {
-        body.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(field);
-        same_as_it_is(body);
+    with_invalid(s3("0055", "etag", 1), "/Records");
+    with_invalid(s3("0055", "etag", 1), "/Records/0/eventSource");
+    let without = |mut body: Value, pointer: &str, field: &str| {
+        body.pointer_mut(pointer).unwrap().as_object_mut().unwrap().remove(field);
+        is_payload(body);
     };
     for field in ["Type", "MessageId", "TopicArn", "Message", "Timestamp"] {
         without(sns(PAYMENT, 1), "", field);
@@ -330,17 +333,17 @@ fn what_only_looks_like_an_envelope_is_a_payload() {
     for field in fields {
         without(event_bridge(json!({}), 1), "", field);
     }
-    for (place, field) in [("", "eventSource"), ("", "eventName"), ("/s3/bucket", "name"), ("/s3/object", "key")] {
-        without(s3("0055", "etag", 1), &format!("/Records/0{place}"), field);
+    for (pointer, field) in [("", "eventSource"), ("", "eventName"), ("/s3/bucket", "name"), ("/s3/object", "key")] {
+        without(s3("0055", "etag", 1), &format!("/Records/0{pointer}"), field);
     }
-    same_as_it_is(json!({ "Records": [] , "note": "\"aws:s3\"" }));
-    same_as_it_is(json!([sns(PAYMENT, 1)]));
-    same_as_it_is(json!({ "wrapped": sns(PAYMENT, 1) }));
-    same_as_it_is(json!({ "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments", "Message": PAYMENT }));
+    is_payload(json!({ "Records": [] , "note": "\"aws:s3\"" }));
+    is_payload(json!([sns(PAYMENT, 1)]));
+    is_payload(json!({ "wrapped": sns(PAYMENT, 1) }));
+    is_payload(json!({ "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments", "Message": PAYMENT }));
 }
 
 #[tokio::test]
-async fn envelopes_stay_closed_where_the_settings_say_so() {
+async fn envelopes_are_not_opened_if_disabled() {
     let (store, work) = (MemoryStore::default(), Bodies::default());
     let settings = with!(BatchSettings::default(), envelopes = Envelopes::None);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);

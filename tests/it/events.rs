@@ -1,8 +1,15 @@
-use harness::with;
+//! SQS events (`sqs::event`) and responses (`sqs::response`): the samples in `events/`, malformed events and the format.
+
 use std::collections::HashSet;
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lambda_runtime::Context;
+use serde_json::{Value, json};
+
+use harness::work::{Do, Told};
+use harness::{with, workspace};
 use idempotent_sqs::idempotency::{Idempotency, Objects, Policy};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{
@@ -10,16 +17,13 @@ use idempotent_sqs::sqs::{
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::MemoryObjects;
-use lambda_runtime::Context;
-
-use harness::work::{Do, Told};
 
 fn sample(name: &str) -> String {
-    std::fs::read_to_string(format!("{}/events/{name}.json", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    fs::read_to_string(workspace(&format!("events/{name}.json"))).unwrap()
 }
 
-/// A function in this process, on records in memory, as `events/README.md` says to run the samples.
-fn function<'a>(store: &'a MemoryStore, told: &'a Told) -> Handler<&'a MemoryStore, &'a Told> {
+/// A handler in this process with records in memory, and the key sources that `events/README.md` gives for the samples.
+fn handler<'a>(store: &'a MemoryStore, work: &'a Told) -> Handler<&'a MemoryStore, &'a Told> {
     let settings = with!(
         BatchSettings::default(),
         keys = vec![
@@ -28,18 +32,19 @@ fn function<'a>(store: &'a MemoryStore, told: &'a Told) -> Handler<&'a MemorySto
             KeySource::Body("/detail/paymentId".into()),
         ]
     );
-    Handler::new(Batch::new(Idempotency::new(store, Policy::default()), told, settings), None)
+    Handler::new(Batch::new(Idempotency::new(store, Policy::default()), work, settings), None)
 }
 
-/// The response's bytes, or the error of the invocation.
-async fn invoke(function: &Handler<&MemoryStore, &Told>, event: &str) -> Result<String, String> {
+/// Invokes the handler. Returns the JSON of the response, or the error of the invocation.
+async fn invoke(handler: &Handler<&MemoryStore, &Told>, event: &str) -> Result<String, String> {
     let mut context = Context::default();
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(30);
     context.deadline = u64::try_from(end.as_millis()).unwrap();
-    let response = function.handle(event, &context).await;
+    let response = handler.handle(event, &context).await;
     response.map(|response| serde_json::to_string(&response).unwrap()).map_err(|error| error.to_string())
 }
 
+/// The JSON of a response that reports these messages.
 fn failures(ids: &[&str]) -> String {
     let ids: Vec<_> = ids.iter().map(|id| format!("{{\"itemIdentifier\":\"{id}\"}}")).collect();
     format!("{{\"batchItemFailures\":[{}]}}", ids.join(","))
@@ -50,8 +55,8 @@ fn ids(messages: &[Message]) -> Vec<&str> {
 }
 
 #[test]
-fn every_sample_is_parsed_whole_and_carries_what_aws_sends() {
-    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/events")).unwrap() {
+fn every_sample_event_is_parsed_with_the_fields_that_aws_sends() {
+    for entry in fs::read_dir(workspace("events")).unwrap() {
         let path = entry.unwrap().path();
         let Some(name) = path.file_stem().filter(|_| path.extension().is_some_and(|ext| ext == "json")) else {
             continue;
@@ -67,44 +72,44 @@ fn every_sample_is_parsed_whole_and_carries_what_aws_sends() {
 }
 
 #[tokio::test]
-async fn a_first_delivery_runs_its_redelivery_and_its_redrive_are_duplicates() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let function = function(&store, &told);
+async fn a_first_delivery_runs_and_its_redelivery_and_redrive_are_duplicates() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let handler = handler(&store, &work);
     for name in ["first-delivery", "redelivery", "redrive"] {
-        assert_eq!(invoke(&function, &sample(name)).await.unwrap(), failures(&[]), "{name}");
-        assert_eq!(told.runs().len(), 3, "{name}");
+        assert_eq!(invoke(&handler, &sample(name)).await.unwrap(), failures(&[]), "{name}");
+        assert_eq!(work.runs().len(), 3, "{name}");
     }
     let (first, redriven) =
         (sqs::messages(&sample("first-delivery")).unwrap(), sqs::messages(&sample("redrive")).unwrap());
-    assert!(ids(&redriven).iter().all(|id| !ids(&first).contains(id)), "a redrive brings new messageIds");
+    assert!(ids(&redriven).iter().all(|id| !ids(&first).contains(id)), "a redrive changes the messageId");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_mixed_batch_only_what_is_in_conflict_or_wrong_comes_again() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let function = function(&store, &told);
-    invoke(&function, &sample("first-delivery")).await.unwrap();
+async fn a_mixed_batch_reports_only_conflicts_and_invalid_messages() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let handler = handler(&store, &work);
+    invoke(&handler, &sample("first-delivery")).await.unwrap();
     let messages = sqs::messages(&sample("mixed")).unwrap();
 
     let hangs = Told::to(Do::Hang);
-    let other = crate::events::function(&store, &hangs);
-    let conflict: serde_json::Value = serde_json::from_str(&sample("mixed")).unwrap();
-    let conflict = serde_json::json!({ "Records": [conflict["Records"][2]] }).to_string();
+    let other = self::handler(&store, &hangs);
+    let conflict: Value = serde_json::from_str(&sample("mixed")).unwrap();
+    let conflict = json!({ "Records": [conflict["Records"][2]] }).to_string();
     assert!(tokio::time::timeout(Duration::from_secs(1), invoke(&other, &conflict)).await.is_err());
 
     let ids = ids(&messages);
-    assert_eq!(invoke(&function, &sample("mixed")).await.unwrap(), failures(&[ids[2], ids[3], ids[4]]));
-    assert_eq!(told.ran()[3..], [ids[0], ids[5]], "new, and one of the in-batch duplicates");
+    assert_eq!(invoke(&handler, &sample("mixed")).await.unwrap(), failures(&[ids[2], ids[3], ids[4]]));
+    assert_eq!(work.ran()[3..], [ids[0], ids[5]], "the new message and one of the in-batch duplicates");
 }
 
 #[tokio::test]
-async fn a_fifo_batch_runs_in_order_within_its_groups() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+async fn a_fifo_batch_runs_each_group_in_order() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let messages = sqs::messages(&sample("fifo")).unwrap();
     assert!(messages.iter().all(Message::is_fifo));
     assert!(messages.iter().all(|message| message.deduplication_id.is_some()));
-    assert_eq!(invoke(&function(&store, &told), &sample("fifo")).await.unwrap(), failures(&[]));
-    let ran = told.ran();
+    assert_eq!(invoke(&handler(&store, &work), &sample("fifo")).await.unwrap(), failures(&[]));
+    let ran = work.ran();
     for group in messages.iter().map(|message| &message.group_id) {
         let sent: Vec<_> =
             messages.iter().filter(|message| message.group_id == *group).map(|message| &message.id).collect();
@@ -114,112 +119,112 @@ async fn a_fifo_batch_runs_in_order_within_its_groups() {
 }
 
 #[tokio::test]
-async fn a_fifo_batch_whose_groups_have_the_same_deduplication_ids_is_worked_on_whole() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+async fn a_fifo_batch_with_equal_deduplication_ids_in_several_groups_is_processed_completely() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let messages = sqs::messages(&sample("fifo")).unwrap();
     let ids: HashSet<_> = messages.iter().map(|message| &message.deduplication_id).collect();
     assert!(ids.len() < messages.len());
     let settings = with!(BatchSettings::default(), keys = vec![KeySource::DeduplicationId]);
-    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
     assert_eq!(invoke(&Handler::new(batch, None), &sample("fifo")).await.unwrap(), failures(&[]));
-    assert_eq!(told.runs().len(), messages.len());
+    assert_eq!(work.runs().len(), messages.len());
 }
 
 #[tokio::test]
-async fn a_fifo_batch_names_the_failed_and_the_rest_of_its_group() {
+async fn a_fifo_batch_reports_the_failed_message_and_the_rest_of_its_group() {
     let messages = sqs::messages(&sample("fifo")).unwrap();
     let first = messages[0].id.clone();
     let group = messages[0].group_id.clone();
-    let (store, told) = (
+    let (store, work) = (
         MemoryStore::default(),
         Told::by(move |run| if run.message_id == first { Do::Refuse } else { Do::Return(b"") }),
     );
-    let held: Vec<_> =
+    let reported: Vec<_> =
         messages.iter().filter(|message| message.group_id == group).map(|message| message.id.as_str()).collect();
-    let mut named: Vec<_> = held.clone();
-    named.sort_by_key(|id| messages.iter().position(|message| message.id == **id));
-    assert_eq!(invoke(&function(&store, &told), &sample("fifo")).await.unwrap(), failures(&named));
-    assert_eq!(told.runs().len(), 1 + messages.len() - held.len());
+    let mut expected: Vec<_> = reported.clone();
+    expected.sort_by_key(|id| messages.iter().position(|message| message.id == **id));
+    assert_eq!(invoke(&handler(&store, &work), &sample("fifo")).await.unwrap(), failures(&expected));
+    assert_eq!(work.runs().len(), 1 + messages.len() - reported.len());
 }
 
 #[tokio::test]
-async fn a_payment_that_comes_again_by_sns_or_eventbridge_runs_once() {
+async fn a_payment_sent_twice_through_sns_or_eventbridge_runs_once() {
     for name in ["sns-envelope", "eventbridge"] {
-        let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-        let function = function(&store, &told);
+        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let handler = handler(&store, &work);
         for _ in 0..2 {
-            assert_eq!(invoke(&function, &sample(name)).await.unwrap(), failures(&[]));
+            assert_eq!(invoke(&handler, &sample(name)).await.unwrap(), failures(&[]));
         }
-        assert_eq!(told.runs().len(), 1, "{name}");
+        assert_eq!(work.runs().len(), 1, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_notification_of_s3_runs_once_and_its_test_is_a_message_of_its_own() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, BatchSettings::default());
+async fn an_s3_notification_runs_once_and_its_test_event_runs_separately() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, BatchSettings::default());
     assert_eq!(invoke(&Handler::new(batch, None), &sample("s3-notification")).await.unwrap(), failures(&[]));
     let messages = sqs::messages(&sample("s3-notification")).unwrap();
-    assert_eq!(told.ran(), ids(&messages)[..2]);
+    assert_eq!(work.ran(), ids(&messages)[..2]);
 }
 
 #[tokio::test]
-async fn a_payload_in_s3_is_worked_on_where_the_settings_name_its_bucket_and_else_reported() {
+async fn a_payload_in_s3_is_processed_if_its_bucket_is_allowed_and_reported_otherwise() {
     let messages = sqs::messages(&sample("extended-client")).unwrap();
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let reported = failures(&ids(&messages));
-    assert_eq!(invoke(&function(&store, &told), &sample("extended-client")).await.unwrap(), reported);
-    assert_eq!(told.runs().len(), 0);
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let all = failures(&ids(&messages));
+    assert_eq!(invoke(&handler(&store, &work), &sample("extended-client")).await.unwrap(), all);
+    assert_eq!(work.runs().len(), 0);
 
     let objects = MemoryObjects::default();
-    let place = Payload::of(&messages[0], Envelopes::Auto).pointer().unwrap().clone();
-    objects.put(&place, b"12.50 EUR".to_vec()).await.unwrap();
+    let location = Payload::of(&messages[0], Envelopes::Auto).pointer().unwrap().clone();
+    objects.put(&location, b"12.50 EUR".to_vec()).await.unwrap();
     let extended_client =
-        with!(ExtendedClient::default(), objects = Some(Arc::new(objects)), buckets = vec![place.bucket.clone()]);
+        with!(ExtendedClient::default(), objects = Some(Arc::new(objects)), buckets = vec![location.bucket.clone()]);
     let settings = with!(BatchSettings::default(), extended_client = extended_client);
-    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &told, settings);
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
     assert_eq!(invoke(&Handler::new(batch, None), &sample("extended-client")).await.unwrap(), failures(&[]));
-    assert_eq!(told.runs()[0].key, "pay_Tn6YhJ3kQw9ZcR5d");
+    assert_eq!(work.runs()[0].key, "pay_Tn6YhJ3kQw9ZcR5d");
 }
 
 #[test]
-fn the_response_is_these_bytes() {
+fn the_response_has_the_format_of_aws_byte_for_byte() {
     let message = |id: &str| with!(Message::default(), id = id.into());
     let (a, b) = (message("059f36b4-87a3-44ab-83d2-661975830a7d"), message("2e1424d4-f796-459a-8184-9c92662be6da"));
-    let again = Disposition::Redeliver { after: None };
+    let redeliver = Disposition::Redeliver { after: None };
     let bytes = |answers: Vec<(&Message, Disposition)>| serde_json::to_string(&sqs::response(answers)).unwrap();
-    assert_eq!(bytes(vec![]), r#"{"batchItemFailures":[]}"#);
-    assert_eq!(bytes(vec![(&a, Disposition::Done), (&b, Disposition::Done)]), r#"{"batchItemFailures":[]}"#);
+    assert_eq!(json(vec![]), r#"{"batchItemFailures":[]}"#);
+    assert_eq!(json(vec![(&a, Disposition::Done), (&b, Disposition::Done)]), r#"{"batchItemFailures":[]}"#);
     assert_eq!(
-        bytes(vec![(&a, Disposition::Done), (&b, again)]),
+        json(vec![(&a, Disposition::Done), (&b, redeliver)]),
         r#"{"batchItemFailures":[{"itemIdentifier":"2e1424d4-f796-459a-8184-9c92662be6da"}]}"#
     );
     assert_eq!(
-        bytes(vec![(&a, again), (&b, again), (&a, again)]),
+        json(vec![(&a, redeliver), (&b, redeliver), (&a, redeliver)]),
         r#"{"batchItemFailures":[{"itemIdentifier":"059f36b4-87a3-44ab-83d2-661975830a7d"},{"itemIdentifier":"2e1424d4-f796-459a-8184-9c92662be6da"}]}"#
     );
 }
 
 #[tokio::test]
-async fn an_event_without_records_is_answered_and_one_that_is_not_sqs_s_fails_the_invocation() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let function = function(&store, &told);
-    assert_eq!(invoke(&function, r#"{"Records":[]}"#).await.unwrap(), failures(&[]));
+async fn an_event_without_records_succeeds_and_one_that_is_not_from_sqs_fails_the_invocation() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let handler = handler(&store, &work);
+    assert_eq!(invoke(&handler, r#"{"Records":[]}"#).await.unwrap(), failures(&[]));
     for not_sqs in ["{}", "null", "[]", r#"{"Records":null}"#, r#"{"records":[]}"#, r#"{"key1":"value1"}"#] {
-        let error = invoke(&function, not_sqs).await.unwrap_err();
+        let error = invoke(&handler, not_sqs).await.unwrap_err();
         assert!(error.contains("not an SQS event"), "{not_sqs}: {error}");
     }
     for not_json in ["", "{\"Records\":[", "{\"Records\":[]}]"] {
-        let error = invoke(&function, not_json).await.unwrap_err();
+        let error = invoke(&handler, not_json).await.unwrap_err();
         assert!(error.contains("not an SQS event"), "{not_json}: {error}");
     }
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_named_fails_the_invocation_before_anything_runs() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+async fn a_record_without_message_id_fails_the_invocation_before_any_work() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let good = r#"{"messageId":"good","body":"{\"paymentId\":\"1\"}"}"#;
-    for nameless in [
+    for without_id in [
         r#"{"body":"x"}"#,
         r#"{"messageId":null,"body":"x"}"#,
         r#"{"messageId":"","body":"x"}"#,
@@ -228,17 +233,17 @@ async fn a_record_that_cannot_be_named_fails_the_invocation_before_anything_runs
         "7",
         "null",
     ] {
-        let records = format!("{{\"Records\":[{good},{nameless}]}}");
-        let error = invoke(&function(&store, &told), &records).await.unwrap_err();
-        assert!(error.contains("record 1 has no messageId"), "{nameless}: {error}");
+        let records = format!("{{\"Records\":[{good},{without_id}]}}");
+        let error = invoke(&handler(&store, &work), &records).await.unwrap_err();
+        assert!(error.contains("record 1 has no messageId"), "{without_id}: {error}");
     }
-    assert_eq!(told.runs().len(), 0);
+    assert_eq!(work.runs().len(), 0);
 }
 
 #[tokio::test]
-async fn a_record_of_a_strange_shape_harms_only_itself() {
+async fn a_malformed_record_affects_only_its_own_message() {
     let good = r#"{"messageId":"good","body":"{\"paymentId\":\"1\"}"}"#;
-    let strange = [
+    let malformed = [
         r#""body":null"#,
         r#""md5OfBody":"x""#,
         r#""body":{"paymentId":"2"}"#,
@@ -251,16 +256,16 @@ async fn a_record_of_a_strange_shape_harms_only_itself() {
         r#""body":"not JSON""#,
         r#""body":"{\"paymentId\":[1]}""#,
     ];
-    for fields in strange {
-        let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-        let records = format!("{{\"Records\":[{{\"messageId\":\"strange\",{fields}}},{good}]}}");
-        assert_eq!(invoke(&function(&store, &told), &records).await.unwrap(), failures(&["strange"]), "{fields}");
-        assert_eq!(told.ran(), ["good"], "{fields}");
+    for fields in malformed {
+        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let records = format!("{{\"Records\":[{{\"messageId\":\"bad\",{fields}}},{good}]}}");
+        assert_eq!(invoke(&handler(&store, &work), &records).await.unwrap(), failures(&["bad"]), "{fields}");
+        assert_eq!(work.ran(), ["good"], "{fields}");
     }
 }
 
 #[test]
-fn a_record_that_cannot_be_read_keeps_what_sends_it_to_the_dead_letter_queue() {
+fn an_unreadable_record_keeps_its_receipt_handle_and_queue_arn() {
     let arn = "arn:aws:sqs:eu-central-1:123456789012:payments";
     let records = format!(
         r#"{{"Records":[{{"messageId":"m","body":7,"receiptHandle":"r","eventSourceARN":"{arn}"}},{{"messageId":"n"}}]}}"#
@@ -272,28 +277,28 @@ fn a_record_that_cannot_be_read_keeps_what_sends_it_to_the_dead_letter_queue() {
 }
 
 #[tokio::test]
-async fn a_record_with_the_least_of_fields_is_worked_on() {
+async fn a_record_with_only_the_required_fields_is_processed() {
     for fields in
         ["", r#","attributes":null,"messageAttributes":null"#, r#","attributes":{"ApproximateReceiveCount":"many"}"#]
     {
-        let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
         let records = format!(r#"{{"Records":[{{"messageId":"m","body":"{{\"paymentId\":\"1\"}}"{fields}}}]}}"#);
-        assert_eq!(invoke(&function(&store, &told), &records).await.unwrap(), failures(&[]), "{fields}");
-        assert_eq!(told.runs().len(), 1);
+        assert_eq!(invoke(&handler(&store, &work), &records).await.unwrap(), failures(&[]), "{fields}");
+        assert_eq!(work.runs().len(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_body_of_a_mebibyte_is_worked_on() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-    let body = serde_json::json!({ "paymentId": "1", "note": "n".repeat(1_048_576) }).to_string();
-    let records = serde_json::json!({ "Records": [{ "messageId": "m", "body": body }] }).to_string();
-    assert_eq!(invoke(&function(&store, &told), &records).await.unwrap(), failures(&[]));
-    assert_eq!(told.runs().len(), 1);
+async fn a_body_of_one_mib_is_processed() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let body = json!({ "paymentId": "1", "note": "n".repeat(1_048_576) }).to_string();
+    let records = json!({ "Records": [{ "messageId": "m", "body": body }] }).to_string();
+    assert_eq!(invoke(&handler(&store, &work), &records).await.unwrap(), failures(&[]));
+    assert_eq!(work.runs().len(), 1);
 }
 
 #[test]
-fn json_nested_without_end_is_a_payload_like_any_other() {
+fn deeply_nested_json_is_an_ordinary_payload() {
     let deep = "[".repeat(500_000);
     let message = with!(Message::default(), body = Some(deep));
     let fingerprint = || FingerprintSource::Body.compute(&Payload::of(&message, Envelopes::Auto));
@@ -301,12 +306,12 @@ fn json_nested_without_end_is_a_payload_like_any_other() {
 }
 
 #[test]
-fn a_record_whose_arn_or_handle_is_no_text_harms_only_itself() {
+fn an_arn_or_receipt_handle_that_is_not_a_string_affects_only_its_own_message() {
     for field in [r#""eventSourceARN":7"#, r#""receiptHandle":{}"#, r#""attributes":[]"#] {
         let event =
             format!(r#"{{"Records":[{{"messageId":"m1","body":"a"}},{{"messageId":"m2","body":"b",{field}}}]}}"#);
-        let messages = idempotent_sqs::sqs::messages(&event).unwrap();
-        assert_eq!(messages.iter().map(|message| &*message.id).collect::<Vec<_>>(), ["m1", "m2"]);
+        let messages = sqs::messages(&event).unwrap();
+        assert_eq!(ids(&messages), ["m1", "m2"]);
         assert_eq!((messages[0].body.as_deref(), messages[1].body.as_deref()), (Some("a"), None), "{field}");
     }
 }

@@ -1,34 +1,40 @@
-use harness::with;
+//! Payloads that the SQS extended client libraries store in S3 (`sqs::extended_client`).
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use harness::with;
 use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Location, Objects, Policy, Work, WorkError};
 use idempotent_sqs::sqs::{
     Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, KeySource, Message, MessageReport, Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::MemoryObjects;
-use serde_json::{Value, json};
 
-const NEW: &str = "software.amazon.payloadoffloading.PayloadS3Pointer";
-const OLD: &str = "com.amazon.sqs.javamessaging.MessageS3Pointer";
+/// Class name in a pointer of version 2 of the Java library.
+const V2: &str = "software.amazon.payloadoffloading.PayloadS3Pointer";
+/// Class name in a pointer of version 1.
+const V1: &str = "com.amazon.sqs.javamessaging.MessageS3Pointer";
 
 fn pointer(class: &str, name: &str) -> String {
     json!([class, { "s3BucketName": "payloads", "s3Key": name }]).to_string()
 }
 
-/// A message that points to this object, and whose key is in an attribute.
+/// A message that points to this object, with its key in an attribute.
 fn pointing(id: &str, name: &str) -> Message {
     with!(
         Message::default(),
         id = id.into(),
-        body = Some(pointer(NEW, name)),
+        body = Some(pointer(V2, name)),
         attributes = attributes(&[("ExtendedPayloadSize", "300000"), ("Idempotency-Key", "pay_1")])
     )
 }
 
-fn attributes(named: &[(&str, &str)]) -> std::collections::HashMap<String, Option<String>> {
-    named.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect()
+fn attributes(attributes: &[(&str, &str)]) -> HashMap<String, Option<String>> {
+    attributes.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect()
 }
 
 fn in_sns(message: &str, attribute: &str) -> Value {
@@ -42,13 +48,13 @@ fn in_sns(message: &str, attribute: &str) -> Value {
     })
 }
 
-/// A work that remembers the bodies that it was given, and whether it was told of an offloaded size.
+/// A work that records the bodies it receives, and checks that the attribute of the offloaded size is removed.
 #[derive(Default)]
 struct Seen(Mutex<Vec<String>>);
 
 impl Work<Message> for Seen {
     async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        assert!(!message.attributes.contains_key("ExtendedPayloadSize"), "it would be looked for again");
+        assert!(!message.attributes.contains_key("ExtendedPayloadSize"), "the body is no longer a pointer");
         self.0.lock().unwrap().push(message.body().to_owned());
         Ok(Vec::new())
     }
@@ -92,132 +98,132 @@ fn outcomes(reports: &[MessageReport]) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn one_payload_in_two_objects_is_one_work_and_another_is_a_mismatch() {
-    let stage = Fixture::default();
-    stage.put("one", r#"{"amount":1250}"#).await;
-    stage.put("two", r#"{ "amount": 1250.0 }"#).await;
-    stage.put("three", r#"{"amount":99}"#).await;
-    let reports = stage.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
+async fn equal_payloads_in_two_objects_are_one_work_and_another_payload_is_a_mismatch() {
+    let fixture = Fixture::default();
+    fixture.put("one", r#"{"amount":1250}"#).await;
+    fixture.put("two", r#"{ "amount": 1250.0 }"#).await;
+    fixture.put("three", r#"{"amount":99}"#).await;
+    let reports = fixture.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
     assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
-    assert_eq!(outcomes(&stage.run(&[pointing("m3", "two")]).await), ["DUPLICATE"]);
-    assert_eq!(outcomes(&stage.run(&[pointing("m4", "three")]).await), ["MISMATCH"]);
-    assert_eq!(stage.seen(), [r#"{"amount":1250}"#]);
+    assert_eq!(outcomes(&fixture.run(&[pointing("m3", "two")]).await), ["DUPLICATE"]);
+    assert_eq!(outcomes(&fixture.run(&[pointing("m4", "three")]).await), ["MISMATCH"]);
+    assert_eq!(fixture.seen(), [r#"{"amount":1250}"#]);
 }
 
 #[tokio::test]
-async fn a_payload_in_s3_is_an_in_batch_duplicate_of_the_same_in_a_message() {
-    let stage = Fixture { keys: Some(vec![KeySource::Body("/paymentId".into())]), ..Fixture::default() };
+async fn a_payload_in_s3_is_an_in_batch_duplicate_of_the_same_payload_in_a_message() {
+    let fixture = Fixture { keys: Some(vec![KeySource::Body("/paymentId".into())]), ..Fixture::default() };
     let payment = r#"{"paymentId":"pay_1"}"#;
-    stage.put("one", payment).await;
+    fixture.put("one", payment).await;
     let plain = with!(Message::default(), id = "m2".into(), body = Some(payment.into()));
-    let reports = stage.run(&[pointing("m1", "one"), plain]).await;
+    let reports = fixture.run(&[pointing("m1", "one"), plain]).await;
     assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "pay_1");
 }
 
 #[tokio::test]
-async fn both_generations_of_the_extended_client_are_understood() {
-    let stage = Fixture::default();
-    stage.put("one", "payload").await;
-    let old = with!(
+async fn pointers_of_both_extended_client_versions_are_followed() {
+    let fixture = Fixture::default();
+    fixture.put("one", "payload").await;
+    let version_1 = with!(
         pointing("m1", "one"),
-        body = Some(pointer(OLD, "one")),
+        body = Some(pointer(V1, "one")),
         attributes = attributes(&[("SQSLargePayloadSize", "300000"), ("Idempotency-Key", "pay_1")])
     );
-    assert_eq!(outcomes(&stage.run(&[old, pointing("m2", "one")]).await), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
-    assert_eq!(stage.seen(), ["payload"]);
+    assert_eq!(outcomes(&fixture.run(&[version_1, pointing("m2", "one")]).await), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
+    assert_eq!(fixture.seen(), ["payload"]);
 }
 
 #[tokio::test]
-async fn what_sns_points_to_arrives_in_its_envelope_as_if_it_had_fitted() {
-    let stage = Fixture::default();
-    stage.put("one", r#"{"amount":1250}"#).await;
-    let body = in_sns(&pointer(NEW, "one"), "ExtendedPayloadSize");
+async fn an_offloaded_sns_message_is_delivered_in_its_envelope() {
+    let fixture = Fixture::default();
+    fixture.put("one", r#"{"amount":1250}"#).await;
+    let body = in_sns(&pointer(V2, "one"), "ExtendedPayloadSize");
     let message = with!(Message::default(), id = "m1".into(), body = Some(body.to_string()));
-    let reports = stage.run(&[message]).await;
+    let reports = fixture.run(&[message]).await;
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
-    let fitted: Value = serde_json::from_str(&stage.seen()[0]).unwrap();
-    assert_eq!(fitted, in_sns(r#"{"amount":1250}"#, "ExtendedPayloadSize"));
+    let received: Value = serde_json::from_str(&fixture.seen()[0]).unwrap();
+    assert_eq!(received, in_sns(r#"{"amount":1250}"#, "ExtendedPayloadSize"));
 }
 
 #[tokio::test]
-async fn the_envelope_around_a_pointer_stays_as_it_is_written() {
-    let stage = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
-    stage.put("one", r#"{"amount":1250}"#).await;
+async fn the_envelope_around_a_pointer_is_not_reformatted() {
+    let fixture = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
+    fixture.put("one", r#"{"amount":1250}"#).await;
     let more = r#""more":[12345678901234567.01,1e400,"\ud800"]"#;
-    let body = in_sns(&pointer(NEW, "one"), "ExtendedPayloadSize").to_string().replacen('{', &format!("{{{more},"), 1);
+    let body = in_sns(&pointer(V2, "one"), "ExtendedPayloadSize").to_string().replacen('{', &format!("{{{more},"), 1);
     let message = with!(Message::default(), id = "m1".into(), body = Some(body));
-    let reports = stage.run(&[message]).await;
+    let reports = fixture.run(&[message]).await;
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
-    assert!(stage.seen()[0].contains(more), "{}", stage.seen()[0]);
+    assert!(fixture.seen()[0].contains(more), "{}", fixture.seen()[0]);
 }
 
 #[tokio::test]
-async fn a_payload_in_s3_may_itself_be_in_an_envelope_but_points_no_further() {
-    let stage = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
-    stage.put("one", &in_sns("payload", "none").to_string()).await;
-    stage.put("two", &pointer(NEW, "one")).await;
-    let reports = stage.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
+async fn a_payload_in_s3_may_be_in_an_envelope_and_a_second_pointer_is_not_followed() {
+    let fixture = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
+    fixture.put("one", &in_sns("payload", "none").to_string()).await;
+    fixture.put("two", &pointer(V2, "one")).await;
+    let reports = fixture.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
-    assert_eq!(stage.seen()[1], pointer(NEW, "one"));
+    assert_eq!(fixture.seen()[1], pointer(V2, "one"));
 }
 
 #[tokio::test]
-async fn of_a_payload_that_is_gone_a_duplicate_is_acknowledged_and_anything_else_fails_for_good() {
-    let stage = Fixture::default();
-    stage.put("one", "payload").await;
-    assert_eq!(outcomes(&stage.run(&[pointing("m1", "one")]).await), ["ACQUIRED"]);
-    let reports = stage.run(&[pointing("m1", "gone")]).await;
+async fn a_message_whose_payload_is_not_found_fails_permanently_unless_it_is_a_duplicate() {
+    let fixture = Fixture::default();
+    fixture.put("one", "payload").await;
+    assert_eq!(outcomes(&fixture.run(&[pointing("m1", "one")]).await), ["ACQUIRED"]);
+    let reports = fixture.run(&[pointing("m1", "missing")]).await;
     assert_eq!((reports[0].outcome.as_str(), reports[0].disposition), ("DUPLICATE", Disposition::Done));
 
     let other = || {
-        let mut other = pointing("m2", "gone");
+        let mut other = pointing("m2", "missing");
         other.attributes.insert("Idempotency-Key".into(), Some("pay_2".into()));
         other
     };
-    let reports = stage.run(&[other()]).await;
+    let reports = fixture.run(&[other()]).await;
     assert_eq!((reports[0].outcome.as_str(), reports[0].failed_permanently), ("ACQUIRED", true));
     assert!(reports[0].reason.contains("no longer in S3"), "{}", reports[0].reason);
-    assert_eq!(outcomes(&stage.run(&[other()]).await), ["FAILED"]);
-    // It failed clean: what comes under its key with a payload runs.
-    stage.put("gone", "found again").await;
+    assert_eq!(outcomes(&fixture.run(&[other()]).await), ["FAILED"]);
+    // The failure is clean, so another message with its key and a payload runs.
+    fixture.put("missing", "restored").await;
     let redriven = with!(other(), id = "m3".into());
-    assert_eq!(outcomes(&stage.run(&[redriven]).await), ["ACQUIRED"]);
-    assert_eq!(stage.seen(), ["payload", "found again"]);
+    assert_eq!(outcomes(&fixture.run(&[redriven]).await), ["ACQUIRED"]);
+    assert_eq!(fixture.seen(), ["payload", "restored"]);
 }
 
 #[tokio::test]
-async fn where_the_key_is_in_a_payload_that_is_gone_nothing_is_claimed() {
+async fn nothing_is_claimed_if_the_key_is_in_a_payload_that_is_not_found() {
     let keys = vec![KeySource::Body("/paymentId".into()), KeySource::MessageId];
-    let stage = Fixture { keys: Some(keys), ..Fixture::default() };
-    let reports = stage.run(&[pointing("m1", "gone")]).await;
+    let fixture = Fixture { keys: Some(keys), ..Fixture::default() };
+    let reports = fixture.run(&[pointing("m1", "missing")]).await;
     assert_eq!(reports[0].outcome.as_str(), "UNREADABLE");
     assert!(matches!(reports[0].disposition, Disposition::Redeliver { after: Some(_) }), "{reports:?}");
     assert!(reports[0].key.is_none());
 }
 
 #[tokio::test]
-async fn what_only_looks_like_a_pointer_is_a_payload() {
-    let stage = Fixture::default();
-    let sized = pointing("m1", "one");
-    let with_body = |body: Value| with!(sized.clone(), body = Some(body.to_string()));
-    let place = json!({ "s3BucketName": "payloads", "s3Key": "one" });
-    for look_alike in [
-        with!(sized.clone(), attributes = attributes(&[("Idempotency-Key", "pay_1")])),
-        with_body(json!([NEW])),
-        with_body(json!([NEW, place, 1])),
-        with_body(json!(["com.example.Pointer", place])),
-        with_body(json!([NEW, { "s3BucketName": "payloads" }])),
-        with_body(json!([NEW, { "s3BucketName": "", "s3Key": "one" }])),
-        with_body(json!([NEW, { "s3BucketName": 7, "s3Key": "one" }])),
-        with_body(json!({ "0": NEW, "1": place })),
-        with_body(json!(NEW)),
+async fn a_body_that_only_resembles_a_pointer_is_a_payload() {
+    let fixture = Fixture::default();
+    let with_size = pointing("m1", "one");
+    let with_body = |body: Value| with!(with_size.clone(), body = Some(body.to_string()));
+    let location = json!({ "s3BucketName": "payloads", "s3Key": "one" });
+    for message in [
+        with!(with_size.clone(), attributes = attributes(&[("Idempotency-Key", "pay_1")])),
+        with_body(json!([V2])),
+        with_body(json!([V2, location, 1])),
+        with_body(json!(["com.example.Pointer", location])),
+        with_body(json!([V2, { "s3BucketName": "payloads" }])),
+        with_body(json!([V2, { "s3BucketName": "", "s3Key": "one" }])),
+        with_body(json!([V2, { "s3BucketName": 7, "s3Key": "one" }])),
+        with_body(json!({ "0": V2, "1": location })),
+        with_body(json!(V2)),
     ] {
-        assert!(Payload::of(&look_alike, Envelopes::Auto).pointer().is_none(), "{look_alike:?}");
+        assert!(Payload::of(&message, Envelopes::Auto).pointer().is_none(), "{message:?}");
     }
-    assert!(Payload::of(&sized, Envelopes::Auto).pointer().is_some());
-    assert!(Payload::of(&sized, Envelopes::None).pointer().is_none());
-    let plain = with!(sized, attributes = attributes(&[("Idempotency-Key", "pay_1")]));
-    assert_eq!(outcomes(&stage.run_with(&[plain], Envelopes::None).await), ["ACQUIRED"]);
-    assert_eq!(stage.seen(), [pointer(NEW, "one")]);
+    assert!(Payload::of(&with_size, Envelopes::Auto).pointer().is_some());
+    assert!(Payload::of(&with_size, Envelopes::None).pointer().is_none());
+    let plain = with!(with_size, attributes = attributes(&[("Idempotency-Key", "pay_1")]));
+    assert_eq!(outcomes(&fixture.run_with(&[plain], Envelopes::None).await), ["ACQUIRED"]);
+    assert_eq!(fixture.seen(), [pointer(V2, "one")]);
 }

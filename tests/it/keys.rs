@@ -1,18 +1,19 @@
-use harness::with;
+//! Keys of messages (`sqs::key`): the order of key sources, and keys from a deduplicationId.
+
 use std::collections::HashSet;
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy};
+use harness::with;
+use harness::work::{Do, Told};
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Key, Policy};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Envelopes, KeySource, Message, Payload};
 use idempotent_sqs::stores::MemoryStore;
 
-use harness::work::{Do, Told};
-
-/// What SQS takes in a group's id and a deduplicationId besides letters and digits:
+/// Characters that SQS accepts in a message group's id and a deduplicationId besides letters and digits:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
 const PUNCTUATION: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
 
-/// A message of a FIFO queue, whose body is that of every other.
+/// A message of a FIFO queue. All have the same body.
 fn fifo(id: &str, group: &str, deduplication_id: &str) -> Message {
     with!(
         Message::default(),
@@ -24,25 +25,25 @@ fn fifo(id: &str, group: &str, deduplication_id: &str) -> Message {
     )
 }
 
-fn keyed_by(places: &str) -> BatchSettings {
-    let keys = places.split(',').map(|place| place.parse().unwrap()).collect();
+fn keyed_by(sources: &str) -> BatchSettings {
+    let keys = sources.split(',').map(|source| source.parse().unwrap()).collect();
     with!(BatchSettings::default(), keys = keys)
 }
 
-/// The outcome of each message, batch by batch on the same records, and how often the work ran.
+/// The outcome of each message, and how often the work ran. The batches run one after another on the same records.
 async fn outcomes(settings: BatchSettings, batches: &[&[Message]]) -> (Vec<&'static str>, usize) {
-    let told = Told::to(Do::Return(b""));
-    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &told, settings);
+    let work = Told::to(Do::Return(b""));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
     let mut outcomes = Vec::new();
     for messages in batches {
         let reports = batch.run(messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
         outcomes.extend(reports.iter().map(|report| report.outcome.as_str()));
     }
-    (outcomes, told.runs().len())
+    (outcomes, work.runs().len())
 }
 
-fn key(places: &str, message: &Message) -> Result<String, String> {
-    let found = KeySource::find(&keyed_by(places).keys, &Payload::of(message, Envelopes::Auto));
+fn key(sources: &str, message: &Message) -> Result<String, String> {
+    let found = KeySource::find(&keyed_by(sources).keys, &Payload::of(message, Envelopes::Auto));
     found.map(|key| key.to_string()).map_err(|error| error.to_string())
 }
 
@@ -52,74 +53,95 @@ async fn the_same_deduplication_id_in_two_groups_is_two_works() {
     let (one, other) = messages.split_at(1);
     for settings in [BatchSettings::default(), keyed_by("deduplicationId")] {
         for batches in [vec![&messages[..]], vec![one, other]] {
-            let judged = outcomes(settings.clone(), &batches).await;
-            assert_eq!(judged, (vec!["ACQUIRED"; 2], 2), "{} batches, by {:?}", batches.len(), settings.keys);
+            let result = outcomes(settings.clone(), &batches).await;
+            assert_eq!(result, (vec!["ACQUIRED"; 2], 2), "{} batches, by {:?}", batches.len(), settings.keys);
         }
     }
 }
 
 #[tokio::test]
-async fn the_same_deduplication_id_in_the_same_group_is_the_same_work_where_the_settings_say_so() {
+async fn the_same_deduplication_id_in_the_same_group_is_the_same_work_if_it_is_the_key() {
     let (one, again) = (fifo("m1", "DE-4711", "1"), fifo("m2", "DE-4711", "1"));
-    let in_turn = outcomes(keyed_by("deduplicationId"), &[&[one], &[again]]).await;
-    assert_eq!(in_turn, (vec!["ACQUIRED", "DUPLICATE"], 1));
+    let result = outcomes(keyed_by("deduplicationId"), &[&[one], &[again]]).await;
+    assert_eq!(result, (vec!["ACQUIRED", "DUPLICATE"], 1));
 }
 
 #[tokio::test]
-async fn by_default_another_message_of_sqs_is_other_work_and_a_redelivery_is_not() {
+async fn by_default_another_sqs_message_is_different_work_and_a_redelivery_is_not() {
     let messages = [fifo("m1", "DE-4711", "1"), fifo("m2", "DE-4711", "1")];
-    let judged = outcomes(BatchSettings::default(), &[&messages[..1], &messages[1..], &messages]).await;
-    assert_eq!(judged, (vec!["ACQUIRED", "ACQUIRED", "DUPLICATE", "DUPLICATE"], 2));
+    let result = outcomes(BatchSettings::default(), &[&messages[..1], &messages[1..], &messages]).await;
+    assert_eq!(result, (vec!["ACQUIRED", "ACQUIRED", "DUPLICATE", "DUPLICATE"], 2));
 }
 
 #[test]
-fn no_two_pairs_of_a_group_and_a_deduplication_id_have_the_same_key() {
+fn different_pairs_of_group_and_deduplication_id_have_different_keys() {
     for mark in PUNCTUATION.chars() {
-        // What a joint by this mark, or by nothing, would make the same key of.
+        // Pairs that would have the same key if they were joined by this mark or by nothing.
         let ids = format!("a{mark}{mark}a{mark}a");
         let pairs: Vec<_> = (1..ids.len()).map(|at| ids.split_at(at)).collect();
-        let joined: Vec<_> = pairs.iter().map(|(group, id)| (*group, id.strip_prefix(mark).unwrap_or(id))).collect();
-        let pairs: HashSet<_> = pairs.into_iter().chain(joined).collect();
+        let stripped: Vec<_> = pairs.iter().map(|(group, id)| (*group, id.strip_prefix(mark).unwrap_or(id))).collect();
+        let pairs: HashSet<_> = pairs.into_iter().chain(stripped).collect();
         let keys = pairs.iter().map(|(group, id)| key("deduplicationId", &fifo("m", group, id)).unwrap());
         assert_eq!(keys.collect::<HashSet<_>>().len(), pairs.len(), "{pairs:?}");
     }
 }
 
 #[test]
-fn the_longest_ids_that_sqs_takes_are_a_key() {
+fn the_longest_ids_that_sqs_accepts_are_a_key() {
     let (group, id) = ("g".repeat(128), "d".repeat(128));
     assert_eq!(key("deduplicationId", &fifo("m", &group, &id)).unwrap(), format!("{group} {id}"));
 }
 
 #[tokio::test]
-async fn a_deduplication_id_without_its_group_is_no_key_and_no_other_is_taken_in_its_place() {
-    let ungrouped = with!(fifo("m1", "", "1"), group_id = None);
-    // SQS gives no such groups; a space would be taken for the end of the group.
-    for message in [ungrouped, fifo("m2", "", "1"), fifo("m3", "DE 4711", "1")] {
-        let fault = key("deduplicationId,messageId", &message).unwrap_err();
-        assert!(fault.contains("deduplicationId") && fault.contains("message group"), "{fault}");
-        let judged = outcomes(keyed_by("deduplicationId,messageId"), &[&[message]]).await;
-        assert_eq!(judged, (vec!["NO_KEY"], 0));
+async fn a_deduplication_id_without_a_group_is_no_key_and_no_other_source_is_used() {
+    let without_group = with!(fifo("m1", "", "1"), group_id = None);
+    // SQS has no groups that are empty or contain a space. A space separates the group from the id in the key.
+    for message in [without_group, fifo("m2", "", "1"), fifo("m3", "DE 4711", "1")] {
+        let error = key("deduplicationId,messageId", &message).unwrap_err();
+        assert!(error.contains("deduplicationId") && error.contains("message group"), "{error}");
+        let result = outcomes(keyed_by("deduplicationId,messageId"), &[&[message]]).await;
+        assert_eq!(result, (vec!["NO_KEY"], 0));
     }
 }
 
 #[test]
 fn an_empty_deduplication_id_is_no_key() {
-    let fault = key("deduplicationId,messageId", &fifo("m", "DE-4711", "")).unwrap_err();
-    assert!(fault.contains("deduplicationId"), "{fault}");
+    let error = key("deduplicationId,messageId", &fifo("m", "DE-4711", "")).unwrap_err();
+    assert!(error.contains("deduplicationId"), "{error}");
 }
 
 #[test]
-fn a_message_without_a_deduplication_id_has_its_key_elsewhere() {
+fn a_message_without_a_deduplication_id_uses_the_next_key_source() {
     let standard = with!(fifo("m1", "tenant", ""), deduplication_id = None);
     assert_eq!(key("deduplicationId,messageId", &standard).unwrap(), "m1");
 }
 
 #[test]
-fn a_key_that_looks_like_the_stored_form_of_a_long_one_is_stored_as_another() {
-    let key = |text: &str| idempotent_sqs::idempotency::Key::new(text).unwrap();
+fn a_key_equal_to_the_stored_form_of_a_long_key_is_stored_differently() {
+    let key = |text: &str| Key::new(text).unwrap();
     let long = key(&"k".repeat(201));
     let literal = key(&long.stored());
     assert_ne!(literal.stored(), long.stored());
     assert_eq!(key("sha25").stored(), "sha25");
+}
+
+#[test]
+fn the_first_key_source_that_is_present_is_used() {
+    let message = with!(
+        Message::default(),
+        id = "id".into(),
+        body = Some("{\"a\":{\"b\":\"in body\"},\"n\":7}".into()),
+        attributes = [("Key".to_owned(), Some("in attribute".to_owned())), ("Bytes".to_owned(), None)].into(),
+        deduplication_id = Some("dedup".into()),
+        group_id = Some("group".into())
+    );
+    let find = |sources| key(sources, &message);
+    assert_eq!(find("attribute:Key,messageId").unwrap(), "in attribute");
+    assert_eq!(find("attribute:None,body:/a/b,messageId").unwrap(), "in body");
+    assert_eq!(find("body:/x,deduplicationId,messageId").unwrap(), "group dedup");
+    assert_eq!(find("body:/n").unwrap(), "7");
+    assert_eq!(find("messageId").unwrap(), "id");
+    assert!(find("body:/x").unwrap_err().contains("no key source"));
+    assert!(find("body:/a,messageId").unwrap_err().contains("body:/a"), "another source would allow a second run");
+    assert!(find("attribute:Bytes,messageId").unwrap_err().contains("attribute:Bytes"));
 }

@@ -1,14 +1,16 @@
+//! How a body is read for its key and its fingerprint (`sqs::payload`, `sqs::fingerprint`, `sqs::json`).
+
 use std::time::Duration;
 
+use serde_json::json;
+
 use harness::with;
+use harness::work::{Do, Told};
 use idempotent_sqs::idempotency::{Deadline, Fingerprint, Idempotency, Policy};
 use idempotent_sqs::sqs::{
     Batch, BatchSettings, Envelopes, FingerprintSource, KeySource, Message, MessageReport, Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
-use serde_json::json;
-
-use harness::work::{Do, Told};
 
 fn message(body: &str) -> Message {
     with!(Message::default(), id = "id".into(), body = Some(body.into()))
@@ -26,25 +28,25 @@ fn differ(one: &str, other: &str) {
     assert_ne!(fingerprint("body", one), fingerprint("body", other), "{one} {other}");
 }
 
-fn places(places: &str) -> Vec<KeySource> {
-    places.split(',').map(|place| place.parse().unwrap()).collect()
+fn key_sources(sources: &str) -> Vec<KeySource> {
+    sources.split(',').map(|source| source.parse().unwrap()).collect()
 }
 
 fn key(sources: &str, body: &str) -> Result<String, String> {
-    let found = KeySource::find(&places(sources), &Payload::of(&message(body), Envelopes::Auto));
+    let found = KeySource::find(&key_sources(sources), &Payload::of(&message(body), Envelopes::Auto));
     found.map(|key| key.to_string()).map_err(|error| error.to_string())
 }
 
-async fn run(store: &MemoryStore, told: &Told, keys: &str, bodies: &[&str]) -> Vec<MessageReport> {
-    let settings = with!(BatchSettings::default(), keys = places(keys));
-    let batch = Batch::new(Idempotency::new(store, Policy::default()), told, settings);
-    let named = |(at, body): (usize, &&str)| with!(message(body), id = format!("m{at}"));
-    let messages: Vec<_> = bodies.iter().enumerate().map(named).collect();
+async fn run(store: &MemoryStore, work: &Told, keys: &str, bodies: &[&str]) -> Vec<MessageReport> {
+    let settings = with!(BatchSettings::default(), keys = key_sources(keys));
+    let batch = Batch::new(Idempotency::new(store, Policy::default()), work, settings);
+    let with_id = |(at, body): (usize, &&str)| with!(message(body), id = format!("m{at}"));
+    let messages: Vec<_> = bodies.iter().enumerate().map(with_id).collect();
     batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap()
 }
 
 #[test]
-fn json_is_compared_by_value_and_anything_else_by_its_bytes() {
+fn json_is_compared_by_value_and_other_text_by_its_bytes() {
     same(r#"{"a":1,"b":[{"c":2,"d":3}]}"#, "{ \"b\": [{\"d\":3,\n\"c\":2}], \"a\": 1 }");
     same(r#"{"a":1}"#, r#"{"a":1.0}"#);
     same(r#"{"a":1}"#, r#"{"a":2,"a":1}"#);
@@ -107,7 +109,7 @@ fn numbers_are_compared_by_their_exact_decimal_value() {
 }
 
 #[test]
-fn a_number_is_a_key_in_plain_digits_as_far_as_twenty_zeros_do_and_else_with_an_exponent() {
+fn a_number_is_a_key_in_plain_digits_or_beyond_twenty_zeros_with_an_exponent() {
     for (number, expected) in [
         ("7", "7"),
         ("-7.0", "-7"),
@@ -131,16 +133,16 @@ fn a_number_is_a_key_in_plain_digits_as_far_as_twenty_zeros_do_and_else_with_an_
 
 #[tokio::test]
 async fn an_amount_that_differs_beyond_the_precision_of_a_float_is_a_mismatch() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
     let bodies = [r#"{"id":1,"amount":12345678901234567.01}"#, r#"{"id":1.0,"amount":12345678901234567.99}"#];
-    let outcomes = run(&store, &told, "body:/id", &bodies).await;
+    let outcomes = run(&store, &work, "body:/id", &bodies).await;
     assert_eq!([outcomes[0].outcome.as_str(), outcomes[1].outcome.as_str()], ["ACQUIRED", "MISMATCH"]);
-    assert_eq!(told.ran(), ["m0"]);
+    assert_eq!(work.ran(), ["m0"]);
 }
 
 #[test]
 fn fingerprints_of_different_kinds_are_never_equal() {
-    // What JSON of these payloads was hashed as, before each kind had a tag of its own.
+    // These pairs would be equal if fingerprints had no tag for each kind.
     for (json, text) in [("null", "n"), ("true", "t"), ("false", "f"), ("7", "#\u{1}7"), (r#""a""#, "\"\u{1}a")] {
         differ(json, text);
         assert_ne!(fingerprint("body:/x", &format!("{{\"x\":{json}}}")), fingerprint("body", text), "{text}");
@@ -173,7 +175,7 @@ fn fingerprints_of_different_kinds_are_never_equal() {
     }
 }
 
-/// Bodies that look like JSON, and cannot be read.
+/// Bodies that look like JSON and cannot be read.
 fn unreadable() -> Vec<String> {
     let invalid = [
         r#"{"id":"pay_1""#,
@@ -188,7 +190,7 @@ fn unreadable() -> Vec<String> {
         r#"["\u12"]"#,
     ];
     let deep = format!(r#"{{"id":"pay_1","deep":{}{}}}"#, "[".repeat(128), "]".repeat(128));
-    // Beyond 128 bits as they are written, or on the way to the canonical notation.
+    // Exponents beyond 128 bits, as written or in the canonical notation.
     let exponents = [
         "1e999999999999999999999999999999999999999",
         "10e170141183460469231731687303715884105727",
@@ -200,21 +202,21 @@ fn unreadable() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_body_that_looks_like_json_and_cannot_be_read_has_no_key_rather_than_one_of_another_place() {
+async fn a_malformed_json_body_has_no_key_and_no_other_source_is_used() {
     for body in unreadable() {
-        let (store, told) = (MemoryStore::default(), Told::to(Do::Return(b"")));
-        let reports = run(&store, &told, "body:/id,messageId", &[&body, "{\"id\":\"good\"}"]).await;
+        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let reports = run(&store, &work, "body:/id,messageId", &[&body, "{\"id\":\"good\"}"]).await;
         assert_eq!([reports[0].outcome.as_str(), reports[1].outcome.as_str()], ["NO_KEY", "ACQUIRED"], "{body}");
         assert!(reports[0].reason.contains("body:/id"), "{}", reports[0].reason);
         assert!(reports[0].reason.contains("send valid JSON"), "{}", reports[0].reason);
-        assert_eq!(told.ran(), ["m1"], "{body}");
-        // A place that is looked at before has the key that it has.
+        assert_eq!(work.ran(), ["m1"], "{body}");
+        // An earlier key source is used without reading the body.
         assert_eq!(key("messageId,body:/id", &body).unwrap(), "id");
     }
 }
 
 #[test]
-fn a_body_that_is_plain_text_leaves_its_key_to_the_next_place() {
+fn a_plain_text_body_leaves_the_key_to_the_next_source() {
     for body in ["", "hello", "12.50 EUR", "null", "7", "\"pay_1\"", "\"pay_1", "key={\"id\":1}", "{}", "[1]"] {
         assert_eq!(key("body:/id,messageId", body).unwrap(), "id", "{body}");
         assert!(key("body:/id", body).unwrap_err().contains("no key source"), "{body}");
@@ -222,7 +224,7 @@ fn a_body_that_is_plain_text_leaves_its_key_to_the_next_place() {
 }
 
 #[test]
-fn a_body_that_cannot_be_read_is_compared_by_its_bytes() {
+fn an_unreadable_body_is_compared_by_its_bytes() {
     for body in unreadable() {
         same(&body, &body);
         differ(&body, &format!("{body} "));
@@ -231,7 +233,7 @@ fn a_body_that_cannot_be_read_is_compared_by_its_bytes() {
 }
 
 #[test]
-fn json_is_read_as_deep_as_it_says_and_never_overflows_the_stack() {
+fn json_is_read_to_a_depth_of_128_and_never_overflows_the_stack() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     same(&nested(128), &format!(" {} ", nested(128)));
     differ(&nested(129), &format!(" {} ", nested(129)));
@@ -244,7 +246,7 @@ fn json_is_read_as_deep_as_it_says_and_never_overflows_the_stack() {
 }
 
 #[test]
-fn half_of_a_surrogate_pair_is_equal_to_itself_only_and_is_no_key() {
+fn an_unpaired_surrogate_is_equal_only_to_itself_and_is_no_key() {
     let strings = [
         r#""\ud800""#,
         r#""\ud801""#,
@@ -265,8 +267,8 @@ fn half_of_a_surrogate_pair_is_equal_to_itself_only_and_is_no_key() {
     }
     same(r#""\ud800x""#, r#""\uD800\u0078""#);
     same(r#"{"\ud800":1,"a":2}"#, r#"{"a":2,"\uD800":1}"#);
-    let beside = r#"{"\udfff":0,"id":"pay_1","note":"\ud800","zero":"\u0000"}"#;
-    assert_eq!(key("body:/id", beside).unwrap(), "pay_1");
-    assert_eq!(key("body:/zero", beside).unwrap(), "\0");
-    assert!(key("body:/note,messageId", beside).unwrap_err().contains("body:/note"));
+    let with_surrogates = r#"{"\udfff":0,"id":"pay_1","note":"\ud800","zero":"\u0000"}"#;
+    assert_eq!(key("body:/id", with_surrogates).unwrap(), "pay_1");
+    assert_eq!(key("body:/zero", with_surrogates).unwrap(), "\0");
+    assert!(key("body:/note,messageId", with_surrogates).unwrap_err().contains("body:/note"));
 }

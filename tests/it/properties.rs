@@ -1,27 +1,27 @@
-//! Properties that hold of any input, tried on what was once worth keeping and on inputs at random.
-//! The fuzz targets look further.
+//! Properties of any input, checked on the seeds of the fuzz targets and on random input. The targets in `fuzz/` run longer.
 
-use harness::with;
 use std::fs;
 
-use idempotent_sqs::sqs::{Envelopes, FingerprintSource, KeySource, Message, Payload};
 use proptest::collection::{hash_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use harness::{with, workspace};
+use idempotent_sqs::sqs::{Envelopes, FingerprintSource, KeySource, Message, Payload};
+
 #[path = "../../fuzz/properties.rs"]
 mod property;
 
-/// The fuzz target's seeds.
+/// The seeds of this fuzz target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = format!("{}/fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
+    let folder = workspace(&format!("fuzz/seeds/{target}"));
     let seeds: Vec<_> = fs::read_dir(folder).unwrap().map(|seed| fs::read(seed.unwrap().path()).unwrap()).collect();
     assert!(!seeds.is_empty());
     seeds
 }
 
-/// Words that mean something to the code, so that chance meets them.
+/// Words with a meaning to the code, so that random input contains them.
 fn word() -> impl Strategy<Value = String> {
     let known = select(vec![
         "",
@@ -62,8 +62,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// JSON that `serde_json` would not write: numbers beyond a float, halves of surrogate pairs, and keys that come
-/// twice. Some of it is spoiled by one character.
+/// JSON that `serde_json` does not write: numbers beyond a float, unpaired surrogates and repeated keys. One character
+/// of some of it is changed.
 fn json_text() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         select(vec!["null", "true", "false", "-0", r#""""#, r#""\ud800""#, r#""\ud83d\ude00\/""#])
@@ -80,18 +80,17 @@ fn json_text() -> impl Strategy<Value = String> {
         ]
     });
     let character = select(r#"{}[],:"\u0123eE+-. ntf"#.chars().collect::<Vec<_>>());
-    let spoiled = (json.clone(), any::<prop::sample::Index>(), proptest::option::of(character));
-    let spoiled = spoiled.prop_map(|(json, at, character)| {
+    let changed = (json.clone(), any::<prop::sample::Index>(), proptest::option::of(character));
+    let changed = changed.prop_map(|(json, at, character)| {
         let mut characters: Vec<_> = json.chars().collect();
         let at = at.index(characters.len());
         characters.splice(at..=at, character);
         characters.into_iter().collect()
     });
-    prop_oneof![json, spoiled]
+    prop_oneof![json, changed]
 }
 
-/// A decimal number that is not 0: these digits, of which neither the first nor the last is 0, times ten to the
-/// power of the exponent.
+/// A decimal number other than 0: the digits, which neither start nor end with 0, times ten to the power of the exponent.
 #[derive(Clone, Debug, PartialEq)]
 struct Decimal {
     negative: bool,
@@ -99,19 +98,20 @@ struct Decimal {
     exponent: i64,
 }
 
-/// How to write it.
+/// A notation of a decimal number.
 #[derive(Clone, Debug)]
 struct Notation {
-    /// How many digits are before the point, of which some may be zeros after its own; or how many zeros are between
-    /// the point and its digits, where this is negative.
+    /// Number of digits before the point, including zeros appended to the digits. If negative, the number of zeros
+    /// between the point and the digits.
     point: i64,
-    /// How many zeros are at the end of the fraction.
+    /// Number of zeros at the end of the fraction.
     zeros: usize,
+    /// Whether the exponent is written with `E`.
     upper: bool,
 }
 
 impl Decimal {
-    fn written(&self, Notation { point, zeros, upper }: &Notation) -> String {
+    fn write(&self, Notation { point, zeros, upper }: &Notation) -> String {
         let length = i64::try_from(self.digits.len()).unwrap();
         let zeros_of = |count: i64| "0".repeat(usize::try_from(count).unwrap_or(0));
         let (whole, fraction) = self.digits.split_at(usize::try_from(*point.min(&length)).unwrap_or(0));
@@ -128,7 +128,7 @@ impl Decimal {
     }
 }
 
-/// Two numbers that are the same, or nearly so.
+/// Two numbers that are equal or differ in one part.
 fn decimals() -> impl Strategy<Value = (Decimal, Decimal)> {
     let decimal =
         (any::<bool>(), "[1-9]([0-9]{0,40}[1-9])?", prop_oneof![-45..45_i64, any::<i32>().prop_map(i64::from)])
@@ -154,10 +154,10 @@ fn notation() -> impl Strategy<Value = Notation> {
     (-30..45_i64, 0..4_usize, any::<bool>()).prop_map(|(point, zeros, upper)| Notation { point, zeros, upper })
 }
 
-/// An event of records as SQS writes them, of which some have something else here or there.
+/// An SQS event, in some of whose records fields are replaced.
 fn event() -> impl Strategy<Value = String> {
-    let record =
-        (select(vec!["m1", "m2", "m3"]), word(), hash_map(word(), any_json(), 0..3)).prop_map(|(id, body, instead)| {
+    let record = (select(vec!["m1", "m2", "m3"]), word(), hash_map(word(), any_json(), 0..3)).prop_map(
+        |(id, body, replaced)| {
             let mut record = json!({
                 "messageId": id,
                 "receiptHandle": "r",
@@ -167,9 +167,10 @@ fn event() -> impl Strategy<Value = String> {
                 "eventSource": "aws:sqs",
                 "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:payments.fifo",
             });
-            record.as_object_mut().unwrap().extend(instead);
+            record.as_object_mut().unwrap().extend(replaced);
             record
-        });
+        },
+    );
     let records = vec(prop_oneof![4 => record, 1 => any_json()], 0..5);
     prop_oneof![
         4 => records.prop_map(|records| json!({ "Records": records })),
@@ -178,30 +179,30 @@ fn event() -> impl Strategy<Value = String> {
     .prop_map(|event| event.to_string())
 }
 
-/// Where a key may be found, or not.
-fn place() -> impl Strategy<Value = String> {
+/// A key source, a fingerprint source or another text.
+fn source() -> impl Strategy<Value = String> {
     let known = select(vec!["body", "none", "messageId", "deduplicationId", "body:/a,/b", "attribute:Idempotency-Key"]);
     prop_oneof![known.prop_map(String::from), word().prop_map(|at| format!("body:{at}")), any::<String>()]
 }
 
-/// An answer as a script gives it, with some bytes of it replaced, or none like it.
-fn answer() -> impl Strategy<Value = Vec<u8>> {
+/// A reply of a script with some bytes replaced, or random bytes.
+fn reply() -> impl Strategy<Value = Vec<u8>> {
     let altered = (select(seeds("answer")), vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), 0..80_usize);
     prop_oneof![
-        altered.prop_map(|(mut answer, bytes, length)| {
+        altered.prop_map(|(mut reply, bytes, length)| {
             for (at, byte) in bytes {
-                let at = at.index(answer.len());
-                answer[at] = byte;
+                let at = at.index(reply.len());
+                reply[at] = byte;
             }
-            answer.truncate(length);
-            answer
+            reply.truncate(length);
+            reply
         }),
         vec(any::<u8>(), 0..80),
     ]
 }
 
 #[test]
-fn each_property_holds_of_the_seeds() {
+fn each_property_holds_for_the_fuzz_seeds() {
     for seed in seeds("event") {
         property::event(str::from_utf8(&seed).unwrap());
     }
@@ -221,24 +222,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_event_is_refused_whole_or_answered_message_by_message(event in event()) {
+    fn any_event_is_rejected_or_answered_message_by_message(event in event()) {
         property::event(&event);
     }
 
     #[test]
-    fn any_body_has_a_key_that_is_not_empty_and_one_fingerprint_however_it_is_spelled(
-        place in place(),
+    fn no_key_is_empty_and_equal_json_has_one_fingerprint_in_any_notation(
+        source in source(),
         body in prop_oneof![any_json().prop_map(|json| json.to_string()), json_text(), any::<String>()],
     ) {
-        property::key(&place, &body);
+        property::key(&source, &body);
     }
 
     #[test]
-    fn numbers_are_the_same_in_keys_and_fingerprints_exactly_where_their_decimal_values_are(
+    fn numbers_are_equal_in_keys_and_fingerprints_exactly_if_their_decimal_values_are(
         (one, other) in decimals(),
         notations in (notation(), notation()),
     ) {
-        let bodies = [one.written(&notations.0), other.written(&notations.1)].map(|number| format!(r#"{{"n":{number}}}"#));
+        let bodies = [one.write(&notations.0), other.write(&notations.1)].map(|number| format!(r#"{{"n":{number}}}"#));
         let messages = bodies.clone().map(|body| with!(Message::default(), body = Some(body)));
         let payloads = messages.each_ref().map(|message| Payload::of(message, Envelopes::Auto));
         let [key, other_key] = payloads.each_ref().map(|payload| KeySource::find(&[KeySource::Body("/n".into())], payload));
@@ -248,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn any_answer_of_a_store_is_understood_or_refused(answer in answer()) {
-        property::answer(&answer);
+    fn any_reply_of_a_store_is_decoded_or_rejected(reply in reply()) {
+        property::answer(&reply);
     }
 }

@@ -1,9 +1,14 @@
-use harness::with;
+//! Results that are too large for a record and stored as objects (`idempotency::results`).
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_credential_types::Credentials;
 use futures_util::future::{BoxFuture, pending};
+use tokio::time::Instant;
+
+use harness::with;
+use harness::work::{Do, Told};
 use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::idempotency::{
     Deadline, Delivery, Idempotency, Key, Location, MAX_RESULT_BYTES, ObjectError, Objects, Outcome, Policy, Results,
@@ -13,22 +18,19 @@ use idempotent_sqs::s3::{S3, S3Settings};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjects, StoreCall};
-use tokio::time::Instant;
-
-use harness::work::{Do, Told};
 
 const LARGE: &[u8] = &[7; 5000];
 
-/// Objects that are out of reach.
+/// Objects that never respond.
 #[derive(Debug)]
 struct Unreachable;
 
 impl Objects for Unreachable {
-    fn get<'a>(&'a self, _place: &'a Location, _max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+    fn get<'a>(&'a self, _location: &'a Location, _max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         Box::pin(pending())
     }
 
-    fn put<'a>(&'a self, _place: &'a Location, _bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+    fn put<'a>(&'a self, _location: &'a Location, _bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
         Box::pin(pending())
     }
 }
@@ -42,109 +44,109 @@ fn delivery(key: &str) -> Delivery {
     Delivery::new(Key::new(key).unwrap()).deadline(Deadline::within(Duration::from_secs(30)))
 }
 
-async fn run<S: Store>(idempotency: &Idempotency<S>, told: &Told, delivery: &Delivery) -> Outcome {
-    idempotency.run(delivery, told, &Message::default()).await.unwrap().outcome
+async fn run<S: Store>(idempotency: &Idempotency<S>, work: &Told, delivery: &Delivery) -> Outcome {
+    idempotency.run(delivery, work, &Message::default()).await.unwrap().outcome
 }
 
 fn is_duplicate_of(outcome: &Outcome, result: Option<&[u8]>) -> bool {
-    matches!(outcome, Outcome::Duplicate { result: kept } if kept.as_deref() == result)
+    matches!(outcome, Outcome::Duplicate { result: stored } if stored.as_deref() == result)
 }
 
 #[tokio::test]
-async fn a_duplicate_gets_a_large_result_back() {
+async fn a_duplicate_returns_a_large_result() {
     let objects = Arc::new(MemoryObjects::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
-    let told = Told::to(Do::Return(LARGE));
-    assert!(matches!(run(&idempotency, &told, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
-    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(LARGE)));
-    assert_eq!(told.runs().len(), 1);
-    let fence = told.runs()[0].fence;
-    let places: Vec<_> = objects.locations().iter().map(ToString::to_string).collect();
-    assert_eq!(places, [format!("s3://results/payments/pay_1/{fence}")]);
+    let work = Told::to(Do::Return(LARGE));
+    assert!(matches!(run(&idempotency, &work, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
+    assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("pay_1")).await, Some(LARGE)));
+    assert_eq!(work.runs().len(), 1);
+    let fence = work.runs()[0].fence;
+    let locations: Vec<_> = objects.locations().iter().map(ToString::to_string).collect();
+    assert_eq!(locations, [format!("s3://results/payments/pay_1/{fence}")]);
 }
 
 #[tokio::test]
-async fn what_fits_into_the_record_makes_no_object() {
+async fn a_result_that_fits_into_the_record_writes_no_object() {
     let objects = Arc::new(MemoryObjects::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
-    let told = Told::to(Do::Return(&LARGE[..4096]));
-    run(&idempotency, &told, &delivery("pay_1")).await;
-    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(&LARGE[..4096])));
+    let work = Told::to(Do::Return(&LARGE[..4096]));
+    run(&idempotency, &work, &delivery("pay_1")).await;
+    assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("pay_1")).await, Some(&LARGE[..4096])));
     assert!(objects.locations().is_empty());
 }
 
 #[tokio::test]
-async fn each_claim_has_an_object_of_its_own() {
+async fn each_claim_writes_its_own_object() {
     let objects = Arc::new(MemoryObjects::default());
     let store = FaultyStore::new(MemoryStore::default());
     let idempotency = Idempotency::new(&store, policy(objects.clone()));
-    let told = Told::by(|run| Do::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
-    // The first owner dies between its object and its record, and the second knows nothing of it.
+    let work = Told::by(|run| Do::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
+    // The first owner stops after its object is written and before its record is.
     store.next(StoreCall::Settle, Fault::OutOfReach);
     let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_millis(200)));
-    assert!(matches!(run(&idempotency, &told, &brief).await, Outcome::Unsettled { .. }));
+    assert!(matches!(run(&idempotency, &work, &brief).await, Outcome::Unsettled { .. }));
     loop {
-        match run(&idempotency, &told, &delivery("pay_1")).await {
+        match run(&idempotency, &work, &delivery("pay_1")).await {
             Outcome::Conflict { lease_remains } => tokio::time::sleep(lease_remains).await,
             Outcome::Done { result } => break assert_eq!(result, [2; 5000]),
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(objects.locations().len(), 2);
-    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay_1")).await, Some(&[2; 5000])));
+    assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("pay_1")).await, Some(&[2; 5000])));
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_is_done_and_its_duplicate_acknowledged_where_objects_are_out_of_reach() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
+async fn unreachable_objects_fail_neither_the_work_nor_its_duplicate() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
     let unreachable = Idempotency::new(&store, policy(Arc::new(Unreachable)));
     let started = Instant::now();
-    assert!(matches!(run(&unreachable, &told, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
+    assert!(matches!(run(&unreachable, &work, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
     assert_eq!(started.elapsed(), Duration::from_secs(5));
-    assert!(is_duplicate_of(&run(&unreachable, &told, &delivery("pay_1")).await, None));
+    assert!(is_duplicate_of(&run(&unreachable, &work, &delivery("pay_1")).await, None));
 
     let objects = Arc::new(MemoryObjects::default());
     let reachable = Idempotency::new(&store, policy(objects.clone()));
-    run(&reachable, &told, &delivery("pay_2")).await;
+    run(&reachable, &work, &delivery("pay_2")).await;
     let started = Instant::now();
-    assert!(is_duplicate_of(&run(&unreachable, &told, &delivery("pay_2")).await, None));
+    assert!(is_duplicate_of(&run(&unreachable, &work, &delivery("pay_2")).await, None));
     assert_eq!(started.elapsed(), Duration::from_secs(5));
     let elsewhere = Idempotency::new(&store, policy(Arc::new(MemoryObjects::default())));
-    assert!(is_duplicate_of(&run(&elsewhere, &told, &delivery("pay_2")).await, None), "it was removed");
+    assert!(is_duplicate_of(&run(&elsewhere, &work, &delivery("pay_2")).await, None), "the object is not found");
     let without = Idempotency::new(&store, Policy::default());
-    assert!(is_duplicate_of(&run(&without, &told, &delivery("pay_2")).await, None), "nobody knows objects there");
-    assert_eq!(told.runs().len(), 2);
+    assert!(is_duplicate_of(&run(&without, &work, &delivery("pay_2")).await, None), "a policy without objects");
+    assert_eq!(work.runs().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_for_settling_is_not_spent_on_an_object() {
-    let (store, told) = (MemoryStore::default(), Told::by(|_| Do::Return(LARGE)));
+async fn the_time_reserved_for_settling_is_not_spent_on_an_object() {
+    let (store, work) = (MemoryStore::default(), Told::by(|_| Do::Return(LARGE)));
     let idempotency = Idempotency::new(&store, policy(Arc::new(Unreachable)));
     let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_secs(4)));
     let started = Instant::now();
-    assert!(matches!(run(&idempotency, &told, &brief).await, Outcome::Done { .. }));
+    assert!(matches!(run(&idempotency, &work, &brief).await, Outcome::Done { .. }));
     assert_eq!(started.elapsed(), Duration::from_secs(3));
 }
 
 #[tokio::test]
-async fn a_result_that_no_function_could_answer_is_not_kept() {
+async fn a_result_larger_than_a_lambda_response_is_not_kept() {
     static HUGE: [u8; MAX_RESULT_BYTES + 1] = [0; MAX_RESULT_BYTES + 1];
     let objects = Arc::new(MemoryObjects::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
-    let told = Told::by(|run| Do::Return(if run.key == "huge" { &HUGE } else { &HUGE[1..] }));
-    run(&idempotency, &told, &delivery("huge")).await;
-    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("huge")).await, None));
-    run(&idempotency, &told, &delivery("large")).await;
-    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("large")).await, Some(&HUGE[1..])));
+    let work = Told::by(|run| Do::Return(if run.key == "huge" { &HUGE } else { &HUGE[1..] }));
+    run(&idempotency, &work, &delivery("huge")).await;
+    assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("huge")).await, None));
+    run(&idempotency, &work, &delivery("large")).await;
+    assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("large")).await, Some(&HUGE[1..])));
     assert_eq!(objects.locations().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_fetches_no_result_as_nobody_reads_it_there() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
+async fn a_batch_does_not_fetch_the_result_of_a_duplicate() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
     let batch = |objects| {
         let idempotency = Idempotency::new(&store, policy(objects));
-        Batch::new(idempotency, &told, BatchSettings::default())
+        Batch::new(idempotency, &work, BatchSettings::default())
     };
     let message = [with!(Message::default(), id = "m1".into(), body = Some("12.50 EUR".into()))];
     let deadline = || Deadline::within(Duration::from_secs(30));
@@ -155,16 +157,16 @@ async fn a_batch_fetches_no_result_as_nobody_reads_it_there() {
 }
 
 #[tokio::test]
-async fn a_large_result_goes_to_s3_and_comes_back() {
+async fn a_large_result_is_written_to_s3_and_read_back() {
     let s3 = harness::s3::S3::start().await;
     let settings = S3Settings { region: "eu-central-1".into(), endpoint: Some(s3.url().parse().unwrap()) };
     let objects =
         S3::new(settings, AwsConfig::default()).credentials(Credentials::new("test", "test", None, None, "test"));
     let idempotency = Idempotency::new(MemoryStore::default(), policy(Arc::new(objects)));
-    let told = Told::to(Do::Return(LARGE));
-    run(&idempotency, &told, &delivery("pay/1")).await;
+    let work = Told::to(Do::Return(LARGE));
+    run(&idempotency, &work, &delivery("pay/1")).await;
     assert_eq!(s3.objects().into_values().collect::<Vec<_>>(), [LARGE]);
-    assert!(is_duplicate_of(&run(&idempotency, &told, &delivery("pay/1")).await, Some(LARGE)));
+    assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("pay/1")).await, Some(LARGE)));
     let path = s3.objects().into_keys().next().unwrap();
     assert!(path.starts_with("/results/payments/sha256%3A"), "{path}");
     assert_eq!(s3.take_calls(), [format!("PUT {path}"), format!("GET {path}")]);

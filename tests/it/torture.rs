@@ -1,7 +1,7 @@
-//! Torture: real processes are killed, on a real Redis that fails. No message is lost, and none is repeated unless its
-//! run was cut off between its effect and its record.
+//! Processes of the function are killed on a Redis that fails. No message is lost, and none is repeated unless its run was
+//! cut off between its effect and its record.
 //!
-//! A short form runs with all tests; `make torture` runs the long one. `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
+//! A short run is part of all tests; `make torture` runs a long one. `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
 //! `TORTURE_FIRST_SEED` set the number of seeds, the number of messages and the first seed.
 
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
 use idempotent_sqs_testing::SendRequest;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_breaks_nothing_is_lost_and_nothing_repeated_without_a_cause() {
+async fn no_message_is_lost_and_none_is_repeated_without_a_cause() {
     let Length { seeds, messages, first } = Length::from_env();
     let mut sum = Sum::default();
     for seed in first..first + seeds {
-        // Every fourth seed, and so each short run, has a cluster.
+        // One of four seeds uses a cluster, also in the short run.
         let ground = match (seed - first) % 4 {
             1 => Ground::Cluster(Cluster::start().await),
             _ => Ground::Pair(Pair::start().await),
@@ -27,10 +27,10 @@ async fn whatever_breaks_nothing_is_lost_and_nothing_repeated_without_a_cause() 
     print!("{}", sum.table(seeds));
     assert!(sum.lost.is_empty(), "lost: {:#?}", sum.lost);
     assert!(sum.without_cause.is_empty(), "repeated without a cause: {:#?}", sum.without_cause);
-    assert!(sum.untold.is_empty(), "repeated and not told so: {:#?}", sum.untold);
+    assert!(sum.untold.is_empty(), "repeated without being marked as a recovery: {:#?}", sum.untold);
     assert!(
         sum.faults.values().flatten().count() > FAULTS_PER_SEED * usize::try_from(seeds).unwrap(),
-        "too little was broken"
+        "too few faults"
     );
 }
 

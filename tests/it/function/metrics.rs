@@ -1,3 +1,5 @@
+//! Metrics of an invocation, in CloudWatch's Embedded Metric Format.
+
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +13,8 @@ use harness::lambda::Function;
 use harness::redis::Redis;
 use harness::until;
 
-const ON: (&str, &str) = ("METRICS_NAMESPACE", "idempotent-sqs");
+/// Enables metrics.
+const NAMESPACE: (&str, &str) = ("METRICS_NAMESPACE", "idempotent-sqs");
 
 /// Metrics of every document.
 const ALWAYS: [&str; 10] = [
@@ -27,48 +30,50 @@ const ALWAYS: [&str; 10] = [
     "Redeliver",
 ];
 
-/// A document that keeps to the format's rules:
+/// A document that is valid by the specification:
 /// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 struct Document(Value);
 
 impl Document {
     fn read(line: &str) -> Self {
-        assert!(line.len() < 16_384, "far below the longest event of CloudWatch Logs, once 256 KB: {}", line.len());
-        let document: Value = serde_json::from_str(line).expect("a document is JSON, and alone in its line");
+        assert!(line.len() < 16_384, "longer than 16 KiB: {}", line.len());
+        let document: Value = serde_json::from_str(line).expect("the line is a JSON document");
         let aws = &document["_aws"];
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let age = now.abs_diff(Duration::from_millis(aws["Timestamp"].as_u64().expect("whole milliseconds")));
+        let age = now.abs_diff(Duration::from_millis(
+            aws["Timestamp"].as_u64().expect("the timestamp is in whole milliseconds"),
+        ));
         assert!(age < Duration::from_secs(300), "{age:?}");
 
         let [directive] = aws["CloudWatchMetrics"].as_array().unwrap().as_slice() else { panic!("{aws}") };
-        assert_eq!(directive["Namespace"], ON.1);
+        assert_eq!(directive["Namespace"], NAMESPACE.1);
         assert_eq!(directive["Dimensions"], serde_json::json!([["Consumer"]]));
         assert_eq!(document["Consumer"], "payments");
         let metrics = directive["Metrics"].as_array().unwrap();
         assert!((1..=100).contains(&metrics.len()));
-        let named: BTreeSet<_> = metrics.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
-        assert_eq!(named.len(), metrics.len(), "a metric is named once");
+        let defined: BTreeSet<_> = metrics.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
+        assert_eq!(defined.len(), metrics.len(), "a metric has several definitions");
         for metric in metrics {
             assert!(["Count", "Milliseconds"].contains(&metric["Unit"].as_str().unwrap()), "{metric}");
         }
         let valued: BTreeSet<_> = document.as_object().unwrap().keys().map(String::as_str).collect();
         let valued: BTreeSet<_> =
             valued.into_iter().filter(|name| !["_aws", "Consumer", "RequestId"].contains(name)).collect();
-        assert_eq!(named, valued, "a metric has a value, and a value is a metric");
+        assert_eq!(defined, valued, "each metric has a value and each value a metric");
         let document = Self(document.clone());
-        assert!(named.iter().all(|name| (1..=100).contains(&document.values(name).len())), "{line}");
-        assert!(ALWAYS.iter().all(|name| named.contains(name)), "{line}");
+        assert!(defined.iter().all(|name| (1..=100).contains(&document.values(name).len())), "{line}");
+        assert!(ALWAYS.iter().all(|name| defined.contains(name)), "{line}");
         document
     }
 
-    /// The metric's values, each with its count.
+    /// Values of the metric, each with its count.
     fn values(&self, metric: &str) -> Vec<(f64, u64)> {
         let value = &self.0[metric];
         if let Some(one) = value.as_f64() {
             return vec![(one, 1)];
         }
         let (values, counts) = (value["Values"].as_array(), value["Counts"].as_array());
-        let (values, counts) = (values.expect("a number, or values"), counts.expect("values have counts"));
+        let (values, counts) = (values.expect("a number or values"), counts.expect("values have counts"));
         assert_eq!(values.len(), counts.len());
         values
             .iter()
@@ -77,12 +82,12 @@ impl Document {
             .collect()
     }
 
-    /// How many values there are; none, where the metric is not there.
+    /// Number of values of the metric; 0 if the document does not have it.
     fn samples(&self, metric: &str) -> u64 {
         if self.0[metric].is_null() { 0 } else { self.values(metric).iter().map(|(_, count)| count).sum() }
     }
 
-    /// The counts that are not zero, by name.
+    /// Counts other than 0, by name.
     fn counts(&self) -> Vec<(&str, u64)> {
         let names = ALWAYS.into_iter().chain([
             "NoKey",
@@ -97,22 +102,23 @@ impl Document {
     }
 }
 
+/// The document with this number, starting at 1.
 async fn document(function: &Function, number: usize) -> Document {
     Document::read(&function.documents(number).await[number - 1])
 }
 
 #[tokio::test]
-async fn an_invocation_leaves_one_document_with_its_outcomes_and_times() {
+async fn an_invocation_prints_one_document_with_its_outcomes_and_latencies() {
     let fixture = Fixture::start().await;
-    let function = fixture.function_with(&[ON]).await;
+    let function = fixture.function_with(&[NAMESPACE]).await;
     let delivered = || event([pay("m1", "pay_1"), pay("m2", "pay_2")]);
     assert_eq!(function.answer(delivered()).await, NO_FAILURES);
     let first = document(&function, 1).await;
     assert_eq!(first.counts(), [("BatchSize", 2), ("Acquired", 2), ("Done", 2)]);
     assert_eq!(first.values("Attempts"), [(1.0, 2)]);
-    // An acquire and a complete each.
+    // An acquire and a complete for each message.
     assert_eq!(["RedisLatency", "WorkLatency", "LeaseRemaining"].map(|metric| first.samples(metric)), [4, 2, 2]);
-    // Of the 20 seconds of an invocation, and the grace of one.
+    // At most the 20 seconds of an invocation and 1 second of grace.
     let all_within = |metric, range: std::ops::RangeInclusive<f64>| {
         first.values(metric).iter().all(|(value, _)| range.contains(value))
     };
@@ -128,12 +134,12 @@ async fn an_invocation_leaves_one_document_with_its_outcomes_and_times() {
 }
 
 #[tokio::test]
-async fn what_fails_is_counted_by_its_outcome_and_once_more_where_it_failed_permanently() {
+async fn a_failure_is_counted_by_its_outcome_and_as_failed_if_permanent() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers_for("refused", Answer::status(500));
     fixture.webhook.answers_for("hopeless", Answer::status(400));
     fixture.webhook.answers_for("cut", Answer::Reset);
-    let function = fixture.function_with(&[ON]).await;
+    let function = fixture.function_with(&[NAMESPACE]).await;
     let delivered = || event(["refused", "hopeless", "cut", "good"].map(|key| pay(key, key)));
     assert_eq!(function.invoke(delivered()).await.len(), 3);
     let first = document(&function, 1).await;
@@ -150,11 +156,11 @@ async fn what_fails_is_counted_by_its_outcome_and_once_more_where_it_failed_perm
 }
 
 #[tokio::test]
-async fn conflict_mismatch_and_what_has_no_key_are_counted() {
+async fn conflicts_mismatches_and_missing_keys_are_counted() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers_for("held", Answer::Held);
-    let (owner, other) = (fixture.function().await, fixture.function_with(&[ON]).await);
-    let at_work = owner.begin(event([pay("m1", "held")]), Duration::from_secs(60));
+    let (owner, other) = (fixture.function().await, fixture.function_with(&[NAMESPACE]).await);
+    let in_progress = owner.begin(event([pay("m1", "held")]), Duration::from_secs(60));
     fixture.webhook.called(1).await;
     let delivered = event([
         pay("m1", "held"),
@@ -170,35 +176,35 @@ async fn conflict_mismatch_and_what_has_no_key_are_counted() {
     for (outcome, count) in [("NoKey", 1), ("InBatchDuplicate", 1), ("Done", 2), ("Redeliver", 3)] {
         assert_eq!(document.0[outcome], count, "{outcome}");
     }
-    // The other payload meets the lease, or what was completed where the first is quick.
+    // The other payload finds a lease, or a completion if the first was quick.
     assert_eq!(document.0["Mismatch"].as_u64().unwrap() + document.0["Conflict"].as_u64().unwrap(), 2);
     fixture.webhook.answers_for("held", Answer::status(200));
-    assert_eq!(at_work.answer().await, NO_FAILURES);
+    assert_eq!(in_progress.answer().await, NO_FAILURES);
 }
 
 #[tokio::test]
-async fn a_claim_that_went_to_somebody_else_is_counted_as_lost() {
+async fn a_claim_taken_over_by_another_owner_is_counted_as_lost() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers(Answer::Held);
-    let (owner, other) = (fixture.function_with(&[ON]).await, fixture.function_with(&[ON]).await);
+    let (owner, other) = (fixture.function_with(&[NAMESPACE]).await, fixture.function_with(&[NAMESPACE]).await);
     let delivered = || event([pay("m1", "pay_1")]);
-    let loses = owner.begin(delivered(), Duration::from_secs(60));
+    let loser = owner.begin(delivered(), Duration::from_secs(60));
     fixture.webhook.called(1).await;
     let () = fixture.redis.connection().await.del("payments:pay_1").await.unwrap();
-    let takes_over = other.begin(delivered(), Duration::from_secs(60));
+    let new_owner = other.begin(delivered(), Duration::from_secs(60));
     fixture.webhook.called(2).await;
     fixture.webhook.answers(Answer::status(200));
-    assert_eq!(takes_over.answer().await, NO_FAILURES);
-    loses.outcome().await.unwrap();
+    assert_eq!(new_owner.answer().await, NO_FAILURES);
+    loser.outcome().await.unwrap();
     let lost = document(&owner, 1).await;
     assert_eq!((&lost.0["Lost"], &lost.0["Acquired"]), (&1.into(), &0.into()));
     assert_eq!(document(&other, 1).await.counts(), [("BatchSize", 1), ("Acquired", 1), ("Done", 1)]);
 }
 
 #[tokio::test]
-async fn a_large_batch_leaves_one_document_that_loses_no_sample() {
+async fn a_large_batch_is_one_document_with_every_sample() {
     let fixture = Fixture::start().await;
-    let function = fixture.function_with(&[ON, ("BATCH_CONCURRENCY", "50")]).await;
+    let function = fixture.function_with(&[NAMESPACE, ("BATCH_CONCURRENCY", "50")]).await;
     let records = (0..300).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
     assert_eq!(function.answer(event(records)).await, NO_FAILURES);
     let document = document(&function, 1).await;
@@ -210,23 +216,23 @@ async fn a_large_batch_leaves_one_document_that_loses_no_sample() {
 }
 
 #[tokio::test]
-async fn an_invocation_that_fails_as_a_whole_leaves_a_document_too() {
+async fn a_failed_invocation_prints_a_document_too() {
     let mut fixture = Fixture::start().await;
     fixture.redis.kill();
-    let function = fixture.function_with(&[ON]).await;
+    let function = fixture.function_with(&[NAMESPACE]).await;
     function.error(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await;
     let document = document(&function, 1).await;
     assert_eq!(document.counts(), [("BatchSize", 2), ("Redeliver", 2), ("Unavailable", 2)]);
-    assert!(document.samples("RedisLatency") > 0, "calls that failed took time too");
-    assert_eq!(document.samples("CheckFindings"), 0, "there was nothing to look at");
+    assert!(document.samples("RedisLatency") > 0, "failed calls have a latency");
+    assert_eq!(document.samples("CheckFindings"), 0, "the server was not checked");
 }
 
 #[tokio::test]
-async fn findings_about_the_server_are_told_by_every_document_once_it_was_looked_at() {
+async fn every_document_after_the_server_check_has_the_number_of_findings() {
     let unsafe_server = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await;
     for (redis, findings) in [(unsafe_server, 2), (Redis::start_with(&["--appendonly", "yes"]).await, 0)] {
         let fixture = Fixture { redis, ..Fixture::start().await };
-        let function = fixture.function_with(&[ON]).await;
+        let function = fixture.function_with(&[NAMESPACE]).await;
         let mut documents = 0;
         until(|| {
             documents += 1;
@@ -245,7 +251,7 @@ async fn findings_about_the_server_are_told_by_every_document_once_it_was_looked
 }
 
 #[tokio::test]
-async fn without_a_namespace_nothing_is_printed() {
+async fn without_a_namespace_no_metrics_are_printed() {
     let fixture = Fixture::start().await;
     let function = fixture.function_with(&[("METRICS_NAMESPACE", "")]).await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);

@@ -1,3 +1,5 @@
+//! Spans that are sent to an OpenTelemetry collector.
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,10 +14,10 @@ use harness::event::{Record, event};
 use harness::http::{Answer, Request, Server};
 use harness::redis::free_port;
 
-/// The trace that the Runtime API names.
-const LAMBDAS: u128 = 0x5bef_4de7_ad49_b0e8_7f6e_f6c8_7fc2_e700;
+/// The trace ID of the Runtime API's header.
+const LAMBDA_TRACE: u128 = 0x5bef_4de7_ad49_b0e8_7f6e_f6c8_7fc2_e700;
 
-/// As much of an OpenTelemetry collector as takes traces over HTTP.
+/// An OpenTelemetry collector that receives traces over HTTP.
 struct Collector {
     server: Server,
     requests: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
@@ -24,11 +26,11 @@ struct Collector {
 impl Collector {
     async fn start() -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let known = Arc::clone(&requests);
+        let received = Arc::clone(&requests);
         let server = Server::start(move |request: Request| {
             assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
             assert_eq!(request.header("Content-Type"), Some("application/x-protobuf"));
-            known.lock().unwrap().push(ExportTraceServiceRequest::decode(request.body.as_slice()).unwrap());
+            received.lock().unwrap().push(ExportTraceServiceRequest::decode(request.body.as_slice()).unwrap());
             async { Answer::with(200, &[("Content-Type", "application/x-protobuf")], b"") }
         })
         .await;
@@ -39,7 +41,7 @@ impl Collector {
         format!("http://{}", self.server.address())
     }
 
-    /// The attributes of the resource and the spans of all requests.
+    /// Resource attributes and spans of all requests.
     fn sent(&self) -> Vec<(Vec<KeyValue>, Vec<Span>)> {
         let requests = self.requests.lock().unwrap().clone();
         let resources = requests.into_iter().flat_map(|request| request.resource_spans);
@@ -72,26 +74,27 @@ fn span(span_or_link: &[u8]) -> u64 {
     u64::from_be_bytes(span_or_link.try_into().unwrap())
 }
 
-/// The span of the invocation, and those of its messages by messageId.
-fn family(spans: &[Span], messages: [&str; 3]) -> (Span, [Span; 3]) {
+/// The span of the invocation, and the spans of the messages with these IDs.
+fn invocation_and_messages(spans: &[Span], messages: [&str; 3]) -> (Span, [Span; 3]) {
     let invocation = spans.iter().find(|span| span.name == "invocation").expect("the invocation has a span").clone();
     let of = |id: &str| {
         let mut own =
             spans.iter().filter(|span| attribute(&span.attributes, "messaging.message.id").as_deref() == Some(id));
         let span = own.next().unwrap_or_else(|| panic!("{id} has a span")).clone();
-        assert!(own.next().is_none(), "{id} has one");
+        assert!(own.next().is_none(), "{id} has one span");
         span
     };
     (invocation, messages.map(of))
 }
 
+/// The record, sent in this X-Ray trace.
 fn sent_in(record: Record, trace: &str) -> Record {
     let attributes = json!({ "ApproximateReceiveCount": "1", "AWSTraceHeader": trace });
     record.with("attributes", attributes)
 }
 
 #[tokio::test]
-async fn before_the_answer_a_span_of_each_message_is_sent_and_linked_with_its_sender() {
+async fn a_span_of_each_message_is_sent_before_the_response_and_linked_to_its_sender() {
     let (fixture, collector) = (Fixture::start().await, Collector::start().await);
     fixture.webhook.answers_for("pay_2", Answer::status(500));
     let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
@@ -101,10 +104,10 @@ async fn before_the_answer_a_span_of_each_message_is_sent_and_linked_with_its_se
         sent_in(pay("m3", "pay_3"), "Root=1-odd"),
     ]);
     assert_eq!(function.invoke(delivered).await, ["m2"]);
-    // No wait: what is not sent by now would stay in a process that is frozen.
+    // Without a wait, because Lambda may freeze the process after the response.
     let spans = collector.spans();
     assert_eq!(spans.len(), 4, "{spans:#?}");
-    let (invocation, messages) = family(&spans, ["m1", "m2", "m3"]);
+    let (invocation, messages) = invocation_and_messages(&spans, ["m1", "m2", "m3"]);
     for message in &messages {
         assert_eq!((&message.trace_id, &message.parent_span_id), (&invocation.trace_id, &invocation.span_id));
         assert_eq!(message.name, "process payments");
@@ -117,41 +120,41 @@ async fn before_the_answer_a_span_of_each_message_is_sent_and_linked_with_its_se
     assert_eq!(links, [vec![(0x5759_e988_bd86_2e3f_e1be_46a9_9427_2793, 0x5399_5c3f_42cd_8ad8)], vec![], vec![]]);
     let states = messages.each_ref().map(|message| message.status.as_ref().map_or(StatusCode::Unset, Status::code));
     assert_eq!(states, [StatusCode::Unset, StatusCode::Error, StatusCode::Unset]);
-    let told = |name| attribute(&messages[0].attributes, name);
-    assert_eq!(told("idempotency.outcome").as_deref(), Some("ACQUIRED"));
-    assert_eq!(told("idempotency.key").as_deref(), Some("pay_1"));
-    assert_eq!(told("idempotency.attempt").as_deref(), Some("1"));
+    let message_attribute = |name| attribute(&messages[0].attributes, name);
+    assert_eq!(message_attribute("idempotency.outcome").as_deref(), Some("ACQUIRED"));
+    assert_eq!(message_attribute("idempotency.key").as_deref(), Some("pay_1"));
+    assert_eq!(message_attribute("idempotency.attempt").as_deref(), Some("1"));
     assert_eq!(attribute(&invocation.attributes, "faas.invocation_id").as_deref(), Some("request-0"));
-    assert_eq!(trace(&invocation.links[0].trace_id), LAMBDAS);
+    assert_eq!(trace(&invocation.links[0].trace_id), LAMBDA_TRACE);
     assert!(invocation.parent_span_id.is_empty());
     let (resource, _) = &collector.sent()[0];
     assert_eq!(attribute(resource, "service.name").as_deref(), Some("payments"));
 }
 
 #[tokio::test]
-async fn the_standard_variables_decide_what_is_sent_and_in_which_trace() {
+async fn the_standard_variables_control_the_export_and_the_trace() {
     let (fixture, collector) = (Fixture::start().await, Collector::start().await);
     let url = format!("{}/v1/traces", collector.url());
     let to = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.as_str());
     let xray = ("OTEL_PROPAGATORS", "tracecontext,xray");
-    for quiet in
+    for disabled in
         [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_TRACES_SAMPLER", "always_off"), xray]
     {
-        let function = fixture.function_with(&[to, quiet]).await;
+        let function = fixture.function_with(&[to, disabled]).await;
         assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
-        assert!(collector.spans().is_empty(), "{quiet:?}");
+        assert!(collector.spans().is_empty(), "{disabled:?}");
     }
-    let loud = [to, xray, ("OTEL_TRACES_SAMPLER", "always_on"), ("OTEL_SERVICE_NAME", "billing")];
-    let function = fixture.function_with(&loud).await;
+    let enabled = [to, xray, ("OTEL_TRACES_SAMPLER", "always_on"), ("OTEL_SERVICE_NAME", "billing")];
+    let function = fixture.function_with(&enabled).await;
     assert_eq!(function.answer(event(["m1", "m2", "m3"].map(|id| pay(id, id)))).await, NO_FAILURES);
-    let (invocation, _) = family(&collector.spans(), ["m1", "m2", "m3"]);
-    assert_eq!(trace(&invocation.trace_id), LAMBDAS);
+    let (invocation, _) = invocation_and_messages(&collector.spans(), ["m1", "m2", "m3"]);
+    assert_eq!(trace(&invocation.trace_id), LAMBDA_TRACE);
     assert_eq!(span(&invocation.parent_span_id), 0x9a91_97af_755a_6419);
     assert_eq!(attribute(&collector.sent()[0].0, "service.name").as_deref(), Some("billing"));
 }
 
 #[tokio::test]
-async fn a_large_batch_is_sent_whole() {
+async fn all_spans_of_a_large_batch_are_sent() {
     let (fixture, collector) = (Fixture::start().await, Collector::start().await);
     let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
     let records = (0..600).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
@@ -160,10 +163,10 @@ async fn a_large_batch_is_sent_whole() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_or_silent_costs_its_spans_and_nothing_else() {
+async fn an_unreachable_or_unresponsive_collector_loses_only_spans() {
     let fixture = Fixture::start().await;
-    let silent = Server::start(|_request: Request| std::future::pending::<Answer>()).await;
-    for (collector, timeout) in [(format!("127.0.0.1:{}", free_port()), 20), (silent.address(), 4)] {
+    let unresponsive = Server::start(|_request: Request| std::future::pending::<Answer>()).await;
+    for (collector, timeout) in [(format!("127.0.0.1:{}", free_port()), 20), (unresponsive.address(), 4)] {
         let endpoint = format!("http://{collector}");
         let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]).await;
         let pending = function.begin(event([pay(&collector, &collector)]), Duration::from_secs(timeout));
@@ -173,7 +176,7 @@ async fn a_collector_that_is_away_or_silent_costs_its_spans_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_log_stays_as_it_is() {
+async fn traces_do_not_change_the_log() {
     let (fixture, collector) = (Fixture::start().await, Collector::start().await);
     let endpoint = collector.url();
     let mut lines = Vec::new();

@@ -1,11 +1,8 @@
-//! What the webhook is sent, and what SQS, the record and the next delivery make of its answer.
+//! The webhook: its requests, and how its responses are reported, recorded and retried.
 
-/// What the status of an answer means.
-mod answers;
-/// The body of an answer that says that the work is done.
-mod bodies;
-/// No connection, one that ends too early, and one that was closed while the function was frozen.
 mod connections;
+mod response_body;
+mod status;
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +13,19 @@ use harness::event::{Record, event};
 use harness::http::{Answer, Request, TOKEN};
 use harness::lambda::Function;
 
-/// What one delivery came to, and what the webhook was sent at the next one, which it answers with 200.
+/// The result of a delivery, and the request that the next delivery causes.
 #[derive(Debug)]
-struct Told {
+struct Delivery {
+    /// Whether the message was reported as failed.
     reported: bool,
+    /// The new visibility timeout, in seconds.
     visibility: Option<u64>,
+    /// The request to the webhook at the next delivery.
     next: Option<Request>,
 }
 
-/// Deliver a message that the webhook answers so, and deliver it again.
-async fn told(fixture: &Fixture, function: &Function, key: &str, answer: Answer) -> Told {
+/// Delivers a message twice. The webhook's response is first `answer` and then 200.
+async fn deliver_twice(fixture: &Fixture, function: &Function, key: &str, answer: Answer) -> Delivery {
     fixture.webhook.answers_for(key, answer);
     let before = fixture.webhook.calls_for(key);
     let reported = !function.invoke(event([pay(key, key)])).await.is_empty();
@@ -33,10 +33,10 @@ async fn told(fixture: &Fixture, function: &Function, key: &str, answer: Answer)
     let visibility = fixture.sqs.take().remove(key);
     fixture.webhook.answers_for(key, Answer::status(200));
     let next = next_call(fixture, function, key).await;
-    Told { reported, visibility, next }
+    Delivery { reported, visibility, next }
 }
 
-/// What the webhook is sent when the message is delivered again, if it is called.
+/// Delivers the message recoveries. Returns the request to the webhook, if there is one.
 async fn next_call(fixture: &Fixture, function: &Function, key: &str) -> Option<Request> {
     let calls = fixture.webhook.calls().len();
     function.invoke(event([pay(key, key).received(2)])).await;
@@ -46,18 +46,18 @@ async fn next_call(fixture: &Fixture, function: &Function, key: &str) -> Option<
     next
 }
 
-impl Told {
+impl Delivery {
     /// The message is deleted, and its next delivery is a duplicate.
     fn is_done(&self) -> bool {
         !self.reported && self.visibility.is_none() && self.next.is_none()
     }
 
-    /// The message does not run again.
+    /// The message is reported and does not run recoveries.
     fn is_permanent(&self) -> bool {
-        self.reported && self.backs_off_first() && self.next.is_none()
+        self.reported && self.has_first_backoff() && self.next.is_none()
     }
 
-    /// The attempt is not counted, and leaves no doubt.
+    /// The attempt is not counted, and the next one is not a recovery.
     fn is_unavailable(&self) -> bool {
         self.reported && self.next.as_ref().is_some_and(|next| is_attempt(next, "1", None))
     }
@@ -65,11 +65,11 @@ impl Told {
     /// The attempt is counted, and the next one is a recovery.
     fn is_uncertain(&self) -> bool {
         let next = self.next.as_ref();
-        self.reported && self.backs_off_first() && next.is_some_and(|next| is_attempt(next, "2", Some("true")))
+        self.reported && self.has_first_backoff() && next.is_some_and(|next| is_attempt(next, "2", Some("true")))
     }
 
-    /// By the first step of the back-off, of which half is jitter.
-    fn backs_off_first(&self) -> bool {
+    /// The message is redelivered after the first step of the backoff: 2 seconds, of which half is jitter.
+    fn has_first_backoff(&self) -> bool {
         matches!(self.visibility, Some(1..=2))
     }
 }
@@ -79,7 +79,7 @@ fn is_attempt(call: &Request, number: &str, recovery: Option<&str>) -> bool {
 }
 
 #[tokio::test]
-async fn the_webhook_gets_the_body_as_it_is_and_all_that_is_known_of_the_attempt() {
+async fn the_webhook_receives_the_body_unchanged_and_the_attempt_in_headers() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     let body = "{ \"amount\":\t1250.00, \"name\": \"Gr\u{f6}\u{df}e \u{1F4B6}\", \"esc\": \"\\u00f6\\/\" }\r\n";
@@ -95,7 +95,7 @@ async fn the_webhook_gets_the_body_as_it_is_and_all_that_is_known_of_the_attempt
 }
 
 #[tokio::test]
-async fn the_webhook_gets_the_receive_count_where_it_is_known() {
+async fn the_webhook_receives_the_receive_count_if_sqs_sends_it() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers(Answer::status(503));
     let function = fixture.function().await;
@@ -109,7 +109,7 @@ async fn the_webhook_gets_the_receive_count_where_it_is_known() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_announced_as_text() {
+async fn a_body_that_is_not_json_is_sent_as_text() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     for (at, body) in ["plain", "{\"half\":", "", "two 2", "\u{feff}{}"].into_iter().enumerate() {
@@ -122,11 +122,11 @@ async fn what_is_not_json_is_announced_as_text() {
 }
 
 #[tokio::test]
-async fn the_key_is_the_producers_own_else_the_messages_id_on_fifo_queues_too() {
+async fn the_key_is_the_producers_or_else_the_message_id_even_on_fifo_queues() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
-    let of_a_group = Record::new("m2").group("b").deduplication_id("d");
-    let event = event([pay("m1", "pay_1").group("a"), of_a_group, Record::new("m3")]);
+    let in_group = Record::new("m2").group("b").deduplication_id("d");
+    let event = event([pay("m1", "pay_1").group("a"), in_group, Record::new("m3")]);
     assert_eq!(function.answer(event).await, NO_FAILURES);
     for key in ["pay_1", "m2", "m3"] {
         assert_eq!(fixture.webhook.calls_for(key), 1, "{key}");
@@ -134,7 +134,7 @@ async fn the_key_is_the_producers_own_else_the_messages_id_on_fifo_queues_too() 
 }
 
 #[tokio::test]
-async fn the_same_deduplication_id_in_two_groups_is_two_keys_where_the_settings_make_it_the_key() {
+async fn the_same_deduplication_id_in_two_groups_is_two_keys() {
     let fixture = Fixture::start().await;
     let function = fixture.function_with(&[("IDEMPOTENCY_KEY", "deduplicationId")]).await;
     let record = |id: &str, group: &str| Record::new(id).group(group).deduplication_id("d");
@@ -146,7 +146,7 @@ async fn the_same_deduplication_id_in_two_groups_is_two_keys_where_the_settings_
 }
 
 #[tokio::test]
-async fn a_webhook_slower_than_the_invocation_is_cut_off_in_time_to_answer() {
+async fn a_webhook_slower_than_the_invocation_is_cancelled_in_time_to_respond() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers_for("slow", Answer::Held);
     let function = fixture.function_with(&[("BATCH_CONCURRENCY", "2")]).await;
@@ -154,21 +154,21 @@ async fn a_webhook_slower_than_the_invocation_is_cut_off_in_time_to_answer() {
     fixture.webhook.answers_for("slow-too", Answer::Held);
 
     let timeout = Duration::from_secs(4);
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(function.begin(event(1), timeout).failures().await, ["slow", "slow-too"]);
-    assert!(begun.elapsed() < timeout, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < timeout, "{:?}", started.elapsed());
 
     fixture.webhook.answers_for("slow", Answer::status(200));
     fixture.webhook.answers_for("slow-too", Answer::status(200));
     assert_eq!(function.answer(event(2)).await, NO_FAILURES);
     let calls = fixture.webhook.calls();
-    let again: Vec<_> = calls.iter().filter(|call| call.header("Idempotency-Recovery").is_some()).collect();
-    assert_eq!((again.len(), calls.len()), (2, 5));
-    assert!(again.iter().all(|call| call.header("Idempotency-Attempt") == Some("2")));
+    let recoveries: Vec<_> = calls.iter().filter(|call| call.header("Idempotency-Recovery").is_some()).collect();
+    assert_eq!((recoveries.len(), calls.len()), (2, 5));
+    assert!(recoveries.iter().all(|call| call.header("Idempotency-Attempt") == Some("2")));
 }
 
 #[tokio::test]
-async fn what_no_time_was_left_for_comes_again_as_if_for_the_first_time() {
+async fn a_message_without_time_to_start_is_redelivered_as_a_first_attempt() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers_for("slow", Answer::Held);
     let function = fixture.function_with(&[("BATCH_CONCURRENCY", "1")]).await;

@@ -1,68 +1,69 @@
+//! Connections to the webhook: none, cut off early, reused, and closed while the function was frozen.
+
 use std::time::{Duration, Instant};
 
-use harness::with;
-use idempotent_sqs::idempotency::{Acquire, Fence, Work};
-use idempotent_sqs::sqs::Message;
-use idempotent_sqs::webhook::WebhookSettings;
-use idempotent_sqs::webhook::{self};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use super::super::{Fixture, NO_FAILURES, pay};
-use super::{is_attempt, next_call, told};
+use super::{deliver_twice, is_attempt, next_call};
 use harness::event::event;
 use harness::http::{Answer, TOKEN, Webhook};
+use harness::with;
+use idempotent_sqs::idempotency::{Acquire, Fence, Work};
+use idempotent_sqs::sqs::Message;
+use idempotent_sqs::webhook::{self, WebhookSettings};
 use idempotent_sqs_testing::attempt;
 
 #[tokio::test]
-async fn a_webhook_that_hangs_may_have_done_it() {
+async fn a_webhook_that_does_not_respond_is_uncertain() {
     let fixture = Fixture::start().await;
     let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "200")]).await;
-    let begun = Instant::now();
-    assert!(told(&fixture, &function, "pay_1", Answer::Held).await.is_uncertain());
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let started = Instant::now();
+    assert!(deliver_twice(&fixture, &function, "pay_1", Answer::Held).await.is_uncertain());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn a_webhook_that_resets_the_connection_after_the_request_may_have_done_it() {
+async fn a_reset_after_the_request_is_uncertain() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
-    assert!(told(&fixture, &function, "reset", Answer::Reset).await.is_uncertain());
-    assert!(told(&fixture, &function, "closed", Answer::Cut(vec![])).await.is_uncertain());
+    assert!(deliver_twice(&fixture, &function, "reset", Answer::Reset).await.is_uncertain());
+    assert!(deliver_twice(&fixture, &function, "closed", Answer::Cut(vec![])).await.is_uncertain());
 }
 
 #[tokio::test]
-async fn a_webhook_whose_answer_has_no_readable_head_may_have_done_it() {
+async fn a_response_without_a_readable_head_is_uncertain() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     for (key, answer) in [
         ("cut", "HTTP/1.1 200 OK\r\nContent-Le"),
         ("no-length", "HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n0123456789"),
         ("two-lengths", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Length: 9\r\n\r\n0123456789"),
-        ("another-language", "SSH-2.0-OpenSSH_9.7\r\n"),
+        ("another-protocol", "SSH-2.0-OpenSSH_9.7\r\n"),
     ] {
-        let told = told(&fixture, &function, key, Answer::Cut(answer.into())).await;
-        assert!(told.is_uncertain(), "{key}: {told:?}");
+        let delivery = deliver_twice(&fixture, &function, key, Answer::Cut(answer.into())).await;
+        assert!(delivery.is_uncertain(), "{key}: {delivery:?}");
     }
 }
 
-/// An address that answers no SYN: its queue of connections that wait to be accepted is full.
-struct BlackHole {
+/// An address that does not answer a SYN, because its queue of connections to accept is full.
+struct FullBacklog {
     listener: TcpListener,
-    _waiting: Vec<TcpStream>,
+    _queued: Vec<TcpStream>,
 }
 
-impl BlackHole {
+impl FullBacklog {
     async fn open() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = socket.listen(1).unwrap();
-        let mut waiting = Vec::new();
-        let at_once = Duration::from_millis(200);
-        while let Ok(connected) = timeout(at_once, TcpStream::connect(listener.local_addr().unwrap())).await {
-            waiting.push(connected.unwrap());
+        let mut queued = Vec::new();
+        let connect_timeout = Duration::from_millis(200);
+        while let Ok(connected) = timeout(connect_timeout, TcpStream::connect(listener.local_addr().unwrap())).await {
+            queued.push(connected.unwrap());
         }
-        Self { listener, _waiting: waiting }
+        Self { listener, _queued: queued }
     }
 
     fn url(&self) -> String {
@@ -70,14 +71,14 @@ impl BlackHole {
     }
 }
 
-/// A webhook at this address is called in vain, and the next delivery, to one that answers, is a first attempt.
-async fn is_unavailable(url: &str, settings: &[(&str, &str)], invocation: Duration) {
+/// Asserts that a webhook at this URL is unavailable, and that the next delivery to a working webhook is a first attempt.
+async fn assert_unavailable(url: &str, settings: &[(&str, &str)], invocation: Duration) {
     let fixture = Fixture::start().await;
     {
         let function = fixture.function_with(&[&[("TARGET_URL", url)], settings].concat()).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         assert_eq!(function.begin(event([pay("m1", "pay_1")]), invocation).failures().await, ["m1"]);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         assert!(matches!(fixture.sqs.take()["m1"], 1..=2));
         assert!(function.messages(1).await[0]["reason"].as_str().unwrap().starts_with("unavailable: "));
     }
@@ -89,50 +90,50 @@ async fn is_unavailable(url: &str, settings: &[(&str, &str)], invocation: Durati
 
 const LONG: Duration = Duration::from_secs(20);
 
-const SOON: (&str, &str) = ("TARGET_CONNECT_TIMEOUT_MS", "300");
+const SHORT_CONNECT_TIMEOUT: (&str, &str) = ("TARGET_CONNECT_TIMEOUT_MS", "300");
 
 #[tokio::test]
-async fn a_webhook_that_refuses_the_connection_has_done_nothing() {
+async fn a_refused_connection_is_unavailable() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    is_unavailable(&format!("http://{}/?token={TOKEN}", socket.local_addr().unwrap()), &[], LONG).await;
+    assert_unavailable(&format!("http://{}/?token={TOKEN}", socket.local_addr().unwrap()), &[], LONG).await;
 }
 
 #[tokio::test]
-async fn a_webhook_whose_name_is_not_found_has_done_nothing() {
-    is_unavailable("http://webhook.invalid/", &[SOON], LONG).await;
+async fn an_unknown_host_name_is_unavailable() {
+    assert_unavailable("http://webhook.invalid/", &[SHORT_CONNECT_TIMEOUT], LONG).await;
 }
 
 #[tokio::test]
-async fn a_webhook_that_answers_no_syn_has_done_nothing() {
-    is_unavailable(&BlackHole::open().await.url(), &[SOON], LONG).await;
+async fn no_answer_to_a_syn_within_the_connect_timeout_is_unavailable() {
+    assert_unavailable(&FullBacklog::open().await.url(), &[SHORT_CONNECT_TIMEOUT], LONG).await;
 }
 
 #[tokio::test]
-async fn a_webhook_that_answers_no_syn_within_the_whole_timeout_has_done_nothing() {
-    is_unavailable(&BlackHole::open().await.url(), &[("TARGET_TIMEOUT_MS", "300")], LONG).await;
+async fn no_answer_to_a_syn_within_the_whole_timeout_is_unavailable() {
+    assert_unavailable(&FullBacklog::open().await.url(), &[("TARGET_TIMEOUT_MS", "300")], LONG).await;
 }
 
 #[tokio::test]
-async fn a_webhook_that_answers_no_syn_before_the_invocation_ends_has_done_nothing() {
-    is_unavailable(&BlackHole::open().await.url(), &[], Duration::from_secs(1)).await;
+async fn no_answer_to_a_syn_before_the_invocation_ends_is_unavailable() {
+    assert_unavailable(&FullBacklog::open().await.url(), &[], Duration::from_secs(1)).await;
 }
 
 #[tokio::test]
-async fn a_webhook_whose_tls_handshake_hangs_has_done_nothing() {
-    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    is_unavailable(&format!("https://{}/", silent.local_addr().unwrap()), &[SOON], LONG).await;
+async fn a_tls_handshake_that_hangs_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    assert_unavailable(&format!("https://{}/", listener.local_addr().unwrap()), &[SHORT_CONNECT_TIMEOUT], LONG).await;
 }
 
 #[tokio::test]
-async fn a_webhook_without_the_tls_of_its_address_has_done_nothing() {
+async fn a_server_without_tls_at_an_https_url_is_unavailable() {
     let plain = Webhook::start().await;
-    is_unavailable(&plain.url().replace("http:", "https:"), &[], LONG).await;
+    assert_unavailable(&plain.url().replace("http:", "https:"), &[], LONG).await;
     assert!(plain.calls().is_empty());
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_from_one_invocation_to_the_next() {
+async fn a_connection_is_reused_by_the_next_invocation() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     for key in ["first", "second", "third"] {
@@ -142,7 +143,7 @@ async fn a_connection_is_kept_from_one_invocation_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_hung_up_while_the_function_was_frozen_is_called_as_if_nothing_happened() {
+async fn a_connection_closed_during_a_freeze_is_replaced() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     for round in 0..5 {
@@ -159,7 +160,7 @@ async fn a_webhook_that_hung_up_while_the_function_was_frozen_is_called_as_if_no
 }
 
 #[tokio::test]
-async fn a_connection_that_was_idle_for_long_while_the_function_was_frozen_is_not_used_again() {
+async fn a_connection_that_was_idle_for_long_during_a_freeze_is_not_reused() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);
@@ -174,14 +175,13 @@ async fn a_connection_that_was_idle_for_long_while_the_function_was_frozen_is_no
     assert_eq!(fixture.webhook.connections(), 2);
 }
 
-/// Where a whole machine is frozen, the clock that timeouts go by may stand still with it. Here it is tokio's own that
-/// stands still.
+/// If a whole machine is frozen, the monotonic clock of timeouts may stop with it. Here tokio's clock is paused instead.
 #[tokio::test]
-async fn a_connection_is_not_used_again_after_a_freeze_that_only_the_wall_clock_shows() {
+async fn a_connection_is_not_reused_after_a_freeze_that_only_the_wall_clock_shows() {
     let receiver = Webhook::start().await;
     let settings = WebhookSettings::new(receiver.url().parse().unwrap());
     let webhook = webhook::Webhook::new(with!(settings, timeout = LONG, connect_timeout = LONG));
-    // Its clock advances by itself where nothing runs.
+    // A blocking task keeps tokio from advancing the paused clock when all tasks are idle.
     let (awake, running) = std::sync::mpsc::channel::<()>();
     let running = tokio::task::spawn_blocking(move || running.recv());
     tokio::time::pause();
@@ -201,7 +201,7 @@ async fn a_connection_is_not_used_again_after_a_freeze_that_only_the_wall_clock_
 }
 
 #[tokio::test]
-async fn a_connection_that_is_reset_when_the_request_arrives_may_have_brought_it() {
+async fn a_reset_when_the_request_arrives_is_uncertain() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);

@@ -1,3 +1,5 @@
+//! Two owners of one key: conflicts, leases of killed processes and recoveries.
+
 use std::time::{Duration, Instant};
 
 use super::{Fixture, NO_FAILURES, pay};
@@ -6,20 +8,20 @@ use harness::http::Answer;
 use harness::soon;
 
 #[tokio::test]
-async fn a_conflict_comes_again_when_the_lease_has_ended_and_is_a_duplicate_then() {
+async fn a_conflict_is_redelivered_after_the_lease_ends_and_is_then_a_duplicate() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers(Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);
-    let at_work = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
+    let in_progress = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
     fixture.webhook.called(1).await;
 
     assert_eq!(other.invoke(event([pay("m1", "pay_1").received(2)])).await, ["m1"]);
-    // What is left of 30 seconds and the grace of one, with two of jitter.
+    // The rest of 30 seconds, 1 second of grace and up to 2 seconds of jitter.
     let visibility = fixture.sqs.take()["m1"];
     assert!((11..=33).contains(&visibility), "{visibility}");
 
     fixture.webhook.answers(Answer::status(200));
-    assert_eq!(at_work.answer().await, NO_FAILURES);
+    assert_eq!(in_progress.answer().await, NO_FAILURES);
     assert_eq!(other.answer(event([pay("m1", "pay_1").received(3)])).await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 1);
     let outcomes: Vec<_> = other.messages(2).await.into_iter().map(|line| line["outcome"].clone()).collect();
@@ -27,15 +29,15 @@ async fn a_conflict_comes_again_when_the_lease_has_ended_and_is_a_duplicate_then
 }
 
 #[tokio::test]
-async fn a_conflict_harms_none_of_its_neighbours() {
+async fn a_conflict_does_not_affect_other_messages() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers_for("held", Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);
-    let at_work = owner.begin(event([pay("m1", "held")]), Duration::from_secs(30));
+    let in_progress = owner.begin(event([pay("m1", "held")]), Duration::from_secs(30));
     fixture.webhook.called(1).await;
     assert_eq!(other.invoke(event([pay("m0", "pay_0"), pay("m1", "held"), pay("m2", "pay_2")])).await, ["m1"]);
     fixture.webhook.answers_for("held", Answer::status(200));
-    assert_eq!(at_work.answer().await, NO_FAILURES);
+    assert_eq!(in_progress.answer().await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 3);
 }
 
@@ -54,7 +56,7 @@ async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_
     let function = fixture.function().await;
     let redelivered = || event([pay("m1", "pay_1").received(2)]);
     assert_eq!(function.invoke(redelivered()).await, ["m1"]);
-    assert!(begun.elapsed() < lease, "too slow a machine to see the lease");
+    assert!(begun.elapsed() < lease, "the test machine is too slow to observe the lease");
     assert!(matches!(fixture.sqs.take()["m1"], 1..=6));
 
     soon(async { while !function.invoke(redelivered()).await.is_empty() {} }).await;
@@ -68,7 +70,7 @@ async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_
 }
 
 #[tokio::test]
-async fn a_recovery_can_be_parked_for_somebody_to_look_at() {
+async fn a_recovery_can_be_parked_for_an_operator() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers(Answer::Reset);
     let function = fixture.function_with(&[("IDEMPOTENCY_RECOVERY", "park")]).await;
@@ -84,7 +86,7 @@ async fn a_recovery_can_be_parked_for_somebody_to_look_at() {
 }
 
 #[tokio::test]
-async fn two_processes_with_the_same_event_deliver_each_message_once() {
+async fn two_processes_with_the_same_event_send_each_message_once() {
     let fixture = Fixture::start().await;
     let functions = [fixture.function().await, fixture.function().await];
     let delivered = || event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))));

@@ -1,3 +1,5 @@
+//! Payloads and results in S3.
+
 use serde_json::{Value, json};
 
 use super::{Fixture, NO_FAILURES, pay};
@@ -5,14 +7,14 @@ use harness::event::{MARKER, Record, event};
 use harness::http::Answer;
 use harness::s3::S3;
 
-const LARGE: &str = "payloads";
+const BUCKET: &str = "payloads";
 
 /// A record whose payload is in S3, as the extended client sends it.
-fn pointing(record: Record, bucket: &str, name: &str) -> Record {
-    let place = json!({ "s3BucketName": bucket, "s3Key": name });
+fn with_pointer(record: Record, bucket: &str, name: &str) -> Record {
+    let location = json!({ "s3BucketName": bucket, "s3Key": name });
     let size = json!({ "stringValue": "300000", "stringListValues": [], "binaryListValues": [], "dataType": "Number" });
     record
-        .body(&json!(["software.amazon.payloadoffloading.PayloadS3Pointer", place]).to_string())
+        .body(&json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string())
         .attribute("ExtendedPayloadSize", size)
 }
 
@@ -21,9 +23,9 @@ fn payload(amount: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_payload_in_s3_is_fetched_and_delivered_and_sent_again_it_is_a_duplicate() {
+async fn a_payload_in_s3_is_sent_once_and_the_same_payload_again_is_a_duplicate() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
-    let settings = [("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())];
+    let settings = [("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())];
     let function = fixture.function_with(&settings).await;
     s3.put("/payloads/one", payload(1250));
     s3.put("/payloads/two", payload(1250));
@@ -33,7 +35,7 @@ async fn a_payload_in_s3_is_fetched_and_delivered_and_sent_again_it_is_a_duplica
         ("m2", "two", NO_FAILURES),
         ("m3", "three", r#"{"batchItemFailures":[{"itemIdentifier":"m3"}]}"#),
     ] {
-        assert_eq!(function.answer(event([pointing(pay(id, "pay_1"), LARGE, name)])).await, answer, "{name}");
+        assert_eq!(function.answer(event([with_pointer(pay(id, "pay_1"), BUCKET, name)])).await, answer, "{name}");
     }
     let lines = function.messages(3).await;
     let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
@@ -44,7 +46,7 @@ async fn a_payload_in_s3_is_fetched_and_delivered_and_sent_again_it_is_a_duplica
 }
 
 #[tokio::test]
-async fn a_pointer_is_followed_only_into_the_buckets_of_the_settings() {
+async fn a_pointer_is_followed_only_into_allowed_buckets() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let endpoint = ("AWS_ENDPOINT_URL_S3", &*s3.url());
     for (settings, reason) in [
@@ -52,7 +54,7 @@ async fn a_pointer_is_followed_only_into_the_buckets_of_the_settings() {
         (vec![endpoint, ("PAYLOAD_BUCKETS", "others, more")], "in a bucket that PAYLOAD_BUCKETS does not name"),
     ] {
         let function = fixture.function_with(&settings).await;
-        let messages = [pointing(pay("m1", "pay_1"), "secrets", "one"), pay("m2", reason)];
+        let messages = [with_pointer(pay("m1", "pay_1"), "secrets", "one"), pay("m2", reason)];
         assert_eq!(function.invoke(event(messages)).await, ["m1"]);
         let lines = function.messages(2).await;
         let line = lines.iter().find(|line| line["message_id"] == "m1").unwrap();
@@ -63,11 +65,11 @@ async fn a_pointer_is_followed_only_into_the_buckets_of_the_settings() {
 }
 
 #[tokio::test]
-async fn no_pointer_leads_out_of_its_bucket() {
+async fn a_pointer_cannot_leave_its_bucket() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
-    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
     s3.put("/secrets/one", payload(1250));
-    let messages = ["../secrets/one", "a/../../secrets/one"].map(|name| pointing(Record::new("m1"), LARGE, name));
+    let messages = ["../secrets/one", "a/../../secrets/one"].map(|name| with_pointer(Record::new("m1"), BUCKET, name));
     for message in messages {
         assert_eq!(function.invoke(event([message])).await, ["m1"]);
     }
@@ -76,9 +78,9 @@ async fn no_pointer_leads_out_of_its_bucket() {
 }
 
 #[tokio::test]
-async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
+async fn a_payload_that_cannot_be_read_affects_only_its_own_message() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
-    let settings = [("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url()), ("PAYLOAD_MAX_BYTES", "400000")];
+    let settings = [("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url()), ("PAYLOAD_MAX_BYTES", "400000")];
     let function = fixture.function_with(&[&settings[..], &[("BATCH_CONCURRENCY", "1")]].concat()).await;
     s3.put("/payloads/large", vec![b'x'; 400_001]);
     s3.put("/payloads/bytes", [0xff, 0xfe]);
@@ -86,11 +88,11 @@ async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
     for _ in 0..3 {
         s3.refuse_next(503, "SlowDown");
     }
-    let bad = ["refused", "unavailable", "large", "bytes", "gone"];
-    let messages = bad.map(|name| pointing(pay(name, name), LARGE, name)).into_iter().chain([pay("good", "good")]);
+    let bad = ["refused", "unavailable", "large", "bytes", "missing"];
+    let messages = bad.map(|name| with_pointer(pay(name, name), BUCKET, name)).into_iter().chain([pay("good", "good")]);
     assert_eq!(function.invoke(event(messages)).await, bad);
     let lines = function.messages(6).await;
-    let told = |id: &str| {
+    let reason_and_delay = |id: &str| {
         let line = lines.iter().find(|line| line["message_id"] == id).unwrap();
         (line["reason"].as_str().unwrap().to_owned(), line["retry_after_s"].clone())
     };
@@ -99,28 +101,28 @@ async fn a_payload_that_cannot_be_had_concerns_its_own_message_alone() {
         ("unavailable", "could not be read: S3 is unavailable: it returned 503", Value::Null),
         ("large", "larger than the 400000 bytes of PAYLOAD_MAX_BYTES", json!(2.0)),
         ("bytes", "is not text", json!(2.0)),
-        ("gone", "no longer in S3", json!(2.0)),
+        ("missing", "no longer in S3", json!(2.0)),
     ] {
-        let (told, retry) = told(id);
-        assert!(told.contains(reason), "{id}: {told}");
-        assert_eq!(retry, after, "{id}");
+        let (logged, delay) = reason_and_delay(id);
+        assert!(logged.contains(reason), "{id}: {logged}");
+        assert_eq!(delay, after, "{id}");
     }
     assert_eq!(fixture.webhook.calls().len(), 1);
 }
 
 #[tokio::test]
-async fn s3_is_asked_again_where_it_says_not_now() {
+async fn a_temporary_error_of_s3_is_retried() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
-    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", LARGE), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
     s3.put("/payloads/one", payload(1250));
     s3.refuse_next(503, "SlowDown");
     s3.next(Answer::Reset);
-    assert_eq!(function.answer(event([pointing(pay("m1", "pay_1"), LARGE, "one")])).await, NO_FAILURES);
+    assert_eq!(function.answer(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, NO_FAILURES);
     assert_eq!(s3.take_calls().len(), 3);
 }
 
 #[tokio::test]
-async fn a_large_answer_of_the_webhook_is_kept_in_s3_under_the_key_and_the_fence() {
+async fn a_large_webhook_response_is_stored_in_s3_under_its_key_and_fence() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let answer = vec![b'x'; 100_000];
     fixture.webhook.answers(Answer::with(200, &[], &answer));
@@ -131,11 +133,11 @@ async fn a_large_answer_of_the_webhook_is_kept_in_s3_under_the_key_and_the_fence
     let path = format!("/results/kept/payments/pay_1/{fence}");
     assert_eq!(s3.objects(), [(path.clone(), answer)].into());
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
-    assert_eq!(s3.take_calls(), [format!("PUT {path}")], "nobody reads the result of a duplicate here");
+    assert_eq!(s3.take_calls(), [format!("PUT {path}")], "the result of a duplicate is not fetched");
 }
 
 #[tokio::test]
-async fn a_result_that_s3_refuses_is_logged_and_the_message_is_done() {
+async fn a_result_rejected_by_s3_is_logged_and_the_message_is_done() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
     fixture.webhook.answers(Answer::with(200, &[], &[b'x'; 5000]));
     s3.refuse_next(403, "AccessDenied");

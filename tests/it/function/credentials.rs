@@ -1,3 +1,5 @@
+//! Credentials for Redis: IAM tokens and secrets, their renewal and their errors.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -17,7 +19,7 @@ use harness::until;
 
 type Settings<'a> = &'a [(&'a str, &'a str)];
 
-/// A function, and all that it talks to but Redis.
+/// A function, and the servers that it uses except Redis.
 struct Fixture {
     function: Function,
     _webhook: Webhook,
@@ -27,24 +29,26 @@ struct Fixture {
 impl Fixture {
     async fn start(url: &str, settings: Settings<'_>) -> Self {
         let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
-        // The first handshake of a debug build is slow.
+        // The first TLS handshake of a debug build is slow.
         let settings = [&[("REDIS_TIMEOUT_MS", "5000")], settings].concat();
         let function = function(url, &webhook, &sqs, &settings).await;
         Self { function, _webhook: webhook, _sqs: sqs }
     }
 
-    async fn by_iam(cache: &ElastiCache, settings: Settings<'_>) -> Self {
+    /// A function that authenticates with IAM tokens.
+    async fn with_iam(cache: &ElastiCache, settings: Settings<'_>) -> Self {
         let iam = [("REDIS_IAM_USER", USER), ("REDIS_IAM_CACHE", CACHE), ("SSL_CERT_FILE", cache.certificate())];
         Self::start(&cache.url(), &[&iam, settings].concat()).await
     }
 
-    async fn by_secret(redis: &str, secrets: &Secrets, settings: Settings<'_>) -> Self {
+    /// A function that authenticates with a secret.
+    async fn with_secret(redis: &str, secrets: &Secrets, settings: Settings<'_>) -> Self {
         let endpoint = secrets.url();
         let secret = [("REDIS_SECRET_ARN", ARN), ("AWS_ENDPOINT_URL_SECRETS_MANAGER", endpoint.as_str())];
         Self::start(redis, &[&secret, settings].concat()).await
     }
 
-    async fn works(&self) {
+    async fn succeeds(&self) {
         assert_eq!(self.function.answer(ten_messages()).await, NO_FAILURES);
     }
 
@@ -53,25 +57,25 @@ impl Fixture {
     }
 }
 
-/// Where a container has its AWS credentials from.
-struct Container {
-    asked: Arc<AtomicUsize>,
+/// An endpoint for the AWS credentials of a container.
+struct CredentialsEndpoint {
+    requests: Arc<AtomicUsize>,
     address: String,
     _server: Server,
 }
 
-impl Container {
-    /// It gives these secret keys, one after another, and the last for ever.
-    async fn start(end: &'static str, keys: &'static [&'static str]) -> Self {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
+impl CredentialsEndpoint {
+    /// Returns these secret keys one after another, and then always the last one.
+    async fn start(expiration: &'static str, keys: &'static [&'static str]) -> Self {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
         let server = Server::start(move |_: Request| {
             let key = keys[count.fetch_add(1, Ordering::SeqCst).min(keys.len() - 1)];
-            let keys = json!({ "AccessKeyId": "test", "SecretAccessKey": key, "Token": "t", "Expiration": end });
+            let keys = json!({ "AccessKeyId": "test", "SecretAccessKey": key, "Token": "t", "Expiration": expiration });
             async move { Answer::with(200, &[("Content-Type", "application/json")], keys.to_string().as_bytes()) }
         })
         .await;
-        Self { asked, address: format!("http://{}/credentials", server.address()), _server: server }
+        Self { requests, address: format!("http://{}/credentials", server.address()), _server: server }
     }
 
     fn settings(&self) -> [(&str, &str); 3] {
@@ -83,12 +87,13 @@ impl Container {
     }
 }
 
-/// So many that a cluster's nodes all have some.
+/// Ten messages, so that each node of a cluster has at least one.
 fn ten_messages() -> String {
     event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))))
 }
 
-/// A token's time is in whole seconds: the next one that no earlier token can have.
+/// Waits for the next whole second and returns it. A token signed earlier has an earlier time, because tokens have whole
+/// seconds.
 async fn next_second() -> SystemTime {
     let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let next = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds(SystemTime::now()) + 1);
@@ -96,17 +101,17 @@ async fn next_second() -> SystemTime {
     next
 }
 
-fn assert_all_good(tokens: &[Token]) {
+fn assert_all_valid(tokens: &[Token]) {
     assert!(!tokens.is_empty());
     assert!(tokens.iter().all(|token| token.fault.is_none()), "{tokens:?}");
 }
 
 #[tokio::test]
-async fn a_token_lets_the_function_into_its_cache_and_a_connection_is_kept() {
+async fn a_token_authenticates_to_the_cache_and_the_connection_is_reused() {
     for serverless in [false, true] {
         let cache = ElastiCache::start(serverless).await;
-        // The cache's name is in lower case, however it was written.
-        let fixture = Fixture::by_iam(
+        // The cache's name is converted to lower case.
+        let fixture = Fixture::with_iam(
             &cache,
             &[
                 ("REDIS_IAM_CACHE", "Idempotency"),
@@ -115,83 +120,84 @@ async fn a_token_lets_the_function_into_its_cache_and_a_connection_is_kept() {
             ],
         )
         .await;
-        fixture.works().await;
-        fixture.works().await;
+        fixture.succeeds().await;
+        fixture.succeeds().await;
         let tokens = cache.nodes[0].tokens();
-        assert_all_good(&tokens);
+        assert_all_valid(&tokens);
         assert_eq!(tokens.len(), 1);
         assert!(tokens[0].text.contains("&X-Amz-Security-Token=a%2Bb%2Fc%3D%3D"), "{tokens:?}");
     }
 }
 
 #[tokio::test]
-async fn each_connection_has_a_token_that_was_signed_for_it_also_after_a_freeze() {
+async fn each_connection_has_a_newly_signed_token_even_after_a_freeze() {
     let cache = ElastiCache::start(false).await;
     let node = &cache.nodes[0];
-    let fixture = Fixture::by_iam(&cache, &[]).await;
-    fixture.works().await;
+    let fixture = Fixture::with_iam(&cache, &[]).await;
+    fixture.succeeds().await;
     for round in 1..=2 {
         fixture.function.signal("-STOP");
         let cut = next_second().await;
         node.cut();
         fixture.function.signal("-CONT");
-        fixture.works().await;
+        fixture.succeeds().await;
         let tokens = node.tokens();
-        assert_all_good(&tokens);
+        assert_all_valid(&tokens);
         assert_eq!(tokens.len(), 1 + round);
         assert!(tokens[round].signed_at >= cut, "{tokens:?} after {cut:?}");
     }
 }
 
 #[tokio::test]
-async fn a_connection_is_made_anew_once_it_is_as_old_as_its_session_may_be_and_not_before() {
+async fn a_connection_is_replaced_at_its_maximum_age_and_not_before() {
     let cache = ElastiCache::start(false).await;
-    let patient = Fixture::by_iam(&cache, &[]).await;
-    patient.works().await;
+    let long_lived = Fixture::with_iam(&cache, &[]).await;
+    long_lived.succeeds().await;
     assert_eq!(cache.nodes[0].tokens().len(), 1);
-    let fixture = Fixture::by_iam(&cache, &[("REDIS_IAM_SESSION_SECONDS", "1")]).await;
-    fixture.works().await;
-    // The age is that of the world's clock, not of the time that the process had.
+    let fixture = Fixture::with_iam(&cache, &[("REDIS_IAM_SESSION_SECONDS", "1")]).await;
+    fixture.succeeds().await;
+    // The age is measured by the wall clock, also while the process is stopped.
     fixture.function.signal("-STOP");
     next_second().await;
-    let thaw = next_second().await;
+    let resumed = next_second().await;
     fixture.function.signal("-CONT");
-    fixture.works().await;
-    cache.nodes[0].tokens_since(thaw).await;
+    fixture.succeeds().await;
+    cache.nodes[0].tokens_since(resumed).await;
 
     let before = cache.nodes[0].tokens().len();
-    patient.works().await;
+    long_lived.succeeds().await;
     let tokens = cache.nodes[0].tokens();
     assert_eq!(tokens.len(), before);
-    assert_all_good(&tokens);
+    assert_all_valid(&tokens);
 }
 
 #[tokio::test]
-async fn on_a_cluster_each_nodes_connection_has_a_token_that_was_signed_for_it() {
+async fn each_connection_to_a_cluster_node_has_a_newly_signed_token() {
     let cache = ElastiCache::start_cluster().await;
-    let fixture = Fixture::by_iam(&cache, &[("REDIS_CLUSTER", "true")]).await;
-    fixture.works().await;
+    let fixture = Fixture::with_iam(&cache, &[("REDIS_CLUSTER", "true")]).await;
+    fixture.succeeds().await;
     for cut_nodes in [&cache.nodes[..], &cache.nodes[1..], &cache.nodes[..1]] {
         let cut = next_second().await;
         for node in cut_nodes {
             node.cut();
         }
-        fixture.works().await;
+        fixture.succeeds().await;
         for node in cut_nodes {
             let tokens = node.tokens_since(cut).await;
-            assert_all_good(&tokens);
-            let fresh = |token: &Token| token.signed_at + Duration::from_secs(1) > token.connected_at;
-            assert!(tokens.iter().all(fresh), "{tokens:?}");
+            assert_all_valid(&tokens);
+            let is_new = |token: &Token| token.signed_at + Duration::from_secs(1) > token.connected_at;
+            assert!(tokens.iter().all(is_new), "{tokens:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_refused_token_is_an_error_that_says_what_to_look_at() {
-    let (alone, cluster) = (ElastiCache::start(false).await, ElastiCache::start_cluster().await);
-    for (cache, in_a_cluster) in [(&alone, "false"), (&cluster, "true")] {
-        for wrong in [("REDIS_IAM_CACHE", "another"), ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_USER", "another")] {
-            let fixture = Fixture::by_iam(cache, &[("REDIS_CLUSTER", in_a_cluster), wrong]).await;
+async fn a_rejected_token_is_an_error_that_names_what_to_check() {
+    let (single, cluster) = (ElastiCache::start(false).await, ElastiCache::start_cluster().await);
+    for (cache, is_cluster) in [(&single, "false"), (&cluster, "true")] {
+        for invalid in [("REDIS_IAM_CACHE", "another"), ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_USER", "another")]
+        {
+            let fixture = Fixture::with_iam(cache, &[("REDIS_CLUSTER", is_cluster), invalid]).await;
             let error = fixture.fails().await;
             assert!(error.contains("ElastiCache rejected the IAM token: check that REDIS_IAM_USER is in"), "{error}");
             let tokens = cache.nodes[0].tokens();
@@ -201,69 +207,72 @@ async fn a_refused_token_is_an_error_that_says_what_to_look_at() {
 }
 
 #[tokio::test]
-async fn without_credentials_or_a_region_nothing_is_signed_and_the_error_says_what_is_missing() {
+async fn without_aws_credentials_or_a_region_the_error_names_what_is_missing() {
     let cache = ElastiCache::start(false).await;
-    for (missing, said) in [
+    for (missing, expected) in [
         (
             [("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")],
             "give the process a role, or set AWS_ACCESS_KEY_ID",
         ),
         ([("AWS_REGION", ""), ("AWS_DEFAULT_REGION", "")], "set AWS_REGION"),
     ] {
-        for in_a_cluster in ["false", "true"] {
-            let fixture = Fixture::by_iam(&cache, &[&missing[..], &[("REDIS_CLUSTER", in_a_cluster)]].concat()).await;
+        for is_cluster in ["false", "true"] {
+            let fixture = Fixture::with_iam(&cache, &[&missing[..], &[("REDIS_CLUSTER", is_cluster)]].concat()).await;
             let error = fixture.fails().await;
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
     assert!(cache.nodes[0].tokens().is_empty());
 }
 
 #[tokio::test]
-async fn credentials_that_end_are_fetched_anew_near_their_end_and_not_for_each_node() {
+async fn aws_credentials_are_fetched_again_near_their_expiration_and_not_for_each_node() {
     let cache = ElastiCache::start_cluster().await;
-    for (end, few) in [("2100-01-01T00:00:00Z", true), ("2020-01-01T00:00:00Z", false)] {
-        let container = Container::start(end, &["test"]).await;
-        let settings = [&[("REDIS_CLUSTER", "true")], &container.settings()[..]].concat();
-        Fixture::by_iam(&cache, &settings).await.works().await;
-        let asked = container.asked.load(Ordering::SeqCst);
-        assert!(if few { asked == 1 } else { asked > 1 }, "{asked} for credentials until {end}");
+    for (expiration, reused) in [("2100-01-01T00:00:00Z", true), ("2020-01-01T00:00:00Z", false)] {
+        let endpoint = CredentialsEndpoint::start(expiration, &["test"]).await;
+        let settings = [&[("REDIS_CLUSTER", "true")], &endpoint.settings()[..]].concat();
+        Fixture::with_iam(&cache, &settings).await.succeeds().await;
+        let requests = endpoint.requests.load(Ordering::SeqCst);
+        assert!(
+            if reused { requests == 1 } else { requests > 1 },
+            "{requests} requests for credentials that expire at {expiration}"
+        );
     }
-    cache.nodes.iter().for_each(|node| assert_all_good(&node.tokens()));
+    cache.nodes.iter().for_each(|node| assert_all_valid(&node.tokens()));
 }
 
 #[tokio::test]
-async fn credentials_that_were_refused_are_fetched_anew() {
+async fn rejected_aws_credentials_are_fetched_again() {
     let cache = ElastiCache::start(false).await;
-    let container = Container::start("2100-01-01T00:00:00Z", &["taken back", "test"]).await;
-    Fixture::by_iam(&cache, &container.settings()).await.works().await;
-    assert_eq!(container.asked.load(Ordering::SeqCst), 2);
+    let endpoint = CredentialsEndpoint::start("2100-01-01T00:00:00Z", &["revoked", "test"]).await;
+    Fixture::with_iam(&cache, &endpoint.settings()).await.succeeds().await;
+    assert_eq!(endpoint.requests.load(Ordering::SeqCst), 2);
     assert_eq!(cache.nodes[0].tokens().len(), 2);
 }
 
 #[tokio::test]
-async fn no_token_is_given_to_a_cache_whose_certificate_is_not_trusted() {
+async fn no_token_is_sent_to_a_cache_with_an_untrusted_certificate() {
     let cache = ElastiCache::start(false).await;
-    let fixture = Fixture::by_iam(&cache, &[("SSL_CERT_FILE", "/dev/null")]).await;
+    let fixture = Fixture::with_iam(&cache, &[("SSL_CERT_FILE", "/dev/null")]).await;
     let error = fixture.fails().await;
     assert!(error.contains("the idempotency store is unavailable"), "{error}");
     assert!(cache.nodes[0].tokens().is_empty());
 }
 
-/// A connection of the test's own, as this user.
-async fn signed_in(address: &str, login: &str) -> MultiplexedConnection {
+/// A connection of the test as this user.
+async fn connect_as(address: &str, login: &str) -> MultiplexedConnection {
     connect(format!("redis://{login}@{address}")).await
 }
 
-async fn tell(connection: &mut MultiplexedConnection, command: &[&str]) {
+async fn send(connection: &mut MultiplexedConnection, command: &[&str]) {
     let () = redis::cmd(command[0]).arg(&command[1..]).query_async(connection).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_secret_is_the_password_or_names_the_user_too_and_is_read_once() {
+async fn a_secret_has_the_password_or_also_the_user_and_is_read_once() {
     let redis = Redis::start_with(&["--requirepass", PASSWORD]).await;
-    let mut admin = signed_in(&format!("127.0.0.1:{}", redis.port()), &format!(":{PASSWORD}")).await;
-    tell(&mut admin, &["ACL", "SETUSER", "payments", "on", ">of-payments", "~*", "+@all"]).await;
+    let mut admin = connect_as(&format!("127.0.0.1:{}", redis.port()), &format!(":{PASSWORD}")).await;
+    send(&mut admin, &["ACL", "SETUSER", "payments", "on", ">of-payments", "~*", "+@all"]).await;
     let host = format!("127.0.0.1:{}", redis.port());
     for (user, secret) in [
         ("", PASSWORD.to_owned()),
@@ -273,70 +282,70 @@ async fn a_secret_is_the_password_or_names_the_user_too_and_is_read_once() {
         ("default@", json!({ "username": "payments", "password": "of-payments" }).to_string()),
     ] {
         let secrets = Secrets::start(&secret).await;
-        let fixture = Fixture::by_secret(&format!("redis://{user}{host}"), &secrets, &[]).await;
-        fixture.works().await;
-        tell(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        fixture.works().await;
+        let fixture = Fixture::with_secret(&format!("redis://{user}{host}"), &secrets, &[]).await;
+        fixture.succeeds().await;
+        send(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        fixture.succeeds().await;
         assert_eq!(secrets.reads(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_rotated_secret_is_read_anew_and_the_very_next_invocation_works() {
+async fn a_rotated_secret_is_read_again_and_the_next_invocation_succeeds() {
     let redis = Redis::start_with(&["--requirepass", "first"]).await;
-    let mut admin = signed_in(&format!("127.0.0.1:{}", redis.port()), ":first").await;
+    let mut admin = connect_as(&format!("127.0.0.1:{}", redis.port()), ":first").await;
     let secrets = Secrets::start("first").await;
-    let fixture = Fixture::by_secret(&redis.url(), &secrets, &[]).await;
-    fixture.works().await;
+    let fixture = Fixture::with_secret(&redis.url(), &secrets, &[]).await;
+    fixture.succeeds().await;
     for (round, password) in ["second", "third"].into_iter().enumerate() {
-        tell(&mut admin, &["CONFIG", "SET", "requirepass", password]).await;
+        send(&mut admin, &["CONFIG", "SET", "requirepass", password]).await;
         secrets.says(Some(password));
-        tell(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        fixture.works().await;
+        send(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        fixture.succeeds().await;
         assert_eq!(secrets.reads(), 2 + round);
     }
 }
 
 #[tokio::test]
-async fn a_secret_signs_in_to_each_node_of_a_cluster_also_after_its_rotation() {
+async fn a_secret_authenticates_to_each_cluster_node_even_after_its_rotation() {
     let cluster = || RedisCluster::new(RedisClusterConfiguration::default());
     let cluster = tokio::task::spawn_blocking(cluster).await.unwrap();
     let mut admins = Vec::new();
     for server in &cluster.servers {
-        let mut admin = signed_in(&server.addr.to_string(), "default:").await;
-        tell(&mut admin, &["CONFIG", "SET", "requirepass", "first"]).await;
+        let mut admin = connect_as(&server.addr.to_string(), "default:").await;
+        send(&mut admin, &["CONFIG", "SET", "requirepass", "first"]).await;
         admins.push(admin);
     }
     let secrets = Secrets::start("first").await;
     let url = format!("redis://{}", cluster.servers[0].addr);
-    let fixture = Fixture::by_secret(&url, &secrets, &[("REDIS_CLUSTER", "true")]).await;
-    fixture.works().await;
+    let fixture = Fixture::with_secret(&url, &secrets, &[("REDIS_CLUSTER", "true")]).await;
+    fixture.succeeds().await;
     assert_eq!(secrets.reads(), 1);
 
     secrets.says(Some("second"));
     for admin in &mut admins {
-        tell(admin, &["CONFIG", "SET", "requirepass", "second"]).await;
-        tell(admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        send(admin, &["CONFIG", "SET", "requirepass", "second"]).await;
+        send(admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     }
-    fixture.works().await;
+    fixture.succeeds().await;
     assert_eq!(secrets.reads(), 2);
 }
 
 #[tokio::test]
-async fn a_secret_that_is_of_no_use_is_an_error_that_says_why_and_mends_itself() {
+async fn an_unusable_secret_is_an_error_that_names_the_cause_until_it_is_corrected() {
     let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await;
     let secrets = Secrets::start(PASSWORD).await;
-    let fixture = Fixture::by_secret(&redis.url(), &secrets, &[]).await;
+    let fixture = Fixture::with_secret(&redis.url(), &secrets, &[]).await;
     let error = fixture.fails().await;
     assert!(error.contains("Redis rejected the user and password of REDIS_SECRET_ARN"), "{error}");
-    // Two tries, each of which reads it anew at most once.
+    // Two attempts, each of which reads the secret again at most once.
     assert!((2..=3).contains(&secrets.reads()), "{}", secrets.reads());
-    for (secret, said) in
+    for (secret, expected) in
         [(None, "may call secretsmanager:GetSecretValue"), (Some(r#"{"token":"SECRET-PASSWORD"}"#), "has no password")]
     {
         secrets.says(secret);
-        until(async || fixture.fails().await.contains(said)).await;
+        until(async || fixture.fails().await.contains(expected)).await;
     }
     secrets.says(Some("open-sesame"));
-    fixture.works().await;
+    fixture.succeeds().await;
 }

@@ -1,12 +1,16 @@
+//! Records with unusual or malformed fields: each affects only its own message.
+
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{Fixture, NO_FAILURES, pay};
 use harness::event::{MARKER, Record, event};
 
-/// Delivers the record between two good ones, and again: what the function reported the first time.
-async fn among_good_ones(record: impl FnOnce(Record) -> Record) -> (Fixture, Vec<String>) {
+/// Delivers the record between two valid ones, twice. Returns the failures of the first delivery.
+async fn deliver_between_valid_records(record: impl FnOnce(Record) -> Record) -> (Fixture, Vec<String>) {
     let delivered = event([pay("good_1", "good_1"), record(pay("odd", "odd")), pay("good_2", "good_2")]);
-    // JSON can name half of a surrogate pair, a string of ours cannot hold it.
+    // JSON can escape an unpaired surrogate, but a Rust string cannot contain it.
     let delivered = delivered.replace("LONE", "\\ud800");
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
@@ -19,66 +23,66 @@ async fn among_good_ones(record: impl FnOnce(Record) -> Record) -> (Fixture, Vec
     (fixture, failures)
 }
 
-async fn assert_worked_on(record: impl FnOnce(Record) -> Record) {
-    let (fixture, failures) = among_good_ones(record).await;
+async fn assert_processed(record: impl FnOnce(Record) -> Record) {
+    let (fixture, failures) = deliver_between_valid_records(record).await;
     assert!(failures.is_empty());
     assert_eq!(fixture.webhook.calls().len(), 3);
 }
 
-/// It comes again after the first step of the back-off, until it is dead-lettered.
+/// Only this record is reported, with the first step of the backoff.
 async fn assert_reported_alone(record: impl FnOnce(Record) -> Record) {
-    let (fixture, failures) = among_good_ones(record).await;
+    let (fixture, failures) = deliver_between_valid_records(record).await;
     assert_eq!(failures, ["odd"]);
     assert_eq!(fixture.webhook.calls().len(), 2);
     assert_eq!(fixture.sqs.take(), [("odd".into(), 2)].into());
 }
 
-macro_rules! harmless {
-    ($($name:ident: $fate:ident($record:expr);)*) => {
-        $(#[tokio::test] async fn $name() { $fate($record).await })*
+macro_rules! records {
+    ($($name:ident: $assert:ident($record:expr);)*) => {
+        $(#[tokio::test] async fn $name() { $assert($record).await })*
     };
 }
 
-harmless! {
+records! {
     a_record_without_body_is_reported_alone: assert_reported_alone(|odd| odd.without("body"));
-    a_body_that_is_no_text_is_reported_alone: assert_reported_alone(|odd| odd.with("body", json!({ "note": MARKER })));
-    a_body_with_half_a_surrogate_pair_is_reported_alone: assert_reported_alone(|odd| odd.body("SECRET-PAYLOAD LONE"));
-    a_body_that_is_null_is_reported_alone: assert_reported_alone(|odd| odd.with("body", Value::Null));
-    an_empty_body_is_worked_on: assert_worked_on(|odd| odd.body(""));
-    a_body_that_is_not_json_is_worked_on: assert_worked_on(|odd| odd.body("{SECRET-PAYLOAD"));
-    a_body_of_one_mib_is_worked_on: assert_worked_on(|odd| odd.body(&MARKER.repeat((1 << 20) / MARKER.len())));
-    a_body_nested_beyond_reason_is_worked_on: assert_worked_on(|odd| odd.body(&"[".repeat(100_000)));
-    a_body_with_every_kind_of_character_is_worked_on: assert_worked_on(|odd| odd.body("\0\u{1}\u{7f}\u{feff}\u{1F4B6}\r\n"));
+    a_body_that_is_not_a_string_is_reported_alone: assert_reported_alone(|odd| odd.with("body", json!({ "note": MARKER })));
+    a_body_with_an_unpaired_surrogate_is_reported_alone: assert_reported_alone(|odd| odd.body("SECRET-PAYLOAD LONE"));
+    a_null_body_is_reported_alone: assert_reported_alone(|odd| odd.with("body", Value::Null));
+    an_empty_body_is_processed: assert_processed(|odd| odd.body(""));
+    a_body_that_is_not_json_is_processed: assert_processed(|odd| odd.body("{SECRET-PAYLOAD"));
+    a_body_of_one_mib_is_processed: assert_processed(|odd| odd.body(&MARKER.repeat((1 << 20) / MARKER.len())));
+    a_deeply_nested_body_is_processed: assert_processed(|odd| odd.body(&"[".repeat(100_000)));
+    a_body_with_control_and_non_ascii_characters_is_processed: assert_processed(|odd| odd.body("\0\u{1}\u{7f}\u{feff}\u{1F4B6}\r\n"));
 
-    a_record_without_attributes_is_worked_on: assert_worked_on(|odd| odd.without("attributes"));
-    attributes_that_are_null_are_worked_on: assert_worked_on(|odd| odd.with("attributes", Value::Null));
-    a_record_without_message_attributes_is_worked_on: assert_worked_on(|odd| odd.without("messageAttributes"));
-    message_attributes_that_are_null_are_worked_on: assert_worked_on(|odd| odd.with("messageAttributes", Value::Null));
-    message_attributes_that_are_text_are_reported_alone:
+    a_record_without_attributes_is_processed: assert_processed(|odd| odd.without("attributes"));
+    a_record_with_null_attributes_is_processed: assert_processed(|odd| odd.with("attributes", Value::Null));
+    a_record_without_message_attributes_is_processed: assert_processed(|odd| odd.without("messageAttributes"));
+    a_record_with_null_message_attributes_is_processed: assert_processed(|odd| odd.with("messageAttributes", Value::Null));
+    message_attributes_that_are_a_string_are_reported_alone:
         assert_reported_alone(|odd| odd.with("messageAttributes", MARKER.into()));
     message_attributes_that_are_a_list_are_reported_alone:
         assert_reported_alone(|odd| odd.with("messageAttributes", json!([MARKER])));
     a_message_attribute_that_is_a_number_is_reported_alone:
         assert_reported_alone(|odd| odd.with("messageAttributes", json!({ "Idempotency-Key": 5 })));
-    a_key_of_bytes_is_reported_alone: assert_reported_alone(|odd| {
+    a_binary_key_is_reported_alone: assert_reported_alone(|odd| {
         let key = json!({ "binaryValue": "cGF5", "stringListValues": [], "binaryListValues": [], "dataType": "Binary" });
         odd.with("messageAttributes", json!({ "Idempotency-Key": key }))
     });
-    a_receipt_handle_that_is_missing_is_worked_on: assert_worked_on(|odd| odd.without("receiptHandle"));
-    an_arn_that_is_missing_is_worked_on: assert_worked_on(|odd| odd.without("eventSourceARN"));
-    fields_that_nobody_knows_are_worked_on: assert_worked_on(|odd| odd.with("new", json!([{ "of": "AWS" }])));
+    a_record_without_receipt_handle_is_processed: assert_processed(|odd| odd.without("receiptHandle"));
+    a_record_without_arn_is_processed: assert_processed(|odd| odd.without("eventSourceARN"));
+    a_record_with_unknown_fields_is_processed: assert_processed(|odd| odd.with("new", json!([{ "of": "AWS" }])));
 
     an_empty_key_is_reported_alone: assert_reported_alone(|odd| odd.key(""));
-    a_key_of_one_kib_is_worked_on: assert_worked_on(|odd| odd.key(&"k".repeat(1024)));
-    a_key_with_spaces_is_worked_on: assert_worked_on(|odd| odd.key(" a b "));
-    a_key_with_braces_is_worked_on: assert_worked_on(|odd| odd.key("{a}{}"));
-    a_key_with_a_newline_is_worked_on: assert_worked_on(|odd| odd.key("a\r\nb: c"));
-    a_key_with_a_nul_is_worked_on: assert_worked_on(|odd| odd.key("a\0b"));
-    a_key_beyond_ascii_is_worked_on: assert_worked_on(|odd| odd.key("gr\u{f6}\u{df}e \u{1F4B6}"));
+    a_key_of_one_kib_is_processed: assert_processed(|odd| odd.key(&"k".repeat(1024)));
+    a_key_with_spaces_is_processed: assert_processed(|odd| odd.key(" a b "));
+    a_key_with_braces_is_processed: assert_processed(|odd| odd.key("{a}{}"));
+    a_key_with_a_newline_is_processed: assert_processed(|odd| odd.key("a\r\nb: c"));
+    a_key_with_a_nul_is_processed: assert_processed(|odd| odd.key("a\0b"));
+    a_non_ascii_key_is_processed: assert_processed(|odd| odd.key("gr\u{f6}\u{df}e \u{1F4B6}"));
 }
 
 #[tokio::test]
-async fn keys_that_look_alike_are_different_work() {
+async fn similar_keys_are_different_work() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     let long = "k".repeat(1024);
@@ -86,12 +90,12 @@ async fn keys_that_look_alike_are_different_work() {
     let records = keys.iter().enumerate().map(|(at, key)| pay(&format!("m{at}"), key));
     assert_eq!(function.answer(event(records)).await, NO_FAILURES);
     let calls = fixture.webhook.calls();
-    let heard: std::collections::HashSet<_> = calls.iter().map(|call| call.header("Idempotency-Key")).collect();
-    assert_eq!((calls.len(), heard.len()), (keys.len(), keys.len()));
+    let received: HashSet<_> = calls.iter().map(|call| call.header("Idempotency-Key")).collect();
+    assert_eq!((calls.len(), received.len()), (keys.len(), keys.len()));
 }
 
 #[tokio::test]
-async fn a_body_without_the_key_is_reported_alone_where_the_key_is_in_the_body() {
+async fn a_body_without_its_key_is_reported_alone() {
     let fixture = Fixture::start().await;
     let function = fixture.function_with(&[("IDEMPOTENCY_KEY", "body:/id")]).await;
     let bodies = [r#"{"id":"pay_1"}"#, "not JSON", r#"{"id":null}"#, r#"{"id":{}}"#, r#"{"id":""}"#, "", r#"{"id":7}"#];
@@ -103,7 +107,7 @@ async fn a_body_without_the_key_is_reported_alone_where_the_key_is_in_the_body()
 }
 
 #[tokio::test]
-async fn a_key_used_again_for_another_payload_is_reported_alone() {
+async fn a_key_reused_with_another_payload_is_reported_alone() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1").body(r#"{"amount":1}"#)])).await, NO_FAILURES);
@@ -114,17 +118,17 @@ async fn a_key_used_again_for_another_payload_is_reported_alone() {
 }
 
 #[tokio::test]
-async fn an_event_without_records_in_it_is_answered_with_the_empty_list() {
+async fn an_event_without_records_has_an_empty_list_of_failures() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     assert_eq!(function.answer(r#"{"Records":[]}"#).await, NO_FAILURES);
 }
 
 #[tokio::test]
-async fn an_event_that_is_not_sqs_fails_the_invocation_and_the_next_one_works() {
+async fn an_event_that_is_not_from_sqs_fails_only_its_own_invocation() {
     let fixture = Fixture::start().await;
     let mut function = fixture.function().await;
-    for odd in [
+    for event in [
         "{}",
         "[]",
         "null",
@@ -135,8 +139,8 @@ async fn an_event_that_is_not_sqs_fails_the_invocation_and_the_next_one_works() 
         r#"{"Records":"SECRET-PAYLOAD"}"#,
         r#"{"records":[]}"#,
     ] {
-        let error = function.error(odd).await;
-        assert!(error.contains("not an SQS event"), "{odd}: {error}");
+        let error = function.error(event).await;
+        assert!(error.contains("not an SQS event"), "{event}: {error}");
     }
     for broken in ["", "{\"Records\":[", "\u{0}"] {
         function.error(broken).await;
@@ -148,17 +152,17 @@ async fn an_event_that_is_not_sqs_fails_the_invocation_and_the_next_one_works() 
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_named_fails_the_invocation_and_nothing_is_worked_on() {
+async fn a_record_without_message_id_fails_the_invocation() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
-    let nameless = [
+    let without_id = [
         pay("m2", "pay_2").without("messageId"),
         pay("m2", "pay_2").with("messageId", Value::Null),
         pay("m2", "pay_2").with("messageId", "".into()),
         pay("m2", "pay_2").with("messageId", 5.into()),
         pay("m2", "pay_2").without("messageId").without("body"),
     ];
-    for record in nameless {
+    for record in without_id {
         let error = function.error(event([pay("m1", "pay_1"), record])).await;
         assert!(error.contains("record 1 has no messageId"), "{error}");
     }

@@ -1,3 +1,6 @@
+//! Redis: unreachable, restarted, with TLS, as a cluster, with an unsafe configuration.
+
+use std::collections::HashSet;
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -12,7 +15,7 @@ use harness::redis::{Redis, connect};
 use harness::{soon, until};
 
 #[tokio::test]
-async fn without_redis_the_invocation_fails_and_with_redis_the_next_one_works() {
+async fn the_invocation_fails_without_redis_and_the_next_one_succeeds_with_it() {
     let mut fixture = Fixture::start().await;
     fixture.redis.kill();
     let mut function = fixture.function().await;
@@ -30,7 +33,7 @@ async fn without_redis_the_invocation_fails_and_with_redis_the_next_one_works() 
 }
 
 #[tokio::test]
-async fn a_redis_that_does_not_answer_fails_the_invocation_in_time() {
+async fn an_unresponsive_redis_fails_the_invocation_in_time() {
     let fixture = Fixture::start().await;
     let function = fixture.function_with(&[("REDIS_TIMEOUT_MS", "100")]).await;
     fixture.redis.signal("-STOP");
@@ -41,7 +44,7 @@ async fn a_redis_that_does_not_answer_fails_the_invocation_in_time() {
     assert_eq!(fixture.webhook.calls().len(), 1);
 }
 
-/// State, attempts and owner of the record of `pay_1`, once it has this state.
+/// Waits until the record of `pay_1` has this state, and returns the record.
 async fn record_in(state: u8, redis: &Redis) -> Vec<u8> {
     let mut connection = redis.connection().await;
     soon(async {
@@ -57,7 +60,7 @@ async fn record_in(state: u8, redis: &Redis) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_acquire_whose_reply_was_lost_is_given_back_within_the_invocation_and_counts_for_nothing() {
+async fn an_acquire_whose_reply_was_lost_is_released_within_the_invocation_and_not_counted() {
     let fixture = Fixture::start().await;
     let front = Front::to(fixture.redis.port()).await;
     let url = format!("redis://default:{PASSWORD}@127.0.0.1:{}", front.port);
@@ -68,7 +71,7 @@ async fn an_acquire_whose_reply_was_lost_is_given_back_within_the_invocation_and
         front.swallow_replies(true);
         let begun = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(20));
         record_in(b'P', &fixture.redis).await;
-        // The second try of the acquire, and the first of the release.
+        // The second attempt to acquire, and the first to release.
         until(|| std::future::ready(front.connections() >= before + 2)).await;
         front.swallow_replies(false);
         let error = begun.error().await;
@@ -81,14 +84,14 @@ async fn an_acquire_whose_reply_was_lost_is_given_back_within_the_invocation_and
 }
 
 #[tokio::test]
-async fn eight_lost_replies_in_a_row_each_ended_by_the_end_of_the_process_leave_the_work_to_be_done_once() {
+async fn after_eight_crashes_each_with_a_lost_acquire_reply_the_work_runs_once() {
     let fixture = Fixture::start().await;
     let front = Front::to(fixture.redis.port()).await;
     let url = format!("redis://default:{PASSWORD}@127.0.0.1:{}", front.port);
     let settings = [("REDIS_URL", url.as_str()), ("LEASE_GRACE_MS", "0")];
-    let mut owners = std::collections::HashSet::new();
+    let mut owners = HashSet::new();
     for attempt in 1..=8 {
-        // A conflict with the lease of the one before leaves the record alone.
+        // In a conflict with the previous lease, the record keeps its owner.
         soon(async {
             loop {
                 let mut function = fixture.function_with(&settings).await;
@@ -114,7 +117,7 @@ async fn eight_lost_replies_in_a_row_each_ended_by_the_end_of_the_process_leave_
 }
 
 #[tokio::test]
-async fn a_refused_password_fails_the_invocation_and_is_not_shown() {
+async fn a_rejected_password_fails_the_invocation_and_is_not_logged() {
     let redis = Redis::start_with(&["--requirepass", "another"]).await;
     let fixture = Fixture { redis, webhook: Webhook::start().await, sqs: Sqs::start().await };
     let mut function = fixture.function().await;
@@ -124,7 +127,7 @@ async fn a_refused_password_fails_the_invocation_and_is_not_shown() {
 }
 
 #[tokio::test]
-async fn the_very_next_invocation_works_after_a_restart_that_lost_everything() {
+async fn the_next_invocation_succeeds_after_a_restart_without_data() {
     let mut fixture = Fixture::start().await;
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
@@ -135,7 +138,7 @@ async fn the_very_next_invocation_works_after_a_restart_that_lost_everything() {
 }
 
 #[tokio::test]
-async fn the_very_next_invocation_works_after_a_flush_of_the_scripts() {
+async fn the_next_invocation_succeeds_after_the_scripts_were_flushed() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     let delivered = || event([pay("m1", "pay_1"), pay("m2", "pay_2")]);
@@ -147,7 +150,7 @@ async fn the_very_next_invocation_works_after_a_flush_of_the_scripts() {
 }
 
 #[tokio::test]
-async fn the_very_next_invocation_works_after_the_connection_was_killed() {
+async fn the_next_invocation_succeeds_after_the_connection_was_killed() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     let mut redis = fixture.redis.connection().await;
@@ -163,12 +166,12 @@ async fn the_very_next_invocation_works_after_the_connection_was_killed() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_under_our_key_is_an_error_of_its_message_alone_and_is_left_alone() {
+async fn a_value_that_is_not_a_record_fails_only_its_message_and_is_not_changed() {
     let fixture = Fixture::start().await;
     let mut redis = fixture.redis.connection().await;
     let () = redis::pipe()
-        .set("payments:string", "somebody else's")
-        .hset("payments:hash", "field", "somebody else's")
+        .set("payments:string", "not a record")
+        .hset("payments:hash", "field", "not a record")
         .query_async(&mut redis)
         .await
         .unwrap();
@@ -180,66 +183,66 @@ async fn a_foreign_value_under_our_key_is_an_error_of_its_message_alone_and_is_l
 
     let values: (String, String) =
         redis::pipe().get("payments:string").hget("payments:hash", "field").query_async(&mut redis).await.unwrap();
-    assert_eq!(values, ("somebody else's".into(), "somebody else's".into()));
+    assert_eq!(values, ("not a record".into(), "not a record".into()));
     let outcomes: Vec<_> = function.messages(3).await.into_iter().map(|line| line["outcome"].clone()).collect();
     assert_eq!(outcomes, ["NOT_A_RECORD", "ACQUIRED", "NOT_A_RECORD"]);
 }
 
 #[tokio::test]
-async fn tls_works_by_setting_alone_and_certificates_are_verified() {
+async fn tls_needs_only_the_url_and_certificates_are_verified() {
     let (redis, files) = Redis::start_with_tls().await;
     let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
     let url = format!("rediss://default:{PASSWORD}@127.0.0.1:{}", redis.port());
     let delivered = || event([pay("m1", "pay_1")]);
-    // The first handshake of a debug build is slow.
-    let patient = ("REDIS_TIMEOUT_MS", "5000");
+    // The first TLS handshake of a debug build is slow.
+    let long_timeout = ("REDIS_TIMEOUT_MS", "5000");
 
-    let trusting = [patient, ("SSL_CERT_FILE", files.ca_crt.to_str().unwrap())];
-    let suspicious = function(&url, &webhook, &sqs, &[patient]).await;
-    let error = suspicious.error(delivered()).await;
+    let with_ca = [long_timeout, ("SSL_CERT_FILE", files.ca_crt.to_str().unwrap())];
+    let without_ca = function(&url, &webhook, &sqs, &[long_timeout]).await;
+    let error = without_ca.error(delivered()).await;
     assert!(error.contains("certificate"), "{error}");
     assert!(webhook.calls().is_empty());
 
-    let trusting = function(&url, &webhook, &sqs, &trusting).await;
-    assert_eq!(trusting.answer(delivered()).await, NO_FAILURES);
+    let with_ca = function(&url, &webhook, &sqs, &with_ca).await;
+    assert_eq!(with_ca.answer(delivered()).await, NO_FAILURES);
     assert_eq!(webhook.calls().len(), 1);
 }
 
 #[tokio::test]
-async fn a_cluster_works_by_setting_alone_and_without_it_the_error_says_so() {
+async fn a_cluster_needs_only_its_setting_and_the_error_without_it_names_it() {
     let cluster = || RedisCluster::new(RedisClusterConfiguration::default());
     let cluster = tokio::task::spawn_blocking(cluster).await.unwrap();
     let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
     let url = format!("redis://default:{PASSWORD}@{}", cluster.servers[0].addr);
     let mut node = connect(url.as_str()).await;
-    let mut elsewhere = None;
+    let mut on_other_node = None;
     for n in 0..10 {
-        let here: redis::RedisResult<Option<String>> = node.get(format!("payments:pay_{n}")).await;
-        elsewhere = elsewhere.or(here.is_err().then(|| event([pay("m", &format!("pay_{n}"))])));
+        let value: redis::RedisResult<Option<String>> = node.get(format!("payments:pay_{n}")).await;
+        on_other_node = on_other_node.or(value.is_err().then(|| event([pay("m", &format!("pay_{n}"))])));
     }
     let delivered = || event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))));
 
-    let unset = function(&url, &webhook, &sqs, &[]).await;
-    for event in [elsewhere.expect("ten keys are not all on one node of three"), delivered()] {
-        let error = unset.error(event).await;
+    let without_setting = function(&url, &webhook, &sqs, &[]).await;
+    for event in [on_other_node.expect("one of ten keys is on another node"), delivered()] {
+        let error = without_setting.error(event).await;
         assert!(error.contains("set REDIS_CLUSTER=true"), "{error}");
     }
     assert!(webhook.calls().is_empty());
 
-    let set = function(&url, &webhook, &sqs, &[("REDIS_CLUSTER", "true")]).await;
-    assert_eq!(set.answer(delivered()).await, NO_FAILURES);
-    assert_eq!(set.answer(delivered()).await, NO_FAILURES);
+    let with_setting = function(&url, &webhook, &sqs, &[("REDIS_CLUSTER", "true")]).await;
+    assert_eq!(with_setting.answer(delivered()).await, NO_FAILURES);
+    assert_eq!(with_setting.answer(delivered()).await, NO_FAILURES);
     assert_eq!(webhook.calls().len(), 10);
 }
 
 #[tokio::test]
-async fn what_could_cost_records_is_said_once_and_is_in_nobodys_way() {
+async fn an_unsafe_redis_configuration_is_logged_once_and_does_not_stop_messages() {
     let redis = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await;
     let fixture = Fixture { redis, ..Fixture::start().await };
     let function = fixture.function_with(&[("IDEMPOTENCY_RETENTION_SECONDS", "3600")]).await;
     for id in ["m1", "m2", "m3"] {
         assert_eq!(function.answer(event([pay(id, id)])).await, NO_FAILURES);
-        // It is dialled anew, and not looked over again.
+        // The function reconnects and does not check the server again.
         fixture.redis.kill_connections().await;
     }
     for finding in
@@ -251,7 +254,7 @@ async fn what_could_cost_records_is_said_once_and_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn a_safe_server_and_a_long_retention_leave_the_log_in_peace() {
+async fn a_safe_redis_configuration_logs_no_warning() {
     let fixture = Fixture { redis: Redis::start_with(&["--appendonly", "yes"]).await, ..Fixture::start().await };
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
@@ -261,18 +264,18 @@ async fn a_safe_server_and_a_long_retention_leave_the_log_in_peace() {
 }
 
 #[tokio::test]
-async fn a_lease_that_outlives_the_visibility_timeout_is_named_where_the_event_shows_it() {
-    const NAMED: &str = "delivered again during its lease";
+async fn a_redelivery_during_a_lease_is_logged_once() {
+    const WARNING: &str = "delivered again during its lease";
     let fixture = Fixture::start().await;
     fixture.webhook.answers(Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);
-    let at_work = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
+    let in_progress = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
     fixture.webhook.called(1).await;
     for received in [1, 2, 2] {
         assert_eq!(other.invoke(event([pay("m1", "pay_1").received(received)])).await, ["m1"]);
     }
-    let log = other.logs(NAMED).await;
-    assert_eq!(log.iter().filter(|line| line.contains(NAMED)).count(), 1);
+    let log = other.logs(WARNING).await;
+    assert_eq!(log.iter().filter(|line| line.contains(WARNING)).count(), 1);
     fixture.webhook.answers(Answer::status(200));
-    assert_eq!(at_work.answer().await, NO_FAILURES);
+    assert_eq!(in_progress.answer().await, NO_FAILURES);
 }

@@ -1,34 +1,34 @@
-use std::path::Path;
+//! The Redis access strings of template.yaml and of the ledger example, on a real server and a real cluster.
+
+use std::fs;
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, Claim, Failure, Settled, Store, StoredResult};
-use idempotent_sqs::{RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::{Cmd, ErrorKind, ServerErrorKind};
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
 use harness::redis::{Redis, connect};
-use harness::with;
+use harness::{with, workspace};
+use idempotent_sqs::idempotency::{Acquire, Claim, Failure, Settled, Store, StoredResult};
+use idempotent_sqs::{RedisSettings, RedisStore};
 use idempotent_sqs_testing::attempt;
 
 const NAMESPACE: &str = "payments";
 
 /// The namespace of the ledger example.
-const LEDGERS: &str = "payments-ledger";
+const LEDGER_NAMESPACE: &str = "payments-ledger";
 
-/// What a server does not know yet cannot be granted on it: CLIENT SETINFO came with Redis 7.2. Before
-/// that the client's is answered with an error, which it takes for nothing.
-const NEWER: &str = "client|setinfo";
+/// A command that servers before Redis 7.2 do not have, so that it cannot be granted there. The client ignores the error.
+const SINCE_REDIS_7_2: &str = "client|setinfo";
 
-/// The words of the user's access string, from template.yaml or from the template of the ledger example.
+/// The words of the user's access string in template.yaml or in the template of the ledger example.
 fn access_string(user: &str) -> Vec<String> {
     let (template, resource, namespace) = match user {
-        "LedgerUser" => ("examples/ledger/template.yaml", "RedisUser", LEDGERS),
+        "LedgerUser" => ("examples/ledger/template.yaml", "RedisUser", LEDGER_NAMESPACE),
         _ => ("template.yaml", user, NAMESPACE),
     };
-    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join(template);
-    let template = std::fs::read_to_string(template).unwrap();
+    let template = fs::read_to_string(workspace(template)).unwrap();
     let resource = template.split(&format!("\n  {resource}:\n")).nth(1).expect("the template has the user");
     let string = resource.split("AccessString: !Sub\n").nth(1).unwrap();
     let string = string.split_once(">-\n").unwrap().1.split_once("- Prefix:").unwrap().0;
@@ -38,26 +38,26 @@ fn access_string(user: &str) -> Vec<String> {
     words
 }
 
-/// Make the user on this server, by its access string alone.
-async fn grant(admin: &mut MultiplexedConnection, user: &str) {
-    let mut grant = redis::cmd("ACL");
-    grant.arg("SETUSER").arg(user).arg(">secret");
+/// Creates the user on this server with its access string.
+async fn create_user(admin: &mut MultiplexedConnection, user: &str) {
+    let mut set_user = redis::cmd("ACL");
+    set_user.arg("SETUSER").arg(user).arg(">secret");
     for word in access_string(user) {
         let known = match word.strip_prefix('+') {
             Some(command) => redis::cmd("COMMAND").arg("INFO").arg(command).query_async(admin).await.unwrap(),
             None => vec![redis::Value::Okay],
         };
         if known == [redis::Value::Nil] {
-            assert_eq!(word, format!("+{NEWER}"));
+            assert_eq!(word, format!("+{SINCE_REDIS_7_2}"));
         } else {
-            grant.arg(word);
+            set_user.arg(word);
         }
     }
-    let () = grant.query_async(admin).await.unwrap();
+    let () = set_user.query_async(admin).await.unwrap();
 }
 
-/// What was refused on this server, to anybody.
-async fn refusals(admin: &mut MultiplexedConnection) -> Vec<redis::Value> {
+/// The entries of ACL LOG: commands denied to any user.
+async fn denials(admin: &mut MultiplexedConnection) -> Vec<redis::Value> {
     redis::cmd("ACL").arg("LOG").query_async(admin).await.unwrap()
 }
 
@@ -67,7 +67,7 @@ fn url(port: u16, user: &str) -> String {
 
 fn store(port: u16, cluster: bool) -> RedisStore {
     let url = url(port, "CacheUser").parse().unwrap();
-    // Longer than the function's own, as a busy machine is no fault of the server's rights.
+    // Longer than the default, because the test machine may be busy.
     let timeout = Duration::from_secs(5);
     RedisStore::new(&with!(RedisSettings::new(url, NAMESPACE), cluster = cluster, timeout = timeout)).unwrap()
 }
@@ -79,8 +79,8 @@ async fn acquired(store: &RedisStore, key: &str) -> Claim {
     }
 }
 
-/// Each verb in each of its ways, and more records than one run of a script takes.
-async fn works(store: &RedisStore) {
+/// Calls every operation of the store, also with more records than one script run takes.
+async fn use_store(store: &RedisStore) {
     let long = "k".repeat(300);
     for key in ["pay_1", &long] {
         let claim = acquired(store, key).await;
@@ -102,30 +102,30 @@ async fn works(store: &RedisStore) {
 async fn the_function_works_under_its_access_string_on_one_server() {
     let redis = Redis::start().await;
     let mut admin = redis.connection().await;
-    grant(&mut admin, "CacheUser").await;
+    create_user(&mut admin, "CacheUser").await;
     let store = store(redis.port(), false);
-    works(&store).await;
+    use_store(&store).await;
     let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut admin).await.unwrap();
     let claim = acquired(&store, "after a flush").await;
     store.complete(&claim, StoredResult::NotKept).await.unwrap();
-    assert_eq!(refusals(&mut admin).await, []);
-    may_look_and_follow(&mut admin).await;
+    assert_eq!(denials(&mut admin).await, []);
+    has_info_and_asking(&mut admin).await;
 }
 
 #[tokio::test]
-async fn the_ledger_reaches_its_own_keys_only() {
+async fn the_ledger_has_access_only_to_its_own_keys() {
     let redis = Redis::start().await;
     let mut admin = redis.connection().await;
-    grant(&mut admin, "LedgerUser").await;
+    create_user(&mut admin, "LedgerUser").await;
     let mut ledger = connect(url(redis.port(), "LedgerUser")).await;
     let () = command(&["SET", "payments-ledger:e-1", "value"]).query_async(&mut ledger).await.unwrap();
     for words in FORBIDDEN.iter().chain(FORBIDDEN_TO_THE_FUNCTION) {
-        refused(&mut ledger, words).await;
+        assert_denied(&mut ledger, words).await;
     }
-    refused(&mut ledger, &["GET", "payments:pay_1"]).await;
-    grant(&mut admin, "CacheUser").await;
+    assert_denied(&mut ledger, &["GET", "payments:pay_1"]).await;
+    create_user(&mut admin, "CacheUser").await;
     let mut function = connect(url(redis.port(), "CacheUser")).await;
-    refused(&mut function, &["GET", "payments-ledger:e-1"]).await;
+    assert_denied(&mut function, &["GET", "payments-ledger:e-1"]).await;
 }
 
 #[tokio::test]
@@ -135,25 +135,24 @@ async fn the_function_works_under_its_access_string_on_a_cluster() {
     let mut admins = Vec::new();
     for server in &cluster.servers {
         let mut admin = connect(format!("redis://{}", server.addr)).await;
-        grant(&mut admin, "CacheUser").await;
+        create_user(&mut admin, "CacheUser").await;
         admins.push(admin);
     }
     let port = cluster.servers[0].addr.to_string().rsplit_once(':').unwrap().1.parse().unwrap();
-    works(&store(port, true)).await;
+    use_store(&store(port, true)).await;
     for admin in &mut admins {
-        assert_eq!(refusals(admin).await, []);
-        may_look_and_follow(admin).await;
+        assert_eq!(denials(admin).await, []);
+        has_info_and_asking(admin).await;
     }
-    let asked = ClusterClient::new(vec![url(port, "CacheUser")]).unwrap().get_async_connection().await;
-    refused(&mut asked.unwrap(), &["GET", "orders:pay_1"]).await;
+    let connection = ClusterClient::new(vec![url(port, "CacheUser")]).unwrap().get_async_connection().await;
+    assert_denied(&mut connection.unwrap(), &["GET", "orders:pay_1"]).await;
 }
 
-/// Nothing waits for the look at the server, and no slot is on its way here. So whether those are granted
-/// is asked of the server.
-async fn may_look_and_follow(admin: &mut MultiplexedConnection) {
+/// INFO is sent in the background and ASKING only during a slot migration, so the server is asked whether both are allowed.
+async fn has_info_and_asking(admin: &mut MultiplexedConnection) {
     for command in ["INFO", "ASKING"] {
-        let mut may = redis::cmd("ACL");
-        let granted: String = may.arg(&["DRYRUN", "CacheUser", command]).query_async(admin).await.unwrap();
+        let mut acl = redis::cmd("ACL");
+        let granted: String = acl.arg(&["DRYRUN", "CacheUser", command]).query_async(admin).await.unwrap();
         assert_eq!(granted, "OK");
     }
 }
@@ -164,16 +163,17 @@ fn command(words: &[&str]) -> Cmd {
     command
 }
 
-async fn refused(connection: &mut impl redis::aio::ConnectionLike, words: &[&str]) {
+/// Asserts that the server denies the command.
+async fn assert_denied(connection: &mut impl redis::aio::ConnectionLike, words: &[&str]) {
     let answer = command(words).query_async::<redis::Value>(connection).await;
-    let error = answer.expect_err(&format!("{words:?} is refused"));
-    // What a script calls is refused by an error of the script, worded as Redis or as Valkey has it.
+    let error = answer.expect_err(&format!("{words:?} is denied"));
+    // For a command in a script the error is the script's, with the wording of Redis or of Valkey.
     let by_script = ["The user executing the script can't", "ACL failure in script"];
     let by_script = by_script.iter().any(|words| error.to_string().contains(words));
     assert!(error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || by_script, "{words:?}: {error}");
 }
 
-/// What nobody has to do who keeps or looks at these records.
+/// Commands that neither the function nor an operator needs.
 const FORBIDDEN: &[&[&str]] = &[
     &["KEYS", "*"],
     &["FLUSHALL"],
@@ -215,7 +215,7 @@ const FORBIDDEN: &[&[&str]] = &[
     &["EVAL", "return redis.call('EXPIRE', KEYS[1], 1)", "1", "payments:pay_1"],
 ];
 
-/// What the function has no need of.
+/// Commands that the function does not need.
 const FORBIDDEN_TO_THE_FUNCTION: &[&[&str]] = &[
     &["DEL", "payments:pay_1"],
     &["EVAL", "return redis.call('DEL', KEYS[1])", "1", "payments:pay_1"],
@@ -224,7 +224,7 @@ const FORBIDDEN_TO_THE_FUNCTION: &[&[&str]] = &[
     &["EVAL", "return redis.call('SET', KEYS[1], 'value')", "1", "orders:pay_1"],
 ];
 
-/// What an operator has no need of: a record is the scripts' to write.
+/// Commands that an operator does not need. Only the scripts write records.
 const FORBIDDEN_TO_OPERATORS: &[&[&str]] = &[
     &["SET", "payments:pay_1", "value"],
     &["EVAL", "return redis.call('SET', KEYS[1], 'value')", "1", "payments:pay_1"],
@@ -232,25 +232,25 @@ const FORBIDDEN_TO_OPERATORS: &[&[&str]] = &[
 ];
 
 #[tokio::test]
-async fn anything_else_is_refused_to_the_function_and_to_operators() {
+async fn all_other_commands_are_denied_to_the_function_and_to_operators() {
     let redis = Redis::start().await;
     let mut admin = redis.connection().await;
     for (user, more) in [("CacheUser", FORBIDDEN_TO_THE_FUNCTION), ("OperatorUser", FORBIDDEN_TO_OPERATORS)] {
-        grant(&mut admin, user).await;
+        create_user(&mut admin, user).await;
         let mut connection = connect(url(redis.port(), user)).await;
         for words in FORBIDDEN.iter().chain(more) {
-            refused(&mut connection, words).await;
+            assert_denied(&mut connection, words).await;
         }
     }
 }
 
 #[tokio::test]
-async fn operators_look_and_forget_under_their_access_string() {
+async fn operators_can_inspect_and_forget_records_under_their_access_string() {
     let redis = Redis::start().await;
     let mut admin = redis.connection().await;
-    grant(&mut admin, "CacheUser").await;
-    grant(&mut admin, "OperatorUser").await;
-    works(&store(redis.port(), false)).await;
+    create_user(&mut admin, "CacheUser").await;
+    create_user(&mut admin, "OperatorUser").await;
+    use_store(&store(redis.port(), false)).await;
     let mut operator = connect(url(redis.port(), "OperatorUser")).await;
     let (_, keys): (String, Vec<String>) =
         command(&["SCAN", "0", "MATCH", "payments:*", "COUNT", "10000"]).query_async(&mut operator).await.unwrap();
@@ -267,5 +267,5 @@ async fn operators_look_and_forget_under_their_access_string() {
     let state: String = command(&["GETRANGE", "payments:pay_2", "0", "0"]).query_async(&mut operator).await.unwrap();
     assert_eq!(state, "P");
     let () = command(&["INFO"]).query_async(&mut operator).await.unwrap();
-    assert_eq!(refusals(&mut admin).await, []);
+    assert_eq!(denials(&mut admin).await, []);
 }

@@ -1,13 +1,15 @@
+//! The body of a 2xx response, which is the result.
+
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 
 use super::super::{Fixture, NO_FAILURES, pay};
-use super::told;
+use super::deliver_twice;
 use harness::event::event;
 use harness::http::Answer;
 
-/// Whether the record of this key holds this text, which only its result can have.
+/// Whether the result in the record of this key contains this text.
 async fn is_kept(fixture: &Fixture, key: &str, text: &str) -> bool {
     let record: Vec<u8> = fixture.redis.connection().await.get(format!("payments:{key}")).await.unwrap();
     assert!(!record.is_empty(), "{key}");
@@ -24,7 +26,7 @@ async fn the_body_of_a_2xx_is_the_result() {
         ("chunked", Answer::Whole(chunked.into())),
         ("until-the-end", Answer::Cut("HTTP/1.0 200 OK\r\n\r\nreceipt 17".into())),
     ] {
-        assert!(told(&fixture, &function, key, answer).await.is_done(), "{key}");
+        assert!(deliver_twice(&fixture, &function, key, answer).await.is_done(), "{key}");
         assert!(is_kept(&fixture, key, "receipt 17").await, "{key}");
     }
 }
@@ -33,7 +35,7 @@ async fn the_body_of_a_2xx_is_the_result() {
 async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not_kept() {
     let fixture = Fixture::start().await;
     let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "500")]).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let (length, chunks) = ("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n");
     for (key, answer) in [
         ("cut", Answer::Cut(format!("{length}receipt").into())),
@@ -43,11 +45,11 @@ async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not
         ("stalled", Answer::Whole(format!("{length}receipt").into())),
         ("dripping", Answer::Dripping(format!("{length}receipt").into())),
     ] {
-        let told = told(&fixture, &function, key, answer).await;
-        assert!(told.is_done(), "{key}: {told:?}");
+        let delivery = deliver_twice(&fixture, &function, key, answer).await;
+        assert!(delivery.is_done(), "{key}: {delivery:?}");
         assert!(!is_kept(&fixture, key, "receipt").await, "{key}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     function.logs("the webhook's response is incomplete").await;
 }
 
@@ -64,22 +66,22 @@ async fn a_2xx_is_done_even_if_the_invocation_ends_before_its_body() {
 }
 
 #[tokio::test]
-async fn an_answer_of_5_mib_is_done_at_once_and_not_kept() {
+async fn a_response_of_5_mib_is_done_and_not_kept() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     for (key, size) in [("small", 4096), ("one-byte-too-large", 4097), ("large", 5 << 20)] {
         let answer = Answer::with(200, &[], "x".repeat(size).as_bytes());
-        assert!(told(&fixture, &function, key, answer).await.is_done(), "{key}");
+        assert!(deliver_twice(&fixture, &function, key, answer).await.is_done(), "{key}");
         assert_eq!(is_kept(&fixture, key, &"x".repeat(4096)).await, key == "small", "{key}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_too_large_to_be_kept_is_not_waited_for() {
+async fn a_response_too_large_to_keep_is_not_read_to_its_end() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     let start = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 5 << 20, "x".repeat(8192));
-    let begun = Instant::now();
-    assert!(told(&fixture, &function, "pay_1", Answer::Whole(start.into())).await.is_done());
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let started = Instant::now();
+    assert!(deliver_twice(&fixture, &function, "pay_1", Answer::Whole(start.into())).await.is_done());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }

@@ -1,0 +1,62 @@
+//! When a message is redelivered: after a lease, a backoff or a delay that the work requests.
+
+use std::time::Duration;
+
+use super::{TIME, batch, delay, many, message, outcomes, run, settings};
+use harness::with;
+use harness::work::{Do, Told};
+use idempotent_sqs::idempotency::{Idempotency, Policy};
+use idempotent_sqs::sqs::{Batch, Message};
+use idempotent_sqs::stores::MemoryStore;
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_redelivered_after_the_lease_ends_with_jitter() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Hang));
+    let batch = batch(&store, &work);
+    let messages = many(20);
+    let killed = tokio::time::timeout(Duration::from_secs(10), run(&batch, &messages[..16])).await;
+    assert!(killed.is_err());
+    let reports = run(&batch, &messages[..16]).await;
+    assert_eq!(outcomes(&reports), ["CONFLICT"; 16]);
+    let remains = TIME + Policy::default().lease_grace - Duration::from_secs(10);
+    let delays: Vec<_> = reports.iter().map(delay).collect();
+    assert!(delays.iter().all(|delay| (remains..=remains + Duration::from_secs(2)).contains(delay)), "{delays:?}");
+    assert!(delays.iter().any(|delay| *delay != delays[0]), "{delays:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_message_is_redelivered_with_exponential_backoff_and_jitter() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::Refuse));
+    let policy = with!(Policy::default(), max_attempts = 20);
+    let batch = Batch::new(Idempotency::new(&store, policy), &work, settings());
+    for doublings in 0..12_u32 {
+        let received = |message: Message| with!(message, receive_count = Some(doublings + 1));
+        let messages: Vec<_> = many(16).into_iter().map(received).collect();
+        let delays: Vec<_> = run(&batch, &messages).await.iter().map(delay).collect();
+        let step = Duration::from_secs((2_u64 << doublings).min(900));
+        assert!(delays.iter().all(|delay| (step / 2..=step).contains(delay)), "{doublings}: {delays:?}");
+        assert!(delays.iter().any(|delay| *delay != delays[0]), "{delays:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_unavailable_dependency_is_retried_with_a_backoff_that_grows_with_the_receive_count() {
+    let (store, work) = (MemoryStore::default(), Told::to(Do::BeUnavailable));
+    let batch = batch(&store, &work);
+    for doublings in 0..30_u32 {
+        let message = with!(message("m", "pay_1"), receive_count = Some(doublings + 1));
+        let reports = run(&batch, &[message]).await;
+        let step = Duration::from_secs(2_u64.saturating_mul(2_u64.pow(doublings)).min(900));
+        assert!((step / 2..=step).contains(&delay(&reports[0])), "{doublings}: {reports:?}");
+        assert!(!reports[0].failed_permanently);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_delay_of_the_work_is_limited_to_the_range_of_sqs() {
+    for (asked, given) in [(0, 1), (7, 7), (3600, 3600), (86_400, 12 * 3600 - 900)] {
+        let (store, work) = (MemoryStore::default(), Told::to(Do::RefuseFor(Duration::from_secs(asked))));
+        let reports = run(&batch(&store, &work), &many(1)).await;
+        assert_eq!(delay(&reports[0]), Duration::from_secs(given));
+    }
+}

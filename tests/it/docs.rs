@@ -1,0 +1,45 @@
+//! The pages in `docs/` match the code: metrics of outcomes, and names of tests.
+
+use std::fs;
+
+use harness::workspace;
+use idempotent_sqs::sqs::MessageOutcome;
+
+#[test]
+fn the_metrics_page_describes_a_metric_for_each_outcome() {
+    let page = fs::read_to_string(workspace("docs/metrics.md")).unwrap();
+    for outcome in MessageOutcome::ALL {
+        let metric = outcome.metric();
+        assert!(page.contains(&format!("`{metric}`")), "docs/metrics.md does not describe {metric}");
+    }
+}
+
+#[test]
+fn each_test_named_in_the_docs_exists() {
+    let pages = ["docs/faults.md", "docs/inbox.md"].map(|page| fs::read_to_string(workspace(page)).unwrap());
+    let page = pages.join("\n");
+    let mut tests = String::new();
+    let packages =
+        ["tests", "crates/testing/tests", "crates/postgres/tests", "crates/ops/tests", "examples/ledger/tests"];
+    let mut folders: Vec<_> = packages.map(workspace).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                tests += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    // Type paths start with an upper-case letter, and code blocks contain line breaks.
+    let is_test = |name: &&str| name.contains("::") && name.starts_with(char::is_lowercase) && !name.contains('\n');
+    let names: Vec<_> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
+    assert!(names.len() > 30);
+    for name in names {
+        let test = name.rsplit("::").next().unwrap();
+        // A name that ends in `…` stands for all tests with this prefix, and one that ends in `::` for a module.
+        let prefix = test.strip_suffix('…').map_or_else(|| format!("fn {test}("), |prefix| format!("fn {prefix}"));
+        assert!(test.is_empty() || tests.contains(&prefix), "{name}");
+    }
+}

@@ -1,0 +1,58 @@
+//! The log lines of messages, and that no log contains secrets.
+
+use serde_json::{Value, json};
+
+use super::{Fixture, pay};
+use harness::event::{MARKER, Record, event};
+use harness::http::Answer;
+
+#[tokio::test]
+async fn each_message_is_one_log_line_with_its_outcome_and_attempt() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers_for("pay_2", Answer::status(500));
+    let function = fixture.function().await;
+    function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2").received(3)])).await;
+    function.invoke(event([pay("m1", "pay_1").received(2), Record::new("m3").key("")])).await;
+
+    let lines = function.messages(4).await;
+    let fence = |key: &str| {
+        let calls = fixture.webhook.calls();
+        let call = calls.iter().find(|call| call.header("Idempotency-Key") == Some(key)).unwrap();
+        call.number("Idempotency-Fence").unwrap().into()
+    };
+    let fields = |line: &Value| {
+        ["message_id", "idempotency_key", "outcome", "disposition", "fence", "attempt", "receive_count"]
+            .map(|field| line[field].clone())
+    };
+    let expected = |message: &str, key: &str, outcome: &str, disposition: &str, received: u32| {
+        [json!(message), json!(key), json!(outcome), json!(disposition), fence(key), json!(1), json!(received)]
+    };
+    assert_eq!(fields(&lines[0]), expected("m1", "pay_1", "ACQUIRED", "done", 1));
+    assert_eq!(fields(&lines[1]), expected("m2", "pay_2", "ACQUIRED", "redeliver", 3));
+    assert_eq!(fields(&lines[2]), expected("m1", "pay_1", "DUPLICATE", "done", 2));
+    let without_key =
+        [json!("m3"), Value::Null, json!("NO_KEY"), json!("redeliver"), Value::Null, Value::Null, json!(1)];
+    assert_eq!(fields(&lines[3]), without_key);
+    assert_eq!(lines.len(), 4);
+}
+
+/// In every test, the log of a function is searched for secrets when it ends. Here it includes debug lines.
+#[tokio::test]
+async fn logs_contain_no_payload_password_or_token() {
+    let mut fixture = Fixture::start().await;
+    for (key, answer) in [
+        ("500", Answer::status(500)),
+        ("400", Answer::with(400, &[("Location", &fixture.webhook.url())], MARKER.as_bytes())),
+        ("reset", Answer::Reset),
+        ("cut", Answer::Cut(MARKER.into())),
+    ] {
+        fixture.webhook.answers_for(key, answer);
+    }
+    let function = fixture.function_with(&[("AWS_LAMBDA_LOG_LEVEL", "DEBUG")]).await;
+    let keys = ["200", "500", "400", "reset", "cut"];
+    assert_eq!(function.invoke(event(keys.map(|key| pay(key, key)))).await, keys[1..]);
+    function.error(event([Record::new("odd").without("messageId")])).await;
+    fixture.redis.kill();
+    function.error(event(keys.map(|key| pay(key, key)))).await;
+    assert!(function.messages(5).await.len() >= 5);
+}

@@ -1,0 +1,57 @@
+//! Changes of visibility timeouts (`sqs::visibility`).
+
+use super::{Fixture, pay};
+use harness::event::event;
+use harness::http::{Answer, Sqs};
+
+#[tokio::test]
+async fn visibility_timeouts_are_changed_on_the_queue_of_the_arn_at_most_ten_in_a_call() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::status(400));
+    let function = fixture.function().await;
+    let records = (0..12).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
+    assert_eq!(function.invoke(event(records)).await.len(), 12);
+    let calls = fixture.sqs.take_calls();
+    let mut entries: Vec<_> = calls.iter().map(|call| call["Entries"].as_array().unwrap().len()).collect();
+    entries.sort_unstable();
+    assert_eq!(entries, [2, 10]);
+    for call in calls {
+        assert_eq!(call["QueueUrl"], "https://sqs.eu-central-1.amazonaws.com/123456789012/payments");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_visibility_change_is_logged_and_does_not_fail_the_invocation() {
+    for sqs in [Sqs::start_failing().await, Sqs::start_refusing().await] {
+        let fixture = Fixture { sqs, ..Fixture::start().await };
+        fixture.webhook.answers_for("pay_1", Answer::status(500));
+        let function = fixture.function().await;
+        assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
+        assert_eq!(fixture.sqs.take_calls().len(), 1);
+        function.logs("visibility timeouts not changed").await;
+    }
+}
+
+#[tokio::test]
+async fn a_failed_message_without_receipt_handle_or_arn_is_still_reported() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::status(400));
+    let function = fixture.function().await;
+    let records = [
+        pay("m1", "pay_1").without("receiptHandle"),
+        pay("m2", "pay_2").without("eventSourceARN"),
+        pay("m3", "pay_3").with("eventSourceARN", "payments".into()),
+        pay("m4", "pay_4"),
+    ];
+    assert_eq!(function.invoke(event(records)).await, ["m1", "m2", "m3", "m4"]);
+    assert_eq!(fixture.sqs.take(), [("m4".into(), 2)].into());
+}
+
+#[tokio::test]
+async fn visibility_timeouts_are_not_changed_if_disabled() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.answers(Answer::status(500));
+    let function = fixture.function_with(&[("VISIBILITY_BACKOFF", "false")]).await;
+    assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
+    assert!(fixture.sqs.take_calls().is_empty());
+}

@@ -1,0 +1,213 @@
+//! Errors in settings: all are reported together, name the valid values and contain no secrets.
+
+use super::{REQUIRED, Settings, error_of, errors, read};
+use harness::http::TOKEN;
+use harness::lambda::PASSWORD;
+use harness::soon;
+
+/// An invalid value for every optional setting.
+const ALL_INVALID: Settings = &[
+    ("REDIS_CLUSTER", "yes"),
+    ("REDIS_TIMEOUT_MS", "soon"),
+    ("REDIS_IAM_USER", "role/payments"),
+    ("REDIS_IAM_CACHE", "cache.amazonaws.com"),
+    ("REDIS_IAM_SERVERLESS", "perhaps"),
+    ("REDIS_IAM_SESSION_SECONDS", "long"),
+    ("REDIS_SECRET_ARN", "password"),
+    ("IDEMPOTENCY_KEY", "nowhere"),
+    ("IDEMPOTENCY_FINGERPRINT", "thumb"),
+    ("IDEMPOTENCY_ENVELOPE", "paper"),
+    ("IDEMPOTENCY_RETENTION_SECONDS", "for ever"),
+    ("IDEMPOTENCY_MAX_ATTEMPTS", "many"),
+    ("IDEMPOTENCY_RECOVERY", "perhaps"),
+    ("IDEMPOTENCY_RESULT_MAX_BYTES", "all"),
+    ("LEASE_GRACE_MS", "some"),
+    ("BATCH_CONCURRENCY", "none"),
+    ("PAYLOAD_BUCKETS", "Files"),
+    ("PAYLOAD_MAX_BYTES", "few"),
+    ("RESULT_BUCKET", "s3://results"),
+    ("AWS_ENDPOINT_URL_S3", "here"),
+    ("TARGET_TIMEOUT_MS", "long"),
+    ("TARGET_CONNECT_TIMEOUT_MS", "short"),
+    ("VISIBILITY_BACKOFF", "maybe"),
+];
+
+#[test]
+fn a_missing_setting_is_reported_with_an_example() {
+    assert_eq!(
+        errors(&[]),
+        [
+            "REDIS_URL is missing: set it to redis://HOST:6379, or rediss://HOST:6379 for TLS",
+            "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",
+            "TARGET_URL is missing: set it to the https:// address of the webhook",
+        ]
+    );
+}
+
+#[test]
+fn a_namespace_with_a_colon_is_rejected() {
+    let error = error_of("IDEMPOTENCY_NAMESPACE", "payments:eu");
+    assert!(error.contains("set it to a name without one"), "{error}");
+}
+
+#[test]
+fn names_that_cloudwatch_rejects_are_errors_if_metrics_are_enabled() {
+    for namespace in ["AWS/SQS", ":payments", "payments\"", "z\u{fc}rich", &"n".repeat(256)] {
+        let error = error_of("METRICS_NAMESPACE", namespace);
+        assert!(error.starts_with("METRICS_NAMESPACE is invalid: set it to a name"), "{error}");
+    }
+    for consumer in ["z\u{fc}rich", &"n".repeat(1025)] {
+        assert!(read(&[REQUIRED, &[("IDEMPOTENCY_NAMESPACE", consumer)]]).is_ok(), "valid without metrics");
+        let settings: Settings = &[("METRICS_NAMESPACE", "idempotent-sqs"), ("IDEMPOTENCY_NAMESPACE", consumer)];
+        let errors = errors(&[REQUIRED, settings]);
+        assert!(errors[0].starts_with("IDEMPOTENCY_NAMESPACE is invalid as a dimension"), "{errors:?}");
+    }
+}
+
+#[test]
+fn each_error_names_the_valid_values() {
+    for (name, invalid, valid) in [
+        ("REDIS_CLUSTER", "yes", "true or false"),
+        ("REDIS_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
+        ("REDIS_TIMEOUT_MS", "half a second", "a whole number from 1 to 900000"),
+        (
+            "IDEMPOTENCY_KEY",
+            "header:Idempotency-Key",
+            "attribute:NAME, body:/json/pointer, deduplicationId or messageId",
+        ),
+        ("IDEMPOTENCY_KEY", "messageId,body:id", "attribute:NAME, body:/json/pointer, deduplicationId or messageId"),
+        ("IDEMPOTENCY_KEY", "messageId,", "attribute:NAME, body:/json/pointer, deduplicationId or messageId"),
+        ("IDEMPOTENCY_FINGERPRINT", "body:amount", "body, body:/json/pointer,/another or none"),
+        ("IDEMPOTENCY_ENVELOPE", "sns", "auto or none"),
+        ("IDEMPOTENCY_RETENTION_SECONDS", "0", "a whole number from 1 to 315360000"),
+        ("IDEMPOTENCY_RETENTION_SECONDS", "18446744073709551616", "a whole number from 1 to 315360000"),
+        ("IDEMPOTENCY_MAX_ATTEMPTS", "0", "a whole number from 1 to 255"),
+        ("IDEMPOTENCY_MAX_ATTEMPTS", "256", "a whole number from 1 to 255"),
+        ("IDEMPOTENCY_RECOVERY", "skip", "rerun or park"),
+        ("IDEMPOTENCY_RESULT_MAX_BYTES", "-1", "a whole number from 0 to 1048576"),
+        ("LEASE_GRACE_MS", "1.5", "a whole number from 0 to 900000"),
+        ("LEASE_GRACE_MS", "900001", "a whole number from 0 to 900000"),
+        ("BATCH_CONCURRENCY", "0", "a whole number from 1"),
+        ("PAYLOAD_MAX_BYTES", "0", "a whole number from 1 to 1073741824"),
+        ("TARGET_URL", "payments.internal/hook", "the http:// or https:// address of the webhook"),
+        ("TARGET_URL", "ftp://payments.internal", "the http:// or https:// address of the webhook"),
+        ("TARGET_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
+        ("TARGET_CONNECT_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
+        ("VISIBILITY_BACKOFF", "FALSE", "true or false"),
+        ("REDIS_URL", "cache.internal:6379", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
+        ("REDIS_URL", "unix:///run/redis.sock", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
+        ("REDIS_URL", "rediss://cache.internal/#insecure", "certificates are always verified"),
+        ("REDIS_IAM_SERVERLESS", "yes", "true or false"),
+        ("REDIS_IAM_SESSION_SECONDS", "0", "a whole number from 1 to 43200"),
+        ("REDIS_IAM_SESSION_SECONDS", "43201", "a whole number from 1 to 43200"),
+        ("REDIS_SECRET_ARN", "redis-password", "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME"),
+    ] {
+        let error = error_of(name, invalid);
+        assert!(error.starts_with(name) && error.contains(valid), "{name}={invalid}: {error}");
+        assert_eq!(
+            error.matches(&format!("{invalid:?}")).count().max(1),
+            1,
+            "the value is quoted more than once: {error}"
+        );
+    }
+}
+
+#[test]
+fn each_error_in_the_s3_settings_names_the_valid_values() {
+    for (invalid, expected) in [
+        (
+            [("PAYLOAD_BUCKETS", "payloads,"), ("AWS_REGION", "eu-central-1")],
+            "PAYLOAD_BUCKETS: \"\" is not the name of an S3",
+        ),
+        (
+            [("PAYLOAD_BUCKETS", "../a"), ("AWS_REGION", "eu-central-1")],
+            "PAYLOAD_BUCKETS: \"../a\" is not the name of an S3",
+        ),
+        (
+            [("RESULT_BUCKET", "a-b,c-d"), ("AWS_REGION", "eu-central-1")],
+            "RESULT_BUCKET: \"a-b,c-d\" is not the name of an S3",
+        ),
+        ([("RESULT_BUCKET", "results"), ("AWS_REGION", "")], "AWS_REGION is missing: set it to the region of the S3"),
+        ([("PAYLOAD_BUCKETS", "payloads"), ("RESULT_BUCKET", "results")], "AWS_REGION is missing"),
+    ] {
+        let errors = errors(&[REQUIRED, &invalid]);
+        assert!(errors.len() == 1 && errors[0].starts_with(expected), "{invalid:?}: {errors:?}");
+    }
+    for address in ["s3.internal", "s3://results", "ftp://s3.internal"] {
+        let invalid = [("RESULT_BUCKET", "results"), ("AWS_REGION", "eu-central-1"), ("AWS_ENDPOINT_URL_S3", address)];
+        let errors = errors(&[REQUIRED, &invalid]);
+        assert!(errors.len() == 1 && errors[0].contains("an http:// or https:// address"), "{errors:?}");
+    }
+}
+
+#[test]
+fn all_errors_are_reported_together_each_once() {
+    for required in [&[][..], &[("REDIS_URL", "http://cache"), ("TARGET_URL", "somewhere")]] {
+        let errors = errors(&[ALL_INVALID, required]);
+        for (name, _) in ALL_INVALID.iter().chain(REQUIRED) {
+            let name = name.replace("AWS_LAMBDA_FUNCTION_NAME", "IDEMPOTENCY_NAMESPACE");
+            assert_eq!(errors.iter().filter(|error| error.starts_with(&name)).count(), 1, "{name} in {errors:#?}");
+        }
+        let region = usize::from(errors.iter().any(|error| error.starts_with("AWS_REGION is missing")));
+        assert_eq!((errors.len(), region), (ALL_INVALID.len() + REQUIRED.len() + 1, 1), "{errors:#?}");
+    }
+}
+
+#[test]
+fn no_error_contains_a_password_or_a_token() {
+    for url in [
+        format!("redis://user:{PASSWORD}@cache:port"),
+        format!("redis://user:{PASSWORD}@cache:6379/first"),
+        format!("redis://user:{PASSWORD}@"),
+        format!("redis://:{PASSWORD}%ff@cache"),
+        format!("redis://user:{PASSWORD}/x@cache:6379"),
+        format!("redis://user:{PASSWORD} x@cache:6379:7"),
+        format!("rediss://user:{PASSWORD}@cache/#insecure"),
+        format!("rediss://user:{PASSWORD}@cache/#{PASSWORD}"),
+        format!("redis://cache/?protocol={PASSWORD}"),
+        format!("unix:///run/redis.sock?pass={PASSWORD}"),
+        format!("http://user:{PASSWORD}@cache"),
+        format!("user:{PASSWORD}@cache"),
+        PASSWORD.to_owned(),
+    ] {
+        let error = error_of("REDIS_URL", &url);
+        assert!(!error.contains(PASSWORD), "{error}");
+    }
+    for url in [format!("hooks.internal/{TOKEN}"), format!("https://{TOKEN}:port/"), format!("{TOKEN}://hooks/")] {
+        let error = error_of("TARGET_URL", &url);
+        assert!(!error.contains(TOKEN), "{error}");
+    }
+}
+
+#[test]
+fn the_debug_output_of_settings_contains_no_password_or_token() {
+    let (redis, target) = (format!("redis://user:{PASSWORD}@cache"), format!("https://hooks.internal/{TOKEN}"));
+    let settings = read(&[REQUIRED, &[("REDIS_URL", &redis), ("TARGET_URL", &target)]]).unwrap();
+    let printed = format!("{settings:?}");
+    assert!(!printed.contains(PASSWORD) && !printed.contains(TOKEN), "{printed}");
+}
+
+/// The output of a function that exits at startup because of these settings.
+async fn output_of(settings: &[Settings<'_>]) -> String {
+    let function = tokio::process::Command::new(env!("CARGO_BIN_EXE_idempotent-sqs"))
+        .env_clear()
+        .envs(settings.iter().flat_map(|settings| settings.iter().copied()))
+        .kill_on_drop(true)
+        .output();
+    let ended = soon(function).await.unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap()
+}
+
+#[tokio::test]
+async fn a_function_with_invalid_settings_logs_every_error_and_does_not_start() {
+    let redis = format!("redis://user:{PASSWORD}@cache:port");
+    for format in ["JSON", "Text"] {
+        let output = output_of(&[ALL_INVALID, &[("REDIS_URL", &redis), ("AWS_LAMBDA_LOG_FORMAT", format)]]).await;
+        for (name, _) in ALL_INVALID.iter().chain(REQUIRED) {
+            let name = name.replace("AWS_LAMBDA_FUNCTION_NAME", "IDEMPOTENCY_NAMESPACE");
+            assert!(output.contains(&format!("  - {name}")), "{name} is missing in {output}");
+        }
+        assert!(!output.contains(PASSWORD), "{output}");
+    }
+}
