@@ -7,17 +7,12 @@ mod outcomes;
 mod redelivery;
 mod store_failures;
 
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use tokio::time::{Instant, advance};
-
 use harness::with;
-use harness::work::{Do, Told};
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Store, StoreError};
-use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Envelopes, KeySource, Message, MessageReport, Payload};
-use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+use harness::work::Told;
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Store};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, Message, MessageReport};
 
 /// Remaining time of the invocation.
 const TIME: Duration = Duration::from_secs(30);

@@ -192,15 +192,16 @@ fn the_response_has_the_format_of_aws_byte_for_byte() {
     let message = |id: &str| with!(Message::default(), id = id.into());
     let (a, b) = (message("059f36b4-87a3-44ab-83d2-661975830a7d"), message("2e1424d4-f796-459a-8184-9c92662be6da"));
     let redeliver = Disposition::Redeliver { after: None };
-    let bytes = |answers: Vec<(&Message, Disposition)>| serde_json::to_string(&sqs::response(answers)).unwrap();
-    assert_eq!(json(vec![]), r#"{"batchItemFailures":[]}"#);
-    assert_eq!(json(vec![(&a, Disposition::Done), (&b, Disposition::Done)]), r#"{"batchItemFailures":[]}"#);
+    let response =
+        |dispositions: Vec<(&Message, Disposition)>| serde_json::to_string(&sqs::response(dispositions)).unwrap();
+    assert_eq!(response(vec![]), r#"{"batchItemFailures":[]}"#);
+    assert_eq!(response(vec![(&a, Disposition::Done), (&b, Disposition::Done)]), r#"{"batchItemFailures":[]}"#);
     assert_eq!(
-        json(vec![(&a, Disposition::Done), (&b, redeliver)]),
+        response(vec![(&a, Disposition::Done), (&b, redeliver)]),
         r#"{"batchItemFailures":[{"itemIdentifier":"2e1424d4-f796-459a-8184-9c92662be6da"}]}"#
     );
     assert_eq!(
-        json(vec![(&a, redeliver), (&b, redeliver), (&a, redeliver)]),
+        response(vec![(&a, redeliver), (&b, redeliver), (&a, redeliver)]),
         r#"{"batchItemFailures":[{"itemIdentifier":"059f36b4-87a3-44ab-83d2-661975830a7d"},{"itemIdentifier":"2e1424d4-f796-459a-8184-9c92662be6da"}]}"#
     );
 }

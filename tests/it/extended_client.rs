@@ -14,10 +14,10 @@ use idempotent_sqs::sqs::{
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::MemoryObjects;
 
-/// Class name in a pointer of version 2 of the Java library.
-const V2: &str = "software.amazon.payloadoffloading.PayloadS3Pointer";
-/// Class name in a pointer of version 1.
-const V1: &str = "com.amazon.sqs.javamessaging.MessageS3Pointer";
+/// Class name in a pointer of current client libraries.
+const CURRENT: &str = "software.amazon.payloadoffloading.PayloadS3Pointer";
+/// Class name in a pointer of older client libraries.
+const LEGACY: &str = "com.amazon.sqs.javamessaging.MessageS3Pointer";
 
 fn pointer(class: &str, name: &str) -> String {
     json!([class, { "s3BucketName": "payloads", "s3Key": name }]).to_string()
@@ -28,7 +28,7 @@ fn pointing(id: &str, name: &str) -> Message {
     with!(
         Message::default(),
         id = id.into(),
-        body = Some(pointer(V2, name)),
+        body = Some(pointer(CURRENT, name)),
         attributes = attributes(&[("ExtendedPayloadSize", "300000"), ("Idempotency-Key", "pay_1")])
     )
 }
@@ -122,15 +122,15 @@ async fn a_payload_in_s3_is_an_in_batch_duplicate_of_the_same_payload_in_a_messa
 }
 
 #[tokio::test]
-async fn pointers_of_both_extended_client_versions_are_followed() {
+async fn pointers_of_current_and_older_clients_are_followed() {
     let fixture = Fixture::default();
     fixture.put("one", "payload").await;
-    let version_1 = with!(
+    let legacy = with!(
         pointing("m1", "one"),
-        body = Some(pointer(V1, "one")),
+        body = Some(pointer(LEGACY, "one")),
         attributes = attributes(&[("SQSLargePayloadSize", "300000"), ("Idempotency-Key", "pay_1")])
     );
-    assert_eq!(outcomes(&fixture.run(&[version_1, pointing("m2", "one")]).await), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
+    assert_eq!(outcomes(&fixture.run(&[legacy, pointing("m2", "one")]).await), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
     assert_eq!(fixture.seen(), ["payload"]);
 }
 
@@ -138,7 +138,7 @@ async fn pointers_of_both_extended_client_versions_are_followed() {
 async fn an_offloaded_sns_message_is_delivered_in_its_envelope() {
     let fixture = Fixture::default();
     fixture.put("one", r#"{"amount":1250}"#).await;
-    let body = in_sns(&pointer(V2, "one"), "ExtendedPayloadSize");
+    let body = in_sns(&pointer(CURRENT, "one"), "ExtendedPayloadSize");
     let message = with!(Message::default(), id = "m1".into(), body = Some(body.to_string()));
     let reports = fixture.run(&[message]).await;
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
@@ -151,7 +151,8 @@ async fn the_envelope_around_a_pointer_is_not_reformatted() {
     let fixture = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
     fixture.put("one", r#"{"amount":1250}"#).await;
     let more = r#""more":[12345678901234567.01,1e400,"\ud800"]"#;
-    let body = in_sns(&pointer(V2, "one"), "ExtendedPayloadSize").to_string().replacen('{', &format!("{{{more},"), 1);
+    let body =
+        in_sns(&pointer(CURRENT, "one"), "ExtendedPayloadSize").to_string().replacen('{', &format!("{{{more},"), 1);
     let message = with!(Message::default(), id = "m1".into(), body = Some(body));
     let reports = fixture.run(&[message]).await;
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
@@ -162,10 +163,10 @@ async fn the_envelope_around_a_pointer_is_not_reformatted() {
 async fn a_payload_in_s3_may_be_in_an_envelope_and_a_second_pointer_is_not_followed() {
     let fixture = Fixture { keys: Some(vec![KeySource::MessageId]), ..Fixture::default() };
     fixture.put("one", &in_sns("payload", "none").to_string()).await;
-    fixture.put("two", &pointer(V2, "one")).await;
+    fixture.put("two", &pointer(CURRENT, "one")).await;
     let reports = fixture.run(&[pointing("m1", "one"), pointing("m2", "two")]).await;
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
-    assert_eq!(fixture.seen()[1], pointer(V2, "one"));
+    assert_eq!(fixture.seen()[1], pointer(CURRENT, "one"));
 }
 
 #[tokio::test]
@@ -210,14 +211,14 @@ async fn a_body_that_only_resembles_a_pointer_is_a_payload() {
     let location = json!({ "s3BucketName": "payloads", "s3Key": "one" });
     for message in [
         with!(with_size.clone(), attributes = attributes(&[("Idempotency-Key", "pay_1")])),
-        with_body(json!([V2])),
-        with_body(json!([V2, location, 1])),
+        with_body(json!([CURRENT])),
+        with_body(json!([CURRENT, location, 1])),
         with_body(json!(["com.example.Pointer", location])),
-        with_body(json!([V2, { "s3BucketName": "payloads" }])),
-        with_body(json!([V2, { "s3BucketName": "", "s3Key": "one" }])),
-        with_body(json!([V2, { "s3BucketName": 7, "s3Key": "one" }])),
-        with_body(json!({ "0": V2, "1": location })),
-        with_body(json!(V2)),
+        with_body(json!([CURRENT, { "s3BucketName": "payloads" }])),
+        with_body(json!([CURRENT, { "s3BucketName": "", "s3Key": "one" }])),
+        with_body(json!([CURRENT, { "s3BucketName": 7, "s3Key": "one" }])),
+        with_body(json!({ "0": CURRENT, "1": location })),
+        with_body(json!(CURRENT)),
     ] {
         assert!(Payload::of(&message, Envelopes::Auto).pointer().is_none(), "{message:?}");
     }
@@ -225,5 +226,5 @@ async fn a_body_that_only_resembles_a_pointer_is_a_payload() {
     assert!(Payload::of(&with_size, Envelopes::None).pointer().is_none());
     let plain = with!(with_size, attributes = attributes(&[("Idempotency-Key", "pay_1")]));
     assert_eq!(outcomes(&fixture.run_with(&[plain], Envelopes::None).await), ["ACQUIRED"]);
-    assert_eq!(fixture.seen(), [pointer(V2, "one")]);
+    assert_eq!(fixture.seen(), [pointer(CURRENT, "one")]);
 }

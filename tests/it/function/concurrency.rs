@@ -91,13 +91,13 @@ async fn an_invocation_responds_before_its_timeout_and_another_continues() {
     let fixture = Fixture::start().await;
     fixture.webhook.answers(Answer::Held);
     let function = fixture.function_with(&[CONCURRENT]).await;
-    let (begun, timeout) = (Instant::now(), Duration::from_secs(4));
+    let (started, timeout) = (Instant::now(), Duration::from_secs(4));
     let times_out = function.begin(event([pay("m1", "times_out")]), timeout);
     let continues = function.begin(event([pay("m2", "continues")]), LONG);
     fixture.webhook.called(2).await;
 
     assert_eq!(times_out.failures().await, ["m1"]);
-    assert!(begun.elapsed() < timeout, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < timeout, "{:?}", started.elapsed());
     let mut redis = fixture.redis.connection().await;
     let record: String = redis.getrange("payments:times_out", 0, 0).await.unwrap();
     assert_eq!(record, "F", "settled in time");

@@ -9,15 +9,15 @@ use harness::event::{MARKER, Record, event};
 
 /// Delivers the record between two valid ones, twice. Returns the failures of the first delivery.
 async fn deliver_between_valid_records(record: impl FnOnce(Record) -> Record) -> (Fixture, Vec<String>) {
-    let delivered = event([pay("good_1", "good_1"), record(pay("odd", "odd")), pay("good_2", "good_2")]);
+    let delivered = event([pay("valid_1", "valid_1"), record(pay("unusual", "unusual")), pay("valid_2", "valid_2")]);
     // JSON can escape an unpaired surrogate, but a Rust string cannot contain it.
     let delivered = delivered.replace("LONE", "\\ud800");
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     let failures = function.invoke(delivered.clone()).await;
     assert_eq!(function.invoke(delivered).await, failures);
-    for good in ["good_1", "good_2"] {
-        assert_eq!(fixture.webhook.calls_for(good), 1);
+    for key in ["valid_1", "valid_2"] {
+        assert_eq!(fixture.webhook.calls_for(key), 1);
     }
     drop(function);
     (fixture, failures)
@@ -32,9 +32,9 @@ async fn assert_processed(record: impl FnOnce(Record) -> Record) {
 /// Only this record is reported, with the first step of the backoff.
 async fn assert_reported_alone(record: impl FnOnce(Record) -> Record) {
     let (fixture, failures) = deliver_between_valid_records(record).await;
-    assert_eq!(failures, ["odd"]);
+    assert_eq!(failures, ["unusual"]);
     assert_eq!(fixture.webhook.calls().len(), 2);
-    assert_eq!(fixture.sqs.take(), [("odd".into(), 2)].into());
+    assert_eq!(fixture.sqs.take(), [("unusual".into(), 2)].into());
 }
 
 macro_rules! records {
@@ -44,41 +44,41 @@ macro_rules! records {
 }
 
 records! {
-    a_record_without_body_is_reported_alone: assert_reported_alone(|odd| odd.without("body"));
-    a_body_that_is_not_a_string_is_reported_alone: assert_reported_alone(|odd| odd.with("body", json!({ "note": MARKER })));
-    a_body_with_an_unpaired_surrogate_is_reported_alone: assert_reported_alone(|odd| odd.body("SECRET-PAYLOAD LONE"));
-    a_null_body_is_reported_alone: assert_reported_alone(|odd| odd.with("body", Value::Null));
-    an_empty_body_is_processed: assert_processed(|odd| odd.body(""));
-    a_body_that_is_not_json_is_processed: assert_processed(|odd| odd.body("{SECRET-PAYLOAD"));
-    a_body_of_one_mib_is_processed: assert_processed(|odd| odd.body(&MARKER.repeat((1 << 20) / MARKER.len())));
-    a_deeply_nested_body_is_processed: assert_processed(|odd| odd.body(&"[".repeat(100_000)));
-    a_body_with_control_and_non_ascii_characters_is_processed: assert_processed(|odd| odd.body("\0\u{1}\u{7f}\u{feff}\u{1F4B6}\r\n"));
+    a_record_without_body_is_reported_alone: assert_reported_alone(|record| record.without("body"));
+    a_body_that_is_not_a_string_is_reported_alone: assert_reported_alone(|record| record.with("body", json!({ "note": MARKER })));
+    a_body_with_an_unpaired_surrogate_is_reported_alone: assert_reported_alone(|record| record.body("SECRET-PAYLOAD LONE"));
+    a_null_body_is_reported_alone: assert_reported_alone(|record| record.with("body", Value::Null));
+    an_empty_body_is_processed: assert_processed(|record| record.body(""));
+    a_body_that_is_not_json_is_processed: assert_processed(|record| record.body("{SECRET-PAYLOAD"));
+    a_body_of_one_mib_is_processed: assert_processed(|record| record.body(&MARKER.repeat((1 << 20) / MARKER.len())));
+    a_deeply_nested_body_is_processed: assert_processed(|record| record.body(&"[".repeat(100_000)));
+    a_body_with_control_and_non_ascii_characters_is_processed: assert_processed(|record| record.body("\0\u{1}\u{7f}\u{feff}\u{1F4B6}\r\n"));
 
-    a_record_without_attributes_is_processed: assert_processed(|odd| odd.without("attributes"));
-    a_record_with_null_attributes_is_processed: assert_processed(|odd| odd.with("attributes", Value::Null));
-    a_record_without_message_attributes_is_processed: assert_processed(|odd| odd.without("messageAttributes"));
-    a_record_with_null_message_attributes_is_processed: assert_processed(|odd| odd.with("messageAttributes", Value::Null));
+    a_record_without_attributes_is_processed: assert_processed(|record| record.without("attributes"));
+    a_record_with_null_attributes_is_processed: assert_processed(|record| record.with("attributes", Value::Null));
+    a_record_without_message_attributes_is_processed: assert_processed(|record| record.without("messageAttributes"));
+    a_record_with_null_message_attributes_is_processed: assert_processed(|record| record.with("messageAttributes", Value::Null));
     message_attributes_that_are_a_string_are_reported_alone:
-        assert_reported_alone(|odd| odd.with("messageAttributes", MARKER.into()));
+        assert_reported_alone(|record| record.with("messageAttributes", MARKER.into()));
     message_attributes_that_are_a_list_are_reported_alone:
-        assert_reported_alone(|odd| odd.with("messageAttributes", json!([MARKER])));
+        assert_reported_alone(|record| record.with("messageAttributes", json!([MARKER])));
     a_message_attribute_that_is_a_number_is_reported_alone:
-        assert_reported_alone(|odd| odd.with("messageAttributes", json!({ "Idempotency-Key": 5 })));
-    a_binary_key_is_reported_alone: assert_reported_alone(|odd| {
+        assert_reported_alone(|record| record.with("messageAttributes", json!({ "Idempotency-Key": 5 })));
+    a_binary_key_is_reported_alone: assert_reported_alone(|record| {
         let key = json!({ "binaryValue": "cGF5", "stringListValues": [], "binaryListValues": [], "dataType": "Binary" });
-        odd.with("messageAttributes", json!({ "Idempotency-Key": key }))
+        record.with("messageAttributes", json!({ "Idempotency-Key": key }))
     });
-    a_record_without_receipt_handle_is_processed: assert_processed(|odd| odd.without("receiptHandle"));
-    a_record_without_arn_is_processed: assert_processed(|odd| odd.without("eventSourceARN"));
-    a_record_with_unknown_fields_is_processed: assert_processed(|odd| odd.with("new", json!([{ "of": "AWS" }])));
+    a_record_without_receipt_handle_is_processed: assert_processed(|record| record.without("receiptHandle"));
+    a_record_without_arn_is_processed: assert_processed(|record| record.without("eventSourceARN"));
+    a_record_with_unknown_fields_is_processed: assert_processed(|record| record.with("new", json!([{ "of": "AWS" }])));
 
-    an_empty_key_is_reported_alone: assert_reported_alone(|odd| odd.key(""));
-    a_key_of_one_kib_is_processed: assert_processed(|odd| odd.key(&"k".repeat(1024)));
-    a_key_with_spaces_is_processed: assert_processed(|odd| odd.key(" a b "));
-    a_key_with_braces_is_processed: assert_processed(|odd| odd.key("{a}{}"));
-    a_key_with_a_newline_is_processed: assert_processed(|odd| odd.key("a\r\nb: c"));
-    a_key_with_a_nul_is_processed: assert_processed(|odd| odd.key("a\0b"));
-    a_non_ascii_key_is_processed: assert_processed(|odd| odd.key("gr\u{f6}\u{df}e \u{1F4B6}"));
+    an_empty_key_is_reported_alone: assert_reported_alone(|record| record.key(""));
+    a_key_of_one_kib_is_processed: assert_processed(|record| record.key(&"k".repeat(1024)));
+    a_key_with_spaces_is_processed: assert_processed(|record| record.key(" a b "));
+    a_key_with_braces_is_processed: assert_processed(|record| record.key("{a}{}"));
+    a_key_with_a_newline_is_processed: assert_processed(|record| record.key("a\r\nb: c"));
+    a_key_with_a_nul_is_processed: assert_processed(|record| record.key("a\0b"));
+    a_non_ascii_key_is_processed: assert_processed(|record| record.key("gr\u{f6}\u{df}e \u{1F4B6}"));
 }
 
 #[tokio::test]

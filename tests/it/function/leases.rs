@@ -47,7 +47,7 @@ async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_
     fixture.webhook.answers(Answer::Held);
     let mut killed = fixture.function_with(&[("LEASE_GRACE_MS", "0")]).await;
     let lease = Duration::from_secs(4);
-    let begun = Instant::now();
+    let started = Instant::now();
     let _unanswered = killed.begin(event([pay("m1", "pay_1")]), lease);
     fixture.webhook.called(1).await;
     killed.kill();
@@ -56,11 +56,11 @@ async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_
     let function = fixture.function().await;
     let redelivered = || event([pay("m1", "pay_1").received(2)]);
     assert_eq!(function.invoke(redelivered()).await, ["m1"]);
-    assert!(begun.elapsed() < lease, "the test machine is too slow to observe the lease");
+    assert!(started.elapsed() < lease, "the test machine is too slow to observe the lease");
     assert!(matches!(fixture.sqs.take()["m1"], 1..=6));
 
     soon(async { while !function.invoke(redelivered()).await.is_empty() {} }).await;
-    assert!(begun.elapsed() >= lease, "{:?}", begun.elapsed());
+    assert!(started.elapsed() >= lease, "{:?}", started.elapsed());
     let calls = fixture.webhook.calls();
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0].header("Idempotency-Recovery"), None);

@@ -69,12 +69,12 @@ async fn an_acquire_whose_reply_was_lost_is_released_within_the_invocation_and_n
     for _ in 0..3 {
         let before = front.connections();
         front.swallow_replies(true);
-        let begun = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(20));
+        let pending = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(20));
         record_in(b'P', &fixture.redis).await;
         // The second attempt to acquire, and the first to release.
         until(|| std::future::ready(front.connections() >= before + 2)).await;
         front.swallow_replies(false);
-        let error = begun.error().await;
+        let error = pending.error().await;
         assert!(error.contains("the idempotency store is unavailable"), "{error}");
     }
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);

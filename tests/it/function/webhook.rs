@@ -36,7 +36,7 @@ async fn deliver_twice(fixture: &Fixture, function: &Function, key: &str, answer
     Delivery { reported, visibility, next }
 }
 
-/// Delivers the message recoveries. Returns the request to the webhook, if there is one.
+/// Delivers the message again. Returns the request to the webhook, if there is one.
 async fn next_call(fixture: &Fixture, function: &Function, key: &str) -> Option<Request> {
     let calls = fixture.webhook.calls().len();
     function.invoke(event([pay(key, key).received(2)])).await;
@@ -52,7 +52,7 @@ impl Delivery {
         !self.reported && self.visibility.is_none() && self.next.is_none()
     }
 
-    /// The message is reported and does not run recoveries.
+    /// The message is reported and does not run again.
     fn is_permanent(&self) -> bool {
         self.reported && self.has_first_backoff() && self.next.is_none()
     }
