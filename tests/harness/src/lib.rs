@@ -12,6 +12,7 @@
 
 #![allow(missing_docs, reason = "used only by the tests of this workspace")]
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "as above")]
+#![allow(clippy::return_self_not_must_use, reason = "as above")]
 #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "any other answer must fail the test")]
 #![allow(clippy::unchecked_time_subtraction, reason = "tests subtract known times")]

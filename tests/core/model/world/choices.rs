@@ -11,7 +11,7 @@ impl World {
                 MessageState::Queue if number > 0 && self.messages[0].receives == 0 && self.messages[0].id == 0 => {}
                 MessageState::Queue if !self.is_visible(number) => {}
                 MessageState::Queue if message.receives >= protocol.max_receives => {
-                    actions.push(Action::DeadLetter(number))
+                    actions.push(Action::DeadLetter(number));
                 }
                 MessageState::Queue if may_start => actions.push(Action::Deliver(number)),
                 MessageState::DeadLetterQueue if may_start && message.id % IDS + 1 < IDS => {
