@@ -19,7 +19,7 @@ const NAMESPACE: &str = "payments";
 /// The namespace of the ledger example.
 const LEDGER_NAMESPACE: &str = "payments-ledger";
 
-/// A command that servers before Redis 7.2 do not have, so that it cannot be granted there. The client ignores the error.
+/// A command since Redis 7.2. It cannot be granted on older servers, whose error the client ignores.
 const SINCE_REDIS_7_2: &str = "client|setinfo";
 
 /// The words of the user's access string in template.yaml or in the template of the ledger example.
@@ -148,7 +148,8 @@ async fn the_function_works_under_its_access_string_on_a_cluster() {
     assert_denied(&mut connection.unwrap(), &["GET", "orders:pay_1"]).await;
 }
 
-/// INFO is sent in the background and ASKING only during a slot migration, so the server is asked whether both are allowed.
+/// INFO is sent in the background and ASKING only during a slot migration, so the test asks the server whether both are
+/// allowed.
 async fn has_info_and_asking(admin: &mut MultiplexedConnection) {
     for command in ["INFO", "ASKING"] {
         let mut acl = redis::cmd("ACL");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use harness::workspace;
 
-/// Layers of the library's modules, lowest first. A module imports only lower layers; modules of one layer are independent.
+/// Layers of the library's modules, lowest first. A module imports only lower layers, and no module of its own layer.
 const LAYERS: &[&[&str]] = &[
     &["idempotency", "credentials"],
     &["stores", "aws", "traces"],
@@ -17,7 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["config"],
 ];
 
-/// Paths and code of the Rust files in this folder and its subfolders. The code ends before unit tests and has no comments.
+/// Paths and code of the Rust files in this folder and its subfolders, without unit tests and comments.
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let root = workspace(folder);
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! SQS events (`sqs::event`) and responses (`sqs::response`): the samples in `events/`, malformed events and the format.
+//! SQS events (`sqs::event`) and responses (`sqs::response`): the samples in `events/`, and malformed events.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Properties of any input, checked on the seeds of the fuzz targets and on random input. The targets in `fuzz/` run longer.
+//! Properties of any input, checked on the seeds of the fuzz targets and on random input. The fuzz targets run longer.
 
 use std::fs;
 
@@ -90,7 +90,7 @@ fn json_text() -> impl Strategy<Value = String> {
     prop_oneof![json, changed]
 }
 
-/// A decimal number other than 0: the digits, which neither start nor end with 0, times ten to the power of the exponent.
+/// A decimal number other than 0: digits that neither start nor end with 0, times ten to the power of the exponent.
 #[derive(Clone, Debug, PartialEq)]
 struct Decimal {
     negative: bool,
@@ -242,9 +242,11 @@ proptest! {
         let bodies = [one.write(&notations.0), other.write(&notations.1)].map(|number| format!(r#"{{"n":{number}}}"#));
         let messages = bodies.clone().map(|body| with!(Message::default(), body = Some(body)));
         let payloads = messages.each_ref().map(|message| Payload::of(message, Envelopes::Auto));
-        let [key, other_key] = payloads.each_ref().map(|payload| KeySource::find(&[KeySource::Body("/n".into())], payload));
+        let find = |payload: &Payload<'_>| KeySource::find(&[KeySource::Body("/n".into())], payload);
+        let [key, other_key] = payloads.each_ref().map(find);
         prop_assert_eq!(key.unwrap() == other_key.unwrap(), one == other, "{:?}", bodies);
-        let [fingerprint, other_fingerprint] = payloads.each_ref().map(|payload| FingerprintSource::Body.compute(payload));
+        let compute = |payload: &Payload<'_>| FingerprintSource::Body.compute(payload);
+        let [fingerprint, other_fingerprint] = payloads.each_ref().map(compute);
         prop_assert_eq!(fingerprint == other_fingerprint, one == other, "{:?}", bodies);
     }
 

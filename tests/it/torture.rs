@@ -1,5 +1,5 @@
-//! Processes of the function are killed on a Redis that fails. No message is lost, and none is repeated unless its run was
-//! cut off between its effect and its record.
+//! Processes of the function are killed, on a Redis that fails. No message is lost, and none is repeated unless its run
+//! was cut off between its effect and its record.
 //!
 //! A short run is part of all tests; `make torture` runs a long one. `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
 //! `TORTURE_FIRST_SEED` set the number of seeds, the number of messages and the first seed.

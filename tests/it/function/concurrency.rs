@@ -1,4 +1,4 @@
-//! Concurrent invocations in one process, as on Lambda Managed Instances, and a process restored from a SnapStart snapshot.
+//! Concurrent invocations in one process, as on Lambda Managed Instances, and a process restored from a snapshot.
 //!
 //! On Managed Instances Lambda neither kills nor freezes an invocation.
 

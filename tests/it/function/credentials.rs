@@ -92,8 +92,8 @@ fn ten_messages() -> String {
     event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))))
 }
 
-/// Waits for the next whole second and returns it. A token signed earlier has an earlier time, because tokens have whole
-/// seconds.
+/// Waits for the next whole second and returns it. The times of tokens are in whole seconds, so earlier tokens have an
+/// earlier time.
 async fn next_second() -> SystemTime {
     let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let next = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds(SystemTime::now()) + 1);

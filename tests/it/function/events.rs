@@ -45,19 +45,23 @@ macro_rules! records {
 
 records! {
     a_record_without_body_is_reported_alone: assert_reported_alone(|record| record.without("body"));
-    a_body_that_is_not_a_string_is_reported_alone: assert_reported_alone(|record| record.with("body", json!({ "note": MARKER })));
-    a_body_with_an_unpaired_surrogate_is_reported_alone: assert_reported_alone(|record| record.body("SECRET-PAYLOAD LONE"));
+    a_body_that_is_not_a_string_is_reported_alone:
+        assert_reported_alone(|record| record.with("body", json!({ "note": MARKER })));
+    a_body_with_an_unpaired_surrogate_is_reported_alone:
+        assert_reported_alone(|record| record.body("SECRET-PAYLOAD LONE"));
     a_null_body_is_reported_alone: assert_reported_alone(|record| record.with("body", Value::Null));
     an_empty_body_is_processed: assert_processed(|record| record.body(""));
     a_body_that_is_not_json_is_processed: assert_processed(|record| record.body("{SECRET-PAYLOAD"));
     a_body_of_one_mib_is_processed: assert_processed(|record| record.body(&MARKER.repeat((1 << 20) / MARKER.len())));
     a_deeply_nested_body_is_processed: assert_processed(|record| record.body(&"[".repeat(100_000)));
-    a_body_with_control_and_non_ascii_characters_is_processed: assert_processed(|record| record.body("\0\u{1}\u{7f}\u{feff}\u{1F4B6}\r\n"));
+    a_body_with_control_and_non_ascii_characters_is_processed:
+        assert_processed(|record| record.body("\0\u{1}\u{7f}\u{feff}\u{1F4B6}\r\n"));
 
     a_record_without_attributes_is_processed: assert_processed(|record| record.without("attributes"));
     a_record_with_null_attributes_is_processed: assert_processed(|record| record.with("attributes", Value::Null));
     a_record_without_message_attributes_is_processed: assert_processed(|record| record.without("messageAttributes"));
-    a_record_with_null_message_attributes_is_processed: assert_processed(|record| record.with("messageAttributes", Value::Null));
+    a_record_with_null_message_attributes_is_processed:
+        assert_processed(|record| record.with("messageAttributes", Value::Null));
     message_attributes_that_are_a_string_are_reported_alone:
         assert_reported_alone(|record| record.with("messageAttributes", MARKER.into()));
     message_attributes_that_are_a_list_are_reported_alone:

@@ -71,7 +71,7 @@ impl FullBacklog {
     }
 }
 
-/// Asserts that a webhook at this URL is unavailable, and that the next delivery to a working webhook is a first attempt.
+/// Asserts that a webhook at this URL is unavailable, and that the next delivery, to a working one, is a first attempt.
 async fn assert_unavailable(url: &str, settings: &[(&str, &str)], invocation: Duration) {
     let fixture = Fixture::start().await;
     {
@@ -175,7 +175,7 @@ async fn a_connection_that_was_idle_for_long_during_a_freeze_is_not_reused() {
     assert_eq!(fixture.webhook.connections(), 2);
 }
 
-/// If a whole machine is frozen, the monotonic clock of timeouts may stop with it. Here tokio's clock is paused instead.
+/// If a machine is frozen, the monotonic clock of timeouts may stop with it. Here tokio's clock is paused instead.
 #[tokio::test]
 async fn a_connection_is_not_reused_after_a_freeze_that_only_the_wall_clock_shows() {
     let receiver = Webhook::start().await;
