@@ -19,8 +19,8 @@ const LARGEST_EVENT: usize = 6 * 1024 * 1024;
 // Exhaustive, so that tests can use update syntax: `MappingSettings { batch_size: 1, ..Default::default() }`.
 #[derive(Clone, Debug)]
 pub struct MappingSettings {
-    /// Largest number of messages in a batch. AWS accepts up to 10 for a FIFO queue and up to 10,000 for a standard one.
-    /// Default: 10.
+    /// Largest number of messages in a batch. AWS accepts up to 10 for a FIFO queue and up to 10,000 for a standard
+    /// one. Default: 10.
     pub batch_size: usize,
     /// The function's timeout, at most the queue's visibility timeout. Default: 3 seconds.
     pub function_timeout: Duration,

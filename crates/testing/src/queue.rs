@@ -174,8 +174,8 @@ impl Queue {
         changed
     }
 
-    /// The [`Visibility`] of a [`Handler`](idempotent_sqs::lambda::Handler) that changes the visibility timeouts of this
-    /// queue's messages.
+    /// The [`Visibility`] of a [`Handler`](idempotent_sqs::lambda::Handler) that changes the visibility timeouts of
+    /// this queue's messages.
     #[must_use]
     pub fn visibility(&self) -> Visibility {
         let queue = self.clone();

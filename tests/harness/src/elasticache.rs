@@ -1,5 +1,5 @@
-//! ElastiCache with IAM authentication: a TLS proxy in front of a real server. It replaces a valid token by the server's
-//! password, and any other token by a wrong password.
+//! ElastiCache with IAM authentication: a TLS proxy in front of a real server. It replaces a valid token by the
+//! server's password, and any other token by a wrong password.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! RDS with IAM authentication: a TLS proxy in front of a real server that accepts every connection. It checks the token
-//! of each connection:
+//! RDS with IAM authentication: a TLS proxy in front of a real server that accepts every connection. It checks the
+//! token of each connection:
 //! <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
 use std::path::PathBuf;

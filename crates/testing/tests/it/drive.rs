@@ -45,7 +45,7 @@ async fn a_queue_is_drained_and_each_work_runs_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_fails_comes_again_when_its_back_off_ends_and_not_when_the_queue_would_send_it() {
+async fn a_failed_message_is_redelivered_after_its_backoff_instead_of_the_visibility_timeout() {
     let queue = queue(QueueSettings { visibility_timeout: Duration::from_hours(1), ..settings("payments") });
     let told = Told::by(|run| if run.attempt < 3 { Do::Refuse } else { Do::Return(b"") });
     send(&queue, 1);
@@ -57,7 +57,7 @@ async fn a_message_that_fails_comes_again_when_its_back_off_ends_and_not_when_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hopeless_message_reaches_the_dead_letter_queue_and_a_redrive_tries_it_again() {
+async fn a_permanently_failing_message_is_dead_lettered_and_retried_by_a_redrive() {
     let (queue, dead) = with_dead_letters("payments", 5);
     let told = Told::to(Do::FailForGood);
     send(&queue, 1);
@@ -74,7 +74,7 @@ async fn a_hopeless_message_reaches_the_dead_letter_queue_and_a_redrive_tries_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_that_stalls_beyond_its_timeout_has_timed_out_and_its_work_is_not_lost() {
+async fn a_function_that_exceeds_its_timeout_times_out_and_its_message_is_redelivered() {
     struct Stalls;
     impl Work<Message> for Stalls {
         async fn run(&self, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
@@ -92,7 +92,7 @@ async fn a_function_that_stalls_beyond_its_timeout_has_timed_out_and_its_work_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_dies_in_mid_work_leaves_its_messages_and_the_next_run_is_a_recovery() {
+async fn messages_of_a_killed_process_are_redelivered_and_run_as_recoveries() {
     let queue = queue(settings("payments"));
     let (store, slow) = (MemoryStore::default(), Told::to(Do::Hang));
     send(&queue, 2);
@@ -109,7 +109,7 @@ async fn a_process_that_dies_in_mid_work_leaves_its_messages_and_the_next_run_is
 
 /// Every fault of the store together with duplicated, reordered and repeated deliveries.
 #[tokio::test(start_paused = true)]
-async fn under_every_fault_nothing_is_lost_and_nothing_runs_twice_unless_it_is_told_so() {
+async fn with_every_fault_no_message_is_lost_and_every_repeated_run_is_a_recovery() {
     for seed in 0..20 {
         let dead = Queue::new(settings("dead"), seed);
         let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 100 });

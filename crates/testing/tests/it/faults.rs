@@ -47,7 +47,7 @@ async fn a_call_whose_reply_is_lost_is_executed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_call_is_executed_after_its_caller_gave_up() {
+async fn a_late_call_is_executed_after_its_caller_timed_out() {
     let store = faulty();
     let claim = claim(&store).await;
     store.next(StoreCall::Settle, Fault::Late(5 * SECOND));
@@ -61,7 +61,7 @@ async fn a_late_call_is_executed_after_its_caller_gave_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_call_answers_who_still_waits() {
+async fn a_late_call_answers_a_caller_that_waits() {
     let store = faulty();
     let claim = claim(&store).await;
     store.next(StoreCall::Settle, Fault::Late(5 * SECOND));
@@ -101,7 +101,7 @@ async fn a_call_that_is_sent_again_is_executed_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_out_of_reach_never_answers_and_a_client_with_patience_does() {
+async fn an_unreachable_store_never_answers_and_a_timeout_fails_the_call() {
     let store = faulty();
     store.always(StoreCall::Acquire, Some(Fault::OutOfReach));
     assert!(timeout(3600 * SECOND, store.acquire(attempt("pay_1"))).await.is_err());
@@ -122,7 +122,7 @@ async fn a_store_out_of_reach_never_answers_and_a_client_with_patience_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_are_switched_by_verb_and_told_afterwards() {
+async fn faults_are_set_by_kind_of_call_and_recorded() {
     let store = faulty();
     store.always(StoreCall::Settle, Some(Fault::Refused));
     store.next(StoreCall::Settle, Fault::ReplyLost);
@@ -136,7 +136,7 @@ async fn faults_are_switched_by_verb_and_told_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_by_seed_are_as_often_as_set_and_the_same_whatever_other_keys_do() {
+async fn random_faults_have_their_rates_and_do_not_depend_on_other_keys() {
     let rates = [(Fault::Refused, 0.2), (Fault::ReplyLost, 0.3)];
     let course = |seed, keys: Vec<usize>| async move {
         let store = faulty().random_faults(seed, &rates);

@@ -33,14 +33,14 @@ fn delete(queue: &Queue, receipt_handles: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receive_takes_as_much_of_one_group_as_there_is_and_in_order() {
+async fn a_receive_returns_all_messages_of_a_group_in_order_before_the_next_group() {
     let queue = fifo();
     send(&queue, &["a1", "b1", "a2", "c1", "b2", "a3"]);
     assert_eq!(bodies(&queue.receive(5)), ["a1", "a2", "a3", "b1", "b2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_is_held_back_while_any_of_it_is_in_flight() {
+async fn a_group_is_blocked_while_a_message_of_it_is_in_flight() {
     let queue = fifo();
     send(&queue, &["a1", "a2", "a3", "b1"]);
     let first = queue.receive(2);
@@ -53,7 +53,7 @@ async fn a_group_is_held_back_while_any_of_it_is_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_comes_again_before_what_follows_it() {
+async fn a_failed_message_is_redelivered_before_later_messages_of_its_group() {
     let queue = fifo();
     send(&queue, &["a1", "a2", "a3"]);
     drop(queue.receive(1));
@@ -62,7 +62,7 @@ async fn what_failed_comes_again_before_what_follows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_visibility_of_one_message_holds_its_whole_group() {
+async fn a_longer_visibility_timeout_of_one_message_blocks_its_group() {
     let queue = fifo();
     send(&queue, &["a1", "a2"]);
     let received = queue.receive(10);
@@ -90,7 +90,7 @@ async fn a_delete_after_the_visibility_timeout_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fifo_queue_delivers_nothing_twice_by_itself() {
+async fn a_fifo_queue_does_not_duplicate_deliveries() {
     let queue =
         queue(QueueSettings { redelivery_rate: 1.0, concurrent_delivery_rate: 1.0, ..settings("payments.fifo") });
     send(&queue, &["a1"]);
@@ -101,7 +101,7 @@ async fn a_fifo_queue_delivers_nothing_twice_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_send_is_deduplicated_for_five_minutes_whatever_became_of_its_message() {
+async fn a_send_is_deduplicated_for_five_minutes_also_after_a_delete() {
     let queue = fifo();
     let again = || queue.send(SendRequest::new("other").group("b").deduplication_id("a1")).unwrap();
     send(&queue, &["a1"]);
@@ -145,7 +145,7 @@ async fn by_content_within_message_groups_equal_bodies_of_two_groups_are_two_mes
 
 /// A producer's own key for both would be one work; here SQS's id is the key.
 #[tokio::test(start_paused = true)]
-async fn what_sqs_keeps_as_two_messages_of_two_groups_is_worked_on_twice() {
+async fn equal_deduplication_ids_of_two_groups_are_two_works() {
     let deduplication_scope = DeduplicationScope::MessageGroup;
     for at_once in [true, false] {
         let queue = queue(QueueSettings { deduplication_scope, ..settings("payments.fifo") });
@@ -167,7 +167,7 @@ async fn what_sqs_keeps_as_two_messages_of_two_groups_is_worked_on_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_content_only_the_body_counts() {
+async fn content_based_deduplication_uses_only_the_body() {
     let queue = queue(QueueSettings { content_based_deduplication: true, ..settings("payments.fifo") });
     let first = queue.send(SendRequest::new("a").group("a").attribute("Idempotency-Key", "pay_1")).unwrap();
     let second = queue.send(SendRequest::new("a").group("b").attribute("Idempotency-Key", "pay_2")).unwrap();

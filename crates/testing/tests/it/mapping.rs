@@ -44,14 +44,14 @@ fn deleted_by(response: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_failures_deletes_every_message() {
+async fn a_response_without_failures_deletes_every_message() {
     for response in [r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, "{}", "null", ""] {
         assert_eq!(deleted_by(response), 3, "{response}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_the_key_or_with_a_misspelt_one_deletes_every_message() {
+async fn a_response_without_batch_item_failures_or_with_a_misspelt_name_deletes_every_message() {
     for response in [
         r#"{"statusCode":200}"#,
         r#"{"BatchItemFailures":[{"itemIdentifier":"x"}]}"#,
@@ -63,7 +63,7 @@ async fn an_answer_without_the_key_or_with_a_misspelt_one_deletes_every_message(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_with_an_unusable_identifier_deletes_nothing() {
+async fn a_response_with_an_invalid_identifier_deletes_nothing() {
     for failure in [
         r#"{"itemIdentifier":""}"#,
         r#"{"itemIdentifier":null}"#,
@@ -82,7 +82,7 @@ async fn an_answer_with_an_unusable_identifier_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_json_deletes_nothing() {
+async fn a_response_that_is_not_json_deletes_nothing() {
     for response in ["ok", "{", r#"{"batchItemFailures":["#, r#"{"batchItemFailures":{}}"#] {
         assert_eq!(deleted_by(response), 0, "{response}");
     }
@@ -100,7 +100,7 @@ async fn an_error_and_a_timeout_delete_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_after_the_deadline_is_a_timeout() {
+async fn a_response_after_the_deadline_is_a_timeout() {
     for (late, deleted) in [(TIMEOUT - Duration::from_millis(1), 3), (TIMEOUT, 0)] {
         let queue = with_messages(3);
         let mapping = mapping(&queue);
@@ -112,7 +112,7 @@ async fn an_answer_after_the_deadline_is_a_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_report_batch_item_failures_every_answer_deletes_every_message() {
+async fn without_report_batch_item_failures_every_response_deletes_every_message() {
     let settings = || MappingSettings { report_batch_item_failures: false, ..MappingSettings::default() };
     let naming_all = |invocation: &Invocation| {
         let names = invocation.messages().iter().map(|message| json!({ "itemIdentifier": message.message_id }));
@@ -125,7 +125,7 @@ async fn without_report_batch_item_failures_every_answer_deletes_every_message()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_named_stays_and_comes_again_when_its_visibility_ends_and_never_sooner() {
+async fn a_named_message_is_redelivered_when_its_visibility_timeout_ends() {
     let queue = with_messages(3);
     let mapping = mapping(&queue);
     let invocation = mapping.poll().unwrap();
@@ -144,7 +144,7 @@ async fn what_is_named_stays_and_comes_again_when_its_visibility_ends_and_never_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_success_deletes_by_an_old_receipt_and_may_not() {
+async fn a_late_response_deletes_with_an_old_receipt_handle_which_may_have_no_effect() {
     let queue = with_messages(1);
     let settings = MappingSettings { function_timeout: VISIBILITY, ..MappingSettings::default() };
     let mapping = Mapping::new(&queue, settings);
@@ -173,7 +173,7 @@ async fn a_batch_closes_at_its_size_and_at_six_megabytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_batch_burns_receives_and_reaches_no_function() {
+async fn a_throttled_batch_uses_up_a_receive_without_an_invocation() {
     let queue = with_messages(3);
     let mapping = Mapping::new(&queue, MappingSettings { throttle_rate: 1.0, ..MappingSettings::default() });
     assert!(mapping.poll().is_none());
@@ -184,7 +184,7 @@ async fn a_throttled_batch_burns_receives_and_reaches_no_function() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_delete_brings_the_message_again_on_a_fifo_queue_too() {
+async fn a_message_whose_delete_is_lost_is_redelivered_also_on_a_fifo_queue() {
     for name in ["payments", "payments.fifo"] {
         let queue = queue(QueueSettings { content_based_deduplication: true, ..settings(name) });
         queue.send(SendRequest::new("a").group("g")).unwrap();
@@ -214,14 +214,14 @@ async fn several_mappings_share_a_queue() {
 
 #[test]
 #[should_panic(expected = "visibility timeout")]
-fn a_function_timeout_above_the_visibility_timeout_is_refused() {
+fn a_function_timeout_above_the_visibility_timeout_is_rejected() {
     let settings = MappingSettings { function_timeout: VISIBILITY + SECOND, ..MappingSettings::default() };
     drop(Mapping::new(&queue(settings_of_fifo()), settings));
 }
 
 #[test]
 #[should_panic(expected = "1 to 10 messages")]
-fn a_batch_of_a_fifo_queue_above_ten_is_refused() {
+fn a_batch_size_above_ten_on_a_fifo_queue_is_rejected() {
     let settings = MappingSettings { batch_size: 11, ..MappingSettings::default() };
     drop(Mapping::new(&queue(settings_of_fifo()), settings));
 }
@@ -231,7 +231,7 @@ fn settings_of_fifo() -> QueueSettings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_written_as_aws_writes_it() {
+async fn an_event_has_the_format_of_aws() {
     let queue = queue(settings("payments"));
     let id = queue.send(SendRequest::new(r#"{"amount":1250}"#).attribute("Idempotency-Key", "pay_1")).unwrap();
     advance(Duration::from_millis(31)).await;
@@ -267,7 +267,7 @@ fn without_unique_fields(mut record: Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sample_events_sent_to_a_queue_come_out_as_they_are_checksums_included() {
+async fn the_sample_events_are_reproduced_including_checksums() {
     for sample in ["first-delivery", "mixed", "fifo", "sns-envelope", "redrive"] {
         let path = harness::workspace(&format!("events/{sample}.json"));
         let event: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();

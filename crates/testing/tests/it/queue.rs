@@ -25,7 +25,7 @@ async fn a_received_message_is_invisible_until_its_visibility_timeout_ends_and_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_message_is_gone() {
+async fn a_deleted_message_is_not_delivered_again() {
     let queue = queue(settings("payments"));
     queue.send("a").unwrap();
     queue.delete(&receive(&queue).receipt_handle).unwrap();
@@ -36,7 +36,7 @@ async fn a_deleted_message_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receive_hands_out_ten_messages_at_most() {
+async fn a_receive_returns_at_most_ten_messages() {
     let queue = queue(settings("payments"));
     (0..12).for_each(|n| drop(queue.send(format!("{n}")).unwrap()));
     assert_eq!(queue.receive(100).len(), 10);
@@ -44,7 +44,7 @@ async fn a_receive_hands_out_ten_messages_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_receipt_handle_deletes_after_its_visibility_timeout_too() {
+async fn the_last_receipt_handle_deletes_also_after_its_visibility_timeout() {
     let queue = queue(settings("payments"));
     queue.send("a").unwrap();
     let received = receive(&queue);
@@ -54,7 +54,7 @@ async fn the_last_receipt_handle_deletes_after_its_visibility_timeout_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_by_an_old_receipt_handle_succeeds_and_may_not_delete() {
+async fn a_delete_with_an_old_receipt_handle_succeeds_and_may_have_no_effect() {
     for (chance, is_empty) in [(0.0, false), (1.0, true)] {
         let queue = queue(QueueSettings { stale_handle_delete_rate: chance, ..settings("payments") });
         queue.send("a").unwrap();
@@ -70,7 +70,7 @@ async fn a_delete_by_an_old_receipt_handle_succeeds_and_may_not_delete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receipt_handle_that_the_queue_never_gave_is_refused() {
+async fn an_unknown_receipt_handle_is_rejected() {
     let (queue, other) = (queue(settings("payments")), queue(settings("others")));
     other.send("a").unwrap();
     let foreign = receive(&other).receipt_handle;
@@ -81,7 +81,7 @@ async fn a_receipt_handle_that_the_queue_never_gave_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_visibility_counts_from_the_call_and_holds_for_one_receive() {
+async fn a_changed_visibility_timeout_counts_from_the_call_and_applies_to_one_receive() {
     let queue = queue(settings("payments"));
     queue.send("a").unwrap();
     for after in [0, 5, 900].map(Duration::from_secs) {
@@ -96,7 +96,7 @@ async fn a_changed_visibility_counts_from_the_call_and_holds_for_one_receive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_visibility_reaches_twelve_hours_from_the_receive_and_not_beyond() {
+async fn a_visibility_timeout_ends_at_most_twelve_hours_after_the_receive() {
     let queue = queue(settings("payments"));
     queue.send("a").unwrap();
     let handle = receive(&queue).receipt_handle;
@@ -110,7 +110,7 @@ async fn a_visibility_reaches_twelve_hours_from_the_receive_and_not_beyond() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_visibility_of_what_is_not_in_flight_by_this_receipt_cannot_be_changed() {
+async fn the_visibility_timeout_is_changed_only_by_the_receipt_handle_in_flight() {
     let queue = queue(settings("payments"));
     queue.send("a").unwrap();
     let old = receive(&queue);
@@ -124,7 +124,7 @@ async fn the_visibility_of_what_is_not_in_flight_by_this_receipt_cannot_be_chang
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_was_received_too_often_goes_to_the_dead_letter_queue_as_it_is() {
+async fn a_message_received_too_often_is_moved_to_the_dead_letter_queue_unchanged() {
     let (queue, dead) = with_dead_letters("payments", 2);
     let id = queue.send(SendRequest::new("a").attribute("Idempotency-Key", "pay_1")).unwrap();
     for _ in 0..2 {
@@ -142,7 +142,7 @@ async fn a_message_that_was_received_too_often_goes_to_the_dead_letter_queue_as_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_says_where_it_comes_from_and_counts_on() {
+async fn a_dead_letter_has_its_source_arn_and_keeps_its_receive_count() {
     let (queue, dead) = with_dead_letters("payments", 1);
     queue.send("a").unwrap();
     receive(&queue);
@@ -182,7 +182,7 @@ async fn a_redrive_sends_the_same_work_again_as_a_new_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_leaves_what_is_in_flight_and_goes_to_a_queue_of_the_same_type_only() {
+async fn a_redrive_skips_messages_in_flight_and_needs_a_queue_of_the_same_type() {
     let (one, other) = (queue(settings("dead")), queue(settings("payments")));
     one.send("a").unwrap();
     let received = receive(&one);
@@ -195,7 +195,7 @@ async fn a_redrive_leaves_what_is_in_flight_and_goes_to_a_queue_of_the_same_type
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_does_not_revive_what_was_deleted_and_may_come_again() {
+async fn a_redrive_skips_deleted_messages_that_will_be_redelivered() {
     let dead = queue(QueueSettings { redelivery_rate: 1.0, ..settings("dead") });
     dead.send("a").unwrap();
     dead.delete(&receive(&dead).receipt_handle).unwrap();
@@ -204,7 +204,7 @@ async fn a_redrive_does_not_revive_what_was_deleted_and_may_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_is_lost_when_its_retention_ends_in_flight_or_not() {
+async fn a_message_expires_with_its_retention_also_in_flight() {
     let queue = queue(QueueSettings { retention: HOUR, visibility_timeout: 2 * HOUR, ..settings("payments") });
     queue.send("a").unwrap();
     queue.send("b").unwrap();
@@ -218,7 +218,7 @@ async fn a_message_is_lost_when_its_retention_ends_in_flight_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standard_dead_letter_keeps_the_time_of_its_send_and_a_fifo_one_does_not() {
+async fn the_retention_of_a_dead_letter_continues_on_standard_queues_and_restarts_on_fifo_queues() {
     for (name, lasts) in [("payments", HOUR), ("payments.fifo", 3 * HOUR)] {
         let retention = 3 * HOUR;
         let dead = queue(QueueSettings { retention, ..settings(&format!("dead-{name}")) });
@@ -237,7 +237,7 @@ async fn a_standard_dead_letter_keeps_the_time_of_its_send_and_a_fifo_one_does_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standard_queue_may_deliver_a_deleted_message_again_and_does_not_bury_it() {
+async fn a_standard_queue_may_redeliver_a_deleted_message_and_does_not_dead_letter_it() {
     let (_, dead) = with_dead_letters("payments", 1);
     let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 1 });
     let queue = queue(QueueSettings { redelivery_rate: 1.0, dead_letter, ..settings("payments") });
@@ -255,7 +255,7 @@ async fn a_standard_queue_may_deliver_a_deleted_message_again_and_does_not_bury_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standard_queue_may_deliver_a_message_to_two_receivers_at_once_and_the_second_holds_it() {
+async fn a_standard_queue_may_deliver_a_message_to_two_consumers_at_once() {
     let queue = queue(QueueSettings { concurrent_delivery_rate: 1.0, ..settings("payments") });
     queue.send("a").unwrap();
     let (one, other) = (receive(&queue), receive(&queue));
@@ -270,7 +270,7 @@ async fn a_standard_queue_may_deliver_a_message_to_two_receivers_at_once_and_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_chances_are_as_often_as_set_and_the_same_for_the_same_seed() {
+async fn random_choices_have_their_rates_and_are_repeated_by_the_seed() {
     let course = |seed| {
         let queue = Queue::new(
             QueueSettings { redelivery_rate: 0.3, concurrent_delivery_rate: 0.2, ..settings("payments") },
@@ -294,7 +294,7 @@ async fn the_chances_are_as_often_as_set_and_the_same_for_the_same_seed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standard_queue_promises_no_order_and_a_group_is_a_tag_there() {
+async fn a_standard_queue_has_no_order_and_does_not_block_groups() {
     let queue = queue(QueueSettings { max_reordering: SECOND, ..settings("payments") });
     (0..10).for_each(|n| drop(queue.send(SendRequest::new(format!("{n}")).group("tenant")).unwrap()));
     let (five, others) = (queue.receive(5), queue.receive(10));
@@ -306,7 +306,7 @@ async fn a_standard_queue_promises_no_order_and_a_group_is_a_tag_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn disorder_is_no_more_than_was_set() {
+async fn reordering_is_limited() {
     let queue = queue(QueueSettings { max_reordering: SECOND, ..settings("payments") });
     queue.send("early").unwrap();
     advance(SECOND).await;
@@ -315,7 +315,7 @@ async fn disorder_is_no_more_than_was_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_sqs_does_not_take_is_refused() {
+async fn invalid_messages_are_rejected() {
     let queue = queue(settings("payments"));
     let code = |message: SendRequest| queue.send(message).unwrap_err().code;
     assert_eq!(code("".into()), "MissingParameter");
@@ -327,7 +327,7 @@ async fn what_sqs_does_not_take_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attributes_have_names_and_values_and_are_ten_at_most() {
+async fn at_most_ten_attributes_with_names_and_values_are_accepted() {
     let queue = queue(settings("payments"));
     let with = |count: u8| (0..count).fold(SendRequest::new("a"), |message, n| message.attribute(n.to_string(), "x"));
     let code = |message: SendRequest| queue.send(message).unwrap_err().code;
@@ -342,7 +342,7 @@ async fn attributes_have_names_and_values_and_are_ten_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_character_that_xml_does_not_have_is_refused_in_a_body_and_in_an_attribute() {
+async fn characters_outside_of_xml_are_rejected_in_bodies_and_attributes() {
     let queue = queue(settings("payments"));
     let code = |message: SendRequest| queue.send(message).unwrap_err().code;
     for bad in ["\0", "\u{8}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
@@ -354,7 +354,7 @@ async fn a_character_that_xml_does_not_have_is_refused_in_a_body_and_in_an_attri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_queue_with_one_of_its_own_counts_the_receives_of_its_own() {
+async fn a_dead_letter_queue_with_a_dead_letter_queue_counts_its_own_receives() {
     let (dead, last) = with_dead_letters("dead", 2);
     let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });
     let queue = queue(QueueSettings { dead_letter, ..settings("payments") });
@@ -370,7 +370,7 @@ async fn a_dead_letter_queue_with_one_of_its_own_counts_the_receives_of_its_own(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_change_ends_when_something_may_be_received() {
+async fn changed_returns_when_a_message_may_be_visible() {
     let queue = queue(settings("payments"));
     let started = Instant::now();
     let sender = async {
@@ -389,13 +389,13 @@ async fn a_wait_for_a_change_ends_when_something_may_be_received() {
 
 #[test]
 #[should_panic(expected = "type")]
-fn a_dead_letter_queue_of_the_other_type_is_refused() {
+fn a_dead_letter_queue_of_another_type_is_rejected() {
     let dead_letter = Some(DeadLetter { queue: queue(settings("dead")), max_receive_count: 1 });
     drop(queue(QueueSettings { dead_letter, ..settings("payments.fifo") }));
 }
 
 #[test]
-fn threads_share_a_queue_and_its_dead_letter_queue_and_none_waits_for_another_for_ever() {
+fn threads_share_a_queue_and_its_dead_letter_queue_without_deadlock() {
     let instant = Duration::from_millis(1);
     let dead = queue(QueueSettings { visibility_timeout: instant, ..settings("dead") });
     let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });

@@ -60,13 +60,13 @@ fn refused(times: usize) -> Told {
 }
 
 #[tokio::test(start_paused = true)]
-async fn eight_refusals_of_each_message_of_a_fifo_group_make_no_dead_letter() {
+async fn eight_refusals_of_each_message_of_a_fifo_group_cause_no_dead_letter() {
     let queue = full_group(default_of("fifo"));
     assert_eq!(done(&queue, &refused(8)).await, BATCH, "{:?}", queue.history());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_an_hour_and_all_attempts_of_each_message_of_a_fifo_group_make_no_dead_letter() {
+async fn an_outage_of_an_hour_and_all_attempts_of_a_fifo_group_cause_no_dead_letter() {
     let queue = full_group(default_of("fifo"));
     let (since, last) = (Instant::now(), Policy::default().max_attempts);
     let told = Told::by(move |run| match run.attempt {
@@ -78,7 +78,7 @@ async fn an_outage_of_an_hour_and_all_attempts_of_each_message_of_a_fifo_group_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_default_of_a_standard_queue_six_refusals_of_each_make_a_dead_letter_that_never_ran() {
+async fn with_the_default_of_a_standard_queue_six_refusals_dead_letter_a_message_that_never_ran() {
     let (queue, told) = (full_group(default_of("standard")), refused(6));
     assert_eq!(done(&queue, &told).await, 8);
     let mut ran: Vec<_> = told.runs().into_iter().map(|run| run.key).collect();

@@ -46,7 +46,8 @@ impl World {
             Fault::ClockJumpsBack => {
                 self.clock = 0;
                 self.ghost.jumped_back = true;
-                // The queue's clock does not jump: messages become visible before the lease ends, which now lasts longer.
+                // The queue's clock does not jump: messages become visible before the lease ends, which now lasts
+                // longer.
                 for message in &mut self.messages {
                     if matches!(message.wait, Wait::Lease(..)) {
                         message.wait = Wait::No;
