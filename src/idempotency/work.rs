@@ -141,7 +141,11 @@ impl_work_for_pointer!(&W, Arc<W>, Box<W>);
 /// # fn is_work(_: impl idempotent_sqs::Work<str>) {}
 /// # is_work(work);
 /// ```
-pub fn work_fn<F>(function: F) -> WorkFn<F> {
+pub fn work_fn<T, F, R>(function: F) -> WorkFn<F>
+where
+    T: ?Sized,
+    F: Fn(&Claim, &T) -> R,
+{
     WorkFn { function }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use harness::TIMEOUT;
-use harness::redis::{store, store_that_waits};
+use harness::redis::{store, store_with_timeout};
 use harness::with;
 use idempotent_sqs::idempotency::{Acquire, Key};
 use idempotent_sqs_testing::{attempt, conformance};
@@ -29,7 +29,7 @@ async fn every_row_holds_on_a_cluster_of_three_masters() {
     let cluster = cluster.await.unwrap();
     let url = format!("redis://{}", cluster.servers[0].addr);
     // The timeout allows for a slow test machine.
-    conformance::run_all(async || store_that_waits(&url, true, TIMEOUT)).await;
+    conformance::run_all(async || store_with_timeout(&url, true, TIMEOUT)).await;
 
     // No batch of SQS is larger. On a cluster each of its records is a call of its own.
     let store = store(&url, true);

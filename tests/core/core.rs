@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{
     Claim, Deadline, Delivery, Failure, Fingerprint, Idempotency, Key, Outcome, Policy, Recovery, Report, State, Store,
     Work, WorkError,
@@ -28,7 +28,7 @@ fn delivery() -> Delivery {
         .deadline(Deadline::within(TIME))
 }
 
-async fn run<S: Store>(idempotency: &Idempotency<S>, told: &Told) -> Report {
+async fn run<S: Store>(idempotency: &Idempotency<S>, told: &ScriptedWork) -> Report {
     idempotency.run(&delivery(), told, "input").await.unwrap()
 }
 
@@ -46,7 +46,7 @@ fn failure(report: &Report) -> Failure {
 
 #[tokio::test]
 async fn a_first_delivery_runs_and_its_duplicates_get_its_result() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"receipt")));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Return(b"receipt")));
     let first = run(&idempotency, &told).await;
     assert!(matches!(&first.outcome, Outcome::Done { result } if result == b"receipt"), "{first:?}");
     assert_eq!((first.attempt, first.recovery), (Some(1), false));
@@ -58,7 +58,7 @@ async fn a_first_delivery_runs_and_its_duplicates_get_its_result() {
 
 #[tokio::test]
 async fn the_work_gets_key_fence_attempt_and_whether_it_is_a_recovery() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::BeUncertain));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::FailUncertain));
     let reports = [run(&idempotency, &told).await, run(&idempotency, &told).await];
     let runs = told.runs();
     assert_eq!(runs[0].key, "pay_1");
@@ -70,7 +70,7 @@ async fn the_work_gets_key_fence_attempt_and_whether_it_is_a_recovery() {
 
 #[tokio::test]
 async fn a_clean_failure_is_tried_again_and_is_no_recovery() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Refuse));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::FailRetryable));
     assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: false, permanent: false });
     run(&idempotency, &told).await;
     assert_eq!(told.runs().iter().map(|run| run.recovery).collect::<Vec<_>>(), [false, false]);
@@ -78,8 +78,8 @@ async fn a_clean_failure_is_tried_again_and_is_no_recovery() {
 
 #[tokio::test]
 async fn a_failed_recovery_stays_uncertain() {
-    for what in [Do::Refuse, Do::FailForGood] {
-        let told = Told::by(move |run| if run.attempt == 1 { Do::BeUncertain } else { what });
+    for what in [Action::FailRetryable, Action::FailPermanently] {
+        let told = ScriptedWork::new(move |run| if run.attempt == 1 { Action::FailUncertain } else { what });
         let idempotency = in_memory();
         run(&idempotency, &told).await;
         assert!(failure(&run(&idempotency, &told).await).uncertain);
@@ -90,7 +90,7 @@ async fn a_failed_recovery_stays_uncertain() {
 
 #[tokio::test]
 async fn a_permanent_failure_does_not_run_again() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::FailForGood));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::FailPermanently));
     assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: false, permanent: true });
     assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::FailedBefore));
     assert_eq!(told.runs().len(), 1);
@@ -98,9 +98,9 @@ async fn a_permanent_failure_does_not_run_again() {
 
 #[tokio::test]
 async fn the_last_attempt_makes_any_failure_permanent_and_keeps_its_uncertainty() {
-    for (what, uncertain) in [(Do::Refuse, false), (Do::BeUncertain, true), (Do::Panic, true)] {
+    for (what, uncertain) in [(Action::FailRetryable, false), (Action::FailUncertain, true), (Action::Panic, true)] {
         let policy = with!(Policy::default(), max_attempts = 2);
-        let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(what));
+        let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), ScriptedWork::always(what));
         assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain, permanent: false });
         assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain, permanent: true });
         assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::FailedBefore));
@@ -110,7 +110,7 @@ async fn the_last_attempt_makes_any_failure_permanent_and_keeps_its_uncertainty(
 
 #[tokio::test]
 async fn a_panic_is_contained_and_uncertain() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Panic));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Panic));
     assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: true, permanent: false });
     assert!(run(&idempotency, &told).await.recovery);
 }
@@ -118,7 +118,8 @@ async fn a_panic_is_contained_and_uncertain() {
 #[tokio::test]
 async fn a_parked_recovery_does_not_run_and_fails_permanently() {
     let policy = with!(Policy::default(), recovery = Recovery::Park);
-    let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(Do::BeUncertain));
+    let (idempotency, told) =
+        (Idempotency::new(MemoryStore::default(), policy), ScriptedWork::always(Action::FailUncertain));
     run(&idempotency, &told).await;
     assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: true, permanent: true });
     assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::FailedBefore));
@@ -129,14 +130,14 @@ async fn a_parked_recovery_does_not_run_and_fails_permanently() {
 async fn a_result_above_the_limit_is_not_kept() {
     let policy = with!(Policy::default(), result_max_bytes = 3);
     let idempotency = Idempotency::new(MemoryStore::default(), policy);
-    let told = Told::to(Do::Return(b"four"));
+    let told = ScriptedWork::always(Action::Return(b"four"));
     assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Done { result } if result == b"four"));
     assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Duplicate { result: None }));
 }
 
 #[tokio::test]
 async fn another_payload_under_the_key_is_a_mismatch_and_does_not_run() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Return(b"")));
     run(&idempotency, &told).await;
     let other = delivery().fingerprint(Fingerprint::of(b"99.00 EUR"));
     let report = idempotency.run(&other, &told, "input").await.unwrap();
@@ -146,18 +147,18 @@ async fn another_payload_under_the_key_is_a_mismatch_and_does_not_run() {
 
 #[tokio::test]
 async fn an_unavailable_attempt_is_not_counted_and_keeps_earlier_uncertainty() {
-    let (idempotency, down) = (in_memory(), Told::to(Do::BeUnavailable));
+    let (idempotency, down) = (in_memory(), ScriptedWork::always(Action::FailUnavailable));
     for _ in 0..50 {
         let report = run(&idempotency, &down).await;
         assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
         assert_eq!((report.attempt, report.recovery), (Some(1), false));
     }
-    run(&idempotency, &Told::to(Do::BeUncertain)).await;
+    run(&idempotency, &ScriptedWork::always(Action::FailUncertain)).await;
     for _ in 0..50 {
         let report = run(&idempotency, &down).await;
         assert_eq!((report.attempt, report.recovery), (Some(2), true));
     }
-    let up = Told::to(Do::Return(b""));
+    let up = ScriptedWork::always(Action::Return(b""));
     let report = run(&idempotency, &up).await;
     assert_eq!((report.attempt, up.runs()[0].recovery), (Some(2), true));
 }

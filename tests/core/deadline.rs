@@ -6,7 +6,7 @@ use idempotent_sqs::idempotency::{Deadline, Delivery, Idempotency, Key, Outcome,
 use idempotent_sqs::stores::MemoryStore;
 use tokio::time::Instant;
 
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 
 const TEN_YEARS: Duration = Duration::from_hours(10 * 365 * 24);
 
@@ -36,7 +36,7 @@ async fn every_wall_clock_time_makes_a_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_work_of_many_hours_runs_and_is_recorded() {
-    let (store, told) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_hours(20))));
+    let (store, told) = (MemoryStore::default(), ScriptedWork::always(Action::Sleep(Duration::from_hours(20))));
     let idempotency = Idempotency::new(&store, Policy::default());
     let delivery = || Delivery::new(Key::new("pay_1").unwrap()).deadline(Deadline::within(Duration::MAX));
     let first = idempotency.run(&delivery(), &told, "input").await.unwrap();

@@ -243,7 +243,7 @@ async fn an_acquire_that_a_full_server_rejected_was_not_executed() {
 async fn a_server_without_script_flags_gets_scripts_without_them() {
     let redis = Redis::start().await;
     let front = Front::to(redis.port()).await;
-    front.refuse_script_flags();
+    front.reject_script_flags();
     let store = on(&format!("redis://127.0.0.1:{}", front.port));
     for key in ["pay_1", "pay_2"] {
         let claim = acquired(&store, attempt(key)).await;

@@ -10,7 +10,7 @@ mod store_failures;
 use std::time::Duration;
 
 use harness::with;
-use harness::work::Told;
+use harness::work::ScriptedWork;
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Store};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, Message, MessageReport};
 
@@ -54,11 +54,11 @@ fn settings() -> BatchSettings {
     with!(BatchSettings::default(), keys = vec![KeySource::Body("/key".into())])
 }
 
-fn batch<S: Store>(store: S, work: &Told) -> Batch<S, &Told> {
+fn batch<S: Store>(store: S, work: &ScriptedWork) -> Batch<S, &ScriptedWork> {
     Batch::new(Idempotency::new(store, Policy::default()), work, settings())
 }
 
-async fn run<S: Store>(batch: &Batch<S, &Told>, messages: &[Message]) -> Vec<MessageReport> {
+async fn run<S: Store>(batch: &Batch<S, &ScriptedWork>, messages: &[Message]) -> Vec<MessageReport> {
     batch.run(messages, Deadline::within(TIME)).await.unwrap()
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lambda_runtime::Context;
 use serde_json::{Value, json};
 
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use harness::{with, workspace};
 use idempotent_sqs::idempotency::{Idempotency, Objects, Policy};
 use idempotent_sqs::lambda::Handler;
@@ -23,7 +23,7 @@ fn sample(name: &str) -> String {
 }
 
 /// A handler in this process with records in memory, and the key sources that `events/README.md` gives for the samples.
-fn handler<'a>(store: &'a MemoryStore, work: &'a Told) -> Handler<&'a MemoryStore, &'a Told> {
+fn handler<'a>(store: &'a MemoryStore, work: &'a ScriptedWork) -> Handler<&'a MemoryStore, &'a ScriptedWork> {
     let settings = with!(
         BatchSettings::default(),
         keys = vec![
@@ -36,7 +36,7 @@ fn handler<'a>(store: &'a MemoryStore, work: &'a Told) -> Handler<&'a MemoryStor
 }
 
 /// Invokes the handler. Returns the JSON of the response, or the error of the invocation.
-async fn invoke(handler: &Handler<&MemoryStore, &Told>, event: &str) -> Result<String, String> {
+async fn invoke(handler: &Handler<&MemoryStore, &ScriptedWork>, event: &str) -> Result<String, String> {
     let mut context = Context::default();
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(30);
     context.deadline = u64::try_from(end.as_millis()).unwrap();
@@ -73,7 +73,7 @@ fn every_sample_event_is_parsed_with_the_fields_that_aws_sends() {
 
 #[tokio::test]
 async fn a_first_delivery_runs_and_its_redelivery_and_redrive_are_duplicates() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let handler = handler(&store, &work);
     for name in ["first-delivery", "redelivery", "redrive"] {
         assert_eq!(invoke(&handler, &sample(name)).await.unwrap(), failures(&[]), "{name}");
@@ -86,12 +86,12 @@ async fn a_first_delivery_runs_and_its_redelivery_and_redrive_are_duplicates() {
 
 #[tokio::test(start_paused = true)]
 async fn a_mixed_batch_reports_only_conflicts_and_invalid_messages() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let handler = handler(&store, &work);
     invoke(&handler, &sample("first-delivery")).await.unwrap();
     let messages = sqs::messages(&sample("mixed")).unwrap();
 
-    let hangs = Told::to(Do::Hang);
+    let hangs = ScriptedWork::always(Action::Hang);
     let other = self::handler(&store, &hangs);
     let conflict: Value = serde_json::from_str(&sample("mixed")).unwrap();
     let conflict = json!({ "Records": [conflict["Records"][2]] }).to_string();
@@ -99,17 +99,17 @@ async fn a_mixed_batch_reports_only_conflicts_and_invalid_messages() {
 
     let ids = ids(&messages);
     assert_eq!(invoke(&handler, &sample("mixed")).await.unwrap(), failures(&[ids[2], ids[3], ids[4]]));
-    assert_eq!(work.ran()[3..], [ids[0], ids[5]], "the new message and one of the in-batch duplicates");
+    assert_eq!(work.message_ids()[3..], [ids[0], ids[5]], "the new message and one of the in-batch duplicates");
 }
 
 #[tokio::test]
 async fn a_fifo_batch_runs_each_group_in_order() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let messages = sqs::messages(&sample("fifo")).unwrap();
     assert!(messages.iter().all(Message::is_fifo));
     assert!(messages.iter().all(|message| message.deduplication_id.is_some()));
     assert_eq!(invoke(&handler(&store, &work), &sample("fifo")).await.unwrap(), failures(&[]));
-    let ran = work.ran();
+    let ran = work.message_ids();
     for group in messages.iter().map(|message| &message.group_id) {
         let sent: Vec<_> =
             messages.iter().filter(|message| message.group_id == *group).map(|message| &message.id).collect();
@@ -120,7 +120,7 @@ async fn a_fifo_batch_runs_each_group_in_order() {
 
 #[tokio::test]
 async fn a_fifo_batch_with_equal_deduplication_ids_in_several_groups_is_processed_completely() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let messages = sqs::messages(&sample("fifo")).unwrap();
     let ids: HashSet<_> = messages.iter().map(|message| &message.deduplication_id).collect();
     assert!(ids.len() < messages.len());
@@ -137,7 +137,7 @@ async fn a_fifo_batch_reports_the_failed_message_and_the_rest_of_its_group() {
     let group = messages[0].group_id.clone();
     let (store, work) = (
         MemoryStore::default(),
-        Told::by(move |run| if run.message_id == first { Do::Refuse } else { Do::Return(b"") }),
+        ScriptedWork::new(move |run| if run.message_id == first { Action::FailRetryable } else { Action::Return(b"") }),
     );
     let reported: Vec<_> =
         messages.iter().filter(|message| message.group_id == group).map(|message| message.id.as_str()).collect();
@@ -150,7 +150,7 @@ async fn a_fifo_batch_reports_the_failed_message_and_the_rest_of_its_group() {
 #[tokio::test]
 async fn a_payment_sent_twice_through_sns_or_eventbridge_runs_once() {
     for name in ["sns-envelope", "eventbridge"] {
-        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
         let handler = handler(&store, &work);
         for _ in 0..2 {
             assert_eq!(invoke(&handler, &sample(name)).await.unwrap(), failures(&[]));
@@ -161,17 +161,17 @@ async fn a_payment_sent_twice_through_sns_or_eventbridge_runs_once() {
 
 #[tokio::test]
 async fn an_s3_notification_runs_once_and_its_test_event_runs_separately() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, BatchSettings::default());
     assert_eq!(invoke(&Handler::new(batch, None), &sample("s3-notification")).await.unwrap(), failures(&[]));
     let messages = sqs::messages(&sample("s3-notification")).unwrap();
-    assert_eq!(work.ran(), ids(&messages)[..2]);
+    assert_eq!(work.message_ids(), ids(&messages)[..2]);
 }
 
 #[tokio::test]
 async fn a_payload_in_s3_is_processed_if_its_bucket_is_allowed_and_reported_otherwise() {
     let messages = sqs::messages(&sample("extended-client")).unwrap();
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let all = failures(&ids(&messages));
     assert_eq!(invoke(&handler(&store, &work), &sample("extended-client")).await.unwrap(), all);
     assert_eq!(work.runs().len(), 0);
@@ -208,7 +208,7 @@ fn the_response_has_the_format_of_aws_byte_for_byte() {
 
 #[tokio::test]
 async fn an_event_without_records_succeeds_and_one_that_is_not_from_sqs_fails_the_invocation() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let handler = handler(&store, &work);
     assert_eq!(invoke(&handler, r#"{"Records":[]}"#).await.unwrap(), failures(&[]));
     for not_sqs in ["{}", "null", "[]", r#"{"Records":null}"#, r#"{"records":[]}"#, r#"{"key1":"value1"}"#] {
@@ -223,7 +223,7 @@ async fn an_event_without_records_succeeds_and_one_that_is_not_from_sqs_fails_th
 
 #[tokio::test]
 async fn a_record_without_message_id_fails_the_invocation_before_any_work() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let good = r#"{"messageId":"good","body":"{\"paymentId\":\"1\"}"}"#;
     for without_id in [
         r#"{"body":"x"}"#,
@@ -258,10 +258,10 @@ async fn a_malformed_record_affects_only_its_own_message() {
         r#""body":"{\"paymentId\":[1]}""#,
     ];
     for fields in malformed {
-        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
         let records = format!("{{\"Records\":[{{\"messageId\":\"bad\",{fields}}},{good}]}}");
         assert_eq!(invoke(&handler(&store, &work), &records).await.unwrap(), failures(&["bad"]), "{fields}");
-        assert_eq!(work.ran(), ["good"], "{fields}");
+        assert_eq!(work.message_ids(), ["good"], "{fields}");
     }
 }
 
@@ -282,7 +282,7 @@ async fn a_record_with_only_the_required_fields_is_processed() {
     for fields in
         ["", r#","attributes":null,"messageAttributes":null"#, r#","attributes":{"ApproximateReceiveCount":"many"}"#]
     {
-        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
         let records = format!(r#"{{"Records":[{{"messageId":"m","body":"{{\"paymentId\":\"1\"}}"{fields}}}]}}"#);
         assert_eq!(invoke(&handler(&store, &work), &records).await.unwrap(), failures(&[]), "{fields}");
         assert_eq!(work.runs().len(), 1);
@@ -291,7 +291,7 @@ async fn a_record_with_only_the_required_fields_is_processed() {
 
 #[tokio::test]
 async fn a_body_of_one_mib_is_processed() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let body = json!({ "paymentId": "1", "note": "n".repeat(1_048_576) }).to_string();
     let records = json!({ "Records": [{ "messageId": "m", "body": body }] }).to_string();
     assert_eq!(invoke(&handler(&store, &work), &records).await.unwrap(), failures(&[]));

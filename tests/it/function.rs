@@ -71,7 +71,7 @@ async fn each_message_is_sent_once_even_if_the_event_is_redelivered() {
 #[tokio::test]
 async fn only_the_failed_message_of_a_batch_is_reported() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("pay_2", Answer::status(500));
+    fixture.webhook.respond_for("pay_2", Answer::status(500));
     let function = fixture.function().await;
     let event = event([pay("m1", "pay_1"), pay("m2", "pay_2"), pay("m3", "pay_3")]);
     assert_eq!(function.answer(event).await, r#"{"batchItemFailures":[{"itemIdentifier":"m2"}]}"#);
@@ -88,7 +88,7 @@ async fn in_batch_duplicates_are_sent_once() {
 #[tokio::test]
 async fn a_failure_delays_only_the_rest_of_its_group_and_by_the_same_time() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("a1", Answer::with(429, &[("Retry-After", "77")], b""));
+    fixture.webhook.respond_for("a1", Answer::with(429, &[("Retry-After", "77")], b""));
     let function = fixture.function().await;
     let event = event([
         pay("m1", "a1").group("a"),

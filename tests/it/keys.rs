@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Key, Policy};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Envelopes, KeySource, Message, Payload};
 use idempotent_sqs::stores::MemoryStore;
@@ -32,7 +32,7 @@ fn keyed_by(sources: &str) -> BatchSettings {
 
 /// The outcome of each message, and how often the work ran. The batches run one after another on the same records.
 async fn outcomes(settings: BatchSettings, batches: &[&[Message]]) -> (Vec<&'static str>, usize) {
-    let work = Told::to(Do::Return(b""));
+    let work = ScriptedWork::always(Action::Return(b""));
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
     let mut outcomes = Vec::new();
     for messages in batches {

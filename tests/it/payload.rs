@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Deadline, Fingerprint, Idempotency, Policy};
 use idempotent_sqs::sqs::{
     Batch, BatchSettings, Envelopes, FingerprintSource, KeySource, Message, MessageReport, Payload,
@@ -37,7 +37,7 @@ fn key(sources: &str, body: &str) -> Result<String, String> {
     found.map(|key| key.to_string()).map_err(|error| error.to_string())
 }
 
-async fn run(store: &MemoryStore, work: &Told, keys: &str, bodies: &[&str]) -> Vec<MessageReport> {
+async fn run(store: &MemoryStore, work: &ScriptedWork, keys: &str, bodies: &[&str]) -> Vec<MessageReport> {
     let settings = with!(BatchSettings::default(), keys = key_sources(keys));
     let batch = Batch::new(Idempotency::new(store, Policy::default()), work, settings);
     let with_id = |(at, body): (usize, &&str)| with!(message(body), id = format!("m{at}"));
@@ -133,11 +133,11 @@ fn a_number_is_a_key_in_plain_digits_or_beyond_twenty_zeros_with_an_exponent() {
 
 #[tokio::test]
 async fn an_amount_that_differs_beyond_the_precision_of_a_float_is_a_mismatch() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let bodies = [r#"{"id":1,"amount":12345678901234567.01}"#, r#"{"id":1.0,"amount":12345678901234567.99}"#];
     let outcomes = run(&store, &work, "body:/id", &bodies).await;
     assert_eq!([outcomes[0].outcome.as_str(), outcomes[1].outcome.as_str()], ["ACQUIRED", "MISMATCH"]);
-    assert_eq!(work.ran(), ["m0"]);
+    assert_eq!(work.message_ids(), ["m0"]);
 }
 
 #[test]
@@ -204,12 +204,12 @@ fn unreadable() -> Vec<String> {
 #[tokio::test]
 async fn a_malformed_json_body_has_no_key_and_no_other_source_is_used() {
     for body in unreadable() {
-        let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+        let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
         let reports = run(&store, &work, "body:/id,messageId", &[&body, "{\"id\":\"good\"}"]).await;
         assert_eq!([reports[0].outcome.as_str(), reports[1].outcome.as_str()], ["NO_KEY", "ACQUIRED"], "{body}");
         assert!(reports[0].reason.contains("body:/id"), "{}", reports[0].reason);
         assert!(reports[0].reason.contains("send valid JSON"), "{}", reports[0].reason);
-        assert_eq!(work.ran(), ["m1"], "{body}");
+        assert_eq!(work.message_ids(), ["m1"], "{body}");
         // An earlier key source is used without reading the body.
         assert_eq!(key("messageId,body:/id", &body).unwrap(), "id");
     }

@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, pending};
 use tokio::time::Instant;
 
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::idempotency::{
     Deadline, Delivery, Idempotency, Key, Location, MAX_RESULT_BYTES, ObjectError, Objects, Outcome, Policy, Results,
@@ -44,7 +44,7 @@ fn delivery(key: &str) -> Delivery {
     Delivery::new(Key::new(key).unwrap()).deadline(Deadline::within(Duration::from_secs(30)))
 }
 
-async fn run<S: Store>(idempotency: &Idempotency<S>, work: &Told, delivery: &Delivery) -> Outcome {
+async fn run<S: Store>(idempotency: &Idempotency<S>, work: &ScriptedWork, delivery: &Delivery) -> Outcome {
     idempotency.run(delivery, work, &Message::default()).await.unwrap().outcome
 }
 
@@ -56,7 +56,7 @@ fn is_duplicate_of(outcome: &Outcome, result: Option<&[u8]>) -> bool {
 async fn a_duplicate_returns_a_large_result() {
     let objects = Arc::new(MemoryObjects::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
-    let work = Told::to(Do::Return(LARGE));
+    let work = ScriptedWork::always(Action::Return(LARGE));
     assert!(matches!(run(&idempotency, &work, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
     assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("pay_1")).await, Some(LARGE)));
     assert_eq!(work.runs().len(), 1);
@@ -69,7 +69,7 @@ async fn a_duplicate_returns_a_large_result() {
 async fn a_result_that_fits_into_the_record_writes_no_object() {
     let objects = Arc::new(MemoryObjects::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
-    let work = Told::to(Do::Return(&LARGE[..4096]));
+    let work = ScriptedWork::always(Action::Return(&LARGE[..4096]));
     run(&idempotency, &work, &delivery("pay_1")).await;
     assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("pay_1")).await, Some(&LARGE[..4096])));
     assert!(objects.locations().is_empty());
@@ -80,7 +80,7 @@ async fn each_claim_writes_its_own_object() {
     let objects = Arc::new(MemoryObjects::default());
     let store = FaultyStore::new(MemoryStore::default());
     let idempotency = Idempotency::new(&store, policy(objects.clone()));
-    let work = Told::by(|run| Do::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
+    let work = ScriptedWork::new(|run| Action::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
     // The first owner stops after its object is written and before its record is.
     store.next(StoreCall::Settle, Fault::OutOfReach);
     let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_millis(200)));
@@ -98,7 +98,7 @@ async fn each_claim_writes_its_own_object() {
 
 #[tokio::test(start_paused = true)]
 async fn unreachable_objects_fail_neither_the_work_nor_its_duplicate() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(LARGE)));
     let unreachable = Idempotency::new(&store, policy(Arc::new(Unreachable)));
     let started = Instant::now();
     assert!(matches!(run(&unreachable, &work, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
@@ -120,7 +120,7 @@ async fn unreachable_objects_fail_neither_the_work_nor_its_duplicate() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_reserved_for_settling_is_not_spent_on_an_object() {
-    let (store, work) = (MemoryStore::default(), Told::by(|_| Do::Return(LARGE)));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::new(|_| Action::Return(LARGE)));
     let idempotency = Idempotency::new(&store, policy(Arc::new(Unreachable)));
     let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_secs(4)));
     let started = Instant::now();
@@ -133,7 +133,7 @@ async fn a_result_larger_than_a_lambda_response_is_not_kept() {
     static HUGE: [u8; MAX_RESULT_BYTES + 1] = [0; MAX_RESULT_BYTES + 1];
     let objects = Arc::new(MemoryObjects::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
-    let work = Told::by(|run| Do::Return(if run.key == "huge" { &HUGE } else { &HUGE[1..] }));
+    let work = ScriptedWork::new(|run| Action::Return(if run.key == "huge" { &HUGE } else { &HUGE[1..] }));
     run(&idempotency, &work, &delivery("huge")).await;
     assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("huge")).await, None));
     run(&idempotency, &work, &delivery("large")).await;
@@ -143,7 +143,7 @@ async fn a_result_larger_than_a_lambda_response_is_not_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_does_not_fetch_the_result_of_a_duplicate() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(LARGE)));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(LARGE)));
     let batch = |objects| {
         let idempotency = Idempotency::new(&store, policy(objects));
         Batch::new(idempotency, &work, BatchSettings::default())
@@ -163,7 +163,7 @@ async fn a_large_result_is_written_to_s3_and_read_back() {
     let objects =
         S3::new(settings, AwsConfig::default()).credentials(Credentials::new("test", "test", None, None, "test"));
     let idempotency = Idempotency::new(MemoryStore::default(), policy(Arc::new(objects)));
-    let work = Told::to(Do::Return(LARGE));
+    let work = ScriptedWork::always(Action::Return(LARGE));
     run(&idempotency, &work, &delivery("pay/1")).await;
     assert_eq!(s3.objects().into_values().collect::<Vec<_>>(), [LARGE]);
     assert!(is_duplicate_of(&run(&idempotency, &work, &delivery("pay/1")).await, Some(LARGE)));

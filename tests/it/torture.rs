@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use harness::torture::chaos::{Cluster, Ground, Pair};
+use harness::torture::chaos::{Cluster, Pair, Target};
 use harness::torture::fixture::Fixture;
 use harness::torture::tally::Sum;
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
@@ -19,22 +19,26 @@ async fn no_message_is_lost_and_none_is_repeated_without_a_cause() {
     for seed in first..first + seeds {
         // One of four seeds uses a cluster, also in the short run.
         let ground = match (seed - first) % 4 {
-            1 => Ground::Cluster(Cluster::start().await),
-            _ => Ground::Pair(Pair::start().await),
+            1 => Target::Cluster(Cluster::start().await),
+            _ => Target::Pair(Pair::start().await),
         };
         sum.add(torture(seed, messages, ground).await);
     }
     print!("{}", sum.table(seeds));
     assert!(sum.lost.is_empty(), "lost: {:#?}", sum.lost);
     assert!(sum.without_cause.is_empty(), "repeated without a cause: {:#?}", sum.without_cause);
-    assert!(sum.untold.is_empty(), "repeated without being marked as a recovery: {:#?}", sum.untold);
+    assert!(
+        sum.without_recovery.is_empty(),
+        "repeated without being marked as a recovery: {:#?}",
+        sum.without_recovery
+    );
     assert!(
         sum.faults.values().flatten().count() > FAULTS_PER_SEED * usize::try_from(seeds).unwrap(),
         "too few faults"
     );
 }
 
-async fn torture(seed: u64, messages: u64, mut ground: Ground) -> Sum {
+async fn torture(seed: u64, messages: u64, mut ground: Target) -> Sum {
     let queue = queue(seed);
     let fixture = Arc::new(
         Fixture::with_webhook(env!("CARGO_BIN_EXE_idempotent-sqs"), ground.url(), ground.is_cluster(), &queue).await,

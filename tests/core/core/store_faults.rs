@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_completion_is_retried_until_the_store_is_available() {
-    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
     let idempotency = Idempotency::new(&store, Policy::default());
     store.always(StoreCall::Settle, Some(Fault::Refused));
     let back = async {
@@ -19,7 +19,7 @@ async fn a_refused_completion_is_retried_until_the_store_is_available() {
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_whose_reply_is_lost_is_recorded() {
-    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
     let idempotency = Idempotency::new(&store, Policy::default());
     store.always(StoreCall::Settle, Some(Fault::ReplyLost));
     let back = async {
@@ -33,7 +33,7 @@ async fn a_completion_whose_reply_is_lost_is_recorded() {
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_next_run_is_a_recovery() {
     for fault in [Fault::Refused, Fault::OutOfReach] {
-        let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+        let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         let idempotency = Idempotency::new(&store, Policy::default());
         store.always(StoreCall::Settle, Some(fault));
         let deadline = Deadline::within(TIME);
@@ -50,7 +50,7 @@ async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_next_run_i
 #[tokio::test(start_paused = true)]
 async fn an_acquire_without_a_reply_runs_nothing_and_ends_before_the_deadline() {
     for fault in [Fault::Refused, Fault::ReplyLost, Fault::OutOfReach] {
-        let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+        let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         let idempotency = Idempotency::new(&store, Policy::default());
         store.always(StoreCall::Acquire, Some(fault));
         let started = Instant::now();
@@ -64,7 +64,7 @@ async fn an_acquire_without_a_reply_runs_nothing_and_ends_before_the_deadline() 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_whose_reply_was_lost_is_released_as_soon_as_the_store_answers() {
     for fault in [Fault::ReplyLost, Fault::OutOfReach] {
-        let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+        let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         let store = store.timeout(Duration::from_millis(500));
         let idempotency = Idempotency::new(&store, with!(Policy::default(), max_attempts = 1));
         store.next(StoreCall::Acquire, fault);
@@ -85,7 +85,7 @@ async fn an_acquire_whose_reply_was_lost_is_released_as_soon_as_the_store_answer
 
 #[tokio::test(start_paused = true)]
 async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work() {
-    let (store, told) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
     let idempotency = Idempotency::new(&store, Policy::default());
     for _ in 0..8 {
         store.next(StoreCall::Acquire, Fault::ReplyLost);
@@ -103,9 +103,9 @@ async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work
 
 #[tokio::test(start_paused = true)]
 async fn a_late_completion_of_a_finished_work_replaces_the_failure_of_another_owner() {
-    let (idempotency, slow) = (in_memory(), Told::to(Do::Take(Duration::from_secs(20))));
+    let (idempotency, slow) = (in_memory(), ScriptedWork::always(Action::Sleep(Duration::from_secs(20))));
     let stale = delivery().deadline(with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1)));
-    let refused = Told::to(Do::FailForGood);
+    let refused = ScriptedWork::always(Action::FailPermanently);
     let other = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(run(&idempotency, &refused).await.recovery);
@@ -117,10 +117,10 @@ async fn a_late_completion_of_a_finished_work_replaces_the_failure_of_another_ow
 
 #[tokio::test(start_paused = true)]
 async fn a_stale_owner_that_completes_late_loses_and_gets_the_state_of_the_record() {
-    let (idempotency, slow) = (in_memory(), Told::to(Do::Take(Duration::from_secs(20))));
+    let (idempotency, slow) = (in_memory(), ScriptedWork::always(Action::Sleep(Duration::from_secs(20))));
     // Its clock ran slow: it thinks that it has time, and its lease is long over.
     let stale = delivery().deadline(with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1)));
-    let quick = Told::to(Do::Return(b""));
+    let quick = ScriptedWork::always(Action::Return(b""));
     let other = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(run(&idempotency, &quick).await.recovery);
@@ -132,14 +132,14 @@ async fn a_stale_owner_that_completes_late_loses_and_gets_the_state_of_the_recor
 
 #[tokio::test(start_paused = true)]
 async fn a_stale_owner_that_fails_late_does_not_change_the_record_of_the_live_owner() {
-    let (idempotency, late) = (in_memory(), Told::to(Do::Hang));
+    let (idempotency, late) = (in_memory(), ScriptedWork::always(Action::Hang));
     let stale = delivery().deadline(with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1)));
-    let live = Told::to(Do::Take(Duration::from_secs(25)));
+    let live = ScriptedWork::always(Action::Sleep(Duration::from_secs(25)));
     let other = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         run(&idempotency, &live).await
     };
-    let third = Told::to(Do::Return(b""));
+    let third = ScriptedWork::always(Action::Return(b""));
     let watcher = async {
         tokio::time::sleep(Duration::from_secs(32)).await;
         assert!(matches!(run(&idempotency, &third).await.outcome, Outcome::Conflict { .. }));

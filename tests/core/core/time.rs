@@ -38,7 +38,7 @@ async fn a_work_frozen_beyond_a_shortened_lease_takes_no_effect_when_it_resumes(
 
 #[tokio::test(start_paused = true)]
 async fn work_is_cancelled_in_time_to_settle_and_the_next_attempt_is_a_recovery() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Hang));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Hang));
     let started = Instant::now();
     let report = run(&idempotency, &told).await;
     assert_eq!(failure(&report), Failure { uncertain: true, permanent: false });
@@ -48,7 +48,7 @@ async fn work_is_cancelled_in_time_to_settle_and_the_next_attempt_is_a_recovery(
 
 #[tokio::test(start_paused = true)]
 async fn a_quarter_of_a_short_time_is_reserved_for_settling() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Hang));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Hang));
     let started = Instant::now();
     let short = delivery().deadline(Deadline::within(Duration::from_millis(400)));
     idempotency.run(&short, &told, "input").await.unwrap();
@@ -58,7 +58,7 @@ async fn a_quarter_of_a_short_time_is_reserved_for_settling() {
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_the_remaining_time_plus_the_grace() {
     let policy = with!(Policy::default(), lease_grace = Duration::from_secs(7));
-    let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(Do::Hang));
+    let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), ScriptedWork::always(Action::Hang));
     let delivery_of_a_killed_run = delivery();
     let killed =
         tokio::time::timeout(Duration::from_secs(2), idempotency.run(&delivery_of_a_killed_run, &told, "input"));
@@ -73,7 +73,7 @@ async fn the_lease_is_the_remaining_time_plus_the_grace() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_starts_without_time() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Return(b"")));
     let late = delivery().deadline(Deadline::within(Duration::ZERO));
     let report = idempotency.run(&late, &told, "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::NotStarted), "{report:?}");
@@ -85,9 +85,9 @@ async fn nothing_starts_without_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_hours_is_not_shortened_by_a_delivery_that_has_less_time() {
-    let (idempotency, job) = (in_memory(), Told::to(Do::Take(Duration::from_secs(3000))));
+    let (idempotency, job) = (in_memory(), ScriptedWork::always(Action::Sleep(Duration::from_secs(3000))));
     let hour = delivery().deadline(Deadline::within(Duration::from_hours(1)));
-    let other = Told::to(Do::Return(b""));
+    let other = ScriptedWork::always(Action::Return(b""));
     let asks = async {
         for _ in 0..5 {
             tokio::time::sleep(Duration::from_secs(500)).await;
@@ -101,7 +101,7 @@ async fn a_lease_of_hours_is_not_shortened_by_a_delivery_that_has_less_time() {
 #[tokio::test(start_paused = true)]
 async fn a_work_ends_with_the_longest_lease_if_its_deadline_is_later() {
     let policy = with!(Policy::default(), longest_lease = Duration::from_secs(5));
-    let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), Told::to(Do::Hang));
+    let (idempotency, told) = (Idempotency::new(MemoryStore::default(), policy), ScriptedWork::always(Action::Hang));
     let started = Instant::now();
     assert!(failure(&run(&idempotency, &told).await).uncertain);
     // What is left of it is the grace.
@@ -131,7 +131,7 @@ async fn a_work_that_panics_when_it_is_cancelled_is_uncertain() {
 
 #[tokio::test]
 async fn a_deadline_of_unlimited_time_runs_the_work() {
-    let (idempotency, told) = (in_memory(), Told::to(Do::Return(b"")));
+    let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Return(b"")));
     let endless = delivery().deadline(Deadline::within(Duration::MAX));
     let report = idempotency.run(&endless, &told, "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");

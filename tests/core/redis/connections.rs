@@ -17,7 +17,7 @@ async fn the_next_call_reconnects_to_a_restarted_server() {
     let store = on(&redis.url());
     let claim = acquired(&store, attempt("pay_1")).await;
     redis.kill();
-    redis.revive().await;
+    redis.restart().await;
     // The record is lost with the server's memory, and restored.
     assert_eq!(store.complete(&claim, StoredResult::Inline(b"healed")).await.unwrap(), Settled::Recorded);
     assert!(matches!(store.acquire(attempt("pay_1")).await.unwrap(), Acquire::Duplicate { .. }));
@@ -32,7 +32,7 @@ async fn the_next_call_leaves_a_demoted_primary() {
     let claim = acquired(&store, attempt("pay_1")).await;
     let port = new.port().to_string();
     let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port).query_async(&mut old.connection().await).await.unwrap();
-    front.lead_to(new.port());
+    front.forward_to(new.port());
     assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
     let exists: bool = new.connection().await.exists("payments:pay_1").await.unwrap();
     assert!(exists, "recorded on the new primary");
@@ -45,7 +45,7 @@ async fn a_silent_server_times_out_and_the_retry_leaves_it() {
     let store = on(&format!("redis://127.0.0.1:{}", front.port));
     let claim = acquired(&store, attempt("pay_1")).await;
     silent.signal("-STOP");
-    front.lead_to(new.port());
+    front.forward_to(new.port());
     let asked = std::time::Instant::now();
     let settled = store.complete(&claim, StoredResult::NotKept).await;
     silent.signal("-CONT");
@@ -63,7 +63,7 @@ async fn a_cancelled_call_is_not_sent_and_calls_batched_with_it_are() {
     let given_up = async {
         let in_a_hurry = tokio::time::timeout(Duration::from_millis(100), store.acquire(attempt("given up")));
         assert!(in_a_hurry.await.is_err());
-        front.lead_to(new.port());
+        front.forward_to(new.port());
     };
     let ((), claim) = tokio::join!(given_up, acquired(&store, attempt("awaited")));
     assert_eq!(claim.key().as_str(), "awaited");

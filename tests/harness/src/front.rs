@@ -17,7 +17,7 @@ pub struct Front {
 }
 
 struct State {
-    leads_to: AtomicU16,
+    target: AtomicU16,
     swallows_replies: AtomicBool,
     swallows_requests: AtomicBool,
     swallowed: Notify,
@@ -37,7 +37,7 @@ impl Front {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = State {
-            leads_to: AtomicU16::new(server),
+            target: AtomicU16::new(server),
             swallows_replies: AtomicBool::new(false),
             swallows_requests: AtomicBool::new(false),
             swallowed: Notify::new(),
@@ -68,8 +68,8 @@ impl Front {
     }
 
     /// Forwards new connections to this server. Open connections are unchanged.
-    pub fn lead_to(&self, server: u16) {
-        self.state.leads_to.store(server, Ordering::SeqCst);
+    pub fn forward_to(&self, server: u16) {
+        self.state.target.store(server, Ordering::SeqCst);
     }
 
     /// Closes all open connections.
@@ -78,22 +78,22 @@ impl Front {
     }
 
     /// Freezes all open connections: they stay open and forward nothing.
-    pub fn silence(&self) {
+    pub fn freeze(&self) {
         self.state.silence.notify_waiters();
     }
 
     /// Drops replies, and forwards requests, until it is switched off.
-    pub fn swallow_replies(&self, swallows: bool) {
+    pub fn drop_replies(&self, swallows: bool) {
         self.state.swallows_replies.store(swallows, Ordering::SeqCst);
     }
 
     /// Drops requests, and forwards replies, until it is switched off.
-    pub fn swallow_requests(&self, swallows: bool) {
+    pub fn drop_requests(&self, swallows: bool) {
         self.state.swallows_requests.store(swallows, Ordering::SeqCst);
     }
 
     /// Waits until a request was dropped.
-    pub async fn swallowed(&self) {
+    pub async fn dropped(&self) {
         self.state.swallowed.notified().await;
     }
 
@@ -108,7 +108,7 @@ impl Front {
     }
 
     /// Answers an EVAL whose script starts with `#!` as Redis 6.2 does, and does not forward it.
-    pub fn refuse_script_flags(&self) {
+    pub fn reject_script_flags(&self) {
         self.state.refuses_flags.store(true, Ordering::SeqCst);
     }
 }
@@ -118,7 +118,7 @@ const NOT_COMPILED: &[u8] =
     b"-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'\r\n";
 
 async fn pass(mut near: TcpStream, state: &State) {
-    let Ok(mut far) = TcpStream::connect(("127.0.0.1", state.leads_to.load(Ordering::SeqCst))).await else { return };
+    let Ok(mut far) = TcpStream::connect(("127.0.0.1", state.target.load(Ordering::SeqCst))).await else { return };
     let (mut from_near, to_near) = near.split();
     let to_near = Mutex::new(to_near);
     let (mut from_far, mut to_far) = far.split();

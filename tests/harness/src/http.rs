@@ -136,12 +136,12 @@ impl Webhook {
     }
 
     /// Sets the response to all requests, also to those that are held.
-    pub fn answers(&self, answer: Answer) {
+    pub fn respond(&self, answer: Answer) {
         self.script.send_modify(|script| script.answer = answer);
     }
 
     /// Sets the response to requests with this key.
-    pub fn answers_for(&self, key: &str, answer: Answer) {
+    pub fn respond_for(&self, key: &str, answer: Answer) {
         self.script.send_modify(|script| drop(script.by_key.insert(key.to_owned(), answer)));
     }
 
@@ -170,13 +170,13 @@ impl Webhook {
     }
 
     /// Closes every connection. The server keeps listening.
-    pub async fn hang_up(&self) {
-        self.server.hang_up().await;
+    pub async fn close_connections(&self) {
+        self.server.close_connections().await;
     }
 
     /// Answers the next byte on every open connection with a reset, as a peer that has restarted.
-    pub fn forget(&self) {
-        self.server.forget();
+    pub fn reset_connections(&self) {
+        self.server.reset_connections();
     }
 }
 

@@ -161,7 +161,7 @@ impl Postgres {
     }
 
     /// Starts the server again after [`kill`](Self::kill), with the same port and directory.
-    pub fn revive(&mut self) {
+    pub fn restart(&mut self) {
         assert!(self.run(), "{}", self.log());
     }
 
@@ -169,7 +169,7 @@ impl Postgres {
     pub fn restart_with(&mut self, settings: &[&str]) {
         self.kill();
         self.options = settings.iter().map(ToString::to_string).collect();
-        self.revive();
+        self.restart();
     }
 
     fn log(&self) -> String {

@@ -34,7 +34,7 @@ pub struct Rds {
 
 impl Rds {
     /// A proxy in front of the server of this database.
-    pub async fn before(base: &Base) -> Self {
+    pub async fn in_front_of(base: &Base) -> Self {
         let (tls, directory) = (Tls::of_all_tests().await, tempfile::tempdir().unwrap());
         let certificate = tls.authority_in(&directory);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -98,7 +98,7 @@ impl Redis {
     }
 
     /// Starts the server again after [`kill`](Self::kill), with the same port and directory.
-    pub async fn revive(&mut self) {
+    pub async fn restart(&mut self) {
         self.process = spawn(&self.directory, &["--port".into(), self.port.to_string()], &self.options);
         assert!(listens(&mut self.process, &self.directory).await, "{}", log(&self.directory));
     }
@@ -127,11 +127,11 @@ pub async fn connect(to: impl IntoConnectionInfo) -> MultiplexedConnection {
 
 /// A store on the server or cluster at `url`, with a new namespace.
 pub fn store(url: &str, cluster: bool) -> RedisStore {
-    store_that_waits(url, cluster, Duration::from_millis(500))
+    store_with_timeout(url, cluster, Duration::from_millis(500))
 }
 
 /// As [`store`], with this timeout.
-pub fn store_that_waits(url: &str, cluster: bool, timeout: Duration) -> RedisStore {
+pub fn store_with_timeout(url: &str, cluster: bool, timeout: Duration) -> RedisStore {
     let mut settings = RedisSettings::new(url.parse().unwrap(), format!("test-{:08x}", getrandom::u32().unwrap()));
     settings.cluster = cluster;
     settings.timeout = timeout;

@@ -45,7 +45,7 @@ impl Secrets {
     }
 
     /// Sets the secret. With `None`, access is denied.
-    pub fn says(&self, secret: Option<&str>) {
+    pub fn set(&self, secret: Option<&str>) {
         *self.secret.lock().unwrap() = secret.map(str::to_owned);
     }
 

@@ -98,7 +98,7 @@ pub async fn perform(
         // A slow machine needs more time for as many faults.
         while Instant::now() < end || lock(&fixture.tally.faults).len() <= FAULTS_PER_SEED {
             sleep(rng.millis(20..250)).await;
-            if rng.throw(0..3) == 0 {
+            if rng.draw(0..3) == 0 {
                 harm(&mut rng).await;
             } else {
                 chaos::harm_a_process(&mut rng, &orders);

@@ -10,16 +10,16 @@ use idempotent_sqs::sqs::Message;
 
 /// What a run of the work does.
 #[derive(Clone, Copy, Debug)]
-pub enum Do {
+pub enum Action {
     Return(&'static [u8]),
-    Refuse,
-    RefuseFor(Duration),
-    BeUncertain,
-    BeUnavailable,
-    FailForGood,
+    FailRetryable,
+    FailRetryableAfter(Duration),
+    FailUncertain,
+    FailUnavailable,
+    FailPermanently,
     Panic,
     Hang,
-    Take(Duration),
+    Sleep(Duration),
 }
 
 /// One run of a work.
@@ -33,26 +33,26 @@ pub struct Run {
 }
 
 /// A work that follows a plan and records its runs.
-pub struct Told {
-    plan: Box<dyn Fn(&Run) -> Do + Send + Sync>,
+pub struct ScriptedWork {
+    plan: Box<dyn Fn(&Run) -> Action + Send + Sync>,
     runs: Mutex<Vec<Run>>,
-    at_once: AtomicUsize,
-    most_at_once: AtomicUsize,
+    concurrent: AtomicUsize,
+    max_concurrent: AtomicUsize,
 }
 
-impl Told {
+impl ScriptedWork {
     /// A work that does the same in every run.
-    pub fn to(what: Do) -> Self {
-        Self::by(move |_| what)
+    pub fn always(action: Action) -> Self {
+        Self::new(move |_| action)
     }
 
     /// A work that does what `plan` returns for the run.
-    pub fn by(plan: impl Fn(&Run) -> Do + Send + Sync + 'static) -> Self {
+    pub fn new(plan: impl Fn(&Run) -> Action + Send + Sync + 'static) -> Self {
         Self {
             plan: Box::new(plan),
             runs: Mutex::default(),
-            at_once: AtomicUsize::new(0),
-            most_at_once: AtomicUsize::new(0),
+            concurrent: AtomicUsize::new(0),
+            max_concurrent: AtomicUsize::new(0),
         }
     }
 
@@ -62,13 +62,13 @@ impl Told {
     }
 
     /// The messageIds of all runs, in order of their starts.
-    pub fn ran(&self) -> Vec<String> {
+    pub fn message_ids(&self) -> Vec<String> {
         self.runs().into_iter().map(|run| run.message_id).collect()
     }
 
     /// Largest number of concurrent runs so far.
-    pub fn most_at_once(&self) -> usize {
-        self.most_at_once.load(Ordering::SeqCst)
+    pub fn max_concurrent(&self) -> usize {
+        self.max_concurrent.load(Ordering::SeqCst)
     }
 
     async fn execute<T: Input + ?Sized>(&self, claim: &Claim, input: &T, recovery: bool) -> Result<Vec<u8>, WorkError> {
@@ -79,19 +79,19 @@ impl Told {
             attempt: claim.attempt(),
             recovery,
         };
-        let what = (self.plan)(&run);
+        let action = (self.plan)(&run);
         self.runs.lock().unwrap().push(run);
         let _running = Running::start(self);
-        match what {
-            Do::Return(result) => Ok(result.to_vec()),
-            Do::Refuse => Err(WorkError::retryable("refused")),
-            Do::RefuseFor(after) => Err(WorkError::retryable_after("refused for a while", after)),
-            Do::BeUncertain => Err(WorkError::uncertain("no answer")),
-            Do::BeUnavailable => Err(WorkError::unavailable("no connection")),
-            Do::FailForGood => Err(WorkError::permanent("no such account")),
-            Do::Panic => panic!("planned"),
-            Do::Hang => std::future::pending().await,
-            Do::Take(time) => {
+        match action {
+            Action::Return(result) => Ok(result.to_vec()),
+            Action::FailRetryable => Err(WorkError::retryable("refused")),
+            Action::FailRetryableAfter(after) => Err(WorkError::retryable_after("refused for a while", after)),
+            Action::FailUncertain => Err(WorkError::uncertain("no answer")),
+            Action::FailUnavailable => Err(WorkError::unavailable("no connection")),
+            Action::FailPermanently => Err(WorkError::permanent("no such account")),
+            Action::Panic => panic!("planned"),
+            Action::Hang => std::future::pending().await,
+            Action::Sleep(time) => {
                 tokio::time::sleep(time).await;
                 Ok(Vec::new())
             }
@@ -99,7 +99,7 @@ impl Told {
     }
 }
 
-impl<T: Input + ?Sized> Work<T> for Told {
+impl<T: Input + ?Sized> Work<T> for ScriptedWork {
     async fn run(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
         self.execute(claim, input, false).await
     }
@@ -128,18 +128,18 @@ impl Input for Message {
 }
 
 /// Counts a run as active until it ends or is dropped.
-struct Running<'a>(&'a Told);
+struct Running<'a>(&'a ScriptedWork);
 
 impl<'a> Running<'a> {
-    fn start(told: &'a Told) -> Self {
-        let now = told.at_once.fetch_add(1, Ordering::SeqCst) + 1;
-        told.most_at_once.fetch_max(now, Ordering::SeqCst);
-        Self(told)
+    fn start(work: &'a ScriptedWork) -> Self {
+        let now = work.concurrent.fetch_add(1, Ordering::SeqCst) + 1;
+        work.max_concurrent.fetch_max(now, Ordering::SeqCst);
+        Self(work)
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.at_once.fetch_sub(1, Ordering::SeqCst);
+        self.0.concurrent.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{batch, delay, dispositions, in_group, message, outcomes, run};
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::sqs::Disposition;
 use idempotent_sqs::stores::MemoryStore;
 
@@ -12,25 +12,25 @@ use idempotent_sqs::stores::MemoryStore;
 async fn in_batch_duplicates_run_once_and_share_the_outcome() {
     let duplicates = [message("first", "pay_1"), message("second", "pay_1"), message("third", "pay_1")];
     for (what, done) in [
-        (Do::Take(Duration::from_secs(1)), true),
-        (Do::Refuse, false),
-        (Do::FailForGood, false),
-        (Do::Panic, false),
-        (Do::Hang, false),
+        (Action::Sleep(Duration::from_secs(1)), true),
+        (Action::FailRetryable, false),
+        (Action::FailPermanently, false),
+        (Action::Panic, false),
+        (Action::Hang, false),
     ] {
-        let (store, work) = (MemoryStore::default(), Told::to(what));
+        let (store, work) = (MemoryStore::default(), ScriptedWork::always(what));
         let reports = run(&batch(&store, &work), &duplicates).await;
         assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE", "IN_BATCH_DUPLICATE"]);
         assert!(reports.iter().all(|report| (report.disposition == Disposition::Done) == done), "{reports:?}");
         // At least 5 seconds after the first, so that each is processed by itself then.
         assert!(done || reports[1..].iter().all(|report| delay(report) >= delay(&reports[0]) + Duration::from_secs(5)));
-        assert_eq!(work.ran(), ["first"]);
+        assert_eq!(work.message_ids(), ["first"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_batch_duplicates_in_different_groups_run_once() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Sleep(Duration::from_secs(1))));
     let messages =
         [in_group("a", "a1", "x"), in_group("b", "b1", "y"), in_group("a", "a2", "y"), in_group("b", "b2", "x")];
     let reports = run(&batch(&store, &work), &messages).await;
@@ -40,7 +40,7 @@ async fn in_batch_duplicates_in_different_groups_run_once() {
 
 #[tokio::test(start_paused = true)]
 async fn another_payload_with_the_same_key_in_a_batch_is_a_conflict() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Sleep(Duration::from_secs(1))));
     let other = with!(message("other", ""), body = Some("{\"key\":\"pay_1\",\"amount\":1}".into()));
     let reports = run(&batch(&store, &work), &[message("first", "pay_1"), other]).await;
     assert_eq!(outcomes(&reports), ["ACQUIRED", "CONFLICT"]);

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use super::{batch, dispositions, in_group, many, outcomes, run};
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::sqs::Disposition;
 use idempotent_sqs::stores::MemoryStore;
 
 #[tokio::test(start_paused = true)]
 async fn groups_run_concurrently_and_each_group_in_order() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(1))));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Sleep(Duration::from_secs(1))));
     let messages = [
         in_group("a", "a1", "1"),
         in_group("b", "b1", "2"),
@@ -24,16 +24,18 @@ async fn groups_run_concurrently_and_each_group_in_order() {
     let reports = run(&batch(&store, &work), &messages).await;
     assert_eq!(dispositions(&reports), [Disposition::Done; 5]);
     assert_eq!(started.elapsed(), Duration::from_secs(3));
-    assert_eq!(work.most_at_once(), 2);
-    let of = |group: char| work.ran().into_iter().filter(|id| id.starts_with(group)).collect::<Vec<_>>();
+    assert_eq!(work.max_concurrent(), 2);
+    let of = |group: char| work.message_ids().into_iter().filter(|id| id.starts_with(group)).collect::<Vec<_>>();
     assert_eq!((of('a'), of('b')), (vec!["a1".into(), "a2".into(), "a3".into()], vec!["b1".to_owned(), "b2".into()]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_failure_the_rest_of_its_group_waits_as_long_and_other_groups_continue() {
-    for what in [Do::Refuse, Do::BeUncertain, Do::FailForGood, Do::Panic] {
-        let (store, work) =
-            (MemoryStore::default(), Told::by(move |run| if run.message_id == "a2" { what } else { Do::Return(b"") }));
+    for what in [Action::FailRetryable, Action::FailUncertain, Action::FailPermanently, Action::Panic] {
+        let (store, work) = (
+            MemoryStore::default(),
+            ScriptedWork::new(move |run| if run.message_id == "a2" { what } else { Action::Return(b"") }),
+        );
         let messages = [
             in_group("a", "a1", "1"),
             in_group("a", "a2", "2"),
@@ -46,17 +48,17 @@ async fn after_a_failure_the_rest_of_its_group_waits_as_long_and_other_groups_co
         assert_eq!((reports[0].disposition, reports[2].disposition), (Disposition::Done, Disposition::Done));
         assert!(matches!(reports[1].disposition, Disposition::Redeliver { after: Some(_) }));
         assert_eq!(dispositions(&reports)[3..], [reports[1].disposition; 2]);
-        assert!(!work.ran().contains(&"a3".to_owned()));
+        assert!(!work.message_ids().contains(&"a3".to_owned()));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_holds_the_rest_of_its_group_and_a_duplicate_does_not() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let (done, taken) = (in_group("a", "a1", "done"), in_group("a", "a2", "taken"));
     let batch = batch(&store, &work);
     run(&batch, std::slice::from_ref(&done)).await;
-    let hangs = Told::to(Do::Hang);
+    let hangs = ScriptedWork::always(Action::Hang);
     let other = super::batch(&store, &hangs);
     assert!(tokio::time::timeout(Duration::from_secs(1), run(&other, std::slice::from_ref(&taken))).await.is_err());
     let reports = run(&batch, &[done, in_group("a", "new", "new"), taken, in_group("a", "last", "last")]).await;
@@ -68,7 +70,9 @@ async fn a_conflict_holds_the_rest_of_its_group_and_a_duplicate_does_not() {
 async fn a_message_group_on_a_standard_queue_is_not_ordered() {
     let (store, work) = (
         MemoryStore::default(),
-        Told::by(|run| if run.message_id == "m0" { Do::Refuse } else { Do::Take(Duration::from_secs(1)) }),
+        ScriptedWork::new(|run| {
+            if run.message_id == "m0" { Action::FailRetryable } else { Action::Sleep(Duration::from_secs(1)) }
+        }),
     );
     let messages: Vec<_> =
         many(4).into_iter().map(|message| with!(message, group_id = Some("tenant".into()))).collect();

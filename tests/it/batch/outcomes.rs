@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::{batch, delay, dispositions, has_first_backoff, many, message, outcomes, run};
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::sqs::Disposition;
 use idempotent_sqs::stores::MemoryStore;
 
 #[tokio::test]
 async fn each_message_runs_once_and_its_duplicate_is_acknowledged() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let batch = batch(&store, &work);
     assert_eq!(outcomes(&run(&batch, &many(3)).await), ["ACQUIRED"; 3]);
     let again = run(&batch, &many(3)).await;
@@ -25,9 +25,11 @@ async fn each_message_runs_once_and_its_duplicate_is_acknowledged() {
 
 #[tokio::test(start_paused = true)]
 async fn an_uncertain_failure_is_redelivered_and_runs_as_a_recovery() {
-    for what in [Do::BeUncertain, Do::Panic, Do::Hang] {
-        let (store, work) =
-            (MemoryStore::default(), Told::by(move |run| if run.recovery { Do::Return(b"") } else { what }));
+    for what in [Action::FailUncertain, Action::Panic, Action::Hang] {
+        let (store, work) = (
+            MemoryStore::default(),
+            ScriptedWork::new(move |run| if run.recovery { Action::Return(b"") } else { what }),
+        );
         let batch = batch(&store, &work);
         let reports = run(&batch, &many(1)).await;
         assert_eq!(outcomes(&reports), ["ACQUIRED"]);
@@ -39,7 +41,7 @@ async fn an_uncertain_failure_is_redelivered_and_runs_as_a_recovery() {
 
 #[tokio::test]
 async fn a_permanent_failure_is_redelivered_and_never_runs_again() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::FailForGood));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailPermanently));
     let batch = batch(&store, &work);
     for outcome in ["ACQUIRED", "FAILED", "FAILED"] {
         let reports = run(&batch, &many(1)).await;
@@ -51,7 +53,7 @@ async fn a_permanent_failure_is_redelivered_and_never_runs_again() {
 
 #[tokio::test]
 async fn a_message_fails_permanently_after_its_last_attempt_until_it_is_redriven() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Refuse));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailRetryable));
     let batch = batch(&store, &work);
     for _ in 1..10 {
         assert!(!run(&batch, &many(1)).await[0].failed_permanently);
@@ -64,7 +66,7 @@ async fn a_message_fails_permanently_after_its_last_attempt_until_it_is_redriven
 
 #[tokio::test]
 async fn a_message_without_a_key_is_redelivered_alone() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let with = |body: &str| with!(message("m", ""), body = Some(body.into()));
     for body in [
         "",
@@ -86,7 +88,7 @@ async fn a_message_without_a_key_is_redelivered_alone() {
 
 #[tokio::test]
 async fn an_unreadable_message_is_redelivered_alone() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let unreadable = with!(message("m", "pay_1"), body = None);
     let reports = run(&batch(&store, &work), &[unreadable, message("good", "pay_2")]).await;
     assert_eq!(outcomes(&reports), ["UNREADABLE", "ACQUIRED"]);
@@ -96,7 +98,7 @@ async fn an_unreadable_message_is_redelivered_alone() {
 
 #[tokio::test]
 async fn a_key_reused_with_another_payload_does_not_run() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let batch = batch(&store, &work);
     run(&batch, &many(1)).await;
     let other = with!(message("other", ""), body = Some("{\"key\":\"pay_0\",\"amount\":1}".into()));
@@ -108,8 +110,10 @@ async fn a_key_reused_with_another_payload_does_not_run() {
 
 #[tokio::test]
 async fn a_panic_does_not_affect_other_messages() {
-    let (store, work) =
-        (MemoryStore::default(), Told::by(|run| if run.message_id == "m1" { Do::Panic } else { Do::Return(b"") }));
+    let (store, work) = (
+        MemoryStore::default(),
+        ScriptedWork::new(|run| if run.message_id == "m1" { Action::Panic } else { Action::Return(b"") }),
+    );
     let reports = run(&batch(&store, &work), &many(3)).await;
     assert_eq!((reports[0].disposition, reports[2].disposition), (Disposition::Done, Disposition::Done));
     assert!(reports[1].reason.contains("panicked"), "{}", reports[1].reason);
@@ -117,6 +121,6 @@ async fn a_panic_does_not_affect_other_messages() {
 
 #[tokio::test]
 async fn an_empty_batch_has_no_reports() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Return(b"")));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     assert!(run(&batch(&store, &work), &[]).await.is_empty());
 }

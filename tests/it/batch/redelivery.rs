@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::{TIME, batch, delay, many, message, outcomes, run, settings};
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Idempotency, Policy};
 use idempotent_sqs::sqs::{Batch, Message};
 use idempotent_sqs::stores::MemoryStore;
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_redelivered_after_the_lease_ends_with_jitter() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Hang));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Hang));
     let batch = batch(&store, &work);
     let messages = many(20);
     let killed = tokio::time::timeout(Duration::from_secs(10), run(&batch, &messages[..16])).await;
@@ -26,7 +26,7 @@ async fn a_conflict_is_redelivered_after_the_lease_ends_with_jitter() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_message_is_redelivered_with_exponential_backoff_and_jitter() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::Refuse));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailRetryable));
     let policy = with!(Policy::default(), max_attempts = 20);
     let batch = Batch::new(Idempotency::new(&store, policy), &work, settings());
     for doublings in 0..12_u32 {
@@ -41,7 +41,7 @@ async fn a_failing_message_is_redelivered_with_exponential_backoff_and_jitter() 
 
 #[tokio::test]
 async fn an_unavailable_dependency_is_retried_with_a_backoff_that_grows_with_the_receive_count() {
-    let (store, work) = (MemoryStore::default(), Told::to(Do::BeUnavailable));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailUnavailable));
     let batch = batch(&store, &work);
     for doublings in 0..30_u32 {
         let message = with!(message("m", "pay_1"), receive_count = Some(doublings + 1));
@@ -55,7 +55,8 @@ async fn an_unavailable_dependency_is_retried_with_a_backoff_that_grows_with_the
 #[tokio::test]
 async fn a_retry_delay_of_the_work_is_limited_to_the_range_of_sqs() {
     for (asked, given) in [(0, 1), (7, 7), (3600, 3600), (86_400, 12 * 3600 - 900)] {
-        let (store, work) = (MemoryStore::default(), Told::to(Do::RefuseFor(Duration::from_secs(asked))));
+        let (store, work) =
+            (MemoryStore::default(), ScriptedWork::always(Action::FailRetryableAfter(Duration::from_secs(asked))));
         let reports = run(&batch(&store, &work), &many(1)).await;
         assert_eq!(delay(&reports[0]), Duration::from_secs(given));
     }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, advance};
 
 use super::{QUEUE_TIMEOUT, TIME, batch, dispositions, many, outcomes, run, settings};
 use harness::with;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, StoreError};
 use idempotent_sqs::sqs::{Batch, Disposition};
 use idempotent_sqs::stores::MemoryStore;
@@ -16,7 +16,7 @@ use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_store_before_any_work_fails_the_batch_without_a_call_for_each_message() {
     for fault in [Fault::Refused, Fault::ReplyLost, Fault::OutOfReach] {
-        let (store, work) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+        let (store, work) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         store.always(StoreCall::Acquire, Some(fault));
         let error = batch(&store, &work).run(&many(1000), Deadline::within(TIME)).await.unwrap_err();
         assert!(matches!(error, StoreError::Unavailable(_)));
@@ -27,7 +27,8 @@ async fn an_unreachable_store_before_any_work_fails_the_batch_without_a_call_for
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_in_mid_batch_affects_only_messages_without_a_claim() {
-    let (store, work) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Take(Duration::from_secs(1))));
+    let (store, work) =
+        (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Sleep(Duration::from_secs(1))));
     let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
     let fails = async {
@@ -44,7 +45,7 @@ async fn a_store_that_fails_in_mid_batch_affects_only_messages_without_a_claim()
 
 #[tokio::test(start_paused = true)]
 async fn a_message_whose_completion_cannot_be_recorded_is_not_acknowledged() {
-    let (store, work) = (FaultyStore::new(MemoryStore::default()), Told::to(Do::Return(b"")));
+    let (store, work) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
     store.always(StoreCall::Settle, Some(Fault::Refused));
     let reports = run(&batch(&store, &work), &many(1)).await;
     assert_eq!(dispositions(&reports), [QUEUE_TIMEOUT]);
@@ -54,13 +55,13 @@ async fn a_message_whose_completion_cannot_be_recorded_is_not_acknowledged() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_lost_its_claim_acknowledges_the_message_only_if_it_is_completed() {
     for (other, outcome, disposition) in [
-        (Do::Return(b""), "LOST", Disposition::Done),
+        (Action::Return(b""), "LOST", Disposition::Done),
         // A completion is recorded even if the other owner failed.
-        (Do::Refuse, "ACQUIRED", Disposition::Done),
-        (Do::Hang, "LOST", QUEUE_TIMEOUT),
+        (Action::FailRetryable, "ACQUIRED", Disposition::Done),
+        (Action::Hang, "LOST", QUEUE_TIMEOUT),
     ] {
-        let (store, slow) = (MemoryStore::default(), Told::to(Do::Take(Duration::from_secs(20))));
-        let (slow_batch, other) = (batch(&store, &slow), Told::to(other));
+        let (store, slow) = (MemoryStore::default(), ScriptedWork::always(Action::Sleep(Duration::from_secs(20))));
+        let (slow_batch, other) = (batch(&store, &slow), ScriptedWork::always(other));
         let other_batch = batch(&store, &other);
         let messages = many(1);
         let stale = with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1));
@@ -77,8 +78,8 @@ async fn an_owner_that_lost_its_claim_acknowledges_the_message_only_if_it_is_com
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_failed_and_lost_its_claim_does_not_acknowledge_the_message() {
-    let (store, slow) = (MemoryStore::default(), Told::to(Do::Hang));
-    let (slow_batch, other) = (batch(&store, &slow), Told::to(Do::Return(b"")));
+    let (store, slow) = (MemoryStore::default(), ScriptedWork::always(Action::Hang));
+    let (slow_batch, other) = (batch(&store, &slow), ScriptedWork::always(Action::Return(b"")));
     let other_batch = batch(&store, &other);
     let messages = many(1);
     let stale = with!(Deadline::within(TIME), end = Instant::now() + Duration::from_secs(1));

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn concurrent_invocations_share_a_process_and_its_connection() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let function = fixture.function_with(&[CONCURRENT]).await;
     let ids: Vec<_> = (0..8).map(|n| format!("m{n}")).collect();
     let pending: Vec<_> = ids.iter().map(|id| function.begin(event([pay(id, id)]), LONG)).collect();
@@ -31,7 +31,7 @@ async fn concurrent_invocations_share_a_process_and_its_connection() {
     let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut redis).await.unwrap();
     assert_eq!(clients.lines().count(), 2, "the connection of the test and the one of all invocations: {clients}");
 
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     for pending in pending {
         assert_eq!(pending.answer().await, NO_FAILURES);
     }
@@ -44,13 +44,13 @@ async fn concurrent_invocations_share_a_process_and_its_connection() {
 #[tokio::test]
 async fn without_the_setting_invocations_run_one_after_another() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let function = fixture.function().await;
     let first = function.begin(event([pay("m1", "pay_1")]), LONG);
     let second = function.begin(event([pay("m2", "pay_2")]), LONG);
     fixture.webhook.called(1).await;
     assert_eq!(fixture.webhook.calls_for("pay_2"), 0);
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(first.answer().await, NO_FAILURES);
     assert_eq!(second.answer().await, NO_FAILURES);
 }
@@ -58,12 +58,12 @@ async fn without_the_setting_invocations_run_one_after_another() {
 #[tokio::test]
 async fn the_same_key_in_two_invocations_of_one_process_runs_once() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let function = fixture.function_with(&[CONCURRENT]).await;
     let owner = function.begin(event([pay("m1", "pay_1")]), LONG);
     fixture.webhook.called(1).await;
     assert_eq!(function.invoke(event([pay("m2", "pay_1")])).await, ["m2"]);
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(owner.answer().await, NO_FAILURES);
     assert_eq!(function.answer(event([pay("m2", "pay_1")])).await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 1);
@@ -72,14 +72,14 @@ async fn the_same_key_in_two_invocations_of_one_process_runs_once() {
 #[tokio::test]
 async fn a_log_line_has_the_request_id_of_its_own_invocation() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let function = fixture.function_with(&[CONCURRENT]).await;
     let first = function.begin(event([pay("m1", "pay_1")]), LONG);
     fixture.webhook.called(1).await;
     let second = function.begin(event([pay("m2", "pay_2")]), LONG);
     fixture.webhook.called(2).await;
     for key in ["pay_2", "pay_1"] {
-        fixture.webhook.answers_for(key, Answer::status(200));
+        fixture.webhook.respond_for(key, Answer::status(200));
     }
     assert_eq!((first.answer().await, second.answer().await), (NO_FAILURES.into(), NO_FAILURES.into()));
     assert_eq!(function.request_ids("m1").await, ["request-0"]);
@@ -89,7 +89,7 @@ async fn a_log_line_has_the_request_id_of_its_own_invocation() {
 #[tokio::test]
 async fn an_invocation_responds_before_its_timeout_and_another_continues() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let function = fixture.function_with(&[CONCURRENT]).await;
     let (started, timeout) = (Instant::now(), Duration::from_secs(4));
     let times_out = function.begin(event([pay("m1", "times_out")]), timeout);
@@ -102,7 +102,7 @@ async fn an_invocation_responds_before_its_timeout_and_another_continues() {
     let record: String = redis.getrange("payments:times_out", 0, 0).await.unwrap();
     assert_eq!(record, "F", "settled in time");
 
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(continues.answer().await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 2);
 }
@@ -110,19 +110,19 @@ async fn an_invocation_responds_before_its_timeout_and_another_continues() {
 #[tokio::test]
 async fn a_claim_not_settled_in_time_is_not_settled_after_its_invocation() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let front = Front::to(fixture.redis.port()).await;
     let url = format!("redis://default:{PASSWORD}@127.0.0.1:{}", front.port);
     let function = function(&url, &fixture.webhook, &fixture.sqs, &[CONCURRENT]).await;
     let times_out = function.begin(event([pay("m1", "times_out")]), Duration::from_secs(4));
     let continues = function.begin(event([pay("m2", "continues")]), LONG);
     fixture.webhook.called(2).await;
-    front.lead_to(free_port());
+    front.forward_to(free_port());
     front.cut();
     assert_eq!(times_out.failures().await, ["m1"]);
 
-    front.lead_to(fixture.redis.port());
-    fixture.webhook.answers(Answer::status(200));
+    front.forward_to(fixture.redis.port());
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(continues.answer().await, NO_FAILURES);
     // Earlier calls are complete by then, because all invocations share one connection.
     assert_eq!(function.answer(event([pay("m3", "later")])).await, NO_FAILURES);

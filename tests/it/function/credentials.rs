@@ -299,7 +299,7 @@ async fn a_rotated_secret_is_read_again_and_the_next_invocation_succeeds() {
     fixture.succeeds().await;
     for (round, password) in ["second", "third"].into_iter().enumerate() {
         send(&mut admin, &["CONFIG", "SET", "requirepass", password]).await;
-        secrets.says(Some(password));
+        secrets.set(Some(password));
         send(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         fixture.succeeds().await;
         assert_eq!(secrets.reads(), 2 + round);
@@ -322,7 +322,7 @@ async fn a_secret_authenticates_to_each_cluster_node_even_after_its_rotation() {
     fixture.succeeds().await;
     assert_eq!(secrets.reads(), 1);
 
-    secrets.says(Some("second"));
+    secrets.set(Some("second"));
     for admin in &mut admins {
         send(admin, &["CONFIG", "SET", "requirepass", "second"]).await;
         send(admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
@@ -343,9 +343,9 @@ async fn an_unusable_secret_is_an_error_that_names_the_cause_until_it_is_correct
     for (secret, expected) in
         [(None, "may call secretsmanager:GetSecretValue"), (Some(r#"{"token":"SECRET-PASSWORD"}"#), "has no password")]
     {
-        secrets.says(secret);
+        secrets.set(secret);
         until(async || fixture.fails().await.contains(expected)).await;
     }
-    secrets.says(Some("open-sesame"));
+    secrets.set(Some("open-sesame"));
     fixture.succeeds().await;
 }

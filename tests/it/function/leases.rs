@@ -10,7 +10,7 @@ use harness::soon;
 #[tokio::test]
 async fn a_conflict_is_redelivered_after_the_lease_ends_and_is_then_a_duplicate() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);
     let in_progress = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
     fixture.webhook.called(1).await;
@@ -20,7 +20,7 @@ async fn a_conflict_is_redelivered_after_the_lease_ends_and_is_then_a_duplicate(
     let visibility = fixture.sqs.take()["m1"];
     assert!((11..=33).contains(&visibility), "{visibility}");
 
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(in_progress.answer().await, NO_FAILURES);
     assert_eq!(other.answer(event([pay("m1", "pay_1").received(3)])).await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 1);
@@ -31,12 +31,12 @@ async fn a_conflict_is_redelivered_after_the_lease_ends_and_is_then_a_duplicate(
 #[tokio::test]
 async fn a_conflict_does_not_affect_other_messages() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("held", Answer::Held);
+    fixture.webhook.respond_for("held", Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);
     let in_progress = owner.begin(event([pay("m1", "held")]), Duration::from_secs(30));
     fixture.webhook.called(1).await;
     assert_eq!(other.invoke(event([pay("m0", "pay_0"), pay("m1", "held"), pay("m2", "pay_2")])).await, ["m1"]);
-    fixture.webhook.answers_for("held", Answer::status(200));
+    fixture.webhook.respond_for("held", Answer::status(200));
     assert_eq!(in_progress.answer().await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 3);
 }
@@ -44,14 +44,14 @@ async fn a_conflict_does_not_affect_other_messages() {
 #[tokio::test]
 async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_recovery() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let mut killed = fixture.function_with(&[("LEASE_GRACE_MS", "0")]).await;
     let lease = Duration::from_secs(4);
     let started = Instant::now();
     let _unanswered = killed.begin(event([pay("m1", "pay_1")]), lease);
     fixture.webhook.called(1).await;
     killed.kill();
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
 
     let function = fixture.function().await;
     let redelivered = || event([pay("m1", "pay_1").received(2)]);
@@ -72,7 +72,7 @@ async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_
 #[tokio::test]
 async fn a_recovery_can_be_parked_for_an_operator() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Reset);
+    fixture.webhook.respond(Answer::Reset);
     let function = fixture.function_with(&[("IDEMPOTENCY_RECOVERY", "park")]).await;
     let delivered = |received| event([pay("m1", "pay_1").received(received)]);
     assert_eq!(function.invoke(delivered(1)).await, ["m1"]);
@@ -90,10 +90,10 @@ async fn two_processes_with_the_same_event_send_each_message_once() {
     let fixture = Fixture::start().await;
     let functions = [fixture.function().await, fixture.function().await];
     let delivered = || event((0..10).map(|n| pay(&format!("m{n}"), &format!("pay_{n}"))));
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let pending = functions.each_ref().map(|function| function.begin(delivered(), Duration::from_secs(20)));
     fixture.webhook.called(10).await;
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     let mut conflicts = 0;
     for pending in pending {
         conflicts += pending.failures().await.len();

@@ -9,7 +9,7 @@ use harness::http::Answer;
 #[tokio::test]
 async fn each_message_is_one_log_line_with_its_outcome_and_attempt() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("pay_2", Answer::status(500));
+    fixture.webhook.respond_for("pay_2", Answer::status(500));
     let function = fixture.function().await;
     function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2").received(3)])).await;
     function.invoke(event([pay("m1", "pay_1").received(2), Record::new("m3").key("")])).await;
@@ -46,7 +46,7 @@ async fn logs_contain_no_payload_password_or_token() {
         ("reset", Answer::Reset),
         ("cut", Answer::Cut(MARKER.into())),
     ] {
-        fixture.webhook.answers_for(key, answer);
+        fixture.webhook.respond_for(key, answer);
     }
     let function = fixture.function_with(&[("AWS_LAMBDA_LOG_LEVEL", "DEBUG")]).await;
     let keys = ["200", "500", "400", "reset", "cut"];

@@ -136,9 +136,9 @@ async fn an_invocation_prints_one_document_with_its_outcomes_and_latencies() {
 #[tokio::test]
 async fn a_failure_is_counted_by_its_outcome_and_as_failed_if_permanent() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("refused", Answer::status(500));
-    fixture.webhook.answers_for("hopeless", Answer::status(400));
-    fixture.webhook.answers_for("cut", Answer::Reset);
+    fixture.webhook.respond_for("refused", Answer::status(500));
+    fixture.webhook.respond_for("hopeless", Answer::status(400));
+    fixture.webhook.respond_for("cut", Answer::Reset);
     let function = fixture.function_with(&[NAMESPACE]).await;
     let delivered = || event(["refused", "hopeless", "cut", "good"].map(|key| pay(key, key)));
     assert_eq!(function.invoke(delivered()).await.len(), 3);
@@ -158,7 +158,7 @@ async fn a_failure_is_counted_by_its_outcome_and_as_failed_if_permanent() {
 #[tokio::test]
 async fn conflicts_mismatches_and_missing_keys_are_counted() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("held", Answer::Held);
+    fixture.webhook.respond_for("held", Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function_with(&[NAMESPACE]).await);
     let in_progress = owner.begin(event([pay("m1", "held")]), Duration::from_secs(60));
     fixture.webhook.called(1).await;
@@ -178,14 +178,14 @@ async fn conflicts_mismatches_and_missing_keys_are_counted() {
     }
     // The other payload finds a lease, or a completion if the first was quick.
     assert_eq!(document.0["Mismatch"].as_u64().unwrap() + document.0["Conflict"].as_u64().unwrap(), 2);
-    fixture.webhook.answers_for("held", Answer::status(200));
+    fixture.webhook.respond_for("held", Answer::status(200));
     assert_eq!(in_progress.answer().await, NO_FAILURES);
 }
 
 #[tokio::test]
 async fn a_claim_taken_over_by_another_owner_is_counted_as_lost() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let (owner, other) = (fixture.function_with(&[NAMESPACE]).await, fixture.function_with(&[NAMESPACE]).await);
     let delivered = || event([pay("m1", "pay_1")]);
     let loser = owner.begin(delivered(), Duration::from_secs(60));
@@ -193,7 +193,7 @@ async fn a_claim_taken_over_by_another_owner_is_counted_as_lost() {
     let () = fixture.redis.connection().await.del("payments:pay_1").await.unwrap();
     let new_owner = other.begin(delivered(), Duration::from_secs(60));
     fixture.webhook.called(2).await;
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(new_owner.answer().await, NO_FAILURES);
     loser.outcome().await.unwrap();
     let lost = document(&owner, 1).await;

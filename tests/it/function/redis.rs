@@ -27,7 +27,7 @@ async fn the_invocation_fails_without_redis_and_the_next_one_succeeds_with_it() 
     assert!(fixture.webhook.calls().is_empty());
     assert!(fixture.sqs.take_calls().is_empty());
 
-    fixture.redis.revive().await;
+    fixture.redis.restart().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 2);
 }
@@ -68,12 +68,12 @@ async fn an_acquire_whose_reply_was_lost_is_released_within_the_invocation_and_n
     assert_eq!(function.answer(event([pay("m0", "pay_0")])).await, NO_FAILURES);
     for _ in 0..3 {
         let before = front.connections();
-        front.swallow_replies(true);
+        front.drop_replies(true);
         let pending = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(20));
         record_in(b'P', &fixture.redis).await;
         // The second attempt to acquire, and the first to release.
         until(|| std::future::ready(front.connections() >= before + 2)).await;
-        front.swallow_replies(false);
+        front.drop_replies(false);
         let error = pending.error().await;
         assert!(error.contains("the idempotency store is unavailable"), "{error}");
     }
@@ -96,11 +96,11 @@ async fn after_eight_crashes_each_with_a_lost_acquire_reply_the_work_runs_once()
             loop {
                 let mut function = fixture.function_with(&settings).await;
                 assert_eq!(function.answer(event([pay("m0", "pay_0")])).await, NO_FAILURES);
-                front.swallow_replies(true);
+                front.drop_replies(true);
                 let _unanswered = function.begin(event([pay("m1", "pay_1")]), Duration::from_millis(500));
                 let record = record_in(b'P', &fixture.redis).await;
                 function.kill();
-                front.swallow_replies(false);
+                front.drop_replies(false);
                 if owners.insert(record[12..20].to_vec()) {
                     assert_eq!(record[3], attempt);
                     return;
@@ -132,7 +132,7 @@ async fn the_next_invocation_succeeds_after_a_restart_without_data() {
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
     fixture.redis.kill();
-    fixture.redis.revive().await;
+    fixture.redis.restart().await;
     assert_eq!(function.answer(event([pay("m2", "pay_2")])).await, NO_FAILURES);
     assert_eq!(fixture.webhook.calls().len(), 2);
 }
@@ -267,7 +267,7 @@ async fn a_safe_redis_configuration_logs_no_warning() {
 async fn a_redelivery_during_a_lease_is_logged_once() {
     const WARNING: &str = "delivered again during its lease";
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::Held);
+    fixture.webhook.respond(Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);
     let in_progress = owner.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
     fixture.webhook.called(1).await;
@@ -276,6 +276,6 @@ async fn a_redelivery_during_a_lease_is_logged_once() {
     }
     let log = other.logs(WARNING).await;
     assert_eq!(log.iter().filter(|line| line.contains(WARNING)).count(), 1);
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(in_progress.answer().await, NO_FAILURES);
 }

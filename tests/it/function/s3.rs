@@ -125,7 +125,7 @@ async fn a_temporary_error_of_s3_is_retried() {
 async fn a_large_webhook_response_is_stored_in_s3_under_its_key_and_fence() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let answer = vec![b'x'; 100_000];
-    fixture.webhook.answers(Answer::with(200, &[], &answer));
+    fixture.webhook.respond(Answer::with(200, &[], &answer));
     let bucket = [("RESULT_BUCKET", "results"), ("RESULT_PREFIX", "kept/"), ("AWS_ENDPOINT_URL_S3", &*s3.url())];
     let function = fixture.function_with(&bucket).await;
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
@@ -139,7 +139,7 @@ async fn a_large_webhook_response_is_stored_in_s3_under_its_key_and_fence() {
 #[tokio::test]
 async fn a_result_rejected_by_s3_is_logged_and_the_message_is_done() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
-    fixture.webhook.answers(Answer::with(200, &[], &[b'x'; 5000]));
+    fixture.webhook.respond(Answer::with(200, &[], &[b'x'; 5000]));
     s3.refuse_next(403, "AccessDenied");
     let bucket = [("RESULT_BUCKET", "results"), ("AWS_ENDPOINT_URL_S3", &*s3.url())];
     let function = fixture.function_with(&bucket).await;

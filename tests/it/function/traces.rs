@@ -96,7 +96,7 @@ fn sent_in(record: Record, trace: &str) -> Record {
 #[tokio::test]
 async fn a_span_of_each_message_is_sent_before_the_response_and_linked_to_its_sender() {
     let (fixture, collector) = (Fixture::start().await, Collector::start().await);
-    fixture.webhook.answers_for("pay_2", Answer::status(500));
+    fixture.webhook.respond_for("pay_2", Answer::status(500));
     let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
     let delivered = event([
         sent_in(pay("m1", "pay_1"), "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"),

@@ -7,7 +7,7 @@ use harness::http::{Answer, Sqs};
 #[tokio::test]
 async fn visibility_timeouts_are_changed_on_the_queue_of_the_arn_at_most_ten_in_a_call() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::status(400));
+    fixture.webhook.respond(Answer::status(400));
     let function = fixture.function().await;
     let records = (0..12).map(|n| pay(&format!("m{n}"), &format!("pay_{n}")));
     assert_eq!(function.invoke(event(records)).await.len(), 12);
@@ -24,7 +24,7 @@ async fn visibility_timeouts_are_changed_on_the_queue_of_the_arn_at_most_ten_in_
 async fn a_failed_visibility_change_is_logged_and_does_not_fail_the_invocation() {
     for sqs in [Sqs::start_failing().await, Sqs::start_refusing().await] {
         let fixture = Fixture { sqs, ..Fixture::start().await };
-        fixture.webhook.answers_for("pay_1", Answer::status(500));
+        fixture.webhook.respond_for("pay_1", Answer::status(500));
         let function = fixture.function().await;
         assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
         assert_eq!(fixture.sqs.take_calls().len(), 1);
@@ -35,7 +35,7 @@ async fn a_failed_visibility_change_is_logged_and_does_not_fail_the_invocation()
 #[tokio::test]
 async fn a_failed_message_without_receipt_handle_or_arn_is_still_reported() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::status(400));
+    fixture.webhook.respond(Answer::status(400));
     let function = fixture.function().await;
     let records = [
         pay("m1", "pay_1").without("receiptHandle"),
@@ -50,7 +50,7 @@ async fn a_failed_message_without_receipt_handle_or_arn_is_still_reported() {
 #[tokio::test]
 async fn visibility_timeouts_are_not_changed_if_disabled() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::status(500));
+    fixture.webhook.respond(Answer::status(500));
     let function = fixture.function_with(&[("VISIBILITY_BACKOFF", "false")]).await;
     assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
     assert!(fixture.sqs.take_calls().is_empty());

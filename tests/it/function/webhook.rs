@@ -26,12 +26,12 @@ struct Delivery {
 
 /// Delivers a message twice. The webhook's response is first `answer` and then 200.
 async fn deliver_twice(fixture: &Fixture, function: &Function, key: &str, answer: Answer) -> Delivery {
-    fixture.webhook.answers_for(key, answer);
+    fixture.webhook.respond_for(key, answer);
     let before = fixture.webhook.calls_for(key);
     let reported = !function.invoke(event([pay(key, key)])).await.is_empty();
     assert_eq!(fixture.webhook.calls_for(key), before + 1);
     let visibility = fixture.sqs.take().remove(key);
-    fixture.webhook.answers_for(key, Answer::status(200));
+    fixture.webhook.respond_for(key, Answer::status(200));
     let next = next_call(fixture, function, key).await;
     Delivery { reported, visibility, next }
 }
@@ -97,7 +97,7 @@ async fn the_webhook_receives_the_body_unchanged_and_the_attempt_in_headers() {
 #[tokio::test]
 async fn the_webhook_receives_the_receive_count_if_sqs_sends_it() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::status(503));
+    fixture.webhook.respond(Answer::status(503));
     let function = fixture.function().await;
     for received in [1, 7] {
         function.invoke(event([pay("m1", "pay_1").received(received)])).await;
@@ -148,18 +148,18 @@ async fn the_same_deduplication_id_in_two_groups_is_two_keys() {
 #[tokio::test]
 async fn a_webhook_slower_than_the_invocation_is_cancelled_in_time_to_respond() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("slow", Answer::Held);
+    fixture.webhook.respond_for("slow", Answer::Held);
     let function = fixture.function_with(&[("BATCH_CONCURRENCY", "2")]).await;
     let event = |received| event(["slow", "quick", "slow-too"].map(|key| pay(key, key).received(received)));
-    fixture.webhook.answers_for("slow-too", Answer::Held);
+    fixture.webhook.respond_for("slow-too", Answer::Held);
 
     let timeout = Duration::from_secs(4);
     let started = Instant::now();
     assert_eq!(function.begin(event(1), timeout).failures().await, ["slow", "slow-too"]);
     assert!(started.elapsed() < timeout, "{:?}", started.elapsed());
 
-    fixture.webhook.answers_for("slow", Answer::status(200));
-    fixture.webhook.answers_for("slow-too", Answer::status(200));
+    fixture.webhook.respond_for("slow", Answer::status(200));
+    fixture.webhook.respond_for("slow-too", Answer::status(200));
     assert_eq!(function.answer(event(2)).await, NO_FAILURES);
     let calls = fixture.webhook.calls();
     let recoveries: Vec<_> = calls.iter().filter(|call| call.header("Idempotency-Recovery").is_some()).collect();
@@ -170,13 +170,13 @@ async fn a_webhook_slower_than_the_invocation_is_cancelled_in_time_to_respond() 
 #[tokio::test]
 async fn a_message_without_time_to_start_is_redelivered_as_a_first_attempt() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers_for("slow", Answer::Held);
+    fixture.webhook.respond_for("slow", Answer::Held);
     let function = fixture.function_with(&[("BATCH_CONCURRENCY", "1")]).await;
     let event = |received| event(["slow", "late"].map(|key| pay(key, key).received(received)));
     assert_eq!(function.begin(event(1), Duration::from_secs(1)).failures().await, ["slow", "late"]);
     assert_eq!(fixture.webhook.calls_for("late"), 0);
 
-    fixture.webhook.answers_for("slow", Answer::status(200));
+    fixture.webhook.respond_for("slow", Answer::status(200));
     assert_eq!(function.answer(event(2)).await, NO_FAILURES);
     let late = fixture.webhook.last_call();
     assert_eq!(late.header("Idempotency-Key"), Some("late"));

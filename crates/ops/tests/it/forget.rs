@@ -2,7 +2,7 @@
 
 use harness::redis::Redis;
 use harness::soon;
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{
     Acquire, Deadline, Delivery, Failure, Fence, Idempotency, Key, Outcome, Policy, Store, StoredResult,
 };
@@ -19,7 +19,7 @@ async fn completed_work_runs_again_after_its_record_is_forgotten() {
     let redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let idempotency = Idempotency::new(tool.store(), Policy::default());
-    let work = Told::to(Do::Return(b"receipt"));
+    let work = ScriptedWork::always(Action::Return(b"receipt"));
     let deliver = async || {
         let delivery = Delivery::new(Key::new("pay_1").unwrap()).deadline(Deadline::within(LONG));
         soon(idempotency.run(&delivery, &work, &Message::default())).await.unwrap()

@@ -14,7 +14,7 @@ use idempotent_sqs_testing::{
 use tokio::time::{Instant, advance, sleep};
 
 use super::{SECOND, VISIBILITY, queue, settings, with_dead_letters};
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 
 fn handler<S: Store, W: Work<Message>>(store: S, work: W, queue: &Queue) -> Handler<S, W> {
     let batch = Batch::new(Idempotency::new(store, Policy::default()), work, BatchSettings::default());
@@ -35,7 +35,7 @@ fn mapping(queue: &Queue) -> Mapping {
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_drained_and_each_work_runs_once() {
     let queue = Queue::new(QueueSettings::with_duplicates(), 3);
-    let told = Told::to(Do::Take(SECOND));
+    let told = ScriptedWork::always(Action::Sleep(SECOND));
     send(&queue, 200);
     mapping(&queue).drain(&handler(MemoryStore::default(), &told, &queue)).await;
     assert_eq!(told.runs().len(), 200);
@@ -47,7 +47,7 @@ async fn a_queue_is_drained_and_each_work_runs_once() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_message_is_redelivered_after_its_backoff_instead_of_the_visibility_timeout() {
     let queue = queue(QueueSettings { visibility_timeout: Duration::from_hours(1), ..settings("payments") });
-    let told = Told::by(|run| if run.attempt < 3 { Do::Refuse } else { Do::Return(b"") });
+    let told = ScriptedWork::new(|run| if run.attempt < 3 { Action::FailRetryable } else { Action::Return(b"") });
     send(&queue, 1);
     let started = Instant::now();
     mapping(&queue).drain(&handler(MemoryStore::default(), &told, &queue)).await;
@@ -59,7 +59,7 @@ async fn a_failed_message_is_redelivered_after_its_backoff_instead_of_the_visibi
 #[tokio::test(start_paused = true)]
 async fn a_permanently_failing_message_is_dead_lettered_and_retried_by_a_redrive() {
     let (queue, dead) = with_dead_letters("payments", 5);
-    let told = Told::to(Do::FailForGood);
+    let told = ScriptedWork::always(Action::FailPermanently);
     send(&queue, 1);
     let (store, started) = (MemoryStore::default(), Instant::now());
     mapping(&queue).drain(&handler(&store, &told, &queue)).await;
@@ -68,7 +68,7 @@ async fn a_permanently_failing_message_is_dead_lettered_and_retried_by_a_redrive
     assert_eq!((told.runs().len(), queue.history()[0].receives), (1, 5));
     assert_eq!(queue.history()[0].state, MessageState::Queue("dead-payments".into()));
     dead.redrive_to(&queue).unwrap();
-    let mended = Told::to(Do::Return(b""));
+    let mended = ScriptedWork::always(Action::Return(b""));
     mapping(&queue).drain(&handler(&store, &mended, &queue)).await;
     assert_eq!((mended.runs().len(), &queue.history()[0].state), (1, &MessageState::Deleted));
 }
@@ -86,7 +86,7 @@ async fn a_function_that_exceeds_its_timeout_times_out_and_its_message_is_redeli
     send(&queue, 1);
     let ended = mapping(&queue).poll().unwrap().run(&handler(&store, Stalls, &queue)).await;
     assert_eq!(ended, BatchOutcome::Failed { reason: "the function timed out".into() });
-    let told = Told::to(Do::Return(b""));
+    let told = ScriptedWork::always(Action::Return(b""));
     mapping(&queue).drain(&handler(&store, &told, &queue)).await;
     assert_eq!(queue.history()[0].state, MessageState::Deleted);
 }
@@ -94,14 +94,14 @@ async fn a_function_that_exceeds_its_timeout_times_out_and_its_message_is_redeli
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_killed_process_are_redelivered_and_run_as_recoveries() {
     let queue = queue(settings("payments"));
-    let (store, slow) = (MemoryStore::default(), Told::to(Do::Hang));
+    let (store, slow) = (MemoryStore::default(), ScriptedWork::always(Action::Hang));
     send(&queue, 2);
     let mapping = mapping(&queue);
     let invocation = mapping.poll().unwrap();
     let ended = invocation.run_until(&handler(&store, &slow, &queue), sleep(SECOND)).await;
     assert!(matches!(ended, BatchOutcome::Failed { .. }), "{ended:?}");
     assert_eq!(queue.next_change(), Some(Instant::now() + VISIBILITY - SECOND));
-    let quick = Told::to(Do::Return(b""));
+    let quick = ScriptedWork::always(Action::Return(b""));
     mapping.drain(&handler(&store, &quick, &queue)).await;
     assert_eq!(quick.runs().iter().map(|run| run.recovery).collect::<Vec<_>>(), [true, true]);
     assert_eq!(mapping.counts().failed, 1);
@@ -124,7 +124,7 @@ async fn with_every_fault_no_message_is_lost_and_every_repeated_run_is_a_recover
         ];
         let store = FaultyStore::new(MemoryStore::default()).timeout(Duration::from_millis(500));
         let store = store.random_faults(seed, &rates);
-        let told = Told::to(Do::Take(Duration::from_millis(50)));
+        let told = ScriptedWork::always(Action::Sleep(Duration::from_millis(50)));
         send(&queue, 50);
         let settings = MappingSettings { throttle_rate: 0.05, delete_loss_rate: 0.05, ..MappingSettings::default() };
         let mapping = Mapping::new(&queue, settings);

@@ -11,7 +11,7 @@ use idempotent_sqs_testing::{DeduplicationScope, Mapping, MappingSettings, Queue
 use tokio::time::{Instant, advance};
 
 use super::{SECOND, VISIBILITY, bodies, code, queue, receive, settings, with_dead_letters};
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -149,7 +149,7 @@ async fn equal_deduplication_ids_of_two_groups_are_two_works() {
     let deduplication_scope = DeduplicationScope::MessageGroup;
     for at_once in [true, false] {
         let queue = queue(QueueSettings { deduplication_scope, ..settings("payments.fifo") });
-        let told = Told::to(Do::Return(b""));
+        let told = ScriptedWork::always(Action::Return(b""));
         let keys = vec![KeySource::DeduplicationId];
         let batch = with!(BatchSettings::default(), keys = keys);
         let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &told, batch);

@@ -12,7 +12,7 @@ use idempotent_sqs_testing::{DeadLetter, Mapping, MappingSettings, MessageState,
 use tokio::time::Instant;
 
 use super::{queue, settings};
-use harness::work::{Do, Told};
+use harness::work::{Action, ScriptedWork};
 
 /// Messages of a batch, all of one group.
 const BATCH: usize = 10;
@@ -41,7 +41,7 @@ fn full_group(max_receive_count: u32) -> Queue {
 }
 
 /// Number of messages that are done in the end. The others are dead letters.
-async fn done(queue: &Queue, told: &Told) -> usize {
+async fn done(queue: &Queue, told: &ScriptedWork) -> usize {
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), told, BatchSettings::default());
     let mapping = Mapping::new(queue, MappingSettings::default());
     mapping.drain(&Handler::new(batch, Some(queue.visibility()))).await;
@@ -49,13 +49,13 @@ async fn done(queue: &Queue, told: &Told) -> usize {
 }
 
 /// A receiver that refuses each message this number of times, as with status 429, and then accepts it.
-fn refused(times: usize) -> Told {
+fn refused(times: usize) -> ScriptedWork {
     let runs = Mutex::new(HashMap::<String, usize>::new());
-    Told::by(move |run| {
+    ScriptedWork::new(move |run| {
         let mut runs = runs.lock().unwrap();
         let number = runs.entry(run.key.clone()).or_default();
         *number += 1;
-        if *number <= times { Do::BeUnavailable } else { Do::Return(b"") }
+        if *number <= times { Action::FailUnavailable } else { Action::Return(b"") }
     })
 }
 
@@ -69,10 +69,10 @@ async fn eight_refusals_of_each_message_of_a_fifo_group_cause_no_dead_letter() {
 async fn an_outage_of_an_hour_and_all_attempts_of_a_fifo_group_cause_no_dead_letter() {
     let queue = full_group(default_of("fifo"));
     let (since, last) = (Instant::now(), Policy::default().max_attempts);
-    let told = Told::by(move |run| match run.attempt {
-        _ if since.elapsed() < Duration::from_hours(1) => Do::BeUnavailable,
-        attempt if attempt < last => Do::Refuse,
-        _ => Do::Return(b""),
+    let told = ScriptedWork::new(move |run| match run.attempt {
+        _ if since.elapsed() < Duration::from_hours(1) => Action::FailUnavailable,
+        attempt if attempt < last => Action::FailRetryable,
+        _ => Action::Return(b""),
     });
     assert_eq!(done(&queue, &told).await, BATCH, "{:?}", queue.history());
 }

@@ -68,7 +68,7 @@ async fn a_secret_is_read_once_and_once_more_after_its_rotation() {
 
     let rotated = format!("{PASSWORD}-2");
     set_password(&base, &rotated).await;
-    secrets.says(Some(&secret(&rotated)));
+    secrets.set(Some(&secret(&rotated)));
     end_connections(&base).await;
     assert_eq!(function.invoke(ten_credits(2)).await, [""; 0]);
     assert_eq!((booked(&base).await, secrets.reads()), (20, 2));
@@ -103,10 +103,10 @@ async fn an_unusable_secret_is_an_error_until_it_is_corrected() {
     let error = function.error(credit()).await;
     assert!(error.contains("rejected the user and password of DATABASE_SECRET_ARN"), "{error}");
     assert_eq!(secrets.reads(), 2, "once, and once more after the rejection");
-    secrets.says(None);
+    secrets.set(None);
     let error = function.error(credit()).await;
     assert!(error.contains("check that the role may call secretsmanager:GetSecretValue"), "{error}");
-    secrets.says(Some(&secret("open-sesame")));
+    secrets.set(Some(&secret("open-sesame")));
     assert_eq!(function.invoke(credit()).await, [""; 0]);
     assert_eq!(booked(&base).await, 10);
 }
@@ -114,7 +114,7 @@ async fn an_unusable_secret_is_an_error_until_it_is_corrected() {
 #[tokio::test]
 async fn each_connection_has_an_iam_token_that_was_signed_for_it() {
     let base = books(&ACCOUNTS).await;
-    let (redis, rds) = (Redis::start().await, Rds::before(&base).await);
+    let (redis, rds) = (Redis::start().await, Rds::in_front_of(&base).await);
     let (cache, database) = (redis.url(), rds.url(&base));
     let iam = [("DATABASE_IAM", "true"), ("BATCH_CONCURRENCY", "1"), ("AWS_SESSION_TOKEN", "a+b/c==")];
     let function =
@@ -138,7 +138,7 @@ async fn each_connection_has_an_iam_token_that_was_signed_for_it() {
 #[tokio::test]
 async fn a_rejected_iam_token_is_an_error_that_says_what_to_check() {
     let base = books(&ACCOUNTS).await;
-    let (redis, rds) = (Redis::start().await, Rds::before(&base).await);
+    let (redis, rds) = (Redis::start().await, Rds::in_front_of(&base).await);
     let (cache, database) = (redis.url(), rds.url(&base));
     for (other, said) in [
         (("AWS_SECRET_ACCESS_KEY", "another"), "rds-db:connect"),
@@ -150,6 +150,6 @@ async fn a_rejected_iam_token_is_an_error_that_says_what_to_check() {
         assert!(error.contains(said), "{error}");
     }
     let tokens = rds.tokens();
-    assert!(tokens.iter().all(|token| token.fault == Some("its signature is wrong")), "{tokens:?}");
+    assert!(tokens.iter().all(|token| token.fault == Some("wrong signature")), "{tokens:?}");
     assert!(!tokens.is_empty() && booked(&base).await == 0);
 }

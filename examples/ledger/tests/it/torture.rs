@@ -107,7 +107,7 @@ impl Ground {
 
     async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
-        let kind = match rng.throw(0..6) {
+        let kind = match rng.draw(0..6) {
             0 => return self.redis.harm(rng, tally).await,
             1 => {
                 self.redis.empty().await;
@@ -123,16 +123,16 @@ impl Ground {
                 "PostgreSQL: connections cut"
             }
             4 => {
-                self.front.swallow_replies(true);
+                self.front.drop_replies(true);
                 sleep(rng.millis(50..300)).await;
                 self.front.cut();
-                self.front.swallow_replies(false);
+                self.front.drop_replies(false);
                 "PostgreSQL: replies lost"
             }
             _ => {
                 block_in_place(|| self.postgres.kill());
                 sleep(rng.millis(50..300)).await;
-                block_in_place(|| self.postgres.revive());
+                block_in_place(|| self.postgres.restart());
                 "PostgreSQL: restarted"
             }
         };
@@ -151,7 +151,7 @@ impl Ground {
         let config = BackfillConfig::read(&mut environment);
         let backfill = environment.finish(config).unwrap().backfill().unwrap();
         let run = tokio::spawn(async move { backfill.run(BackfillStart::Watermark, None, |_| ()).await });
-        if rng.throw(0..3) == 0 {
+        if rng.draw(0..3) == 0 {
             sleep(rng.millis(1..50)).await;
             run.abort();
         } else {

@@ -58,13 +58,13 @@ impl Server {
     }
 
     /// Closes every connection. The server keeps listening.
-    pub async fn hang_up(&self) {
+    pub async fn close_connections(&self) {
         self.connections.close.notify_waiters();
         soon(self.connections.open.subscribe().wait_for(|open| *open == 0)).await.unwrap();
     }
 
     /// Answers the next byte on every open connection with a reset, as a peer that has restarted.
-    pub fn forget(&self) {
+    pub fn reset_connections(&self) {
         self.connections.forget.notify_waiters();
     }
 }

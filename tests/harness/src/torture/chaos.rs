@@ -23,7 +23,7 @@ impl Rng {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn throw(&mut self, range: Range<u64>) -> u64 {
+    pub fn draw(&mut self, range: Range<u64>) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -31,7 +31,7 @@ impl Rng {
     }
 
     pub fn millis(&mut self, range: Range<u64>) -> Duration {
-        Duration::from_millis(self.throw(range))
+        Duration::from_millis(self.draw(range))
     }
 }
 
@@ -40,19 +40,19 @@ const BEYOND_THE_LEASE: Range<u64> = 2_300..2_800;
 
 /// Kills or freezes a process.
 pub fn harm_a_process(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
-    let victim = usize::try_from(rng.throw(0..orders.len() as u64)).unwrap();
-    let order = if rng.throw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
+    let victim = usize::try_from(rng.draw(0..orders.len() as u64)).unwrap();
+    let order = if rng.draw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
     // A frozen process gets the order when it resumes.
     let _ = orders[victim].try_send(order);
 }
 
 /// The Redis of a run.
-pub enum Ground {
+pub enum Target {
     Pair(Pair),
     Cluster(Cluster),
 }
 
-impl Ground {
+impl Target {
     pub fn url(&self) -> String {
         match self {
             Self::Pair(pair) => format!("redis://127.0.0.1:{}", pair.front.port),
@@ -115,7 +115,7 @@ impl Pair {
 
     pub async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
-        let kind = match rng.throw(0..6) {
+        let kind = match rng.draw(0..6) {
             0 => {
                 self.front.cut();
                 "Redis: connections cut"
@@ -125,22 +125,22 @@ impl Pair {
                 "Redis: scripts flushed"
             }
             2 => {
-                let pause = rng.throw(200..700);
+                let pause = rng.draw(200..700);
                 command(&self.primary, &["CLIENT", "PAUSE", &pause.to_string(), "ALL"]).await;
                 sleep(Duration::from_millis(pause)).await;
                 "Redis: paused"
             }
             3 => {
-                self.front.swallow_replies(true);
+                self.front.drop_replies(true);
                 sleep(rng.millis(50..300)).await;
                 self.front.cut();
-                self.front.swallow_replies(false);
+                self.front.drop_replies(false);
                 "Redis: replies lost"
             }
             4 => {
                 self.primary.kill();
                 sleep(rng.millis(50..300)).await;
-                self.primary.revive().await;
+                self.primary.restart().await;
                 "Redis: restarted with its append-only file"
             }
             _ => {
@@ -159,7 +159,7 @@ impl Pair {
         let written = self.offset(&self.primary, "master_repl_offset").await;
         until(|| async { self.offset(&self.replica, "slave_repl_offset").await >= written }).await;
         command(&self.replica, &["REPLICAOF", "NO", "ONE"]).await;
-        self.front.lead_to(self.replica.port());
+        self.front.forward_to(self.replica.port());
         std::mem::swap(&mut self.primary, &mut self.replica);
         let port = self.primary.port().to_string();
         command(&self.replica, &["REPLICAOF", "127.0.0.1", &port]).await;
@@ -182,7 +182,7 @@ impl Cluster {
 
     async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
-        let kind = if rng.throw(0..3) == 0 {
+        let kind = if rng.draw(0..3) == 0 {
             self.ask_all(&["SCRIPT", "FLUSH"]).await;
             "cluster: scripts flushed"
         } else {
@@ -195,9 +195,9 @@ impl Cluster {
     /// Moves slots and their records from one master to the next.
     async fn move_slots(&self, rng: &mut Rng) {
         let ids = self.ask_all(&["CLUSTER", "MYID"]).await;
-        let source = usize::try_from(rng.throw(0..3)).unwrap();
+        let source = usize::try_from(rng.draw(0..3)).unwrap();
         let (source, destination) = (&ids[source], &ids[(source + 1) % 3]);
-        let slots = rng.throw(200..600).to_string();
+        let slots = rng.draw(200..600).to_string();
         let moved = Command::new("redis-cli")
             .args(["--cluster", "reshard", &self.address(), "--cluster-from", source, "--cluster-to", destination])
             .args(["--cluster-slots", &slots, "--cluster-yes"])

@@ -60,7 +60,7 @@ pub struct Sum {
     /// Repeated effects without a fault that can have prevented the record of the first.
     pub without_cause: Vec<String>,
     /// Repeated effects whose run was not a recovery.
-    pub untold: Vec<String>,
+    pub without_recovery: Vec<String>,
     pub faults: BTreeMap<&'static str, Vec<Option<Duration>>>,
 }
 
@@ -92,7 +92,7 @@ impl Tally {
                     sum.without_cause.push(format!("{key}: {effects:?}"));
                 }
                 if !repetition.is_recovery {
-                    sum.untold.push(format!("{key}: {effects:?}"));
+                    sum.without_recovery.push(format!("{key}: {effects:?}"));
                 }
             }
         }
@@ -139,7 +139,7 @@ impl Sum {
         self.lost.extend(other.lost);
         self.repeated += other.repeated;
         self.without_cause.extend(other.without_cause);
-        self.untold.extend(other.untold);
+        self.without_recovery.extend(other.without_recovery);
         for (kind, recoveries) in other.faults {
             self.faults.entry(kind).or_default().extend(recoveries);
         }
@@ -156,7 +156,7 @@ impl Sum {
             ("lost", self.lost.len()),
             ("repeated", self.repeated),
             ("repeated without a cause", self.without_cause.len()),
-            ("repeated without a recovery", self.untold.len()),
+            ("repeated without a recovery", self.without_recovery.len()),
         ];
         for (what, count) in counts {
             writeln!(table, "  {what:<26}{count:>6}").unwrap();

@@ -150,7 +150,7 @@ async fn a_connection_closed_during_a_freeze_is_replaced() {
         let (before, after) = (format!("before-{round}"), format!("after-{round}"));
         assert_eq!(function.answer(event([pay(&before, &before)])).await, NO_FAILURES);
         function.signal("-STOP");
-        fixture.webhook.hang_up().await;
+        fixture.webhook.close_connections().await;
         let pending = function.begin(event([pay("m", &after)]), LONG);
         function.signal("-CONT");
         assert_eq!(pending.answer().await, NO_FAILURES);
@@ -165,7 +165,7 @@ async fn a_connection_that_was_idle_for_long_during_a_freeze_is_not_reused() {
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);
     function.signal("-STOP");
-    fixture.webhook.forget();
+    fixture.webhook.reset_connections();
     sleep(Duration::from_millis(3200)).await;
     let pending = function.begin(event([pay("after", "after")]), LONG);
     function.signal("-CONT");
@@ -192,7 +192,7 @@ async fn a_connection_is_not_reused_after_a_freeze_that_only_the_wall_clock_show
         assert_eq!(receiver.calls_for(key), 1);
     };
     deliver("before").await;
-    receiver.forget();
+    receiver.reset_connections();
     std::thread::sleep(Duration::from_millis(1100));
     deliver("after").await;
     assert_eq!(receiver.connections(), 2);
@@ -205,7 +205,7 @@ async fn a_reset_when_the_request_arrives_is_uncertain() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     assert_eq!(function.answer(event([pay("before", "before")])).await, NO_FAILURES);
-    fixture.webhook.forget();
+    fixture.webhook.reset_connections();
     assert_eq!(function.invoke(event([pay("pay_1", "pay_1")])).await, ["pay_1"]);
     assert_eq!(fixture.webhook.calls_for("pay_1"), 0);
     assert!(is_attempt(&next_call(&fixture, &function, "pay_1").await.unwrap(), "2", Some("true")));

@@ -58,7 +58,7 @@ async fn a_2xx_is_done_even_if_the_invocation_ends_before_its_body() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     let stalled = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nreceipt";
-    fixture.webhook.answers_for("pay_1", Answer::Whole(stalled.into()));
+    fixture.webhook.respond_for("pay_1", Answer::Whole(stalled.into()));
     let timeout = Duration::from_secs(2);
     assert_eq!(function.begin(event([pay("m1", "pay_1")]), timeout).answer().await, NO_FAILURES);
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);

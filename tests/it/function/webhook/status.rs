@@ -98,7 +98,7 @@ async fn retry_after_is_honoured_in_seconds_and_as_a_date_with_a_minimum_of_one_
 #[tokio::test]
 async fn eight_429_responses_in_a_row_use_no_attempt_and_wait_longer_each_time() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::with(429, &[("Retry-After", "0")], b""));
+    fixture.webhook.respond(Answer::with(429, &[("Retry-After", "0")], b""));
     let function = fixture.function_with(&[("IDEMPOTENCY_MAX_ATTEMPTS", "3")]).await;
     for received in 1..=8 {
         assert_eq!(function.invoke(event([pay("m1", "pay_1").received(received)])).await, ["m1"]);
@@ -106,7 +106,7 @@ async fn eight_429_responses_in_a_row_use_no_attempt_and_wait_longer_each_time()
         let (visibility, step) = (fixture.sqs.take()["m1"], 1 << received);
         assert!((step / 2..=step).contains(&visibility), "{visibility} after receive {received}");
     }
-    fixture.webhook.answers(Answer::status(200));
+    fixture.webhook.respond(Answer::status(200));
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(9)])).await, NO_FAILURES);
     assert!(is_attempt(&fixture.webhook.last_call(), "1", None));
     assert_eq!(fixture.webhook.calls().len(), 9);
@@ -117,7 +117,7 @@ async fn a_recovery_that_finds_the_webhook_unavailable_remains_a_recovery() {
     let fixture = Fixture::start().await;
     let function = fixture.function().await;
     for (received, status) in [(1, 500), (2, 503), (3, 429), (4, 409), (5, 200)] {
-        fixture.webhook.answers(Answer::status(status));
+        fixture.webhook.respond(Answer::status(status));
         let reported = function.invoke(event([pay("m1", "pay_1").received(received)])).await;
         assert_eq!(reported.is_empty(), status == 200, "{status}");
         let (attempt, recovery) = if received == 1 { ("1", None) } else { ("2", Some("true")) };
@@ -129,7 +129,7 @@ async fn a_recovery_that_finds_the_webhook_unavailable_remains_a_recovery() {
 #[tokio::test]
 async fn the_delay_grows_with_the_receive_count_until_the_attempts_are_used_up() {
     let fixture = Fixture::start().await;
-    fixture.webhook.answers(Answer::status(500));
+    fixture.webhook.respond(Answer::status(500));
     let function = fixture.function_with(&[("IDEMPOTENCY_MAX_ATTEMPTS", "3")]).await;
     for received in 1..=4 {
         assert_eq!(function.invoke(event([pay("m1", "pay_1").received(received)])).await, ["m1"]);

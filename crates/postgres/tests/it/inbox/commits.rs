@@ -33,10 +33,10 @@ async fn harmed<S: Store>(
 
 /// The commit is executed, and the connection is closed before the reply.
 async fn lose_the_reply(base: &Base, front: &Front, gate: &Gate) {
-    front.swallow_replies(true);
+    front.drop_replies(true);
     gate.open.notify_one();
     until_count(base, EFFECTS, 1).await;
-    front.swallow_replies(false);
+    front.drop_replies(false);
     front.cut();
 }
 
@@ -61,10 +61,10 @@ async fn a_commit_that_never_reached_the_server_is_not_counted() {
     for is_sent in [true, false] {
         let report = harmed(&idempotency, &base, &front, async |gate| {
             if is_sent {
-                front.swallow_requests(true);
+                front.drop_requests(true);
                 gate.open.notify_one();
-                front.swallowed().await;
-                front.swallow_requests(false);
+                front.dropped().await;
+                front.drop_requests(false);
                 front.cut();
             } else {
                 front.cut();
@@ -85,7 +85,7 @@ async fn a_commit_that_could_not_be_sent_is_not_counted_even_if_the_server_is_un
     let base = base().await;
     let (front, idempotency) = (Front::to(base.port).await, attempts(1));
     let report = harmed(&idempotency, &base, &front, async |gate| {
-        front.lead_to(free_port());
+        front.forward_to(free_port());
         front.cut();
         let open =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
@@ -105,7 +105,7 @@ async fn a_commit_that_cannot_be_looked_up_is_uncertain_and_the_next_delivery_fi
         let base = base().await;
         let (front, idempotency) = (Front::to(base.port).await, attempts(most));
         let report = harmed(&idempotency, &base, &front, async |gate| {
-            front.lead_to(free_port());
+            front.forward_to(free_port());
             lose_the_reply(&base, &front, gate).await;
         })
         .await;
@@ -126,7 +126,7 @@ async fn a_commit_without_a_reply_until_the_deadline_is_found_by_the_next_delive
         let (report, ()) = soon(async {
             tokio::join!(async { idempotency.run(&short, &held, &Message::default()).await.unwrap() }, async {
                 gate.reached.notified().await;
-                front.swallow_replies(true);
+                front.drop_replies(true);
                 gate.open.notify_one();
             })
         })

@@ -51,8 +51,8 @@ async fn a_silent_connection_is_replaced_in_time() {
     futures_util::future::join_all(warm_up).await;
     // Open connections are silent from here on. New ones go to another proxy, as after a failover.
     let other = Front::to(base.port).await;
-    front.lead_to(other.port);
-    front.silence();
+    front.forward_to(other.port);
+    front.freeze();
     let began = Instant::now();
     done(&deliver(&flushed(), &inbox, "after").await);
     assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
@@ -65,7 +65,7 @@ async fn the_wait_for_a_silent_server_ends_before_the_deadline() {
     let front = Front::to(base.port).await;
     let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), 60 * SECOND));
     done(&deliver(&flushed(), &inbox, "before").await);
-    front.swallow_replies(true);
+    front.drop_replies(true);
     let (idempotency, began) = (flushed(), Instant::now());
     let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
     let error = idempotency.run(&short, &inbox, &Message::default()).await.unwrap_err();
@@ -87,7 +87,7 @@ async fn a_server_that_restarts_is_not_counted_as_an_attempt() {
     server.kill();
     let error = try_run(&idempotency, &inbox).await.unwrap_err();
     assert!(error.is_unavailable());
-    server.revive();
+    server.restart();
     let report = run(&idempotency, &inbox).await;
     done(&report);
     assert_eq!(report.attempt, Some(1));
@@ -106,7 +106,7 @@ async fn a_standby_is_unavailable_until_it_is_promoted() {
     done(&deliver(&idempotency, &inbox, "before").await);
     server.kill();
     server.put("standby.signal", b"");
-    server.revive();
+    server.restart();
     for _ in 0..7 {
         let error = try_run(&idempotency, &inbox).await.unwrap_err();
         assert!(error.is_unavailable() && reason(&error).contains("25006"), "{error:?}");

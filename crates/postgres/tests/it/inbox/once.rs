@@ -152,7 +152,7 @@ async fn a_mismatch_in_a_recovery_does_not_exclude_the_right_payload() {
     let forgetful = flushed();
     let other = || delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR")).message_id("message-2");
     // An attempt fails before it uses the inbox, and is uncertain.
-    let uncertain = harness::work::Told::to(harness::work::Do::BeUncertain);
+    let uncertain = harness::work::ScriptedWork::always(harness::work::Action::FailUncertain);
     forgetful.run(&other(), &uncertain, &Message::default()).await.unwrap();
     let inbox = inbox(Pay::default(), database(&base.url()));
     let report = forgetful.run(&other(), &inbox, &Message::default()).await.unwrap();
@@ -244,7 +244,7 @@ async fn a_crash_at_each_step_from_insert_to_acknowledgement_takes_effect_once()
         ended = deliver(&silent_idempotency, &silent, "committed") => panic!("{ended:?}"),
         () = async {
             gate.reached.notified().await;
-            front.swallow_replies(true);
+            front.drop_replies(true);
             gate.open.notify_one();
             until_count(&base, "SELECT count(*) FROM effects WHERE key = 'committed'", 1).await;
         } => {}

@@ -151,7 +151,7 @@ async fn a_redis_that_restarts_empty_during_the_work_neither_repeats_nor_loses_i
     .await;
     assert!(matches!(first.outcome, Outcome::DoneByOwnRecord { .. }), "{first:?}");
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
-    redis.revive().await;
+    redis.restart().await;
     assert_eq!(duplicate(&run(&idempotency, &quick).await), b"receipt of pay_1");
     // Redis has the record again.
     base.client.batch_execute("DROP TABLE idempotency_inbox").await.unwrap();
