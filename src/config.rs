@@ -164,8 +164,7 @@ fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> Fin
 }
 
 fn metrics(environment: &mut Environment, redis: Option<&RedisSettings>) -> Option<MetricsSettings> {
-    let settings =
-        MetricsSettings { namespace: environment.get("METRICS_NAMESPACE")?, consumer: redis?.namespace.clone() };
+    let settings = MetricsSettings::new(environment.get("METRICS_NAMESPACE")?, &redis?.namespace);
     if !settings.has_valid_namespace() {
         environment.error(
             "METRICS_NAMESPACE is invalid: set it to a name of up to 255 letters, digits and . - _ / # : or spaces, \

@@ -23,6 +23,7 @@ const DIMENSION: &str = "Consumer";
 
 /// Namespace and dimension of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MetricsSettings {
     /// Namespace in CloudWatch.
     pub namespace: String,
@@ -31,6 +32,12 @@ pub struct MetricsSettings {
 }
 
 impl MetricsSettings {
+    /// Metrics in this namespace of CloudWatch, for this consumer.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, consumer: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), consumer: consumer.into() }
+    }
+
     /// Whether CloudWatch accepts the namespace:
     /// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html#Namespace>
     pub(crate) fn has_valid_namespace(&self) -> bool {

@@ -39,12 +39,21 @@ const MAX_ERROR_BYTES: usize = 4096;
 
 /// Region and endpoint of S3.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct S3Settings {
     /// The region of the buckets.
     pub region: String,
     /// The `http://` or `https://` URL of another endpoint: a VPC endpoint, or a server that implements the S3 API.
     /// `None` uses the public endpoint of the region.
     pub endpoint: Option<Url>,
+}
+
+impl S3Settings {
+    /// The endpoint of S3 in this region.
+    #[must_use]
+    pub fn new(region: impl Into<String>) -> Self {
+        Self { region: region.into(), endpoint: None }
+    }
 }
 
 /// [`Objects`] in S3. The client is created at its first use.

@@ -12,6 +12,7 @@ const ELASTICACHE: Service = Service { name: "ElastiCache", signing_name: "elast
 
 /// The user and the cache of ElastiCache IAM authentication.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ElastiCacheIamSettings {
     /// Id of the user. With IAM authentication it equals the user's name.
     pub user: ElastiCacheName,
@@ -24,6 +25,12 @@ pub struct ElastiCacheIamSettings {
 }
 
 impl ElastiCacheIamSettings {
+    /// This user at this cache, which is not serverless, with connections of 11 hours.
+    #[must_use]
+    pub fn new(user: ElastiCacheName, cache: ElastiCacheName) -> Self {
+        Self { user, cache, serverless: false, session: Self::DEFAULT_SESSION }
+    }
+
     /// Longest lifetime of a connection. ElastiCache closes it after this time.
     pub const MAX_SESSION: Duration = Duration::from_hours(12);
 

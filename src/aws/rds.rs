@@ -11,6 +11,7 @@ const RDS: Service = Service { name: "RDS", signing_name: "rds-db" };
 
 /// The server and the user of RDS IAM authentication.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RdsIamSettings {
     /// Host name of the server or proxy in RDS. Another DNS name for it, such as a CNAME, does not work.
     pub host: String,
@@ -18,6 +19,14 @@ pub struct RdsIamSettings {
     pub port: u16,
     /// The database user, which has the role `rds_iam`.
     pub user: String,
+}
+
+impl RdsIamSettings {
+    /// This user at this server.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16, user: impl Into<String>) -> Self {
+        Self { host: host.into(), port, user: user.into() }
+    }
 }
 
 /// Signs a new RDS IAM token for each connection.

@@ -54,7 +54,9 @@ fn s3(environment: &mut Environment, _setting: &str, aws: &AwsConfig) -> Option<
     if endpoint == Some(None) {
         environment.error("AWS_ENDPOINT_URL_S3 is invalid: set it to an http:// or https:// address");
     }
-    Some(Arc::new(S3::new(S3Settings { region: region?, endpoint: endpoint.flatten() }, aws.clone())))
+    let mut settings = S3Settings::new(region?);
+    settings.endpoint = endpoint.flatten();
+    Some(Arc::new(S3::new(settings, aws.clone())))
 }
 
 #[cfg(not(feature = "s3"))]

@@ -11,6 +11,7 @@ use super::message::Message;
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html>
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct SqsBatchResponse {
     /// The failed messages.
     pub batch_item_failures: Vec<BatchItemFailure>,
@@ -19,6 +20,7 @@ pub struct SqsBatchResponse {
 /// A failed message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct BatchItemFailure {
     /// Its messageId.
     pub item_identifier: String,

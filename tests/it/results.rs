@@ -159,7 +159,7 @@ async fn a_batch_does_not_fetch_the_result_of_a_duplicate() {
 #[tokio::test]
 async fn a_large_result_is_written_to_s3_and_read_back() {
     let s3 = harness::s3::S3::start().await;
-    let settings = S3Settings { region: "eu-central-1".into(), endpoint: Some(s3.url().parse().unwrap()) };
+    let settings = with!(S3Settings::new("eu-central-1"), endpoint = Some(s3.url().parse().unwrap()));
     let objects =
         S3::new(settings, AwsConfig::default()).credentials(Credentials::new("test", "test", None, None, "test"));
     let idempotency = Idempotency::new(MemoryStore::default(), policy(Arc::new(objects)));

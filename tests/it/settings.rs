@@ -133,7 +133,7 @@ fn every_setting_is_read() {
     assert_eq!((results.bucket.as_str(), results.prefix.as_str()), ("results", "kept/payments/"));
     assert_eq!(config.policy.lease_grace, Duration::ZERO);
     assert!(!config.visibility_backoff);
-    let metrics = MetricsSettings { namespace: "idempotent-sqs".into(), consumer: "payments".into() };
+    let metrics = MetricsSettings::new("idempotent-sqs", "payments");
     assert_eq!(config.metrics, Some(metrics));
     assert_eq!(webhook.url.as_str(), "http://127.0.0.1:8080/hook?a=b");
     assert_eq!(webhook.timeout, Duration::from_secs(3));

@@ -95,7 +95,7 @@ fn credentials(
     if iam {
         check_iam(environment, url);
         let (host, user) = (url.host()?.to_owned(), url.user()?.to_owned());
-        return Some(Arc::new(RdsIam::new(RdsIamSettings { host, port: url.port(), user }, aws.clone())));
+        return Some(Arc::new(RdsIam::new(RdsIamSettings::new(host, url.port(), user), aws.clone())));
     }
     let arn = arn?;
     if url.has_password() {
