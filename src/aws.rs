@@ -16,9 +16,9 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, SdkConfig};
 use tokio::sync::OnceCell;
 
-pub use elasticache::{ElastiCacheIam, ElastiCacheIamSettings, ElastiCacheName};
+pub use elasticache::{ElastiCacheIam, ElastiCacheIamSettings, ElastiCacheName, ElastiCacheNameError};
 pub use rds::{RdsIam, RdsIamSettings};
-pub use secret::{SecretArn, SecretCredentials};
+pub use secret::{SecretArn, SecretArnError, SecretCredentials};
 
 /// Longest time for AWS to return credentials or a secret, including the TLS handshake of the first call. Much longer
 /// than a call within a region takes, and much shorter than an invocation. Added to the connect timeout of PostgreSQL.

@@ -1,13 +1,13 @@
 //! Loads settings from the environment and reports every error together. docs/configuration.md lists the settings.
 //!
 //! - `environment`: reads settings and collects their errors
-//! - `objects`: payloads and results in S3
+//! - `s3`: payloads and results in S3
 //! - `redis`: the connection to Redis
 //! - `webhook`: the webhook
 
 mod environment;
-mod objects;
 mod redis;
+mod s3;
 #[cfg(feature = "webhook")]
 mod webhook;
 
@@ -48,7 +48,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with all errors.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let mut environment = Environment::of_process();
+        let mut environment = Environment::from_process();
         let config = Self::read(&mut environment);
         environment.finish(config)
     }
@@ -128,7 +128,7 @@ fn policy(environment: &mut Environment, redis: Option<&RedisSettings>, aws: &Aw
             0..=MAX_INLINE_RESULT,
             default.result_max_bytes,
         ),
-        results: objects::results(environment, redis, aws),
+        results: s3::results(environment, redis, aws),
         lease_grace,
         longest_lease: MAX_INVOCATION + lease_grace,
     }
@@ -142,7 +142,7 @@ fn batch(environment: &mut Environment, aws: &AwsConfig) -> BatchSettings {
         keys: keys(environment, default.keys),
         fingerprint: fingerprint(environment, default.fingerprint),
         envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &envelopes, default.envelopes),
-        extended_client: objects::extended_client(environment, aws),
+        extended_client: s3::extended_client(environment, aws),
     }
 }
 

@@ -9,7 +9,7 @@
 //! - `acquire`, `attempt`, `settle`: the three steps
 //! - `delivery`, `deadline`, `policy`: their input
 //! - `report`, `decision`: their output
-//! - `objects`, `results`: results that are too large for a record
+//! - `object_store`, `results`: results that are too large for a record
 
 mod acquire;
 mod attempt;
@@ -20,7 +20,7 @@ mod decision;
 mod delivery;
 mod fingerprint;
 mod key;
-mod objects;
+mod object_store;
 mod owner;
 mod policy;
 pub mod protocol;
@@ -34,16 +34,16 @@ mod work;
 #[cfg(feature = "lambda")]
 pub(crate) use acquire::read_own_record;
 #[doc(hidden)]
-pub use causes::with_causes;
-pub use claim::{Attempt, Claim};
+pub use causes::error_chain;
+pub use claim::{AcquireRequest, Claim};
 pub use deadline::Deadline;
 #[cfg(feature = "lambda")]
 pub(crate) use decision::random;
 pub use decision::{Decision, backoff};
 pub use delivery::Delivery;
-pub use fingerprint::{Fingerprint, MessageTag};
+pub use fingerprint::{Fingerprint, MessageIdHash};
 pub use key::{EmptyKeyError, Key};
-pub use objects::{Location, ObjectError, Objects};
+pub use object_store::{Location, LocationError, ObjectError, ObjectStore};
 #[cfg(feature = "lambda")]
 pub(crate) use owner::Owners;
 pub use owner::{Fence, Owner};
@@ -106,12 +106,12 @@ pub(crate) enum NextStep {
 
 /// How an attempt at the work ended.
 pub(crate) enum AttemptResult {
-    /// The work did not fail.
-    Worked(RecordedAttempt),
+    /// The work returned without an error.
+    Returned(RecordedAttempt),
     /// The work failed, panicked or was cancelled.
     Failed(WorkError),
-    /// The work did not run, because an earlier attempt may have taken effect and the policy parks such messages.
-    Parked,
+    /// The work must not run. The attempt fails with this error.
+    NotRun(WorkError),
     /// No time was left to start the work.
     NotStarted,
 }

@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
 
-use crate::idempotency::{Deadline, Store, Work, with_causes};
+use crate::idempotency::{Deadline, Store, Work, error_chain};
 use crate::metrics::Metrics;
 use crate::sqs::{
     self, Batch, Disposition, Message, MessageOutcome, MessageReport, SqsBatchResponse, Timings, Visibility,
@@ -56,15 +56,11 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         W: 'static,
     {
         let handler = Arc::new(self);
-        let answer = move |LambdaEvent { payload, context }: LambdaEvent<Box<RawValue>>| {
+        let handle_event = move |LambdaEvent { payload, context }: LambdaEvent<Box<RawValue>>| {
             let handler = Arc::clone(&handler);
-            async move {
-                let deadline = Deadline::at(context.deadline());
-                let _timer = register_timer(deadline.work).await;
-                handler.handle_until(payload.get(), &context, deadline).await
-            }
+            async move { handler.handle(payload.get(), &context).await }
         };
-        let runtime = Runtime::new(service_fn(answer)).layer(TracingLayer::new());
+        let runtime = Runtime::new(service_fn(handle_event)).layer(TracingLayer::new());
         // Boxed, because callers would otherwise move this large future.
         Box::pin(runtime.run_concurrent()).await
     }
@@ -75,15 +71,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// If there is no partial batch response: the event is not an SQS event, a record has no messageId, or the store
     /// was unavailable before any work ran. SQS delivers all messages again.
     pub async fn handle(&self, event: &str, context: &Context) -> Result<SqsBatchResponse, Error> {
-        self.handle_until(event, context, Deadline::at(context.deadline())).await
-    }
-
-    async fn handle_until(
-        &self,
-        event: &str,
-        context: &Context,
-        deadline: Deadline,
-    ) -> Result<SqsBatchResponse, Error> {
+        let deadline = Deadline::at(context.deadline());
+        let _timer = register_timer(deadline.work).await;
         let span = traces::of_invocation(&context.request_id, context.xray_trace_id.as_deref());
         let response = self.respond(event, &context.request_id, deadline).instrument(span).await;
         // Lambda may freeze the process after the response, before later spans are sent.
@@ -98,7 +87,7 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         if let Some(metrics) = &self.metrics {
             metrics.print(request_id, messages.len(), &reports, &timings);
         }
-        let reports = reports.map_err(|error| with_causes(&error))?;
+        let reports = reports.map_err(|error| error_chain(&error))?;
         let reported = || messages.iter().zip(&reports);
 
         reported().for_each(|(message, report)| log(message, report));
@@ -145,7 +134,7 @@ fn log(message: &Message, report: &MessageReport) {
                 disposition = $disposition,
                 retry_after_s = report.disposition.delay().map(|after| after.as_secs_f64().ceil()),
                 fence = report.fence.map(|fence| fence.0),
-                attempt = report.attempt,
+                attempt = report.attempts,
                 receive_count = message.receive_count,
                 reason = &*report.reason,
                 "message"

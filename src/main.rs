@@ -24,13 +24,13 @@ fn main() -> ExitCode {
 /// Lambda Managed Instances with at least two processors, use several threads, so that none waits while another
 /// computes.
 fn runtime() -> io::Result<Runtime> {
-    let is_shared = concurrent_invocations(&Environment::of_process()).get() > 1;
+    let is_shared = concurrent_invocations(&Environment::from_process()).get() > 1;
     let mut builder = if is_shared { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     builder.enable_all().build()
 }
 
 async fn run() -> Result<(), Error> {
-    let mut environment = Environment::of_process();
+    let mut environment = Environment::from_process();
     let config = Config::read(&mut environment);
     let webhook = WebhookSettings::read(&mut environment, config.as_ref());
     let (config, webhook) = environment.finish(config.zip(webhook))?;

@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
 use crate::aws::AwsConfig;
-use crate::idempotency::{Location, ObjectError, Objects};
+use crate::idempotency::{Location, ObjectError, ObjectStore};
 
 /// Number of tries of one call. S3 returns 503 while it scales up, and the call is then to be repeated:
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html>
@@ -56,7 +56,7 @@ impl S3Settings {
     }
 }
 
-/// [`Objects`] in S3. The client is created at its first use.
+/// [`ObjectStore`] in S3. The client is created at its first use.
 pub struct S3 {
     settings: S3Settings,
     aws: AwsConfig,
@@ -207,7 +207,7 @@ async fn error_code(mut response: Response) -> Option<String> {
     None
 }
 
-impl Objects for S3 {
+impl ObjectStore for S3 {
     fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         Box::pin(async move {
             let mut response = self.call(&Method::GET, location, &[]).await?;

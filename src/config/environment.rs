@@ -69,7 +69,7 @@ impl fmt::Display for ConfigError {
 impl Environment {
     /// The environment of this process.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn from_process() -> Self {
         Self::new(|name| std::env::var(name).ok())
     }
 

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
-use super::claim::{Attempt, Claim};
+use super::claim::{AcquireRequest, Claim};
 use super::deadline::Deadline;
 use super::delivery::Delivery;
 use super::owner::{Fence, Owner};
@@ -28,16 +28,16 @@ impl<S: Store> Idempotency<S> {
     {
         // The lease may start now, however late the reply is.
         let asked = Instant::now();
-        let attempt = self.new_attempt(delivery);
+        let request = self.new_request(delivery);
         let deadline = &delivery.deadline;
-        let answer = timeout_at(deadline.work, self.store.acquire(attempt.clone())).await;
+        let answer = timeout_at(deadline.work, self.store.acquire(request.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
         if answer.as_ref().is_err_and(StoreError::may_have_run) {
-            self.release(&attempt, None, deadline).await;
+            self.release(&request, None, deadline).await;
         }
-        let (outcome, fence, attempt) = match answer? {
+        let (outcome, fence, attempts) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
-                let lease = attempt.lease.saturating_sub(self.policy.lease_grace);
+                let lease = request.lease.saturating_sub(self.policy.lease_grace);
                 return Ok(NextStep::Work(claim.until(deadline.work.min(asked + lease))));
             }
             Acquire::Duplicate { fence, attempts, result } => {
@@ -48,17 +48,17 @@ impl<S: Store> Idempotency<S> {
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
             Acquire::Failed => match work.own_record() {
                 // Boxed: this is rare, and the future of every message would reserve space for it.
-                Some(record) => (Box::pin(self.check_own_record(attempt, record, deadline)).await, None, None),
+                Some(record) => (Box::pin(self.check_own_record(request, record, deadline)).await, None, None),
                 None => (Outcome::FailedBefore, None, None),
             },
         };
-        Ok(NextStep::Report(Report { outcome, fence, attempt, recovery: false }))
+        Ok(NextStep::Report(Report { outcome, ran: false, fence, attempts, recovery: false }))
     }
 
-    fn new_attempt(&self, delivery: &Delivery) -> Attempt {
+    fn new_request(&self, delivery: &Delivery) -> AcquireRequest {
         let remaining = delivery.deadline.end.saturating_duration_since(Instant::now());
         let longest_lease = self.policy.longest_lease;
-        Attempt {
+        AcquireRequest {
             key: delivery.key.clone(),
             owner: delivery.owner.unwrap_or_else(Owner::random),
             fingerprint: delivery.fingerprint,
@@ -83,7 +83,12 @@ impl<S: Store> Idempotency<S> {
 
     /// The store reports a permanent failure. The work's own record may still show that the work is done, for example
     /// if the reply to the commit of its last attempt was lost.
-    async fn check_own_record<T>(&self, attempt: Attempt, record: &dyn OwnRecord<T>, deadline: &Deadline) -> Outcome
+    async fn check_own_record<T>(
+        &self,
+        attempt: AcquireRequest,
+        record: &dyn OwnRecord<T>,
+        deadline: &Deadline,
+    ) -> Outcome
     where
         T: ?Sized + Sync,
     {
@@ -105,7 +110,7 @@ impl<S: Store> Idempotency<S> {
 /// Reads the work's own record, up to the deadline. A panic is an unavailable record.
 pub(crate) async fn read_own_record<T: ?Sized + Sync>(
     record: &dyn OwnRecord<T>,
-    attempt: &Attempt,
+    attempt: &AcquireRequest,
     deadline: &Deadline,
 ) -> Result<Option<Vec<u8>>, WorkError> {
     let read = async { timeout_at(deadline.work, record.recorded(attempt, deadline.work)).await };

@@ -36,10 +36,11 @@ impl<S: Store> Idempotency<S> {
         }
         let own_record = work.own_record();
         if claim.is_recovery() && self.policy.recovery == Recovery::Park && own_record.is_none() {
-            return AttemptResult::Parked;
+            let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
+            return AttemptResult::NotRun(error);
         }
         // A lease shortened to the longest one may end before the deadline.
-        let is_shortened = claim.asked().lease == claim.asked().longest_lease;
+        let is_shortened = claim.request().lease == claim.request().longest_lease;
         let until = if is_shortened { claim.ends() } else { deadline.work };
         let run = async {
             let mut run = pin!(async {
@@ -52,7 +53,7 @@ impl<S: Store> Idempotency<S> {
             // A frozen process resumes where it was. It must check the time before it continues the work.
             let in_time = poll_fn(|cx| if Instant::now() >= until { Poll::Pending } else { run.as_mut().poll(cx) });
             match timeout_at(until, in_time).await {
-                Ok(Ok(attempt)) => AttemptResult::Worked(attempt),
+                Ok(Ok(attempt)) => AttemptResult::Returned(attempt),
                 Ok(Err(error)) => AttemptResult::Failed(error),
                 Err(_elapsed) => AttemptResult::Failed(WorkError::uncertain("the work was cancelled at the deadline")),
             }

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 /// The error and its causes in one line. A cause whose text is already in the line is not repeated.
-pub fn with_causes(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
-use super::fingerprint::{Fingerprint, MessageTag};
+use super::fingerprint::{Fingerprint, MessageIdHash};
 use super::key::Key;
 use super::owner::{Fence, Owner};
 use super::policy::Policy;
@@ -13,7 +13,7 @@ use super::policy::Policy;
 /// One attempt at a key: the arguments of an acquire.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Attempt {
+pub struct AcquireRequest {
     /// The key of the record.
     pub key: Key,
     /// Token of this attempt.
@@ -21,7 +21,7 @@ pub struct Attempt {
     /// Hash of the payload.
     pub fingerprint: Fingerprint,
     /// The delivery that brought the key.
-    pub message: MessageTag,
+    pub message: MessageIdHash,
     /// How long the owner may hold the record, from the moment at which the store executes the acquire.
     /// Whole milliseconds.
     pub lease: Duration,
@@ -35,7 +35,7 @@ pub struct Attempt {
     pub max_attempts: u8,
 }
 
-impl Attempt {
+impl AcquireRequest {
     /// An attempt at this key by a new owner: without a fingerprint and a messageId, with a lease of one minute, a
     /// longest lease of one day, a retention of 14 days and 10 attempts.
     #[must_use]
@@ -45,7 +45,7 @@ impl Attempt {
             key,
             owner: Owner::random(),
             fingerprint: Fingerprint::NONE,
-            message: MessageTag::of(""),
+            message: MessageIdHash::of(""),
             lease: Duration::from_mins(1),
             longest_lease,
             retention,
@@ -58,7 +58,7 @@ impl Attempt {
 /// cloned, so only the owner settles the attempt.
 #[derive(Debug)]
 pub struct Claim {
-    attempt: Attempt,
+    attempt: AcquireRequest,
     fence: Fence,
     number: u8,
     recovery: bool,
@@ -69,7 +69,7 @@ pub struct Claim {
 
 impl Claim {
     /// The claim of an attempt that now owns its record.
-    pub(super) fn new(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
+    pub(super) fn new(attempt: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
         let lease_ends = Deadline::within(attempt.lease).end;
         Self { attempt, fence, number, recovery, lease_ends, ends: lease_ends }
     }
@@ -77,7 +77,7 @@ impl Claim {
     /// The claim of work that another record shows as done, such as the row of an inbox. It owns no record and can only
     /// be completed. That succeeds if the store has no record of the key, or a failed one with the same payload.
     #[must_use]
-    pub fn of_completed_work(attempt: Attempt, fence: Fence, number: u8) -> Self {
+    pub fn of_completed_work(attempt: AcquireRequest, fence: Fence, number: u8) -> Self {
         let now = Instant::now();
         Self { attempt, fence, number, recovery: false, lease_ends: now, ends: now }
     }
@@ -115,7 +115,7 @@ impl Claim {
 
     /// The arguments of the acquire.
     #[must_use]
-    pub fn asked(&self) -> &Attempt {
+    pub fn request(&self) -> &AcquireRequest {
         &self.attempt
     }
 

@@ -4,19 +4,19 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::deadline::Deadline;
-use super::fingerprint::{Fingerprint, MessageTag};
+use super::fingerprint::{Fingerprint, MessageIdHash};
 use super::key::Key;
 use super::owner::Owner;
 
 /// The tag of an absent messageId. Hashed once, because every delivery starts with it.
-static NO_MESSAGE: LazyLock<MessageTag> = LazyLock::new(|| MessageTag::of(""));
+static NO_MESSAGE: LazyLock<MessageIdHash> = LazyLock::new(|| MessageIdHash::of(""));
 
 /// One delivery of a key: the input of [`Idempotency::run`](super::Idempotency::run) besides the work.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub(super) key: Key,
     pub(super) fingerprint: Fingerprint,
-    pub(super) message: MessageTag,
+    pub(super) message: MessageIdHash,
     pub(super) deadline: Deadline,
     pub(super) reads_result: bool,
     /// `None` creates a token at each run.
@@ -46,7 +46,7 @@ impl Delivery {
     /// arrives under another id: by a redrive or by another send.
     #[must_use]
     pub fn message_id(self, id: &str) -> Self {
-        Self { message: MessageTag::of(id), ..self }
+        Self { message: MessageIdHash::of(id), ..self }
     }
 
     /// Sets the deadline of the whole run. The default is one minute after [`new`](Self::new).

@@ -55,9 +55,9 @@ impl fmt::Display for Fingerprint {
 /// Hash of the messageId of a delivery: the first 64 bits of SHA-256. A permanent failure applies to the message
 /// that met it; the same key in another message (a redrive or a new send) may run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MessageTag([u8; 8]);
+pub struct MessageIdHash([u8; 8]);
 
-impl MessageTag {
+impl MessageIdHash {
     /// The tag of this messageId.
     #[must_use]
     pub fn of(message_id: &str) -> Self {

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::claim::Attempt;
-use super::fingerprint::{Fingerprint, MessageTag};
+use super::claim::AcquireRequest;
+use super::fingerprint::{Fingerprint, MessageIdHash};
 use super::owner::{Fence, Owner};
 use super::record::{self, Failure, StoredResult};
 use super::store::Settled;
@@ -20,20 +20,20 @@ pub struct Record {
     /// Fingerprint of the payload.
     pub fingerprint: Fingerprint,
     /// The delivery that brought the key last.
-    pub message: MessageTag,
+    pub message: MessageIdHash,
     /// The highest fence that was given out under the key.
     pub fence: Fence,
     /// Number of counted attempts.
     pub attempts: u8,
     /// State, with its data.
-    pub state: State,
+    pub state: RecordState,
     /// When the record expires, ms since 1970.
     pub expires_ms: u64,
 }
 
 /// State of a record, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RecordState {
     /// An owner holds the record, or held it until its lease ended.
     Processing {
         /// Whether an earlier attempt may have taken effect.
@@ -50,7 +50,7 @@ pub enum State {
     Failed(Failure),
 }
 
-impl State {
+impl RecordState {
     /// The state without its data.
     #[must_use]
     pub fn name(&self) -> record::State {
@@ -64,7 +64,7 @@ impl State {
 
 /// Answer to [`acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum AcquireAnswer {
     /// The caller owns the record.
     Acquired {
         /// The claim's fence.
@@ -96,9 +96,9 @@ pub enum Answer {
 
 /// A claim that is being settled.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'a> {
+pub struct SettleRequest<'a> {
     /// The attempt that acquired it.
-    pub attempt: &'a Attempt,
+    pub attempt: &'a AcquireRequest,
     /// Its fence.
     pub fence: Fence,
     /// Number of the attempt.
@@ -107,7 +107,7 @@ pub struct Claim<'a> {
 
 /// Acquires the record for this attempt. Returns the answer, and the record if it changes.
 #[must_use]
-pub fn acquire(record: Option<&Record>, attempt: &Attempt, now_us: u64) -> (Answer, Option<Record>) {
+pub fn acquire(record: Option<&Record>, attempt: &AcquireRequest, now_us: u64) -> (AcquireAnswer, Option<Record>) {
     let (mut attempts, mut fence, mut recovery) = (0, 0, false);
     let mut fingerprint = attempt.fingerprint;
     if let Some(record) = record {
@@ -115,28 +115,28 @@ pub fn acquire(record: Option<&Record>, attempt: &Attempt, now_us: u64) -> (Answ
         let owns = record.owner == attempt.owner;
         let mut permanent = false;
         match record.state {
-            State::Completed { .. } if !same_payload => return (Answer::Mismatch, None),
-            State::Completed { ref result } => {
+            RecordState::Completed { .. } if !same_payload => return (AcquireAnswer::Mismatch, None),
+            RecordState::Completed { ref result } => {
                 let (fence, attempts, result) = (record.fence, record.attempts, result.clone());
-                return (Answer::Duplicate { fence, attempts, result }, None);
+                return (AcquireAnswer::Duplicate { fence, attempts, result }, None);
             }
             // The same owner repeats its acquire because the first reply was lost.
-            State::Processing { recovery, .. } if owns => {
-                return (Answer::Acquired { fence: record.fence, attempts: record.attempts, recovery }, None);
+            RecordState::Processing { recovery, .. } if owns => {
+                return (AcquireAnswer::Acquired { fence: record.fence, attempts: record.attempts, recovery }, None);
             }
-            State::Processing { recovery, lease_end_ms } if lease_end_ms.saturating_mul(1000) > now_us => {
+            RecordState::Processing { recovery, lease_end_ms } if lease_end_ms.saturating_mul(1000) > now_us => {
                 return conflict(record, recovery, lease_end_ms, attempt, now_us);
             }
-            State::Processing { .. } => recovery = true,
-            State::Failed(failure) => (recovery, permanent) = (failure.uncertain, failure.permanent),
+            RecordState::Processing { .. } => recovery = true,
+            RecordState::Failed(failure) => (recovery, permanent) = (failure.uncertain, failure.permanent),
         }
         if recovery && !same_payload {
-            return (Answer::Mismatch, None);
+            return (AcquireAnswer::Mismatch, None);
         }
         let settled_by_this_owner = owns && record.state.name() == record::State::Failed;
         let used_up = record.attempts >= attempt.max_attempts;
         if settled_by_this_owner || (permanent || used_up) && record.message == attempt.message {
-            return (Answer::Failed, None);
+            return (AcquireAnswer::Failed, None);
         }
         attempts = if used_up { 0 } else { record.attempts };
         fence = record.fence.0;
@@ -150,10 +150,10 @@ pub fn acquire(record: Option<&Record>, attempt: &Attempt, now_us: u64) -> (Answ
         message: attempt.message,
         fence: Fence(now_us.max(fence + 1)),
         attempts: attempts + 1,
-        state: State::Processing { recovery, lease_end_ms: after(now_us, attempt.lease) },
+        state: RecordState::Processing { recovery, lease_end_ms: after(now_us, attempt.lease) },
         expires_ms: after(now_us, attempt.retention.max(attempt.lease)),
     };
-    (Answer::Acquired { fence: record.fence, attempts: record.attempts, recovery }, Some(record))
+    (AcquireAnswer::Acquired { fence: record.fence, attempts: record.attempts, recovery }, Some(record))
 }
 
 /// The answer to an acquire during a lease. A lease that lasts longer than the longest one was taken while the clock
@@ -162,37 +162,37 @@ fn conflict(
     record: &Record,
     recovery: bool,
     lease_end_ms: u64,
-    attempt: &Attempt,
+    attempt: &AcquireRequest,
     now_us: u64,
-) -> (Answer, Option<Record>) {
+) -> (AcquireAnswer, Option<Record>) {
     let longest = attempt.longest_lease.max(attempt.lease);
     let remains = Duration::from_micros(lease_end_ms.saturating_mul(1000) - now_us);
     if remains <= longest {
-        return (Answer::Conflict { remains }, None);
+        return (AcquireAnswer::Conflict { remains }, None);
     }
-    let state = State::Processing { recovery, lease_end_ms: after(now_us, longest) };
-    (Answer::Conflict { remains: longest }, Some(Record { state, ..record.clone() }))
+    let state = RecordState::Processing { recovery, lease_end_ms: after(now_us, longest) };
+    (AcquireAnswer::Conflict { remains: longest }, Some(Record { state, ..record.clone() }))
 }
 
 /// Records that the work of the claim is done.
 #[must_use]
 pub fn complete(
     record: Option<&Record>,
-    claim: Claim<'_>,
+    claim: SettleRequest<'_>,
     result: StoredResult<Vec<u8>>,
     now_us: u64,
 ) -> (Settled, Option<Record>) {
-    let completed = claim.settled(State::Completed { result }, now_us);
+    let completed = claim.settled(RecordState::Completed { result }, now_us);
     let Some(record) = record else { return (Settled::Recorded, Some(completed)) };
     let owns = record.owner == completed.owner;
     match record.state {
-        State::Completed { .. } if owns => (Settled::Recorded, None),
-        State::Processing { .. } if owns => (Settled::Recorded, Some(completed.replacing(record))),
+        RecordState::Completed { .. } if owns => (Settled::Recorded, None),
+        RecordState::Processing { .. } if owns => (Settled::Recorded, Some(completed.replacing(record))),
         // Completed work stays completed: it replaces a failure of the same payload.
-        State::Failed(_) if record.fingerprint.agrees_with(&completed.fingerprint) => {
+        RecordState::Failed(_) if record.fingerprint.agrees_with(&completed.fingerprint) => {
             (Settled::Recorded, Some(completed.replacing(record)))
         }
-        State::Processing { .. } | State::Completed { .. } | State::Failed(_) => {
+        RecordState::Processing { .. } | RecordState::Completed { .. } | RecordState::Failed(_) => {
             (Settled::Lost(record.state.name()), None)
         }
     }
@@ -200,21 +200,26 @@ pub fn complete(
 
 /// Records that the attempt of the claim failed.
 #[must_use]
-pub fn fail(record: Option<&Record>, claim: Claim<'_>, failure: Failure, now_us: u64) -> (Settled, Option<Record>) {
-    let failed = claim.settled(State::Failed(failure), now_us);
+pub fn fail(
+    record: Option<&Record>,
+    claim: SettleRequest<'_>,
+    failure: Failure,
+    now_us: u64,
+) -> (Settled, Option<Record>) {
+    let failed = claim.settled(RecordState::Failed(failure), now_us);
     let Some(record) = record else { return (Settled::Recorded, Some(failed)) };
     let owns = record.owner == failed.owner;
     match record.state {
-        State::Failed(_) if owns => (Settled::Recorded, None),
-        State::Processing { .. } if owns => (Settled::Recorded, Some(failed.replacing(record))),
+        RecordState::Failed(_) if owns => (Settled::Recorded, None),
+        RecordState::Processing { .. } if owns => (Settled::Recorded, Some(failed.replacing(record))),
         // The next attempt must be a recovery.
-        State::Failed(known)
+        RecordState::Failed(known)
             if failure.uncertain && !known.uncertain && record.fingerprint.agrees_with(&failed.fingerprint) =>
         {
-            let state = State::Failed(Failure { uncertain: true, ..known });
+            let state = RecordState::Failed(Failure { uncertain: true, ..known });
             (Settled::Lost(record::State::Failed), Some(Record { state, ..record.clone() }))
         }
-        State::Processing { .. } | State::Completed { .. } | State::Failed(_) => {
+        RecordState::Processing { .. } | RecordState::Completed { .. } | RecordState::Failed(_) => {
             (Settled::Lost(record.state.name()), None)
         }
     }
@@ -224,39 +229,39 @@ pub fn fail(record: Option<&Record>, claim: Claim<'_>, failure: Failure, now_us:
 #[must_use]
 pub fn release(
     record: Option<&Record>,
-    attempt: &Attempt,
-    recovery: Option<Claim<'_>>,
+    attempt: &AcquireRequest,
+    recovery: Option<SettleRequest<'_>>,
     now_us: u64,
 ) -> (Settled, Option<Record>) {
     let Some(record) = record else {
         // The record was lost. The uncertainty of a recovery must not be lost with it.
         let failure = Failure { uncertain: true, permanent: false };
-        let recovery = recovery.map(|claim| Claim { number: claim.number.saturating_sub(1), ..claim });
-        return (Settled::Recorded, recovery.map(|claim| claim.settled(State::Failed(failure), now_us)));
+        let recovery = recovery.map(|claim| SettleRequest { number: claim.number.saturating_sub(1), ..claim });
+        return (Settled::Recorded, recovery.map(|claim| claim.settled(RecordState::Failed(failure), now_us)));
     };
     match record.state {
-        State::Failed(_) if record.owner == attempt.owner => (Settled::Recorded, None),
-        State::Processing { recovery: uncertain, .. } if record.owner == attempt.owner => {
-            let state = State::Failed(Failure { uncertain, permanent: false });
+        RecordState::Failed(_) if record.owner == attempt.owner => (Settled::Recorded, None),
+        RecordState::Processing { recovery: uncertain, .. } if record.owner == attempt.owner => {
+            let state = RecordState::Failed(Failure { uncertain, permanent: false });
             let attempts = record.attempts.saturating_sub(1);
             (Settled::Recorded, Some(Record { attempts, state, ..record.clone() }))
         }
         // The next attempt must be a recovery.
-        State::Failed(known)
+        RecordState::Failed(known)
             if recovery.is_some() && !known.uncertain && record.fingerprint.agrees_with(&attempt.fingerprint) =>
         {
-            let state = State::Failed(Failure { uncertain: true, ..known });
+            let state = RecordState::Failed(Failure { uncertain: true, ..known });
             (Settled::Lost(record::State::Failed), Some(Record { state, ..record.clone() }))
         }
-        State::Processing { .. } | State::Completed { .. } | State::Failed(_) => {
+        RecordState::Processing { .. } | RecordState::Completed { .. } | RecordState::Failed(_) => {
             (Settled::Lost(record.state.name()), None)
         }
     }
 }
 
-impl Claim<'_> {
-    fn settled(&self, state: State, now_us: u64) -> Record {
-        let Attempt { owner, fingerprint, message, retention, .. } = *self.attempt;
+impl SettleRequest<'_> {
+    fn settled(&self, state: RecordState, now_us: u64) -> Record {
+        let AcquireRequest { owner, fingerprint, message, retention, .. } = *self.attempt;
         let expires_ms = after(now_us, retention);
         Record { owner, fingerprint, message, fence: self.fence, attempts: self.number, state, expires_ms }
     }

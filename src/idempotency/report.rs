@@ -16,7 +16,9 @@ pub struct Report {
     /// Fence of the claim, if there is one.
     pub fence: Option<Fence>,
     /// Number of attempts, if known.
-    pub attempt: Option<u8>,
+    pub attempts: Option<u8>,
+    /// Whether the work was started.
+    pub ran: bool,
     /// Whether this run was a recovery.
     pub recovery: bool,
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::causes::with_causes;
+use super::causes::error_chain;
 use super::key::Key;
-use super::objects::{Location, ObjectError, Objects};
+use super::object_store::{Location, ObjectError, ObjectStore};
 use super::owner::Fence;
 
 /// Largest result that is kept, bytes: the payload limit of a Lambda response.
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub struct Results {
     /// The object store.
-    pub objects: Arc<dyn Objects>,
+    pub objects: Arc<dyn ObjectStore>,
     /// The bucket.
     pub bucket: String,
     /// Prefix of the object names. Consumers that share keys must use different prefixes.
@@ -35,7 +35,7 @@ pub struct Results {
 impl Results {
     /// Stores results in this bucket, with names that start with `prefix`.
     #[must_use]
-    pub fn new(objects: Arc<dyn Objects>, bucket: impl Into<String>, prefix: impl Into<String>) -> Self {
+    pub fn new(objects: Arc<dyn ObjectStore>, bucket: impl Into<String>, prefix: impl Into<String>) -> Self {
         Self { objects, bucket: bucket.into(), prefix: prefix.into() }
     }
 
@@ -52,7 +52,7 @@ impl Results {
             Ok(()) => Some(location.to_string()),
             Err(error) => {
                 let advice = "check that the function may call s3:PutObject there and can reach S3";
-                tracing::warn!(reason = with_causes(&error), advice, "a large result was not kept");
+                tracing::warn!(reason = error_chain(&error), advice, "a large result was not kept");
                 None
             }
         }
@@ -67,7 +67,7 @@ impl Results {
         };
         let log = |error: &ObjectError| {
             let advice = "check that the bucket keeps objects for as long as the retention";
-            tracing::warn!(reason = with_causes(error), advice, "a large result could not be read");
+            tracing::warn!(reason = error_chain(error), advice, "a large result could not be read");
         };
         read.inspect_err(log).ok()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::claim::{Attempt, Claim};
+use super::claim::{AcquireRequest, Claim};
 use super::deadline::Deadline;
 use super::record::{Failure, StoredResult};
 use super::report::{Outcome, Report};
@@ -27,27 +27,26 @@ impl<S: Store> Idempotency<S> {
         has_own_record: bool,
         deadline: &Deadline,
     ) -> Result<Report, StoreError> {
+        let ran = matches!(result, AttemptResult::Returned(_) | AttemptResult::Failed(_));
         let outcome = match result {
             AttemptResult::NotStarted => {
-                self.release(claim.asked(), Some(claim), deadline).await;
+                self.release(claim.request(), Some(claim), deadline).await;
                 Outcome::NotStarted
             }
-            AttemptResult::Parked => {
-                let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
-                self.fail(claim, error, has_own_record, deadline).await
-            }
-            AttemptResult::Failed(error) if error.is_unavailable() => {
-                self.release(claim.asked(), Some(claim), deadline).await;
+            AttemptResult::NotRun(error) | AttemptResult::Failed(error) if error.is_unavailable() => {
+                self.release(claim.request(), Some(claim), deadline).await;
                 Outcome::Unavailable { error }
             }
-            AttemptResult::Failed(error) => self.fail(claim, error, has_own_record, deadline).await,
-            AttemptResult::Worked(attempt) => self.settle_worked(claim, attempt, has_own_record, deadline).await?,
+            AttemptResult::NotRun(error) | AttemptResult::Failed(error) => {
+                self.fail(claim, error, has_own_record, deadline).await
+            }
+            AttemptResult::Returned(attempt) => self.settle_returned(claim, attempt, has_own_record, deadline).await?,
         };
-        let (fence, attempt) = (Some(claim.fence()), Some(claim.attempt()));
-        Ok(Report { outcome, fence, attempt, recovery: claim.is_recovery() })
+        let (fence, attempts) = (Some(claim.fence()), Some(claim.attempt()));
+        Ok(Report { outcome, ran, fence, attempts, recovery: claim.is_recovery() })
     }
 
-    async fn settle_worked(
+    async fn settle_returned(
         &self,
         claim: &Claim,
         attempt: RecordedAttempt,
@@ -67,7 +66,7 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Duplicate { result: Some(result) })
             }
             RecordedAttempt::Busy { after } => {
-                self.release(claim.asked(), Some(claim), deadline).await;
+                self.release(claim.request(), Some(claim), deadline).await;
                 Ok(Outcome::Conflict { lease_remains: after })
             }
             RecordedAttempt::Mismatch => {
@@ -78,7 +77,7 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Mismatch)
             }
             RecordedAttempt::Unreachable(reason) => {
-                self.release(claim.asked(), Some(claim), deadline).await;
+                self.release(claim.request(), Some(claim), deadline).await;
                 Err(StoreError::unreachable(reason))
             }
         }
@@ -127,7 +126,7 @@ impl<S: Store> Idempotency<S> {
 
     /// Gives the record back. If the store cannot be reached in time, the lease ends by itself and the next attempt
     /// is a recovery.
-    pub(super) async fn release(&self, attempt: &Attempt, claim: Option<&Claim>, deadline: &Deadline) {
+    pub(super) async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) {
         let _settled = retry_until(deadline.settle, false, || self.store.release(attempt, claim)).await;
     }
 }

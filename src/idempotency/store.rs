@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use super::Fingerprint;
-use super::claim::{Attempt, Claim};
+use super::claim::{AcquireRequest, Claim};
 use super::owner::Fence;
 use super::record::{Failure, State, StoredResult};
 
@@ -62,7 +62,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the record may be owned all the same.
-    fn acquire(&self, attempt: Attempt) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
+    fn acquire(&self, attempt: AcquireRequest) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
 
     /// Records that the work of the claim is done, and where its result is.
     ///
@@ -92,7 +92,7 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the outcome is unknown.
     fn release(
         &self,
-        attempt: &Attempt,
+        attempt: &AcquireRequest,
         claim: Option<&Claim>,
     ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 }
@@ -101,7 +101,7 @@ pub trait Store: Send + Sync {
 macro_rules! impl_store_for_pointer {
     ($($pointer:ty),*) => {$(
         impl<S: Store> Store for $pointer {
-            async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+            async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
                 (**self).acquire(attempt).await
             }
 
@@ -113,7 +113,7 @@ macro_rules! impl_store_for_pointer {
                 (**self).fail(claim, failure).await
             }
 
-            async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+            async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
                 (**self).release(attempt, claim).await
             }
         }
@@ -154,7 +154,7 @@ impl Acquire {
     /// For implementations of [`Store`]: `attempt` now owns its record. `number` counts the attempts including this
     /// one; `recovery` means that an earlier one may have taken effect.
     #[must_use]
-    pub fn claimed(attempt: Attempt, fence: Fence, number: u8, recovery: bool) -> Self {
+    pub fn claimed(attempt: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
         let claim = Claim::new(attempt, fence, number, recovery);
         if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
     }

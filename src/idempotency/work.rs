@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::claim::{Attempt, Claim};
+use super::claim::{AcquireRequest, Claim};
 
 /// The business logic. `T` is its input: a [`Message`](crate::sqs::Message) on SQS, any type elsewhere.
 ///
@@ -83,7 +83,7 @@ pub trait OwnRecord<T: ?Sized>: Send + Sync {
     /// the record leaves the outcome unknown, and fails the message.
     fn recorded<'a>(
         &'a self,
-        attempt: &'a Attempt,
+        attempt: &'a AcquireRequest,
         until: Instant,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>>;
 }

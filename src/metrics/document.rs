@@ -59,7 +59,7 @@ impl Counts {
                 Disposition::Done => counts.done += 1,
                 Disposition::Redeliver { after: _ } => counts.redeliver += 1,
             }
-            counts.attempts.extend(report.attempt.filter(|_| report.ran));
+            counts.attempts.extend(report.attempts.filter(|_| report.ran));
         }
         counts
     }

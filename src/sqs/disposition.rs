@@ -8,7 +8,7 @@ use tracing::Span;
 
 use super::extended_client::ExtendedClientError;
 use super::message::Message;
-use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, random, with_causes};
+use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, error_chain, random};
 use crate::traces;
 
 /// Longest visibility timeout that is set. SQS accepts at most 12 hours counted from the receive, and up to 15 minutes
@@ -134,7 +134,7 @@ pub struct MessageReport {
     /// Fence of the claim, if there is one.
     pub fence: Option<Fence>,
     /// Number of attempts, if known.
-    pub attempt: Option<u8>,
+    pub attempts: Option<u8>,
     /// Whether the work ran.
     pub ran: bool,
     /// Whether the work failed and no other attempt is made for this message.
@@ -163,13 +163,13 @@ impl MessageReport {
                 (MessageOutcome::Failed, false, reason.into())
             }
             Outcome::NotStarted => (acquired, false, "no time was left to start the work".into()),
-            Outcome::Unavailable { error } => (acquired, true, format!("unavailable: {}", with_causes(&error)).into()),
+            Outcome::Unavailable { error } => (acquired, true, format!("unavailable: {}", error_chain(&error)).into()),
             Outcome::Failed { error, uncertain } => {
                 let kind = if uncertain { "uncertain" } else { "failed" };
-                (acquired, true, format!("{kind}: {}", with_causes(&error)).into())
+                (acquired, true, format!("{kind}: {}", error_chain(&error)).into())
             }
             Outcome::FailedPermanently { error, .. } => {
-                (acquired, true, format!("failed permanently: {}", with_causes(&error)).into())
+                (acquired, true, format!("failed permanently: {}", error_chain(&error)).into())
             }
             Outcome::Lost { state: State::Completed, done: true } => {
                 let reason = "another owner took the record over and completed it";
@@ -180,12 +180,13 @@ impl MessageReport {
                 (acquired, true, "done according to the work's own record, not yet according to the store's".into())
             }
             Outcome::Unsettled { error } => {
-                let reason = format!("the work ran, but its outcome could not be recorded: {}", with_causes(&error));
+                let reason = format!("the work ran, but its outcome could not be recorded: {}", error_chain(&error));
                 (acquired, true, reason.into())
             }
         };
-        let Report { fence, attempt, .. } = report;
-        Self { outcome, disposition, reason, key: None, fence, attempt, ran, failed_permanently }
+        let Report { fence, attempts, .. } = report;
+        let ran = ran && report.ran;
+        Self { outcome, disposition, reason, key: None, fence, attempts, ran, failed_permanently }
     }
 
     /// The message could not be parsed.
@@ -198,7 +199,7 @@ impl MessageReport {
     /// visibility timeout.
     pub(super) fn no_payload(error: &ExtendedClientError, message: &Message) -> Self {
         let decision = if error.is_transient() { Decision::Retry { after: None } } else { Decision::DeadLetter };
-        Self::without_claim(MessageOutcome::Unreadable, Disposition::of(decision, message), with_causes(error))
+        Self::without_claim(MessageOutcome::Unreadable, Disposition::of(decision, message), error_chain(error))
     }
 
     /// The message has no usable key.
@@ -219,14 +220,14 @@ impl MessageReport {
     /// The store gave no answer about this message.
     pub(super) fn store_error(error: &StoreError) -> Self {
         let outcome = if error.is_unavailable() { MessageOutcome::Unavailable } else { MessageOutcome::NotARecord };
-        Self::without_claim(outcome, Disposition::Redeliver { after: None }, with_causes(error))
+        Self::without_claim(outcome, Disposition::Redeliver { after: None }, error_chain(error))
     }
 
     /// Records the report in the span of its message.
     pub(super) fn record_in(&self, span: &Span) {
-        let Self { outcome, key, fence, attempt, .. } = self;
+        let Self { outcome, key, fence, attempts, .. } = self;
         let failure = (self.disposition != Disposition::Done).then_some(&*self.reason);
-        traces::record_outcome(span, outcome.as_str(), key.as_ref(), *fence, *attempt, failure);
+        traces::record_outcome(span, outcome.as_str(), key.as_ref(), *fence, *attempts, failure);
     }
 
     /// Sets the key.
@@ -256,7 +257,7 @@ impl MessageReport {
             reason: reason.into(),
             key: None,
             fence: None,
-            attempt: None,
+            attempts: None,
             ran: false,
             failed_permanently: false,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::message::Message;
-use crate::idempotency::{Location, ObjectError, Objects};
+use crate::idempotency::{Location, ObjectError, ObjectStore};
 
 /// Longest time to fetch one payload, including retries. A longer fetch means that something is wrong, and the other
 /// messages of the batch are waiting.
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub struct ExtendedClient {
     /// The object store. Default: `None`, no payload is fetched.
-    pub objects: Option<Arc<dyn Objects>>,
+    pub objects: Option<Arc<dyn ObjectStore>>,
     /// Buckets that may be read. Without this list, anyone who may send a message could make the function read
     /// objects with its own permissions. Default: none.
     pub buckets: Vec<String>,

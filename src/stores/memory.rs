@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::idempotency::protocol::{self, Answer, Record};
-use crate::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
+use crate::idempotency::protocol::{self, AcquireAnswer, Record};
+use crate::idempotency::{Acquire, AcquireRequest, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
 
 /// A [`Store`] in memory, for tests. Its records are not shared with other processes and are lost when it is dropped.
 ///
@@ -51,24 +51,26 @@ impl MemoryStore {
     }
 }
 
-fn protocol_claim(claim: &Claim) -> protocol::Claim<'_> {
-    protocol::Claim { attempt: claim.asked(), fence: claim.fence(), number: claim.attempt() }
+fn protocol_claim(claim: &Claim) -> protocol::SettleRequest<'_> {
+    protocol::SettleRequest { attempt: claim.request(), fence: claim.fence(), number: claim.attempt() }
 }
 
 impl Store for MemoryStore {
-    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
         let answer = self.apply(&attempt.key, |record, now| protocol::acquire(record, &attempt, now));
         Ok(match answer {
-            Answer::Acquired { fence, attempts, recovery } => Acquire::claimed(attempt, fence, attempts, recovery),
-            Answer::Duplicate { fence, attempts, result } => Acquire::Duplicate { fence, attempts, result },
+            AcquireAnswer::Acquired { fence, attempts, recovery } => {
+                Acquire::claimed(attempt, fence, attempts, recovery)
+            }
+            AcquireAnswer::Duplicate { fence, attempts, result } => Acquire::Duplicate { fence, attempts, result },
             // Rounded up to whole milliseconds, as in every store.
-            Answer::Conflict { remains } => Acquire::Conflict {
+            AcquireAnswer::Conflict { remains } => Acquire::Conflict {
                 lease_remains: Duration::from_millis(
                     u64::try_from(remains.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
                 ),
             },
-            Answer::Mismatch => Acquire::Mismatch,
-            Answer::Failed => Acquire::Failed,
+            AcquireAnswer::Mismatch => Acquire::Mismatch,
+            AcquireAnswer::Failed => Acquire::Failed,
         })
     }
 
@@ -81,7 +83,7 @@ impl Store for MemoryStore {
         Ok(self.apply(claim.key(), |record, now| protocol::fail(record, protocol_claim(claim), failure, now)))
     }
 
-    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         let recovery = claim.filter(|claim| claim.is_recovery()).map(protocol_claim);
         Ok(self.apply(&attempt.key, |record, now| protocol::release(record, attempt, recovery, now)))
     }

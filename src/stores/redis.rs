@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::credentials::CredentialsSource;
-use crate::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
+use crate::idempotency::{Acquire, AcquireRequest, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
 
 use batching::Batcher;
 use connection::Connection;
@@ -89,7 +89,7 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
         let reply = self.call(&attempt.key, |key| scripts::acquire(key, &attempt)).await?;
         scripts::acquired(&reply, attempt)
     }
@@ -102,7 +102,7 @@ impl Store for RedisStore {
         scripts::settled(&self.call(claim.key(), |key| scripts::fail(key, claim, failure)).await?)
     }
 
-    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         scripts::settled(&self.call(&attempt.key, |key| scripts::release(key, attempt, claim)).await?)
     }
 }
@@ -115,13 +115,13 @@ fn redis_key(namespace: &str, key: &Key) -> String {
 /// Decodes a reply as each call would, for fuzzing.
 #[doc(hidden)]
 pub fn decode(reply: &[u8]) {
-    use crate::idempotency::{Fingerprint, MessageTag, Owner};
+    use crate::idempotency::{Fingerprint, MessageIdHash, Owner};
 
-    let attempt = Attempt {
+    let attempt = AcquireRequest {
         key: Key::new("key").expect("it is not empty"),
         owner: Owner::random(),
         fingerprint: Fingerprint::NONE,
-        message: MessageTag::of(""),
+        message: MessageIdHash::of(""),
         lease: Duration::ZERO,
         longest_lease: Duration::ZERO,
         retention: Duration::ZERO,

@@ -49,7 +49,7 @@ async fn a_first_delivery_runs_and_its_duplicates_get_its_result() {
     let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Return(b"receipt")));
     let first = run(&idempotency, &told).await;
     assert!(matches!(&first.outcome, Outcome::Done { result } if result == b"receipt"), "{first:?}");
-    assert_eq!((first.attempt, first.recovery), (Some(1), false));
+    assert_eq!((first.attempts, first.recovery), (Some(1), false));
     let again = run(&idempotency, &told).await;
     assert!(matches!(&again.outcome, Outcome::Duplicate { result: Some(result) } if result == b"receipt"), "{again:?}");
     assert_eq!(again.fence, first.fence);
@@ -151,16 +151,16 @@ async fn an_unavailable_attempt_is_not_counted_and_keeps_earlier_uncertainty() {
     for _ in 0..50 {
         let report = run(&idempotency, &down).await;
         assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
-        assert_eq!((report.attempt, report.recovery), (Some(1), false));
+        assert_eq!((report.attempts, report.recovery), (Some(1), false));
     }
     run(&idempotency, &ScriptedWork::always(Action::FailUncertain)).await;
     for _ in 0..50 {
         let report = run(&idempotency, &down).await;
-        assert_eq!((report.attempt, report.recovery), (Some(2), true));
+        assert_eq!((report.attempts, report.recovery), (Some(2), true));
     }
     let up = ScriptedWork::always(Action::Return(b""));
     let report = run(&idempotency, &up).await;
-    assert_eq!((report.attempt, up.runs()[0].recovery), (Some(2), true));
+    assert_eq!((report.attempts, up.runs()[0].recovery), (Some(2), true));
 }
 
 #[tokio::test]

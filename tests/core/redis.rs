@@ -4,7 +4,7 @@ mod connections;
 
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Settled, Store, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Settled, Store, StoreError, StoredResult};
 use idempotent_sqs::stores::{RedisSettings, RedisStore, RedisUrl};
 use redis::AsyncCommands;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +20,7 @@ fn on(url: &str) -> RedisStore {
     RedisStore::new(&RedisSettings::new(url.parse().unwrap(), "payments")).unwrap()
 }
 
-async fn acquired(store: &RedisStore, attempt: Attempt) -> Claim {
+async fn acquired(store: &RedisStore, attempt: AcquireRequest) -> Claim {
     match store.acquire(attempt).await.unwrap() {
         Acquire::Acquired(claim) => claim,
         other => panic!("not acquired: {other:?}"),

@@ -11,9 +11,10 @@ mod scripts;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::protocol::{self, Answer, Record, State};
+use idempotent_sqs::idempotency::protocol::{self, AcquireAnswer, Record, RecordState};
 use idempotent_sqs::idempotency::{
-    Acquire, Attempt, Claim, Failure, Fence, Fingerprint, Key, MessageTag, Owner, Settled, Store, StoredResult,
+    Acquire, AcquireRequest, Claim, Failure, Fence, Fingerprint, Key, MessageIdHash, Owner, Settled, Store,
+    StoredResult,
 };
 use idempotent_sqs::stores::MemoryStore;
 use proptest::collection::vec;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use idempotent_sqs::idempotency::{
-    Attempt, Claim, Delivery, Idempotency, Key, Outcome, OwnRecord, Policy, RecordedAttempt, Report, Store, Work,
-    WorkError, work_fn,
+    AcquireRequest, Claim, Delivery, Idempotency, Key, Outcome, OwnRecord, Policy, RecordedAttempt, Report, Store,
+    Work, WorkError, work_fn,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{FaultyStore, StoreCall, attempt, claim, conformance, recovery};
@@ -82,7 +82,7 @@ impl OwnRecord<str> for ThreeMethods {
         Box::pin(ready(Ok(RecordedAttempt::Done(b"own record".to_vec()))))
     }
 
-    fn recorded<'a>(&'a self, _: &'a Attempt, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
         Box::pin(ready(Ok(None)))
     }
 }
@@ -128,11 +128,11 @@ async fn clones_of_a_store_behind_an_arc_share_records() {
     assert_eq!((store.calls(StoreCall::Acquire), store.calls(StoreCall::Settle)), (2, 1));
 }
 
-/// `Attempt::new` has the documented defaults, and a new owner each time.
+/// `AcquireRequest::new` has the documented defaults, and a new owner each time.
 #[test]
 fn a_new_attempt_has_the_default_policy_and_an_owner_of_its_own() {
     let key = Key::new("pay_1").unwrap();
-    let (one, other) = (Attempt::new(key.clone()), Attempt::new(key));
+    let (one, other) = (AcquireRequest::new(key.clone()), AcquireRequest::new(key));
     assert_ne!(one.owner, other.owner);
     assert_ne!(one.owner, attempt("pay_1").owner);
     assert_eq!((one.lease, one.longest_lease), (Duration::from_secs(60), Duration::from_hours(24)));

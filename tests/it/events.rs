@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use harness::work::{Action, ScriptedWork};
 use harness::{with, workspace};
-use idempotent_sqs::idempotency::{Idempotency, Objects, Policy};
+use idempotent_sqs::idempotency::{Idempotency, ObjectStore, Policy};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{
     self, Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, FingerprintSource, KeySource, Message, Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs_testing::MemoryObjects;
+use idempotent_sqs_testing::MemoryObjectStore;
 
 fn sample(name: &str) -> String {
     fs::read_to_string(workspace(&format!("events/{name}.json"))).unwrap()
@@ -176,7 +176,7 @@ async fn a_payload_in_s3_is_processed_if_its_bucket_is_allowed_and_reported_othe
     assert_eq!(invoke(&handler(&store, &work), &sample("extended-client")).await.unwrap(), all);
     assert_eq!(work.runs().len(), 0);
 
-    let objects = MemoryObjects::default();
+    let objects = MemoryObjectStore::default();
     let location = Payload::of(&messages[0], Envelopes::Auto).pointer().unwrap().clone();
     objects.put(&location, b"12.50 EUR".to_vec()).await.unwrap();
     let extended_client =

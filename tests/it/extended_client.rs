@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use harness::with;
-use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Location, Objects, Policy, Work, WorkError};
+use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Location, ObjectStore, Policy, Work, WorkError};
 use idempotent_sqs::sqs::{
     Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, KeySource, Message, MessageReport, Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs_testing::MemoryObjects;
+use idempotent_sqs_testing::MemoryObjectStore;
 
 /// Class name in a pointer of current client libraries.
 const CURRENT: &str = "software.amazon.payloadoffloading.PayloadS3Pointer";
@@ -62,7 +62,7 @@ impl Work<Message> for Seen {
 
 #[derive(Default)]
 struct Fixture {
-    objects: Arc<MemoryObjects>,
+    objects: Arc<MemoryObjectStore>,
     store: MemoryStore,
     work: Seen,
     keys: Option<Vec<KeySource>>,
@@ -79,7 +79,7 @@ impl Fixture {
     }
 
     async fn run_with(&self, messages: &[Message], envelopes: Envelopes) -> Vec<MessageReport> {
-        let objects: Arc<dyn Objects> = Arc::clone(&self.objects) as _;
+        let objects: Arc<dyn ObjectStore> = Arc::clone(&self.objects) as _;
         let extended_client =
             with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
         let mut settings = with!(BatchSettings::default(), envelopes = envelopes, extended_client = extended_client);

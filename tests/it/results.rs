@@ -11,21 +11,21 @@ use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::idempotency::{
-    Deadline, Delivery, Idempotency, Key, Location, MAX_RESULT_BYTES, ObjectError, Objects, Outcome, Policy, Results,
-    Store,
+    Deadline, Delivery, Idempotency, Key, Location, MAX_RESULT_BYTES, ObjectError, ObjectStore, Outcome, Policy,
+    Results, Store,
 };
 use idempotent_sqs::s3::{S3, S3Settings};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Message};
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjects, StoreCall};
+use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
 const LARGE: &[u8] = &[7; 5000];
 
-/// Objects that never respond.
+/// An object store that never responds.
 #[derive(Debug)]
 struct Unreachable;
 
-impl Objects for Unreachable {
+impl ObjectStore for Unreachable {
     fn get<'a>(&'a self, _location: &'a Location, _max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         Box::pin(pending())
     }
@@ -35,7 +35,7 @@ impl Objects for Unreachable {
     }
 }
 
-fn policy(objects: Arc<dyn Objects>) -> Policy {
+fn policy(objects: Arc<dyn ObjectStore>) -> Policy {
     let results = Results::new(objects, "results", "payments/");
     with!(Policy::default(), results = Some(results))
 }
@@ -54,7 +54,7 @@ fn is_duplicate_of(outcome: &Outcome, result: Option<&[u8]>) -> bool {
 
 #[tokio::test]
 async fn a_duplicate_returns_a_large_result() {
-    let objects = Arc::new(MemoryObjects::default());
+    let objects = Arc::new(MemoryObjectStore::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
     let work = ScriptedWork::always(Action::Return(LARGE));
     assert!(matches!(run(&idempotency, &work, &delivery("pay_1")).await, Outcome::Done { result } if result == LARGE));
@@ -67,7 +67,7 @@ async fn a_duplicate_returns_a_large_result() {
 
 #[tokio::test]
 async fn a_result_that_fits_into_the_record_writes_no_object() {
-    let objects = Arc::new(MemoryObjects::default());
+    let objects = Arc::new(MemoryObjectStore::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
     let work = ScriptedWork::always(Action::Return(&LARGE[..4096]));
     run(&idempotency, &work, &delivery("pay_1")).await;
@@ -77,7 +77,7 @@ async fn a_result_that_fits_into_the_record_writes_no_object() {
 
 #[tokio::test]
 async fn each_claim_writes_its_own_object() {
-    let objects = Arc::new(MemoryObjects::default());
+    let objects = Arc::new(MemoryObjectStore::default());
     let store = FaultyStore::new(MemoryStore::default());
     let idempotency = Idempotency::new(&store, policy(objects.clone()));
     let work = ScriptedWork::new(|run| Action::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
@@ -105,13 +105,13 @@ async fn unreachable_objects_fail_neither_the_work_nor_its_duplicate() {
     assert_eq!(started.elapsed(), Duration::from_secs(5));
     assert!(is_duplicate_of(&run(&unreachable, &work, &delivery("pay_1")).await, None));
 
-    let objects = Arc::new(MemoryObjects::default());
+    let objects = Arc::new(MemoryObjectStore::default());
     let reachable = Idempotency::new(&store, policy(objects.clone()));
     run(&reachable, &work, &delivery("pay_2")).await;
     let started = Instant::now();
     assert!(is_duplicate_of(&run(&unreachable, &work, &delivery("pay_2")).await, None));
     assert_eq!(started.elapsed(), Duration::from_secs(5));
-    let elsewhere = Idempotency::new(&store, policy(Arc::new(MemoryObjects::default())));
+    let elsewhere = Idempotency::new(&store, policy(Arc::new(MemoryObjectStore::default())));
     assert!(is_duplicate_of(&run(&elsewhere, &work, &delivery("pay_2")).await, None), "the object is not found");
     let without = Idempotency::new(&store, Policy::default());
     assert!(is_duplicate_of(&run(&without, &work, &delivery("pay_2")).await, None), "a policy without objects");
@@ -131,7 +131,7 @@ async fn the_time_reserved_for_settling_is_not_spent_on_an_object() {
 #[tokio::test]
 async fn a_result_larger_than_a_lambda_response_is_not_kept() {
     static HUGE: [u8; MAX_RESULT_BYTES + 1] = [0; MAX_RESULT_BYTES + 1];
-    let objects = Arc::new(MemoryObjects::default());
+    let objects = Arc::new(MemoryObjectStore::default());
     let idempotency = Idempotency::new(MemoryStore::default(), policy(objects.clone()));
     let work = ScriptedWork::new(|run| Action::Return(if run.key == "huge" { &HUGE } else { &HUGE[1..] }));
     run(&idempotency, &work, &delivery("huge")).await;
@@ -150,7 +150,7 @@ async fn a_batch_does_not_fetch_the_result_of_a_duplicate() {
     };
     let message = [with!(Message::default(), id = "m1".into(), body = Some("12.50 EUR".into()))];
     let deadline = || Deadline::within(Duration::from_secs(30));
-    batch(Arc::new(MemoryObjects::default())).run(&message, deadline()).await.unwrap();
+    batch(Arc::new(MemoryObjectStore::default())).run(&message, deadline()).await.unwrap();
     let started = Instant::now();
     let reports = batch(Arc::new(Unreachable)).run(&message, deadline()).await.unwrap();
     assert_eq!((reports[0].outcome.as_str(), started.elapsed()), ("DUPLICATE", Duration::ZERO));

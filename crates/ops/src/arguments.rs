@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use idempotent_sqs::idempotency::{EmptyKeyError, Fence, Key};
-use idempotent_sqs::stores::redis::records::SeenState;
+use idempotent_sqs::stores::redis::records::ExpectedState;
 
 use super::forget::STATES;
 
@@ -44,7 +44,7 @@ pub(crate) enum Command {
         fence: Fence,
         /// The state that it showed, and for FAILED the failure; a record that has changed since is kept
         #[arg(long, value_parser = state())]
-        state: SeenState,
+        state: ExpectedState,
         /// Remove the record even while its owner holds the lease: the work can then run twice at once
         #[arg(long)]
         force: bool,
@@ -82,7 +82,7 @@ fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {
     fence.parse().map(Fence)
 }
 
-fn state() -> impl TypedValueParser<Value = SeenState> {
+fn state() -> impl TypedValueParser<Value = ExpectedState> {
     PossibleValuesParser::new(STATES.map(|(name, _)| name))
         .try_map(|value| STATES.iter().find(|(name, _)| *name == value).map(|(_, state)| *state).ok_or("not a state"))
 }

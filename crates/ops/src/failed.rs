@@ -1,7 +1,7 @@
 //! `failed`: lists FAILED records.
 
 use idempotent_sqs::idempotency::Key;
-use idempotent_sqs::stores::redis::records::{RecordState, Records, RecordsError, View};
+use idempotent_sqs::stores::redis::records::{RecordStateView, RecordView, Records, RecordsError};
 use serde_json::json;
 
 use super::format;
@@ -9,12 +9,12 @@ use super::output::{self, CommandOutput};
 use super::progress::ScanProgress;
 
 pub(crate) async fn run(records: &Records, limit: usize, max_keys: u64) -> Result<CommandOutput, RecordsError> {
-    let mut failed: Vec<(Key, View)> = Vec::new();
+    let mut failed: Vec<(Key, RecordView)> = Vec::new();
     let mut scan = ScanProgress::start(records, max_keys).await?;
     while failed.len() < limit
         && let Some(page) = scan.next().await?
     {
-        failed.extend(page.records.into_iter().filter(|(_, view)| matches!(view.state, RecordState::Failed(_))));
+        failed.extend(page.records.into_iter().filter(|(_, view)| matches!(view.state, RecordStateView::Failed(_))));
     }
     failed.truncate(limit);
     let list = failed.iter().map(|(key, view)| {
@@ -31,15 +31,15 @@ pub(crate) async fn run(records: &Records, limit: usize, max_keys: u64) -> Resul
     Ok(CommandOutput { success: true, text: table(&failed) + &scan.note(), json })
 }
 
-fn table(failed: &[(Key, View)]) -> String {
+fn table(failed: &[(Key, RecordView)]) -> String {
     if failed.is_empty() {
         return "no FAILED records\n".to_owned();
     }
     let header = ["KEY", "FAILURE", "ATTEMPTS", "AGE", "FENCE"].map(str::to_owned);
     let lines = failed.iter().map(|(key, view)| {
         let failure = match view.state {
-            RecordState::Failed(failure) => output::failure(failure),
-            RecordState::Processing { .. } | RecordState::Completed { .. } => "",
+            RecordStateView::Failed(failure) => output::failure(failure),
+            RecordStateView::Processing { .. } | RecordStateView::Completed { .. } => "",
         };
         let (attempts, fence) = (view.attempts.to_string(), view.fence.to_string());
         [format::text(key.as_str()), failure.to_owned(), attempts, format::duration(view.age), fence]

@@ -1,7 +1,7 @@
 //! `forget`: removes a record that has not changed since it was inspected.
 
 use idempotent_sqs::idempotency::{Failure, Key};
-use idempotent_sqs::stores::redis::records::{Force, Forgotten, Records, RecordsError, Seen, SeenState};
+use idempotent_sqs::stores::redis::records::{ExpectedRecord, ExpectedState, Force, Forgotten, Records, RecordsError};
 use serde_json::json;
 
 use super::format;
@@ -9,16 +9,21 @@ use super::inspect::{absent, not_a_record};
 use super::output::{self, CommandOutput};
 
 /// The values of `--state`. Failures are named as `failed` shows them.
-pub(crate) const STATES: [(&str, SeenState); 6] = [
-    ("processing", SeenState::Processing),
-    ("completed", SeenState::Completed),
-    ("failed-clean", SeenState::Failed(Failure { uncertain: false, permanent: false })),
-    ("failed-uncertain", SeenState::Failed(Failure { uncertain: true, permanent: false })),
-    ("failed-permanent", SeenState::Failed(Failure { uncertain: false, permanent: true })),
-    ("failed-uncertain-permanent", SeenState::Failed(Failure { uncertain: true, permanent: true })),
+pub(crate) const STATES: [(&str, ExpectedState); 6] = [
+    ("processing", ExpectedState::Processing),
+    ("completed", ExpectedState::Completed),
+    ("failed-clean", ExpectedState::Failed(Failure { uncertain: false, permanent: false })),
+    ("failed-uncertain", ExpectedState::Failed(Failure { uncertain: true, permanent: false })),
+    ("failed-permanent", ExpectedState::Failed(Failure { uncertain: false, permanent: true })),
+    ("failed-uncertain-permanent", ExpectedState::Failed(Failure { uncertain: true, permanent: true })),
 ];
 
-pub(crate) async fn run(records: &Records, key: &Key, seen: Seen, force: Force) -> Result<CommandOutput, RecordsError> {
+pub(crate) async fn run(
+    records: &Records,
+    key: &Key,
+    seen: ExpectedRecord,
+    force: Force,
+) -> Result<CommandOutput, RecordsError> {
     let (redis_key, shown) = (records.redis_key(key), format::text(key.as_str()));
     let mut json = json!({ "key": key.as_str(), "redis_key": redis_key });
     let (outcome, text) = match records.forget(key, seen, force).await? {
@@ -50,7 +55,7 @@ pub(crate) async fn run(records: &Records, key: &Key, seen: Seen, force: Force) 
 }
 
 /// The state, named as `--state` takes it, and the fence.
-fn state_and_fence(seen: Seen) -> String {
+fn state_and_fence(seen: ExpectedRecord) -> String {
     let name = STATES.iter().find(|(_, state)| *state == seen.state).map_or("unknown", |(name, _)| name);
     format!("{name} with fence {}", seen.fence)
 }

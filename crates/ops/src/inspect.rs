@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use idempotent_sqs::idempotency::{Key, StoredResult};
-use idempotent_sqs::stores::redis::records::{Inspected, RecordState, Records, RecordsError, View};
+use idempotent_sqs::stores::redis::records::{Inspected, RecordStateView, RecordView, Records, RecordsError};
 use serde_json::{Value, json};
 
 use super::format;
@@ -49,19 +49,19 @@ pub(crate) fn not_a_record(redis_key: &str) -> String {
     format!("the value of the Redis key {} is not an idempotency record; it was not changed\n", format::text(redis_key))
 }
 
-fn table(key: &Key, redis_key: &str, view: &View, result: &[u8], ttl: Option<Duration>) -> String {
+fn table(key: &Key, redis_key: &str, view: &RecordView, result: &[u8], ttl: Option<Duration>) -> String {
     let mut rows = vec![
         ("key", format::text(key.as_str())),
         ("redis key", format::text(redis_key)),
         ("state", output::state(view.seen().state).to_owned()),
     ];
     match view.state {
-        RecordState::Processing { recovery, lease } => {
+        RecordStateView::Processing { recovery, lease } => {
             rows.push(("recovery", if recovery { "yes" } else { "no" }.to_owned()));
             rows.push(("lease", output::lease(lease)));
         }
-        RecordState::Completed { result: location } => rows.push(("result", result_text(location, result))),
-        RecordState::Failed(failure) => rows.push(("failure", output::failure(failure).to_owned())),
+        RecordStateView::Completed { result: location } => rows.push(("result", result_text(location, result))),
+        RecordStateView::Failed(failure) => rows.push(("failure", output::failure(failure).to_owned())),
     }
     rows.extend([
         ("owner", view.owner.to_string()),
@@ -85,18 +85,18 @@ fn result_text(location: StoredResult<()>, result: &[u8]) -> String {
     }
 }
 
-fn result_json(view: &View, result: &[u8]) -> Value {
+fn result_json(view: &RecordView, result: &[u8]) -> Value {
     match view.state {
-        RecordState::Completed { result: StoredResult::Object(()) } => {
+        RecordStateView::Completed { result: StoredResult::Object(()) } => {
             json!({ "object": String::from_utf8_lossy(result) })
         }
-        RecordState::Completed { result: StoredResult::Inline(()) } => match printable(result) {
+        RecordStateView::Completed { result: StoredResult::Inline(()) } => match printable(result) {
             Some(text) => json!({ "bytes": result.len(), "text": text }),
             None => json!({ "bytes": result.len(), "base64": STANDARD.encode(result) }),
         },
-        RecordState::Completed { result: StoredResult::NotKept }
-        | RecordState::Processing { .. }
-        | RecordState::Failed(_) => Value::Null,
+        RecordStateView::Completed { result: StoredResult::NotKept }
+        | RecordStateView::Processing { .. }
+        | RecordStateView::Failed(_) => Value::Null,
     }
 }
 

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use idempotent_sqs::RedisSettings;
 use idempotent_sqs::config::Environment;
-use idempotent_sqs::idempotency::with_causes;
-use idempotent_sqs::stores::redis::records::{Force, Records, Seen};
+use idempotent_sqs::idempotency::error_chain;
+use idempotent_sqs::stores::redis::records::{ExpectedRecord, Force, Records};
 
 use arguments::{Arguments, Command};
 use output::CommandOutput;
@@ -28,7 +28,7 @@ async fn main() -> ExitCode {
     match run(arguments).await {
         Ok(output) => print(&output, json),
         Err(error) => {
-            eprintln!("error: {}", with_causes(&*error));
+            eprintln!("error: {}", error_chain(&*error));
             ExitCode::from(2)
         }
     }
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn std::error::Error>> {
     let Arguments { namespace, json: _, command } = arguments;
-    let mut environment = Environment::of_process();
+    let mut environment = Environment::from_process();
     if namespace.is_some() {
         environment = environment.with("IDEMPOTENCY_NAMESPACE", namespace);
     }
@@ -49,7 +49,7 @@ async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn std::error::
         Command::Inspect { key } => inspect::run(&records, &key).await?,
         Command::Forget { key, fence, state, force } => {
             let force = if force { Force::Yes } else { Force::No };
-            forget::run(&records, &key, Seen { state, fence }, force).await?
+            forget::run(&records, &key, ExpectedRecord { state, fence }, force).await?
         }
         Command::Failed { limit, keys } => failed::run(&records, limit, keys).await?,
         Command::Stats { keys } => stats::run(&records, keys).await?,

@@ -1,7 +1,7 @@
 //! The output of a command, as text and as JSON.
 
 use idempotent_sqs::idempotency::{Failure, StoredResult};
-use idempotent_sqs::stores::redis::records::{Lease, RecordState, Seen, SeenState, View};
+use idempotent_sqs::stores::redis::records::{ExpectedRecord, ExpectedState, Lease, RecordStateView, RecordView};
 use serde_json::{Value, json};
 
 use super::format;
@@ -16,11 +16,11 @@ pub(crate) struct CommandOutput {
 }
 
 /// The name of the state, as in logs.
-pub(crate) fn state(state: SeenState) -> &'static str {
+pub(crate) fn state(state: ExpectedState) -> &'static str {
     match state {
-        SeenState::Processing => "PROCESSING",
-        SeenState::Completed => "COMPLETED",
-        SeenState::Failed(_) => "FAILED",
+        ExpectedState::Processing => "PROCESSING",
+        ExpectedState::Completed => "COMPLETED",
+        ExpectedState::Failed(_) => "FAILED",
     }
 }
 
@@ -42,9 +42,9 @@ pub(crate) fn lease(lease: Lease) -> String {
 }
 
 /// What `forget` compares.
-pub(crate) fn seen_json(seen: Seen) -> Value {
+pub(crate) fn seen_json(seen: ExpectedRecord) -> Value {
     let mut json = json!({ "state": state(seen.state), "fence": seen.fence.0 });
-    if let SeenState::Failed(Failure { uncertain, permanent }) = seen.state {
+    if let ExpectedState::Failed(Failure { uncertain, permanent }) = seen.state {
         json["uncertain"] = uncertain.into();
         json["permanent"] = permanent.into();
     }
@@ -52,7 +52,7 @@ pub(crate) fn seen_json(seen: Seen) -> Value {
 }
 
 /// A record without its key and result.
-pub(crate) fn json(view: &View) -> Value {
+pub(crate) fn json(view: &RecordView) -> Value {
     let mut json = json!({
         "owner": view.owner.to_string(),
         "attempts": view.attempts,
@@ -61,7 +61,7 @@ pub(crate) fn json(view: &View) -> Value {
     });
     extend(&mut json, seen_json(view.seen()));
     match view.state {
-        RecordState::Processing { recovery, lease } => {
+        RecordStateView::Processing { recovery, lease } => {
             let remains = match lease {
                 Lease::Remains(time) => format::ms(time),
                 Lease::Ended(_) => 0,
@@ -69,8 +69,8 @@ pub(crate) fn json(view: &View) -> Value {
             json["recovery"] = recovery.into();
             json["lease_remains_ms"] = remains.into();
         }
-        RecordState::Completed { result } => json["result_kept"] = (result != StoredResult::NotKept).into(),
-        RecordState::Failed(_) => {}
+        RecordStateView::Completed { result } => json["result_kept"] = (result != StoredResult::NotKept).into(),
+        RecordStateView::Failed(_) => {}
     }
     json
 }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use idempotent_sqs::stores::redis::records::{Page, Records, RecordsError, Scan};
+use idempotent_sqs::stores::redis::records::{Records, RecordsError, Scan, ScanPage};
 
 use super::format;
 
@@ -30,7 +30,7 @@ impl<'a> ScanProgress<'a> {
     }
 
     /// The next page, or `None` at the end of the records or at the limit.
-    pub(crate) async fn next(&mut self) -> Result<Option<Page>, RecordsError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<ScanPage>, RecordsError> {
         if self.keys_scanned >= self.max_keys {
             return Ok(None);
         }

@@ -2,7 +2,9 @@
 
 use futures_util::future::try_join_all;
 use idempotent_sqs::idempotency::Key;
-use idempotent_sqs::stores::redis::records::{Lease, Page, RecordState, Records, RecordsError, Server, View};
+use idempotent_sqs::stores::redis::records::{
+    Lease, RecordStateView, RecordView, Records, RecordsError, ScanPage, ServerInfo,
+};
 use serde_json::{Value, json};
 
 use super::format;
@@ -22,7 +24,7 @@ struct Counts {
     uncertain: u64,
     permanent: u64,
     not_records: u64,
-    oldest_processing: Option<(Key, View)>,
+    oldest_processing: Option<(Key, RecordView)>,
     memory: MemorySample,
 }
 
@@ -84,7 +86,7 @@ impl MemorySample {
         self.bytes.checked_div(self.records as u64)
     }
 
-    async fn measure(&mut self, records: &Records, page: &Page) -> Result<(), RecordsError> {
+    async fn measure(&mut self, records: &Records, page: &ScanPage) -> Result<(), RecordsError> {
         if self.not_permitted {
             return Ok(());
         }
@@ -100,11 +102,11 @@ impl MemorySample {
 }
 
 impl Counts {
-    fn add(&mut self, page: Page) {
+    fn add(&mut self, page: ScanPage) {
         self.not_records += page.not_records;
         for (key, view) in page.records {
             match view.state {
-                RecordState::Processing { recovery: _, lease } => {
+                RecordStateView::Processing { recovery: _, lease } => {
                     self.processing += 1;
                     self.leases_ended += u64::from(matches!(lease, Lease::Ended(_)));
                     // Not by age, which is measured at a different time for each page.
@@ -112,8 +114,8 @@ impl Counts {
                         self.oldest_processing = Some((key, view));
                     }
                 }
-                RecordState::Completed { .. } => self.completed += 1,
-                RecordState::Failed(failure) => {
+                RecordStateView::Completed { .. } => self.completed += 1,
+                RecordStateView::Failed(failure) => {
                     self.failed += 1;
                     self.uncertain += u64::from(failure.uncertain);
                     self.permanent += u64::from(failure.permanent);
@@ -135,11 +137,11 @@ impl Counts {
         let count = format::count;
         let (ended, uncertain, permanent) = (count(self.leases_ended), count(self.uncertain), count(self.permanent));
         let oldest = self.oldest_processing.as_ref().map(|(key, view)| match view.state {
-            RecordState::Processing { recovery: _, lease } => {
+            RecordStateView::Processing { recovery: _, lease } => {
                 let (key, age) = (format::text(key.as_str()), format::duration(view.age));
                 format!("{key}, claimed {age} ago, lease {}", output::lease(lease))
             }
-            RecordState::Completed { .. } | RecordState::Failed(_) => String::new(),
+            RecordStateView::Completed { .. } | RecordStateView::Failed(_) => String::new(),
         });
         let memory = self.memory_bytes().zip(self.memory.average()).map(|(total, average)| {
             let (total, average) = (format::bytes(total), format::bytes(average));
@@ -158,7 +160,7 @@ impl Counts {
     }
 }
 
-fn server_rows(server: Option<&Server>) -> Vec<(&'static str, String)> {
+fn server_rows(server: Option<&ServerInfo>) -> Vec<(&'static str, String)> {
     let Some(server) = server else {
         return vec![("server", "unknown: the Redis user may not run INFO".to_owned())];
     };
@@ -173,7 +175,7 @@ fn server_rows(server: Option<&Server>) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn server_json(server: &Server) -> Value {
+fn server_json(server: &ServerInfo) -> Value {
     json!({
         "bytes_in_use": server.used_bytes,
         "bytes_limit": server.limit_bytes,

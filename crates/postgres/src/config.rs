@@ -15,7 +15,7 @@ use idempotent_sqs::{Message, RedisStore};
 use crate::backfill::{Backfill, BackfillSettings};
 use crate::database::{Database, DatabaseSettings, DatabaseUrl};
 use crate::inbox::{Inbox, InboxSettings, TransactionalWork};
-use crate::optional_store::{OptionalStore, Outage};
+use crate::optional_store::{OptionalStore, OutagePolicy};
 
 /// Settings of the inbox of a function, in addition to [`Config`].
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct InboxConfig {
     /// The namespace, the retention of rows, and their cleanup.
     pub inbox: InboxSettings,
     /// What to do while Redis is unavailable.
-    pub without_redis: Outage,
+    pub without_redis: OutagePolicy,
 }
 
 impl InboxConfig {
@@ -37,8 +37,8 @@ impl InboxConfig {
         // Many connections may be opened at once, each with TLS and a password, by a fraction of a processor.
         let timeout = environment.milliseconds("DATABASE_TIMEOUT_MS", 1, Duration::from_secs(2));
         let retention = environment.seconds("INBOX_RETENTION_SECONDS", InboxSettings::DEFAULT_RETENTION);
-        let outages = [("refuse", Outage::Refuse), ("proceed", Outage::Proceed)];
-        let without_redis = environment.choice("INBOX_WITHOUT_REDIS", &outages, Outage::default());
+        let outages = [("refuse", OutagePolicy::Refuse), ("proceed", OutagePolicy::Proceed)];
+        let without_redis = environment.choice("INBOX_WITHOUT_REDIS", &outages, OutagePolicy::default());
         let url = url.and_then(|url| match url.parse::<DatabaseUrl>() {
             Ok(url) => Some(url),
             Err(error) => {
@@ -138,7 +138,7 @@ impl BackfillConfig {
     /// # Errors
     /// [`ConfigError`] with the errors of all settings.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let mut environment = Environment::of_process();
+        let mut environment = Environment::from_process();
         let config = Self::read(&mut environment);
         environment.finish(config)
     }

@@ -26,7 +26,7 @@
 //! #[tokio::main(flavor = "current_thread")]
 //! async fn main() -> Result<(), lambda_runtime::Error> {
 //!     lambda_runtime::tracing::init_default_subscriber();
-//!     let mut environment = Environment::of_process();
+//!     let mut environment = Environment::from_process();
 //!     let config = Config::read(&mut environment);
 //!     let inbox = InboxConfig::read(&mut environment, config.as_ref());
 //!     let (config, inbox) = environment.finish(config.zip(inbox))?;
@@ -84,4 +84,4 @@ pub use backfill::Backfill;
 pub use config::{BackfillConfig, InboxConfig};
 pub use database::{Database, DatabaseError, DatabaseSettings, DatabaseUrl, Transaction};
 pub use inbox::{Inbox, InboxError, InboxSettings, TransactionalWork};
-pub use optional_store::{OptionalStore, Outage};
+pub use optional_store::{OptionalStore, OutagePolicy};

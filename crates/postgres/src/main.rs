@@ -6,7 +6,7 @@ mod progress;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::with_causes;
+use idempotent_sqs::idempotency::error_chain;
 use idempotent_sqs::{Deadline, RedisStore};
 use idempotent_sqs_postgres::BackfillConfig;
 use idempotent_sqs_postgres::backfill::{Backfill, BackfillProgress, BackfillStart};
@@ -44,7 +44,7 @@ async fn command() -> Result<(), Error> {
             next = Instant::now() + PROGRESS_INTERVAL;
         }
     };
-    let (progress, end) = backfill.run(start, None, on_progress).await.map_err(|error| with_causes(&error))?;
+    let (progress, end) = backfill.run(start, None, on_progress).await.map_err(|error| error_chain(&error))?;
     if json {
         println!("{}", summary_json(&progress, end));
     } else {
@@ -62,7 +62,7 @@ async fn serve() -> Result<(), Error> {
 async fn invocation(backfill: &Backfill<RedisStore>, event: LambdaEvent<IgnoredAny>) -> Result<Value, Error> {
     let until = Deadline::at(event.context.deadline()).work;
     let (progress, end) =
-        backfill.run(BackfillStart::Watermark, Some(until), |_| ()).await.map_err(|error| with_causes(&error))?;
+        backfill.run(BackfillStart::Watermark, Some(until), |_| ()).await.map_err(|error| error_chain(&error))?;
     tracing::info!("{}", summary_line(&progress, end));
     Ok(summary_json(&progress, end))
 }

@@ -1,19 +1,19 @@
 //! A store whose outage is tolerated.
 
 use idempotent_sqs::Store;
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Fence, Settled, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Fence, Settled, StoreError, StoredResult};
 
 /// A store for works that keep their own record, such as an [`Inbox`](crate::Inbox). Do not use it with any other work:
 /// without the store nothing would prevent that work from running twice.
 #[derive(Clone, Debug)]
 pub struct OptionalStore<S> {
     store: S,
-    outage: Outage,
+    outage: OutagePolicy,
 }
 
 /// What to do while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outage {
+pub enum OutagePolicy {
     /// Run nothing, and return the error of the store.
     #[default]
     Refuse,
@@ -23,15 +23,15 @@ pub enum Outage {
 
 impl<S> OptionalStore<S> {
     /// Wraps a store.
-    pub fn new(store: S, outage: Outage) -> Self {
+    pub fn new(store: S, outage: OutagePolicy) -> Self {
         Self { store, outage }
     }
 }
 
 impl<S: Store> Store for OptionalStore<S> {
-    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
         match self.store.acquire(attempt.clone()).await {
-            Err(error) if error.is_unavailable() && self.outage == Outage::Proceed => {
+            Err(error) if error.is_unavailable() && self.outage == OutagePolicy::Proceed => {
                 tracing::warn!(%error, key = attempt.key.as_str(), "the work runs without the idempotency store");
                 // Earlier attempts are unknown, so this one is a recovery. A store computes its fences from its clock,
                 // and continues after one computed from this machine's clock.
@@ -49,7 +49,7 @@ impl<S: Store> Store for OptionalStore<S> {
         self.store.fail(claim, failure).await
     }
 
-    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         self.store.release(attempt, claim).await
     }
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Fence, Fingerprint, Key, MessageTag};
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Fence, Fingerprint, Key, MessageIdHash};
 
 /// An attempt at this key by a new owner: with a lease of 60 seconds, a retention of 10 minutes and 5 attempts.
 ///
 /// # Panics
 /// If the key is empty.
 #[must_use]
-pub fn attempt(key: &str) -> Attempt {
-    let mut attempt = Attempt::new(Key::new(key).expect("the key is not empty"));
+pub fn attempt(key: &str) -> AcquireRequest {
+    let mut attempt = AcquireRequest::new(Key::new(key).expect("the key is not empty"));
     attempt.fingerprint = Fingerprint::of(b"payload");
-    attempt.message = MessageTag::of("message");
+    attempt.message = MessageIdHash::of("message");
     attempt.longest_lease = Duration::from_secs(901);
     attempt.retention = Duration::from_secs(600);
     attempt.max_attempts = 5;

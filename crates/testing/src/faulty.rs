@@ -5,7 +5,9 @@ use std::future::{Future, pending};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Key, Settled, Store, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Claim, Failure, Key, Settled, Store, StoreError, StoredResult,
+};
 use tokio::time::{self, sleep};
 
 use super::rng::{Draw, Rng};
@@ -196,7 +198,7 @@ where
 }
 
 impl<S: Store + 'static> Store for FaultyStore<S> {
-    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
         let (inner, key) = (Arc::clone(&self.inner), attempt.key.clone());
         let acquire = || {
             let (inner, attempt) = (Arc::clone(&inner), attempt.clone());
@@ -221,7 +223,7 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
         self.call(StoreCall::Settle, claim.key(), fail).await
     }
 
-    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         let release = || {
             let (inner, attempt, claim) = (Arc::clone(&self.inner), attempt.clone(), claim.map(copy));
             async move { inner.release(&attempt, claim.as_ref()).await }
@@ -232,7 +234,7 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
 
 /// A copy of the claim, for a call that is executed after its owner dropped the claim.
 fn copy(claim: &Claim) -> Claim {
-    match Acquire::claimed(claim.asked().clone(), claim.fence(), claim.attempt(), claim.is_recovery()) {
+    match Acquire::claimed(claim.request().clone(), claim.fence(), claim.attempt(), claim.is_recovery()) {
         Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => claim,
         Acquire::Duplicate { .. } | Acquire::Conflict { .. } | Acquire::Mismatch | Acquire::Failed => {
             unreachable!("`claimed` returns a claim")

@@ -2,7 +2,7 @@
 //!
 //! - [`claim`] and [`recovery`]: claims for unit tests of a [`Work`](idempotent_sqs::Work)
 //! - [`FaultyStore`]: a store that fails on purpose
-//! - [`MemoryObjects`]: an object store in memory
+//! - [`MemoryObjectStore`]: an object store in memory
 //! - [`conformance`]: the tests that every [`Store`](idempotent_sqs::Store) must pass
 //! - `Queue`, `Mapping` (feature `lambda`): a simulated SQS queue and event source mapping
 //!
@@ -50,7 +50,7 @@ mod faulty;
 mod history;
 #[cfg(feature = "lambda")]
 mod mapping;
-mod memory_objects;
+mod memory_object_store;
 #[cfg(feature = "lambda")]
 mod queue;
 mod rng;
@@ -59,7 +59,7 @@ mod send_request;
 
 pub use attempt::{attempt, claim, recovery};
 pub use faulty::{Fault, FaultyStore, StoreCall};
-pub use memory_objects::MemoryObjects;
+pub use memory_object_store::MemoryObjectStore;
 
 #[cfg(feature = "lambda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "lambda")))]

@@ -26,7 +26,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), lambda_runtime::Error> {
-    let mut environment = Environment::of_process();
+    let mut environment = Environment::from_process();
     if environment.get("IDEMPOTENCY_KEY").is_none() {
         environment = environment.with("IDEMPOTENCY_KEY", Some(KEY.to_owned()));
     }

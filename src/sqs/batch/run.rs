@@ -244,14 +244,14 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         let result = if let Some(missing) = missing {
             let recorded = match work.own_record() {
                 // Boxed: this is rare, and the future of every message would reserve space for it.
-                Some(record) => Box::pin(read_own_record(record, claim.asked(), deadline)).await,
+                Some(record) => Box::pin(read_own_record(record, claim.request(), deadline)).await,
                 None => Ok(None),
             };
             // The work may have been done, and the payload deleted afterwards.
             match recorded {
-                Ok(Some(result)) => AttemptResult::Worked(RecordedAttempt::DoneBefore(result)),
-                Ok(None) => AttemptResult::Failed(WorkError::permanent(missing)),
-                Err(error) => AttemptResult::Failed(error),
+                Ok(Some(result)) => AttemptResult::Returned(RecordedAttempt::DoneBefore(result)),
+                Ok(None) => AttemptResult::NotRun(WorkError::permanent(missing)),
+                Err(error) => AttemptResult::NotRun(error),
             }
         } else {
             let began = Instant::now();

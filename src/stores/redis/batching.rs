@@ -78,7 +78,18 @@ impl Batcher {
         // Acquires are sent first: the work of a message waits for its acquire. Only the next message of a group and
         // the response wait for the others.
         calls.sort_by_key(|call| !call.terms.is_acquire());
-        join_all(calls.into_iter().map(|call| call.send(&self))).await;
+        let send = async |ScriptCall { terms, mut requests }: ScriptCall| {
+            // The semaphore is never closed.
+            let _permit = self.in_flight.acquire().await.ok();
+            // Sending to a cancelled caller fails, because its receiver was dropped. That is not an error.
+            match self.connection.call_script(&terms, &mut requests).await {
+                Ok(replies) => {
+                    requests.into_iter().zip(replies).for_each(|(request, reply)| drop(request.reply.send(Ok(reply))));
+                }
+                Err(error) => requests.into_iter().for_each(|request| drop(request.reply.send(Err(error.clone())))),
+            }
+        };
+        join_all(calls.into_iter().map(send)).await;
     }
 
     fn lock_pending(&self) -> MutexGuard<'_, Vec<PendingRequest>> {
@@ -90,20 +101,4 @@ impl Batcher {
 struct ScriptCall {
     terms: Terms,
     requests: Vec<PendingRequest>,
-}
-
-impl ScriptCall {
-    async fn send(mut self, batcher: &Batcher) {
-        // The semaphore is never closed.
-        let _permit = batcher.in_flight.acquire().await.ok();
-        // A caller that has given up has dropped its receiver. Sending to it fails, which is not an error.
-        match batcher.connection.call_script(&self.terms, &mut self.requests).await {
-            Ok(replies) => {
-                self.requests.into_iter().zip(replies).for_each(|(request, reply)| drop(request.reply.send(Ok(reply))));
-            }
-            Err(error) => {
-                self.requests.into_iter().for_each(|request| drop(request.reply.send(Err(error.clone()))));
-            }
-        }
-    }
 }

@@ -23,10 +23,10 @@ use super::connection::{Connection, is_wrong_type};
 use super::{RedisSettings, RedisSettingsError, redis_key};
 use crate::idempotency::{Key, StoreError};
 
-pub use forget::{Force, Forgotten, Seen, SeenState};
-pub use scan::{Page, Scan};
-pub use server::Server;
-pub use view::{Lease, RecordState, View};
+pub use forget::{ExpectedRecord, ExpectedState, Force, Forgotten};
+pub use scan::{Scan, ScanPage};
+pub use server::ServerInfo;
+pub use view::{Lease, RecordStateView, RecordView};
 
 /// The records of one namespace. It connects at its first use, and again after a failed command.
 ///
@@ -48,7 +48,7 @@ pub enum Inspected {
     /// There is a record.
     Record {
         /// The record without its result.
-        view: View,
+        view: RecordView,
         /// What the work returned, or the location of the object that contains it. Empty if the record is not COMPLETED
         /// or its result was not kept.
         result: Vec<u8>,
@@ -114,7 +114,7 @@ impl Records {
         };
         let Some(record) = record else { return Ok(Inspected::Absent) };
         let ttl: i64 = self.send(redis::cmd("PTTL").arg(&key)).await?;
-        let Some(view) = View::decode(&record, now) else { return Ok(Inspected::NotARecord) };
+        let Some(view) = RecordView::decode(&record, now) else { return Ok(Inspected::NotARecord) };
         // -1: the key does not expire; -2: it has expired since GET.
         let ttl = (ttl != -1).then(|| Duration::from_millis(u64::try_from(ttl).unwrap_or(0)));
         Ok(Inspected::Record { result: view.result_in(&record).to_vec(), view, ttl })
@@ -164,6 +164,6 @@ impl Records {
 
 /// Decodes any bytes as a record and as a reply of `forget.lua`, for fuzzing.
 pub(super) fn decode(bytes: &[u8]) {
-    let _ = View::decode(bytes, 0).map(|view| view.result_in(bytes));
+    let _ = RecordView::decode(bytes, 0).map(|view| view.result_in(bytes));
     let _ = Forgotten::decode(bytes);
 }

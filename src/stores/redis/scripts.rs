@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Script;
 use tokio::sync::oneshot;
 
-use crate::idempotency::{Acquire, Attempt, Claim, Failure, Fence, Settled, State, StoreError, StoredResult};
+use crate::idempotency::{Acquire, AcquireRequest, Claim, Failure, Fence, Settled, State, StoreError, StoredResult};
 
 const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
 const COMPLETE: &str = include_str!("../../../lua/complete.lua");
@@ -142,18 +142,18 @@ fn without_flags(script: &'static str) -> &'static str {
     script.split_once('\n').filter(|(first, _)| first.starts_with("#!")).map_or(script, |(_, rest)| rest)
 }
 
-pub(super) fn acquire(key: String, attempt: &Attempt) -> Request {
+pub(super) fn acquire(key: String, attempt: &AcquireRequest) -> Request {
     let transition = Transition::Acquire {
         max_attempts: attempt.max_attempts,
         longest_lease_ms: whole_ms(attempt.longest_lease.max(attempt.lease)),
     };
     let terms = Terms { transition, retention_ms: retention_ms(attempt), lease_ms: whole_ms(attempt.lease) };
-    let Attempt { owner, fingerprint, message, .. } = attempt;
+    let AcquireRequest { owner, fingerprint, message, .. } = attempt;
     let argument = [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat();
     Request { terms, key, argument }
 }
 
-pub(super) fn release(key: String, attempt: &Attempt, claim: Option<&Claim>) -> Request {
+pub(super) fn release(key: String, attempt: &AcquireRequest, claim: Option<&Claim>) -> Request {
     let marks = if claim.is_some_and(Claim::is_recovery) { UNCERTAIN } else { 0 };
     let number = claim.map_or(0, |claim| claim.attempt().saturating_sub(1));
     let fence = claim.map_or(Fence(0), Claim::fence);
@@ -177,29 +177,29 @@ pub(super) fn complete(key: String, claim: &Claim, result: StoredResult<&[u8]>) 
 
 pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Request {
     let marks = if failure.uncertain { UNCERTAIN } else { 0 } | if failure.permanent { PERMANENT } else { 0 };
-    let rest = [claim.asked().message.as_bytes().as_slice(), &NO_LEASE].concat();
+    let rest = [claim.request().message.as_bytes().as_slice(), &NO_LEASE].concat();
     settle(Transition::Fail, key, claim, b'F', marks, &rest)
 }
 
 /// The argument is the new record.
 fn settle(transition: Transition, key: String, claim: &Claim, state: u8, marks: u8, rest: &[u8]) -> Request {
-    let asked = claim.asked();
+    let asked = claim.request();
     let argument = record(state, marks, claim.attempt(), claim.fence(), asked, rest);
     Request { terms: Terms { transition, retention_ms: retention_ms(asked), lease_ms: 0 }, key, argument }
 }
 
-fn record(state: u8, marks: u8, attempts: u8, fence: Fence, attempt: &Attempt, rest: &[u8]) -> Vec<u8> {
+fn record(state: u8, marks: u8, attempts: u8, fence: Fence, attempt: &AcquireRequest, rest: &[u8]) -> Vec<u8> {
     let head = [state, FORMAT, marks, attempts];
-    let Attempt { owner, fingerprint, .. } = attempt;
+    let AcquireRequest { owner, fingerprint, .. } = attempt;
     [head.as_slice(), &fence.0.to_be_bytes(), owner.as_bytes(), fingerprint.as_bytes(), rest].concat()
 }
 
 /// At least 1, because Redis rejects an expiry of 0.
-fn retention_ms(attempt: &Attempt) -> u64 {
+fn retention_ms(attempt: &AcquireRequest) -> u64 {
     whole_ms(attempt.retention).max(1)
 }
 
-pub(super) fn acquired(reply: &[u8], attempt: Attempt) -> Result<Acquire, StoreError> {
+pub(super) fn acquired(reply: &[u8], attempt: AcquireRequest) -> Result<Acquire, StoreError> {
     let (word, rest) =
         reply.split_at(reply.iter().position(|byte| *byte == b' ').map_or(reply.len(), |space| space + 1));
     let acquired = match word {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::ready;
 
 use futures_util::future::BoxFuture;
-use idempotent_sqs::idempotency::{Acquire, Attempt, OwnRecord, Owner, RecordedAttempt, StoreError};
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, OwnRecord, Owner, RecordedAttempt, StoreError};
 
 use super::*;
 
@@ -41,7 +41,7 @@ impl OwnRecord<str> for RecordingWork {
         Box::pin(ready(answer.unwrap_or_else(|| Ok(RecordedAttempt::Done(b"receipt".to_vec())))))
     }
 
-    fn recorded<'a>(&'a self, _: &'a Attempt, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
         Box::pin(ready(self.record.lock().unwrap().clone().map_err(WorkError::unavailable)))
     }
 }
@@ -61,7 +61,7 @@ async fn a_busy_work_is_in_conflict_and_not_counted() {
     }
     let report = try_run(&idempotency, &work).await.unwrap();
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn an_unreachable_resource_is_a_store_error_and_not_counted() {
     for _ in 0..9 {
         assert!(try_run(&idempotency, &work).await.unwrap_err().is_unavailable());
     }
-    assert_eq!(try_run(&idempotency, &work).await.unwrap().attempt, Some(1));
+    assert_eq!(try_run(&idempotency, &work).await.unwrap().attempts, Some(1));
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn uncertainty_outlasts_attempts_that_are_not_counted() {
         try_run(&idempotency, &work).await.unwrap();
     }
     let report = try_run(&idempotency, &work).await.unwrap();
-    assert_eq!((report.attempt, report.recovery), (Some(2), true));
+    assert_eq!((report.attempts, report.recovery), (Some(2), true));
 }
 
 #[tokio::test]
@@ -174,13 +174,13 @@ impl OwnRecord<str> for Overtaken<'_> {
     fn attempt<'a>(&'a self, claim: &'a Claim, _: &'a str) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
         Box::pin(async {
             self.0.fail(claim, Failure::default()).await.unwrap();
-            let other = with!(claim.asked().clone(), owner = Owner::random());
+            let other = with!(claim.request().clone(), owner = Owner::random());
             assert!(matches!(self.0.acquire(other).await.unwrap(), Acquire::Acquired(_)));
             Ok(RecordedAttempt::Done(Vec::new()))
         })
     }
 
-    fn recorded<'a>(&'a self, _: &'a Attempt, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
         Box::pin(ready(Ok(None)))
     }
 }

@@ -79,7 +79,7 @@ async fn an_acquire_whose_reply_was_lost_is_released_as_soon_as_the_store_answer
         assert!(started.elapsed() < Duration::from_secs(6), "it ends once the claim is given back");
         let report = run(&idempotency, &told).await;
         assert!(matches!(report.outcome, Outcome::Done { .. }), "{fault:?}: {report:?}");
-        assert_eq!((report.attempt, report.recovery), (Some(1), false), "{fault:?}");
+        assert_eq!((report.attempts, report.recovery), (Some(1), false), "{fault:?}");
     }
 }
 
@@ -98,7 +98,7 @@ async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work
     store.always(StoreCall::Settle, None);
     let report = run(&idempotency, &told).await;
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
-    assert_eq!((report.attempt, told.runs().len()), (Some(9), 1));
+    assert_eq!((report.attempts, told.runs().len()), (Some(9), 1));
 }
 
 #[tokio::test(start_paused = true)]

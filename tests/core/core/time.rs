@@ -80,7 +80,7 @@ async fn nothing_starts_without_time() {
     assert_eq!(told.runs().len(), 0);
     let report = run(&idempotency, &told).await;
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
-    assert_eq!((report.attempt, report.recovery), (Some(1), false), "what did not start is no attempt");
+    assert_eq!((report.attempts, report.recovery), (Some(1), false), "what did not start is no attempt");
 }
 
 #[tokio::test(start_paused = true)]

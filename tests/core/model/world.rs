@@ -45,7 +45,7 @@ pub(super) struct World {
     /// By fence: whether the lease has ended by the store's clock.
     ended: u16,
     messages: [Message; MESSAGES],
-    attempts: [Attempt; ATTEMPTS],
+    attempts: [AcquireRequest; ATTEMPTS],
     faults_left: u8,
     ghost: Ghost,
 }
@@ -126,7 +126,7 @@ enum Wait {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Attempt {
+struct AcquireRequest {
     phase: Phase,
     message: u8,
     id: u8,
@@ -278,7 +278,7 @@ impl World {
             clock: 0,
             ended: 0,
             messages: [message(0), message(1)],
-            attempts: [Attempt::new(Phase::NotStarted); ATTEMPTS],
+            attempts: [AcquireRequest::new(Phase::NotStarted); ATTEMPTS],
             faults_left: faults,
             ghost: Ghost::default(),
         }
@@ -294,7 +294,7 @@ enum Disposition {
     None,
 }
 
-impl Attempt {
+impl AcquireRequest {
     fn new(phase: Phase) -> Self {
         Self {
             phase,

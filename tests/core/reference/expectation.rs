@@ -55,12 +55,12 @@ impl Expectation {
         over
     }
 
-    pub(super) fn attempt(&self, ask: Ask) -> Attempt {
+    pub(super) fn attempt(&self, ask: Ask) -> AcquireRequest {
         with!(
-            Attempt::new(Key::new(&ask.key.to_string()).unwrap()),
+            AcquireRequest::new(Key::new(&ask.key.to_string()).unwrap()),
             owner = Owner::from_bytes([b'o', 0, 255, 1, 2, 3, 4, ask.owner]),
             fingerprint = Fingerprint::from_bytes([ask.fingerprint; 16]),
-            message = MessageTag::of(&ask.message.to_string()),
+            message = MessageIdHash::of(&ask.message.to_string()),
             lease = Duration::from_millis(ask.lease_ms),
             longest_lease = Duration::from_millis(ask.longest_ms),
             retention = Duration::from_millis(RETENTION_MS),
@@ -76,13 +76,13 @@ impl Expectation {
         answer
     }
 
-    pub(super) fn acquire(&mut self, ask: Ask) -> Answer {
+    pub(super) fn acquire(&mut self, ask: Ask) -> AcquireAnswer {
         let attempt = self.attempt(ask);
         let (answer, is_new) = self.step(ask.key, |record, now| {
             let (answer, changed) = protocol::acquire(record, &attempt, now);
             ((answer, changed.is_some()), changed)
         });
-        if let (Answer::Acquired { fence, attempts: attempt, recovery }, true) = (&answer, is_new) {
+        if let (AcquireAnswer::Acquired { fence, attempts: attempt, recovery }, true) = (&answer, is_new) {
             let granted = Granted { ask, fence: *fence, attempt: *attempt, recovery: *recovery };
             self.claims.entry((ask.key, ask.owner)).or_default().push(granted);
         }
@@ -103,21 +103,21 @@ impl Expectation {
     pub(super) fn complete(&mut self, settle: Settle) -> Settled {
         let (_, Granted { ask, fence, attempt: number, .. }) = self.claim(settle);
         let attempt = self.attempt(ask);
-        let claim = protocol::Claim { attempt: &attempt, fence, number };
+        let claim = protocol::SettleRequest { attempt: &attempt, fence, number };
         self.step(settle.key, |record, now| protocol::complete(record, claim, result(settle.how), now))
     }
 
     pub(super) fn fail(&mut self, settle: Settle) -> Settled {
         let (_, Granted { ask, fence, attempt: number, .. }) = self.claim(settle);
         let attempt = self.attempt(ask);
-        let claim = protocol::Claim { attempt: &attempt, fence, number };
+        let claim = protocol::SettleRequest { attempt: &attempt, fence, number };
         self.step(settle.key, |record, now| protocol::fail(record, claim, failure(settle.how), now))
     }
 
     pub(super) fn release(&mut self, settle: Settle) -> Settled {
         let (at, Granted { ask, fence, attempt: number, recovery }) = self.claim(settle);
         let attempt = self.attempt(ask);
-        let claim = protocol::Claim { attempt: &attempt, fence, number };
+        let claim = protocol::SettleRequest { attempt: &attempt, fence, number };
         let in_doubt = Some(claim).filter(|_| at.is_some() && recovery);
         self.step(settle.key, |record, now| protocol::release(record, &attempt, in_doubt, now))
     }
@@ -125,14 +125,14 @@ impl Expectation {
     /// The argument of release: the record to restore if it was lost.
     pub(super) fn released(&self, settle: Settle) -> Record {
         let (_, granted) = self.claim(settle);
-        let state = State::Failed(Failure { uncertain: granted.recovery, permanent: false });
+        let state = RecordState::Failed(Failure { uncertain: granted.recovery, permanent: false });
         Record { attempts: granted.attempt.saturating_sub(1), ..self.settled(settle, state) }
     }
 
     /// The argument of complete and fail: the settled record.
-    pub(super) fn settled(&self, settle: Settle, state: State) -> Record {
+    pub(super) fn settled(&self, settle: Settle, state: RecordState) -> Record {
         let (_, Granted { ask, fence, attempt: attempts, .. }) = self.claim(settle);
-        let Attempt { owner, fingerprint, message, .. } = self.attempt(ask);
+        let AcquireRequest { owner, fingerprint, message, .. } = self.attempt(ask);
         Record { owner, fingerprint, message, fence, attempts, state, expires_ms: 0 }
     }
 }

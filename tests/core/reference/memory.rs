@@ -28,27 +28,29 @@ pub(super) async fn difference_in_memory(sequence: &Sequence) -> Option<String> 
                     let fence = |fence: &Fence| fences.get(&(ask.key, *fence));
                     let same = match (&expected, &answer) {
                         (
-                            Answer::Acquired { fence: own, attempts, recovery },
+                            AcquireAnswer::Acquired { fence: own, attempts, recovery },
                             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim),
                         ) => {
                             (*attempts, *recovery) == (claim.attempt(), claim.is_recovery())
                                 && (is_new || fence(own) == Some(&claim.fence()))
                         }
                         (
-                            Answer::Duplicate { fence: own, attempts, result },
+                            AcquireAnswer::Duplicate { fence: own, attempts, result },
                             Acquire::Duplicate { fence: f, attempts: a, result: r },
                         ) => a == attempts && r == result && fence(own).is_none_or(|known| known == f),
-                        (Answer::Conflict { remains }, Acquire::Conflict { lease_remains }) => {
+                        (AcquireAnswer::Conflict { remains }, Acquire::Conflict { lease_remains }) => {
                             remains.abs_diff(*lease_remains) <= Duration::from_millis(1)
                         }
-                        (Answer::Mismatch, Acquire::Mismatch) | (Answer::Failed, Acquire::Failed) => true,
+                        (AcquireAnswer::Mismatch, Acquire::Mismatch) | (AcquireAnswer::Failed, Acquire::Failed) => true,
                         _ => false,
                     };
                     if !same {
                         return Some(format!("at {ask:?}: the store returned {answer:?}, the protocol {expected:?}"));
                     }
-                    if let (Answer::Acquired { fence, .. }, Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) =
-                        (expected, answer)
+                    if let (
+                        AcquireAnswer::Acquired { fence, .. },
+                        Acquire::Acquired(claim) | Acquire::AcquiredStale(claim),
+                    ) = (expected, answer)
                         && is_new
                     {
                         fences.insert((ask.key, fence), claim.fence());

@@ -2,33 +2,35 @@
 
 use super::*;
 
-pub(super) fn asked(attempt: &Attempt) -> Vec<u8> {
+pub(super) fn asked(attempt: &AcquireRequest) -> Vec<u8> {
     [&attempt.owner.as_bytes()[..], attempt.fingerprint.as_bytes(), attempt.message.as_bytes()].concat()
 }
 
 /// The stored bytes of a record, as documented in `acquire.lua`.
 pub(super) fn bytes(record: &Record) -> Vec<u8> {
     let (letter, marks) = match &record.state {
-        State::Processing { recovery, .. } => (b'P', u8::from(*recovery)),
-        State::Completed { result: StoredResult::Inline(_) } => (b'C', 0),
-        State::Completed { result: StoredResult::NotKept } => (b'C', 4),
-        State::Completed { result: StoredResult::Object(_) } => (b'C', 4 | 8),
-        State::Failed(Failure { uncertain, permanent }) => (b'F', u8::from(*uncertain) | u8::from(*permanent) << 1),
+        RecordState::Processing { recovery, .. } => (b'P', u8::from(*recovery)),
+        RecordState::Completed { result: StoredResult::Inline(_) } => (b'C', 0),
+        RecordState::Completed { result: StoredResult::NotKept } => (b'C', 4),
+        RecordState::Completed { result: StoredResult::Object(_) } => (b'C', 4 | 8),
+        RecordState::Failed(Failure { uncertain, permanent }) => {
+            (b'F', u8::from(*uncertain) | u8::from(*permanent) << 1)
+        }
     };
     let mut bytes = vec![letter, 1, marks, record.attempts];
     bytes.extend(record.fence.0.to_be_bytes());
     bytes.extend(record.owner.as_bytes());
     bytes.extend(record.fingerprint.as_bytes());
     let lease_end_ms = match &record.state {
-        State::Completed { result } => {
+        RecordState::Completed { result } => {
             match result {
                 StoredResult::Inline(rest) | StoredResult::Object(rest) => bytes.extend(rest),
                 StoredResult::NotKept => {}
             }
             return bytes;
         }
-        State::Processing { lease_end_ms, .. } => *lease_end_ms,
-        State::Failed(_) => 0,
+        RecordState::Processing { lease_end_ms, .. } => *lease_end_ms,
+        RecordState::Failed(_) => 0,
     };
     bytes.extend(record.message.as_bytes());
     bytes.extend(lease_end_ms.to_be_bytes());
@@ -36,16 +38,16 @@ pub(super) fn bytes(record: &Record) -> Vec<u8> {
 }
 
 /// The script's reply to an acquire. `record` is the record after it.
-pub(super) fn acquire_reply(answer: &Answer, record: Option<&Record>) -> Vec<u8> {
+pub(super) fn acquire_reply(answer: &AcquireAnswer, record: Option<&Record>) -> Vec<u8> {
     match answer {
-        Answer::Acquired { fence, attempts, recovery } => {
+        AcquireAnswer::Acquired { fence, attempts, recovery } => {
             let word = if *recovery { "ACQUIRED_STALE " } else { "ACQUIRED " };
             [word.as_bytes(), &[b'P', 1, u8::from(*recovery), *attempts], &fence.0.to_be_bytes()].concat()
         }
-        Answer::Duplicate { .. } => [b"DUPLICATE ".to_vec(), bytes(record.unwrap())].concat(),
-        Answer::Conflict { remains } => format!("CONFLICT {}", remains.as_micros().div_ceil(1000)).into(),
-        Answer::Mismatch => "MISMATCH".into(),
-        Answer::Failed => "FAILED".into(),
+        AcquireAnswer::Duplicate { .. } => [b"DUPLICATE ".to_vec(), bytes(record.unwrap())].concat(),
+        AcquireAnswer::Conflict { remains } => format!("CONFLICT {}", remains.as_micros().div_ceil(1000)).into(),
+        AcquireAnswer::Mismatch => "MISMATCH".into(),
+        AcquireAnswer::Failed => "FAILED".into(),
     }
 }
 
@@ -174,7 +176,7 @@ impl Scripts {
                         let keys = settles.iter().map(|settle| key(settle.key));
                         let (mut records, mut answers, now_us) = (Vec::new(), Vec::new(), reference.now_us);
                         for settle in settles {
-                            let state = State::Completed { result: result(settle.how) };
+                            let state = RecordState::Completed { result: result(settle.how) };
                             records.push(bytes(&reference.settled(*settle, state)));
                             answers.push(settle_reply("COMPLETED", reference.complete(*settle)));
                         }
@@ -186,7 +188,7 @@ impl Scripts {
                         let keys = settles.iter().map(|settle| key(settle.key));
                         let (mut records, mut answers, now_us) = (Vec::new(), Vec::new(), reference.now_us);
                         for settle in settles {
-                            let state = State::Failed(failure(settle.how));
+                            let state = RecordState::Failed(failure(settle.how));
                             records.push(bytes(&reference.settled(*settle, state)));
                             answers.push(settle_reply("FAILED", reference.fail(*settle)));
                         }

@@ -7,7 +7,7 @@ use idempotent_sqs::idempotency::{
     Acquire, Deadline, Delivery, Failure, Fence, Idempotency, Key, Outcome, Policy, Store, StoredResult,
 };
 use idempotent_sqs::sqs::Message;
-use idempotent_sqs::stores::redis::records::{Force, Forgotten, Inspected, Records, Seen};
+use idempotent_sqs::stores::redis::records::{ExpectedRecord, Force, Forgotten, Inspected, Records};
 use idempotent_sqs_testing::attempt;
 use redis::AsyncCommands;
 use serde_json::json;
@@ -29,7 +29,7 @@ async fn completed_work_runs_again_after_its_record_is_forgotten() {
     let (code, answer) = tool.forget("pay_1", "completed", &first.fence.unwrap().to_string()).await;
     assert_eq!((code, &answer["outcome"]), (0, &json!("FORGOTTEN")));
     let again = deliver().await;
-    assert!(matches!(again.outcome, Outcome::Done { .. }) && again.attempt == Some(1) && !again.recovery);
+    assert!(matches!(again.outcome, Outcome::Done { .. }) && again.attempts == Some(1) && !again.recovery);
     assert!(again.fence > first.fence, "the fence grows although the record was forgotten");
     assert_eq!(work.runs().len(), 2);
 }
@@ -203,7 +203,7 @@ async fn the_library_forgets_records_in_any_state() {
         let key = Key::new(key).unwrap();
         let Inspected::Record { view, .. } = records.inspect(&key).await.unwrap() else { panic!("no record of {key}") };
         let fence = Fence(view.fence.0 + 1);
-        let later = records.forget(&key, Seen { fence, ..view.seen() }, Force::Yes).await.unwrap();
+        let later = records.forget(&key, ExpectedRecord { fence, ..view.seen() }, Force::Yes).await.unwrap();
         assert_eq!(later, Forgotten::Changed { now: view.seen() }, "{key}");
         assert_eq!(records.forget(&key, view.seen(), Force::Yes).await.unwrap(), Forgotten::Removed, "{key}");
     }

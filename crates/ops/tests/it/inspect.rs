@@ -21,7 +21,7 @@ async fn a_processing_record_shows_its_owner_and_its_lease() {
     assert_eq!(record["recovery"], false);
     assert_eq!(record["fence"], claim.fence().0);
     assert_eq!(record["attempts"], 1);
-    assert_eq!(record["owner"], claim.asked().owner.to_string());
+    assert_eq!(record["owner"], claim.request().owner.to_string());
     assert_eq!(record["fingerprint"], Fingerprint::of(b"payload").to_string());
     assert_eq!(record["result"], Value::Null);
     let (lease, age) = (record["lease_remains_ms"].as_u64().unwrap(), record["age_ms"].as_u64().unwrap());

@@ -7,7 +7,7 @@ use harness::redis::{Redis, connect};
 use harness::until;
 use idempotent_sqs::idempotency::{Store, StoredResult};
 use idempotent_sqs::stores::RedisStore;
-use idempotent_sqs::stores::redis::records::{Page, Records};
+use idempotent_sqs::stores::redis::records::{Records, ScanPage};
 use redis::AsyncCommands;
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ async fn id(cluster: &RedisCluster) -> String {
     redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap()
 }
 
-fn keys(page: Page) -> Vec<String> {
+fn keys(page: ScanPage) -> Vec<String> {
     page.records.into_iter().map(|(key, _)| key.as_str().to_owned()).collect()
 }
 

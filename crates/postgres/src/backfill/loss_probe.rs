@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 
 use idempotent_sqs::Store;
-use idempotent_sqs::idempotency::{Acquire, Attempt, Key, Owner, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Key, Owner, StoreError, StoredResult};
 
 /// Number of records. If a cluster of 15 nodes loses a node, one of these records is lost in 99 of 100 cases. On a
 /// single server one execution of a script handles all of them.
@@ -55,9 +55,9 @@ impl LossProbe {
         Ok(is_intact)
     }
 
-    fn attempts(&self, retention: Duration) -> impl Iterator<Item = Attempt> {
+    fn attempts(&self, retention: Duration) -> impl Iterator<Item = AcquireRequest> {
         (0..RECORDS).filter_map(move |number| {
-            let mut attempt = Attempt::new(Key::new(&format!("loss-probe:{}:{number}", self.name)).ok()?);
+            let mut attempt = AcquireRequest::new(Key::new(&format!("loss-probe:{}:{number}", self.name)).ok()?);
             attempt.lease = Duration::ZERO;
             attempt.longest_lease = Duration::ZERO;
             attempt.retention = retention;

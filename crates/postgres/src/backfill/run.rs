@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep_until};
 
 use idempotent_sqs::Store;
-use idempotent_sqs::idempotency::{Attempt, Claim, Settled, State, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{AcquireRequest, Claim, Settled, State, StoreError, StoredResult};
 
 use super::loss_probe::LossProbe;
 use super::progress::{BackfillEnd, BackfillError, BackfillProgress};
@@ -136,7 +136,7 @@ impl<'a, S: Store> Run<'a, S> {
 async fn complete<S: Store>(store: &S, row: &CompletedRow) -> Result<Settled, StoreError> {
     // The owner is a new one for each call. So the answer distinguishes a record that this call wrote from one that an
     // earlier call wrote.
-    let mut attempt = Attempt::new(row.key.clone());
+    let mut attempt = AcquireRequest::new(row.key.clone());
     attempt.fingerprint = row.fingerprint;
     attempt.lease = Duration::ZERO;
     attempt.longest_lease = Duration::ZERO;

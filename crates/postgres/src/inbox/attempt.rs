@@ -4,7 +4,7 @@
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use idempotent_sqs::idempotency::{Attempt, Claim, OwnRecord, RecordedAttempt, Work, WorkError, WorkErrorKind};
+use idempotent_sqs::idempotency::{AcquireRequest, Claim, OwnRecord, RecordedAttempt, Work, WorkError, WorkErrorKind};
 
 use super::table::{self, RowState};
 use super::{Inbox, InboxError, TransactionalWork};
@@ -44,7 +44,7 @@ where
 
     fn recorded<'a>(
         &'a self,
-        attempt: &'a Attempt,
+        attempt: &'a AcquireRequest,
         until: Instant,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
         Box::pin(self.read_result(attempt, until))
@@ -89,7 +89,7 @@ impl<W> Inbox<W> {
         }
     }
 
-    async fn read_result(&self, attempt: &Attempt, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+    async fn read_result(&self, attempt: &AcquireRequest, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
         match self.row_state(attempt, until).await {
             Ok(RowState::Done { result, fence: _ }) => Ok(Some(result)),
             Ok(RowState::Absent | RowState::OtherPayload) => Ok(None),
@@ -104,7 +104,7 @@ impl<W> Inbox<W> {
 
     /// The row could not be inserted, because it exists. Nothing happened in this transaction.
     async fn row_exists(&self, transaction: Transaction, claim: &Claim) -> Result<RecordedAttempt, WorkError> {
-        let state = self.table.read(&transaction, claim.asked()).await?;
+        let state = self.table.read(&transaction, claim.request()).await?;
         transaction.roll_back().await;
         match state {
             RowState::Done { result, fence: _ } => Ok(RecordedAttempt::DoneBefore(result)),
@@ -118,7 +118,7 @@ impl<W> Inbox<W> {
 
     /// Whether a commit whose reply was lost took effect. Uses another connection.
     async fn resolve_commit(&self, claim: &Claim, lost: CommitError) -> Result<RecordedAttempt, WorkError> {
-        match self.row_state(claim.asked(), claim.ends()).await {
+        match self.row_state(claim.request(), claim.ends()).await {
             Ok(RowState::Done { result, fence }) if fence == table::fence_column(claim.fence()) => {
                 Ok(RecordedAttempt::Done(result))
             }
@@ -134,7 +134,7 @@ impl<W> Inbox<W> {
 
     /// Reads the row, after every transaction that may have inserted it has ended. A SELECT would not see a row of an
     /// open transaction, but an INSERT of the same key waits for it. The inserted row is rolled back.
-    async fn row_state(&self, attempt: &Attempt, until: Instant) -> Result<RowState, DatabaseError> {
+    async fn row_state(&self, attempt: &AcquireRequest, until: Instant) -> Result<RowState, DatabaseError> {
         let probe = self.table.probe(attempt);
         let (transaction, inserted) = self.database.begin(until, table::RUN, &probe.parameters()).await?;
         let state = if inserted == 0 { self.table.read(&transaction, attempt).await } else { Ok(RowState::Absent) };
@@ -175,7 +175,7 @@ impl<W> Inbox<W> {
         match (error.code(), &error) {
             // Another transaction has inserted it and is still open. It began earlier, so it ends before this one
             // would.
-            (Some(sqlstate::LOCK_NOT_AVAILABLE), _) => Ok(RecordedAttempt::Busy { after: claim.asked().lease }),
+            (Some(sqlstate::LOCK_NOT_AVAILABLE), _) => Ok(RecordedAttempt::Busy { after: claim.request().lease }),
             (
                 Some(
                     sqlstate::SERIALIZATION_FAILURE

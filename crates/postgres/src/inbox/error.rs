@@ -21,8 +21,8 @@ pub enum InboxError {
     PermissionDenied(DatabaseError),
     /// The encoding of the database has no form for a character of the namespace.
     #[error(
-        "the encoding of the database cannot represent a character of IDEMPOTENCY_NAMESPACE: use ASCII characters, or\
-          a database with encoding UTF8 ({0})"
+        "the encoding of the database cannot represent a character of IDEMPOTENCY_NAMESPACE: use ASCII characters, or a \
+         database with encoding UTF8 ({0})"
     )]
     NamespaceEncoding(DatabaseError),
     /// The encoding of the database has no form for a character of the key.

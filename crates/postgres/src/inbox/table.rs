@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use idempotent_sqs::idempotency::{Attempt, Claim, Fence, Fingerprint};
+use idempotent_sqs::idempotency::{AcquireRequest, Claim, Fence, Fingerprint};
 
 use crate::database::types::ToSql;
 use crate::database::{DatabaseError, Transaction, TransactionStatements};
@@ -81,17 +81,21 @@ pub(super) enum RowState {
 impl InboxTable {
     /// The row of the work of this claim.
     pub(super) fn row<'a>(&'a self, claim: &'a Claim) -> NewRow<'a> {
-        NewRow { fence: fence_column(claim.fence()), attempts: claim.attempt().into(), ..self.probe(claim.asked()) }
+        NewRow { fence: fence_column(claim.fence()), attempts: claim.attempt().into(), ..self.probe(claim.request()) }
     }
 
     /// A row that is inserted only to see whether one exists, and is rolled back.
-    pub(super) fn probe<'a>(&'a self, attempt: &'a Attempt) -> NewRow<'a> {
+    pub(super) fn probe<'a>(&'a self, attempt: &'a AcquireRequest) -> NewRow<'a> {
         let (key, fingerprint) = (attempt.key.stored(), attempt.fingerprint.as_bytes());
         NewRow { namespace: &self.namespace, key, fingerprint, fence: 0, attempts: 0 }
     }
 
     /// Reads the row that could not be inserted because it exists.
-    pub(super) async fn read(&self, transaction: &Transaction, attempt: &Attempt) -> Result<RowState, DatabaseError> {
+    pub(super) async fn read(
+        &self,
+        transaction: &Transaction,
+        attempt: &AcquireRequest,
+    ) -> Result<RowState, DatabaseError> {
         let Some(row) = transaction.query_first(READ, &[&self.namespace, &attempt.key.stored()]).await? else {
             return Ok(RowState::Absent);
         };

@@ -6,7 +6,7 @@ mod watermark;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, Attempt, Failure, Fingerprint, MessageTag, Store, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Fingerprint, MessageIdHash, Store, StoredResult};
 use idempotent_sqs::{Claim, Message, Outcome, RedisStore};
 use idempotent_sqs_postgres::backfill::{
     Backfill, BackfillEnd, BackfillError, BackfillProgress, BackfillSettings, BackfillStart,
@@ -59,11 +59,11 @@ async fn records(redis: &Redis) -> u64 {
     redis::cmd("DBSIZE").query_async(&mut redis.connection().await).await.unwrap()
 }
 
-fn attempt(key: &str) -> Attempt {
+fn attempt(key: &str) -> AcquireRequest {
     with!(
         idempotent_sqs_testing::attempt(key),
         fingerprint = Fingerprint::NONE,
-        message = MessageTag::of("another"),
+        message = MessageIdHash::of("another"),
         lease = TIME,
         retention = TIME
     )
@@ -94,7 +94,7 @@ async fn a_redis_that_was_restored_empty_recognizes_every_duplicate_after_a_back
     for (key, fence) in keys.iter().zip(fences) {
         let report = deliver(&idempotency, &inbox, key).await;
         assert_eq!(duplicate(&report), format!("receipt of {key}").as_bytes());
-        assert_eq!((report.fence, report.attempt), (fence, Some(1)));
+        assert_eq!((report.fence, report.attempts), (fence, Some(1)));
     }
     let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
     let report = idempotency.run(&other, &inbox, &Message::default()).await.unwrap();

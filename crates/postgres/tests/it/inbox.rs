@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Attempt, Failure, Fingerprint, OwnRecord, Report, Store, StoreError};
+use idempotent_sqs::idempotency::{AcquireRequest, Failure, Fingerprint, OwnRecord, Report, Store, StoreError};
 use idempotent_sqs::{Claim, Deadline, Idempotency, MemoryStore, Message, Outcome, Policy, Work, WorkError};
 use idempotent_sqs_postgres::{Database, Inbox, InboxSettings, Transaction, TransactionalWork};
 use tokio::time::Instant;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use idempotent_sqs::config::{Config, ConfigError, Environment};
-use idempotent_sqs_postgres::{BackfillConfig, InboxConfig, Outage};
+use idempotent_sqs_postgres::{BackfillConfig, InboxConfig, OutagePolicy};
 
 use harness::lambda::PASSWORD;
 
@@ -40,7 +40,7 @@ fn default_settings_are_as_documented() {
     assert_eq!(inbox.database.connections.get(), 16);
     assert_eq!(inbox.inbox.namespace, "ledger");
     assert_eq!(inbox.inbox.retention, Duration::from_secs(2_419_200));
-    assert_eq!(inbox.without_redis, Outage::Refuse);
+    assert_eq!(inbox.without_redis, OutagePolicy::Refuse);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn every_setting_is_read() {
     assert_eq!(inbox.database.timeout, Duration::from_millis(250));
     assert_eq!(inbox.database.connections.get(), 4);
     assert_eq!(inbox.inbox.retention, Duration::from_hours(24));
-    assert_eq!(inbox.without_redis, Outage::Proceed);
+    assert_eq!(inbox.without_redis, OutagePolicy::Proceed);
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub async fn a_release_of_a_recovery_whose_record_was_lost_keeps_the_uncertainty
     assert_settled(store.fail(&first, UNCERTAIN), Settled::Recorded).await;
     let recovery = taken_over(store, with!(attempt(SHORT), retention = SHORT)).await;
     sleep(SHORT * 2).await;
-    let asked = with!(recovery.asked().clone(), retention = LONG);
+    let asked = with!(recovery.request().clone(), retention = LONG);
     assert_settled(store.release(&asked, Some(&recovery)), Settled::Recorded).await;
     assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 2);
 }
@@ -87,11 +87,11 @@ pub async fn a_release_of_a_recovery_whose_record_was_lost_keeps_the_uncertainty
 pub async fn a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload(store: &impl Store) {
     let (_late, recovery) = overtaken(store).await;
     // As after a loss: another attempt has the record, and fails.
-    let other = with!(recovery.asked().clone(), owner = Owner::random());
+    let other = with!(recovery.request().clone(), owner = Owner::random());
     assert_settled(store.fail(&recovery, CLEAN), Settled::Recorded).await;
     let failed = acquired(store, other).await;
     assert_settled(store.fail(&failed, CLEAN), Settled::Recorded).await;
-    assert_settled(store.release(recovery.asked(), Some(&recovery)), Settled::Lost(State::Failed)).await;
+    assert_settled(store.release(recovery.request(), Some(&recovery)), Settled::Lost(State::Failed)).await;
     taken_over(store, attempt(LONG)).await;
 }
 
@@ -113,7 +113,7 @@ pub async fn a_release_of_another_owners_record_is_lost_and_changes_nothing(stor
     let claim = taken_over(store, attempt(LONG)).await;
     assert_eq!(claim.attempt(), 2);
     assert_settled(store.complete(&claim, StoredResult::Inline(b"done")), Settled::Recorded).await;
-    for attempt in [attempt(LONG), claim.asked().clone()] {
+    for attempt in [attempt(LONG), claim.request().clone()] {
         assert_settled(store.release(&attempt, None), Settled::Lost(State::Completed)).await;
     }
     assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });

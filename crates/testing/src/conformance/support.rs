@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idempotent_sqs::idempotency::{
-    Acquire, Attempt, Claim, Failure, Fingerprint, Key, MessageTag, Settled, Store, StoreError,
+    Acquire, AcquireRequest, Claim, Failure, Fingerprint, Key, MessageIdHash, Settled, Store, StoreError,
 };
 use tokio::time::sleep;
 
@@ -18,7 +18,7 @@ pub(super) const LONG: Duration = Duration::from_secs(60);
 /// A lease or a retention whose end a row waits for.
 pub(super) const SHORT: Duration = Duration::from_millis(20);
 
-/// A value with some fields changed. `Attempt` has no update syntax outside its crate.
+/// A value with some fields changed. `AcquireRequest` has no update syntax outside its crate.
 macro_rules! with {
     ($base:expr, $($field:ident = $value:expr),+ $(,)?) => {{
         let mut changed = $base;
@@ -42,11 +42,11 @@ pub(super) fn key(key: &str) -> Key {
 }
 
 /// An attempt at the key `pay_1` by a new owner.
-pub(super) fn attempt(lease: Duration) -> Attempt {
+pub(super) fn attempt(lease: Duration) -> AcquireRequest {
     with!(
-        Attempt::new(key("pay_1")),
+        AcquireRequest::new(key("pay_1")),
         fingerprint = Fingerprint::of(b"12.50 EUR"),
-        message = MessageTag::of("first"),
+        message = MessageIdHash::of("first"),
         lease = lease,
         longest_lease = Duration::from_secs(901),
         retention = LONG,
@@ -54,16 +54,16 @@ pub(super) fn attempt(lease: Duration) -> Attempt {
     )
 }
 
-pub(super) fn by_another_message(lease: Duration) -> Attempt {
-    with!(attempt(lease), message = MessageTag::of("second"))
+pub(super) fn by_another_message(lease: Duration) -> AcquireRequest {
+    with!(attempt(lease), message = MessageIdHash::of("second"))
 }
 
-pub(super) fn with_another_payload(lease: Duration) -> Attempt {
+pub(super) fn with_another_payload(lease: Duration) -> AcquireRequest {
     with!(attempt(lease), fingerprint = Fingerprint::of(b"99.00 EUR"))
 }
 
 /// The claim of an acquire that must succeed and not be a recovery.
-pub(super) async fn acquired(store: &impl Store, attempt: Attempt) -> Claim {
+pub(super) async fn acquired(store: &impl Store, attempt: AcquireRequest) -> Claim {
     match store.acquire(attempt).await.unwrap() {
         Acquire::Acquired(claim) => {
             assert!(!claim.is_recovery());
@@ -74,7 +74,7 @@ pub(super) async fn acquired(store: &impl Store, attempt: Attempt) -> Claim {
 }
 
 /// The claim of an acquire that must be a recovery.
-pub(super) async fn taken_over(store: &impl Store, attempt: Attempt) -> Claim {
+pub(super) async fn taken_over(store: &impl Store, attempt: AcquireRequest) -> Claim {
     match store.acquire(attempt).await.unwrap() {
         Acquire::AcquiredStale(claim) => {
             assert!(claim.is_recovery());
@@ -101,7 +101,7 @@ pub(super) async fn lost(store: &impl Store) -> Claim {
     let claim = acquired(store, with!(attempt(SHORT), retention = SHORT)).await;
     sleep(SHORT * 2).await;
     // The settlement restores the record with a long retention.
-    let asked = claim.asked().clone();
+    let asked = claim.request().clone();
     match Acquire::claimed(with!(asked, retention = LONG), claim.fence(), claim.attempt(), false) {
         Acquire::Acquired(claim) => claim,
         other => panic!("{other:?}"),

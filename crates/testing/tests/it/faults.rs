@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use harness::with;
-use idempotent_sqs::idempotency::{Acquire, Attempt, Claim, Failure, Owner, Settled, State, Store, StoredResult};
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Claim, Failure, Owner, Settled, State, Store, StoredResult,
+};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::SECOND;
 
-fn attempt(key: &str) -> Attempt {
+fn attempt(key: &str) -> AcquireRequest {
     with!(idempotent_sqs_testing::attempt(key), lease = 30 * SECOND)
 }
 

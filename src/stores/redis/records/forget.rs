@@ -17,16 +17,16 @@ const FORGET: &str = include_str!("../../../../lua/forget.lua");
 /// can settle it after the lease, and an earlier owner of the same payload can complete it or mark its failure as
 /// uncertain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ExpectedRecord {
     /// The state.
-    pub state: SeenState,
+    pub state: ExpectedState,
     /// The fence.
     pub fence: Fence,
 }
 
-/// The state in [`Seen`].
+/// The state in [`ExpectedRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeenState {
+pub enum ExpectedState {
     /// An owner holds the record, or held it until its lease ended.
     Processing,
     /// The work is done. If this record is removed, the work runs again.
@@ -55,7 +55,7 @@ pub enum Forgotten {
     /// The record has changed since it was read, and was kept.
     Changed {
         /// What it is now.
-        now: Seen,
+        now: ExpectedRecord,
     },
     /// The owner holds the lease, so the record was kept.
     Held {
@@ -68,7 +68,7 @@ pub enum Forgotten {
 
 impl Records {
     /// Removes the record of this key if its state, its failure and its fence are still [those that were
-    /// seen](super::View::seen). One script compares and removes it in an atomic step.
+    /// seen](super::RecordView::seen). One script compares and removes it in an atomic step.
     ///
     /// The next delivery of the key then runs its work as a first attempt. An owner that is still running writes the
     /// record again when it settles, as if Redis had lost it.
@@ -79,7 +79,7 @@ impl Records {
     ///
     /// ## Cancel safety
     /// If the future is dropped, the outcome is unknown, as after an error.
-    pub async fn forget(&self, key: &Key, seen: Seen, force: Force) -> Result<Forgotten, RecordsError> {
+    pub async fn forget(&self, key: &Key, seen: ExpectedRecord, force: Force) -> Result<Forgotten, RecordsError> {
         let force = match force {
             Force::Yes => 1,
             Force::No => 0,
@@ -92,13 +92,13 @@ impl Records {
     }
 }
 
-impl Seen {
+impl ExpectedRecord {
     /// The argument of `forget.lua`.
     fn encode(&self) -> Vec<u8> {
         let (state, marks) = match self.state {
-            SeenState::Processing => (b'P', 0),
-            SeenState::Completed => (b'C', 0),
-            SeenState::Failed(Failure { uncertain, permanent }) => {
+            ExpectedState::Processing => (b'P', 0),
+            ExpectedState::Completed => (b'C', 0),
+            ExpectedState::Failed(Failure { uncertain, permanent }) => {
                 (b'F', u8::from(uncertain) * UNCERTAIN + u8::from(permanent) * PERMANENT)
             }
         };
@@ -109,9 +109,9 @@ impl Seen {
     fn decode(head: &[u8]) -> Option<Self> {
         let Head { marks, attempts: _, fence } = Head::of(head)?;
         let state = match head[0] {
-            b'P' => SeenState::Processing,
-            b'C' => SeenState::Completed,
-            b'F' => SeenState::Failed(failure(marks)),
+            b'P' => ExpectedState::Processing,
+            b'C' => ExpectedState::Completed,
+            b'F' => ExpectedState::Failed(failure(marks)),
             _ => return None,
         };
         Some(Self { state, fence })
@@ -127,7 +127,7 @@ impl Forgotten {
             NOT_A_RECORD => Some(Self::NotARecord),
             _ => {
                 if let Some(head) = reply.strip_prefix(b"CHANGED ") {
-                    return Seen::decode(head).map(|now| Self::Changed { now });
+                    return ExpectedRecord::decode(head).map(|now| Self::Changed { now });
                 }
                 let ms = scripts::number(reply.strip_prefix(b"HELD ")?)?;
                 Some(Self::Held { lease_remains: Duration::from_millis(ms) })

@@ -9,7 +9,7 @@ use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 use redis::cluster_routing::{Route, SlotAddr};
 
-use super::{Records, RecordsError, View};
+use super::{RecordView, Records, RecordsError};
 use crate::idempotency::Key;
 
 /// Number of keys in one SCAN. Redis serves no other client during a command: 0.2 ms for this many, at 1 µs a key on a
@@ -19,10 +19,10 @@ const KEYS_PER_SCAN: u64 = 200;
 /// The result of one step of a [`Scan`]. It has few or no records if most keys belong to other namespaces.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Page {
+pub struct ScanPage {
     /// The records with their keys, in no order. A key above 200 bytes is returned as `sha256:…`, as it is stored.
     /// [`Records::inspect`] and [`Records::forget`] take it as well.
-    pub records: Vec<(Key, View)>,
+    pub records: Vec<(Key, RecordView)>,
     /// Number of values in the namespace that are not records.
     pub not_records: u64,
     /// Approximate number of keys that Redis scanned for this page, of all namespaces.
@@ -116,14 +116,14 @@ impl Records {
 
     /// Reads the first bytes of a scanned key. `now` is Redis's clock, in µs since 1970.
     async fn read(&self, redis_key: &[u8], now: u64) -> Result<ScannedKey, RecordsError> {
-        let prefix = redis::cmd("GETRANGE").arg(redis_key).arg(0).arg(View::PREFIX_LENGTH - 1).to_owned();
+        let prefix = redis::cmd("GETRANGE").arg(redis_key).arg(0).arg(RecordView::PREFIX_LENGTH - 1).to_owned();
         let Ok(record) = self.send_for_string::<Vec<u8>>(&prefix).await? else { return Ok(ScannedKey::NotARecord) };
         if record.is_empty() {
             return Ok(ScannedKey::Removed);
         }
         let key = redis_key.get(self.namespace.len() + 1..);
         let key = key.and_then(|key| Key::from_stored(str::from_utf8(key).ok()?).ok());
-        let record = key.zip(View::decode(&record, now));
+        let record = key.zip(RecordView::decode(&record, now));
         Ok(record.map_or(ScannedKey::NotARecord, |(key, view)| ScannedKey::Record(key, view)))
     }
 }
@@ -133,7 +133,7 @@ enum ScannedKey {
     /// The key was removed or has expired since SCAN returned it.
     Removed,
     NotARecord,
-    Record(Key, View),
+    Record(Key, RecordView),
 }
 
 /// The cursor at the start of a scan, which SCAN returns again at its end.
@@ -147,7 +147,7 @@ impl Scan<'_> {
     ///
     /// ## Cancel safety
     /// If the future is dropped, the next call repeats the step, so no record is skipped.
-    pub async fn next(&mut self) -> Result<Option<Page>, RecordsError> {
+    pub async fn next(&mut self) -> Result<Option<ScanPage>, RecordsError> {
         let Some(&route) = self.remaining.last() else { return Ok(None) };
         let mut command = redis::cmd("SCAN");
         command.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(KEYS_PER_SCAN);
@@ -161,7 +161,7 @@ impl Scan<'_> {
         }
         self.cursor = cursor;
         self.returned.extend(keys.iter().map(|key| self.hasher.hash_one(key)));
-        let mut page = Page { keys_scanned: KEYS_PER_SCAN, ..Page::default() };
+        let mut page = ScanPage { keys_scanned: KEYS_PER_SCAN, ..ScanPage::default() };
         for value in values {
             match value {
                 ScannedKey::Removed => {}

@@ -10,7 +10,7 @@ use super::{Records, RecordsError};
 /// Memory and settings from INFO, of one server or of all nodes of a cluster together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Server {
+pub struct ServerInfo {
     /// Settings that can lose records, each a sentence with what to do. The function logs the same at its start.
     pub findings: BTreeSet<String>,
     /// The different values of `maxmemory-policy` on the nodes.
@@ -33,14 +33,14 @@ impl Records {
     ///
     /// ## Cancel safety
     /// It only reads, so dropping the future changes nothing.
-    pub async fn server(&self) -> Result<Server, RecordsError> {
+    pub async fn server(&self) -> Result<ServerInfo, RecordsError> {
         let info: Value = self.send(&redis::cmd("INFO")).await?;
         let mut nodes = Vec::new();
         texts(&info, &mut nodes);
         let sum = |name| nodes.iter().filter_map(|node| field(node, name)?.parse::<u64>().ok()).sum();
         let policies = nodes.iter().filter_map(|node| field(node, "maxmemory_policy"));
         let limit: u64 = sum("maxmemory");
-        Ok(Server {
+        Ok(ServerInfo {
             findings: nodes.iter().flat_map(|node| findings(node)).collect(),
             eviction_policies: policies.map(str::to_owned).collect(),
             used_bytes: sum("used_memory"),

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::super::scripts::{FORMAT, Head, PERMANENT, UNCERTAIN, stored_result};
-use super::forget::{Seen, SeenState};
+use super::forget::{ExpectedRecord, ExpectedState};
 use crate::idempotency::{Failure, Fence, Fingerprint, Owner, StoredResult};
 
 /// A record without its key and result, at one moment of Redis's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct View {
+pub struct RecordView {
     /// State, with its data.
-    pub state: RecordState,
+    pub state: RecordStateView,
     /// The attempt that acquired the record last.
     pub owner: Owner,
     /// The fence of that attempt.
@@ -27,7 +27,7 @@ pub struct View {
 
 /// State of a record, with its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordState {
+pub enum RecordStateView {
     /// An owner holds the record, or held it until its lease ended.
     Processing {
         /// Whether an earlier attempt may have taken effect.
@@ -53,7 +53,7 @@ pub enum Lease {
     Ended(Duration),
 }
 
-impl View {
+impl RecordView {
     /// How many bytes of a value [`decode`](Self::decode) needs: 52 without the result, and one more to detect a longer
     /// value that only begins like a record.
     pub(super) const PREFIX_LENGTH: usize = 52 + 1;
@@ -70,12 +70,12 @@ impl View {
         let state = match record[..2] {
             [b'P', FORMAT] => {
                 let recovery = marks & UNCERTAIN != 0;
-                RecordState::Processing { recovery, lease: Lease::until(lease_end(rest)?, now) }
+                RecordStateView::Processing { recovery, lease: Lease::until(lease_end(rest)?, now) }
             }
-            [b'C', FORMAT] => RecordState::Completed { result: stored_result(marks, ()) },
+            [b'C', FORMAT] => RecordStateView::Completed { result: stored_result(marks, ()) },
             [b'F', FORMAT] => {
                 lease_end(rest)?;
-                RecordState::Failed(failure(marks))
+                RecordStateView::Failed(failure(marks))
             }
             _ => return None,
         };
@@ -91,20 +91,20 @@ impl View {
 
     /// What [`Records::forget`](super::Records::forget) compares.
     #[must_use]
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ExpectedRecord {
         let state = match self.state {
-            RecordState::Processing { .. } => SeenState::Processing,
-            RecordState::Completed { .. } => SeenState::Completed,
-            RecordState::Failed(failure) => SeenState::Failed(failure),
+            RecordStateView::Processing { .. } => ExpectedState::Processing,
+            RecordStateView::Completed { .. } => ExpectedState::Completed,
+            RecordStateView::Failed(failure) => ExpectedState::Failed(failure),
         };
-        Seen { state, fence: self.fence }
+        ExpectedRecord { state, fence: self.fence }
     }
 
     /// The result in `record`, the whole record; or the location of the object that contains it.
     pub(super) fn result_in<'a>(&self, record: &'a [u8]) -> &'a [u8] {
         match self.state {
-            RecordState::Completed { result: _ } => &record[Self::RESULT_OFFSET..],
-            RecordState::Processing { .. } | RecordState::Failed(_) => &[],
+            RecordStateView::Completed { result: _ } => &record[Self::RESULT_OFFSET..],
+            RecordStateView::Processing { .. } | RecordStateView::Failed(_) => &[],
         }
     }
 }

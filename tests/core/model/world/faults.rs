@@ -83,7 +83,7 @@ impl World {
                 continue;
             }
             if attempt.requests == [false; 4] {
-                *attempt = Attempt::new(Phase::Ended);
+                *attempt = AcquireRequest::new(Phase::Ended);
                 continue;
             }
             (attempt.paused, attempt.superseded, attempt.unrecorded) = (false, false, false);

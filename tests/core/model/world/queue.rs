@@ -12,7 +12,7 @@ impl World {
         message.latest = Some(u8::try_from(at).unwrap());
         message.wait = Wait::Timeout;
         self.attempts[at] = with!(
-            Attempt::new(Phase::Acquiring(None)),
+            AcquireRequest::new(Phase::Acquiring(None)),
             message = number,
             id = message.id,
             payload = message.payload,
@@ -39,7 +39,7 @@ impl World {
 
     /// Ends the attempt and reports its disposition to the queue, unless the message has a new id.
     pub(super) fn report(&mut self, at: usize, disposition: Disposition) {
-        let Attempt { message, id, .. } = self.attempts[at];
+        let AcquireRequest { message, id, .. } = self.attempts[at];
         self.attempts[at].phase = Phase::Ended;
         let message = &mut self.messages[usize::from(message)];
         if message.id != id || message.state != MessageState::Queue {

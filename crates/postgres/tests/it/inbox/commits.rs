@@ -1,7 +1,7 @@
 //! Commits whose replies are lost, and attempts that are used up.
 
 use super::*;
-use idempotent_sqs::idempotency::{Acquire, MessageTag, WorkErrorKind};
+use idempotent_sqs::idempotency::{Acquire, MessageIdHash, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
 
 use harness::front::Front;
@@ -77,7 +77,7 @@ async fn a_commit_that_never_reached_the_server_is_not_counted() {
     }
     let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_commit_that_could_not_be_sent_is_not_counted_even_if_the_server_is_un
     assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
     let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn claim_of_a_killed_process(store: &MemoryStore) -> Claim {
     let attempt = with!(
         attempt("pay_1"),
         fingerprint = Fingerprint::of(b"12.50 EUR"),
-        message = MessageTag::of("message-1"),
+        message = MessageIdHash::of("message-1"),
         lease = Duration::from_millis(1),
         max_attempts = 1
     );

@@ -36,7 +36,7 @@ async fn an_unreachable_database_is_not_a_failure_of_the_delivery() {
     let _front = Front::on(port, base.port).await;
     let report = run(&idempotency, &inbox).await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false), "the outages were not counted");
+    assert_eq!((report.attempts, report.recovery), (Some(1), false), "the outages were not counted");
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_server_that_restarts_is_not_counted_as_an_attempt() {
     server.restart();
     let report = run(&idempotency, &inbox).await;
     done(&report);
-    assert_eq!(report.attempt, Some(1));
+    assert_eq!(report.attempts, Some(1));
     duplicate(&deliver(&flushed(), &inbox, "before").await);
 }
 
@@ -114,7 +114,7 @@ async fn a_standby_is_unavailable_until_it_is_promoted() {
     connect(server.port, &base.name).await.execute("SELECT pg_promote()", &[]).await.unwrap();
     let report = run(&idempotency, &inbox).await;
     done(&report);
-    assert_eq!(report.attempt, Some(1));
+    assert_eq!(report.attempts, Some(1));
 }
 
 /// A server of this version that accepts logins and then does not reply.

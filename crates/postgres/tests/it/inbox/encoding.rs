@@ -55,5 +55,5 @@ async fn a_namespace_that_the_encoding_cannot_represent_fails_the_invocation_and
     }
     let report = deliver(&idempotency, &of_consumer("payments", &base), "plain").await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }

@@ -24,7 +24,7 @@ async fn contention_and_an_unavailable_database_are_not_counted_and_cause_no_rec
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
     let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 /// Lets each row of `effects` fail the commit with this SQLSTATE.
@@ -51,7 +51,7 @@ async fn errors_that_are_not_counted_in_the_work_are_not_counted_at_the_commit()
     base.client.batch_execute("DROP TRIGGER late ON effects").await.unwrap();
     let report = run(&idempotency, &inbox).await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_session_that_is_terminated_during_the_work_is_not_counted() {
     }
     let report = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 #[tokio::test]
@@ -181,5 +181,5 @@ async fn a_statement_whose_table_has_changed_is_prepared_again_and_the_attempt_i
     assert!(reason.contains("prepared again"), "{reason}");
     let report = run(&idempotency, &inbox).await;
     done(&report);
-    assert_eq!(report.attempt, Some(1));
+    assert_eq!(report.attempts, Some(1));
 }

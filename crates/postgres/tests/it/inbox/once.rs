@@ -104,7 +104,7 @@ async fn a_runner_that_waits_too_long_for_another_is_in_conflict_and_not_counted
     .await;
     let report = run(&second, &quick).await;
     duplicate(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false), "the conflicts were not counted");
+    assert_eq!((report.attempts, report.recovery), (Some(1), false), "the conflicts were not counted");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
 

@@ -75,7 +75,7 @@ async fn a_message_without_a_free_connection_until_its_deadline_is_not_counted_a
     done(&first);
     let report = deliver(&second, &waits, "second").await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_server_with_too_many_connections_fails_no_message_that_has_a_connecti
     done(&first);
     let report = deliver(&second, &quick, "second").await;
     done(&report);
-    assert_eq!((report.attempt, report.recovery), (Some(1), false));
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
 }
 
 #[test]

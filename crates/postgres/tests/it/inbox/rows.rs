@@ -52,7 +52,7 @@ async fn a_missing_or_outdated_table_is_an_error_that_names_the_file_to_run() {
     inbox.check().await.unwrap();
     let report = run(&idempotency, &inbox).await;
     done(&report);
-    assert_eq!(report.attempt, Some(1));
+    assert_eq!(report.attempts, Some(1));
 }
 
 #[tokio::test]

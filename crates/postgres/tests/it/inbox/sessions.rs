@@ -182,5 +182,5 @@ async fn statements_that_a_work_deallocates_do_not_affect_later_messages() {
     let bad = deliver(&idempotency, &inbox(Sql(vec!["DEALLOCATE ALL"], None), database.clone()), "bad").await;
     assert!(matches!(bad.outcome, Outcome::Unavailable { .. }), "{bad:?}");
     let next = deliver(&idempotency, &inbox(Pay::default(), database), "innocent").await;
-    assert_eq!((done(&next), next.attempt), (b"receipt of innocent".as_slice(), Some(1)));
+    assert_eq!((done(&next), next.attempts), (b"receipt of innocent".as_slice(), Some(1)));
 }

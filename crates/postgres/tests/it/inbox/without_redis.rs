@@ -1,10 +1,10 @@
 //! A store that loses records, has a wrong clock, or is unreachable.
 
 use super::*;
-use idempotent_sqs::idempotency::{Acquire, Failure, Objects, Settled, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, Failure, ObjectStore, Settled, StoredResult};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
-use idempotent_sqs_postgres::{OptionalStore, Outage};
-use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjects, StoreCall};
+use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
+use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
 use harness::redis::Redis;
 
@@ -56,7 +56,7 @@ async fn a_clock_that_jumps_forward_during_the_work_repeats_nothing() {
 struct Forward(MemoryStore);
 
 impl Store for Forward {
-    async fn acquire(&self, attempt: Attempt) -> Result<Acquire, StoreError> {
+    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
         let asked = with!(attempt.clone(), lease = Duration::ZERO);
         Ok(match self.0.acquire(asked).await? {
             Acquire::Acquired(claim) => Acquire::claimed(attempt, claim.fence(), claim.attempt(), false),
@@ -73,7 +73,7 @@ impl Store for Forward {
         self.0.fail(claim, failure).await
     }
 
-    async fn release(&self, attempt: &Attempt, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         self.0.release(attempt, claim).await
     }
 }
@@ -92,7 +92,7 @@ async fn a_committed_work_is_done_even_if_the_store_cannot_record_it() {
     );
 }
 
-fn out_of_reach(outage: Outage) -> Idempotency<OptionalStore<FaultyStore<MemoryStore>>> {
+fn out_of_reach(outage: OutagePolicy) -> Idempotency<OptionalStore<FaultyStore<MemoryStore>>> {
     let store = FaultyStore::new(MemoryStore::default());
     store.always(StoreCall::Acquire, Some(Fault::Refused));
     store.always(StoreCall::Settle, Some(Fault::Refused));
@@ -103,7 +103,7 @@ fn out_of_reach(outage: Outage) -> Idempotency<OptionalStore<FaultyStore<MemoryS
 async fn without_the_store_nothing_runs_by_default() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
-    let error = try_run(&out_of_reach(Outage::default()), &inbox).await.unwrap_err();
+    let error = try_run(&out_of_reach(OutagePolicy::default()), &inbox).await.unwrap_err();
     assert!(error.is_unavailable());
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
 }
@@ -112,15 +112,15 @@ async fn without_the_store_nothing_runs_by_default() {
 async fn without_the_store_the_inbox_alone_decides_if_the_outage_setting_is_proceed() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
-    let first = run(&out_of_reach(Outage::Proceed), &inbox).await;
+    let first = run(&out_of_reach(OutagePolicy::Proceed), &inbox).await;
     assert!(
         matches!(&first.outcome, Outcome::DoneByOwnRecord { result } if result == b"receipt of pay_1"),
         "{first:?}"
     );
     assert!(first.recovery, "earlier attempts are unknown");
-    assert_eq!(duplicate(&run(&out_of_reach(Outage::Proceed), &inbox).await), b"receipt of pay_1");
+    assert_eq!(duplicate(&run(&out_of_reach(OutagePolicy::Proceed), &inbox).await), b"receipt of pay_1");
     let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
-    let report = out_of_reach(Outage::Proceed).run(&other, &inbox, &Message::default()).await.unwrap();
+    let report = out_of_reach(OutagePolicy::Proceed).run(&other, &inbox, &Message::default()).await.unwrap();
     assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
     assert_eq!(base.count(EFFECTS).await, 1);
 }
@@ -129,7 +129,7 @@ async fn without_the_store_the_inbox_alone_decides_if_the_outage_setting_is_proc
 async fn a_failure_does_not_wait_for_an_unavailable_store() {
     let base = base().await;
     let fails = Pay { fails: Some(|| WorkError::retryable("not now")), ..Pay::default() };
-    let report = soon(run(&out_of_reach(Outage::Proceed), &inbox(fails, database(&base.url())))).await;
+    let report = soon(run(&out_of_reach(OutagePolicy::Proceed), &inbox(fails, database(&base.url())))).await;
     assert!(matches!(report.outcome, Outcome::Unsettled { .. }), "{report:?}");
     assert_eq!(base.count(EFFECTS).await, 0);
 }
@@ -139,7 +139,7 @@ async fn a_redis_that_restarts_empty_during_the_work_neither_repeats_nor_loses_i
     let (base, mut redis) = (base().await, Redis::start().await);
     let gate = Arc::new(Gate::default());
     let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url()));
-    let idempotency = on(OptionalStore::new(redis.store(), Outage::Proceed));
+    let idempotency = on(OptionalStore::new(redis.store(), OutagePolicy::Proceed));
     let quick = inbox(Pay::default(), database(&base.url()));
     let (first, ()) = soon(async {
         tokio::join!(run(&idempotency, &held), async {
@@ -164,7 +164,7 @@ async fn a_completed_message_whose_payload_and_record_are_lost_is_a_duplicate() 
     let base = base().await;
     let new_store = || Idempotency::new(MemoryStore::default(), Policy::default());
     done(&run(&new_store(), &inbox(Pay::default(), database(&base.url()))).await);
-    let objects: Arc<dyn Objects> = Arc::new(MemoryObjects::default());
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::default());
     let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
     let settings = with!(BatchSettings::default(), extended_client = extended_client);
     let batch = Batch::new(new_store(), inbox(Pay::default(), database(&base.url())), settings);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Environment;
 use crate::aws::AwsConfig;
-use crate::idempotency::{Objects, Results};
+use crate::idempotency::{ObjectStore, Results};
 use crate::sqs::ExtendedClient;
 use crate::stores::RedisSettings;
 
@@ -40,27 +40,30 @@ fn bucket(environment: &mut Environment, setting: &str, name: &str) -> Option<St
     None
 }
 
-/// The S3 client. The setting of this name needs it. Region and endpoint come from the variables of the AWS SDK.
+/// The S3 client. `setting` is the variable that requires it, for error messages. Region and endpoint come from the variables of the AWS SDK.
 #[cfg(feature = "s3")]
-fn s3(environment: &mut Environment, _setting: &str, aws: &AwsConfig) -> Option<Arc<dyn Objects>> {
+fn s3(environment: &mut Environment, _setting: &str, aws: &AwsConfig) -> Option<Arc<dyn ObjectStore>> {
     use crate::s3::{S3, S3Settings, Url};
 
     let region = environment.get("AWS_REGION").or_else(|| environment.get("AWS_DEFAULT_REGION"));
     if region.is_none() {
         environment.error("AWS_REGION is missing: set it to the region of the S3 buckets");
     }
-    let endpoint = environment.get("AWS_ENDPOINT_URL_S3").or_else(|| environment.get("AWS_ENDPOINT_URL"));
-    let endpoint = endpoint.map(|url| Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https")));
-    if endpoint == Some(None) {
-        environment.error("AWS_ENDPOINT_URL_S3 is invalid: set it to an http:// or https:// address");
-    }
+    let variable = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find(|name| environment.get(name).is_some());
+    let endpoint = variable.and_then(|name| {
+        let url = Url::parse(&environment.get(name)?).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        if url.is_none() {
+            environment.error(&format!("{name} is invalid: set it to an http:// or https:// address"));
+        }
+        url
+    });
     let mut settings = S3Settings::new(region?);
-    settings.endpoint = endpoint.flatten();
+    settings.endpoint = endpoint;
     Some(Arc::new(S3::new(settings, aws.clone())))
 }
 
 #[cfg(not(feature = "s3"))]
-fn s3(environment: &mut Environment, setting: &str, _aws: &AwsConfig) -> Option<Arc<dyn Objects>> {
+fn s3(environment: &mut Environment, setting: &str, _aws: &AwsConfig) -> Option<Arc<dyn ObjectStore>> {
     environment.error(&format!("{setting} is set, but this function was built without the cargo feature s3"));
     None
 }

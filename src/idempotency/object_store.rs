@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 ///
 /// ## Cancel safety
 /// A dropped future leaves the outcome of a put unknown. The same object may be put again.
-pub trait Objects: fmt::Debug + Send + Sync {
+pub trait ObjectStore: fmt::Debug + Send + Sync {
     /// Reads the object at this location.
     ///
     /// # Errors
@@ -48,15 +48,21 @@ impl fmt::Display for Location {
     }
 }
 
-impl FromStr for Location {
-    type Err = ObjectError;
+/// The text is not a [`Location`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the location of an object: it has the form s3://bucket/name")]
+#[non_exhaustive]
+pub struct LocationError;
 
-    fn from_str(location: &str) -> Result<Self, ObjectError> {
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(location: &str) -> Result<Self, LocationError> {
         match location.strip_prefix("s3://").and_then(|location| location.split_once('/')) {
             Some((bucket, name)) if !bucket.is_empty() && !name.is_empty() => {
                 Ok(Self { bucket: bucket.into(), name: name.into() })
             }
-            Some(_) | None => Err(ObjectError::NotFound),
+            Some(_) | None => Err(LocationError),
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Objects in the memory of this process, for tests without S3.
+//! An object store in the memory of this process, for tests without S3.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::{BoxFuture, ready};
 
-use idempotent_sqs::idempotency::{Location, ObjectError, Objects};
+use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore};
 
-/// [`Objects`] in memory, for tests.
+/// [`ObjectStore`] in memory, for tests.
 #[derive(Debug, Default)]
-pub struct MemoryObjects {
+pub struct MemoryObjectStore {
     objects: Mutex<HashMap<Location, Vec<u8>>>,
 }
 
-impl MemoryObjects {
+impl MemoryObjectStore {
     /// The locations of all objects, in no particular order.
     pub fn locations(&self) -> Vec<Location> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 
-impl Objects for MemoryObjects {
+impl ObjectStore for MemoryObjectStore {
     fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         Box::pin(ready(match objects.get(location) {
