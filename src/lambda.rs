@@ -1,12 +1,17 @@
 //! Serves Lambda: event → messages → batch → visibility → response.
+//!
+//! - `parsed_events`: parses each event once
+
+mod parsed_events;
 
 use std::pin::Pin;
 use std::sync::{Arc, Once};
 
 use futures_util::future::poll_immediate;
 use lambda_runtime::layers::TracingLayer;
+use lambda_runtime::tower::layer::layer_fn;
 use lambda_runtime::{Context, Error, LambdaEvent, Runtime, service_fn};
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
@@ -17,6 +22,8 @@ use crate::sqs::{
     self, Batch, Disposition, Message, MessageOutcome, MessageReport, SqsBatchResponse, Timings, Visibility,
 };
 use crate::traces;
+
+use parsed_events::{Event, ParseEvents, ParsedEvents};
 
 /// Handles the invocations of a function.
 #[derive(Debug)]
@@ -56,11 +63,16 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         W: 'static,
     {
         let handler = Arc::new(self);
-        let handle_event = move |LambdaEvent { payload, context }: LambdaEvent<Box<RawValue>>| {
+        let events = ParsedEvents::default();
+        let parse = events.clone();
+        let handle_event = move |LambdaEvent { payload: _, context }: LambdaEvent<IgnoredAny>| {
             let handler = Arc::clone(&handler);
-            async move { handler.handle(payload.get(), &context).await }
+            let event = events.take(&context.request_id);
+            async move { handler.handle_parsed(event, &context).await }
         };
-        let runtime = Runtime::new(service_fn(handle_event)).layer(TracingLayer::new());
+        let runtime = Runtime::new(service_fn(handle_event))
+            .layer(layer_fn(move |inner| ParseEvents { inner, events: parse.clone() }))
+            .layer(TracingLayer::new());
         // Boxed, because callers would otherwise move this large future.
         Box::pin(runtime.run_concurrent()).await
     }
@@ -71,6 +83,10 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// If there is no partial batch response: the event is not an SQS event, a record has no messageId, or the store
     /// was unavailable before any work ran. SQS delivers all messages again.
     pub async fn handle(&self, event: &str, context: &Context) -> Result<SqsBatchResponse, Error> {
+        self.handle_parsed(sqs::messages(event.as_bytes()), context).await
+    }
+
+    async fn handle_parsed(&self, event: Event, context: &Context) -> Result<SqsBatchResponse, Error> {
         let deadline = Deadline::at(context.deadline());
         let _timer = register_timer(deadline.work).await;
         let span = traces::of_invocation(&context.request_id, context.xray_trace_id.as_deref());
@@ -80,8 +96,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         response
     }
 
-    async fn respond(&self, event: &str, request_id: &str, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
-        let messages = sqs::messages(event)?;
+    async fn respond(&self, event: Event, request_id: &str, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
+        let messages = event?;
         let timings = Timings::default();
         let reports = self.batch.run_timed(&messages, deadline, self.metrics.is_some().then_some(&timings)).await;
         if let Some(metrics) = &self.metrics {

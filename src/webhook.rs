@@ -60,7 +60,7 @@ impl fmt::Debug for WebhookSettings {
 /// - `Idempotency-Key`: the key. `%` and all characters that are not visible ASCII are percent-encoded.
 /// - `Idempotency-Fence`: a number that grows with each attempt at the key, also after the store lost the record,
 ///   unless the store's clock is then behind.
-/// - `Idempotency-AcquireRequest`: the number of the attempt, from 1.
+/// - `Idempotency-Attempt`: the number of the attempt, from 1.
 /// - `Idempotency-Receive-Count`: [`Message::receive_count`], if known.
 /// - `Idempotency-Recovery: true`, only if an earlier attempt may have taken effect.
 ///
@@ -100,7 +100,7 @@ impl Work<Message> for Webhook {
             .header(CONTENT_TYPE, content_type(body))
             .header("Idempotency-Key", header_value(claim.key().as_str()))
             .header("Idempotency-Fence", claim.fence().0)
-            .header("Idempotency-AcquireRequest", u16::from(claim.attempt()));
+            .header("Idempotency-Attempt", u16::from(claim.attempt()));
         if let Some(count) = message.receive_count {
             request = request.header("Idempotency-Receive-Count", count);
         }

@@ -29,7 +29,8 @@ pub enum EventError {
 ///
 /// # Errors
 /// [`EventError`] if no partial batch response is possible.
-pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
+pub fn messages(event: impl AsRef<[u8]>) -> Result<Vec<Message>, EventError> {
+    let event = str::from_utf8(event.as_ref()).map_err(|_| EventError::NotSqs)?;
     let messages: Vec<Message> = match serde_json::from_str::<Event<Record>>(event) {
         Ok(event) => event.records.into_iter().map(Record::message).collect(),
         Err(_) => parse_one_by_one(event)?,

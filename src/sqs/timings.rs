@@ -25,8 +25,10 @@ impl Times {
     }
 
     /// Adds the time since `began`.
-    pub(crate) fn add_since(&self, began: Instant) {
-        self.add(began.elapsed());
+    pub(crate) fn add_since(&self, began: Option<Instant>) {
+        if let Some(began) = began {
+            self.add(began.elapsed());
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Duration> {

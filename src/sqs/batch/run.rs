@@ -233,7 +233,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         let Batch { idempotency, work, settings: _ } = self.batch;
         let (deadline, timings) = (&self.deadline, self.timings);
 
-        let began = Instant::now();
+        let began = timings.map(|_| Instant::now());
         let next = idempotency.acquire(delivery, work).await;
         timings.inspect(|timings| timings.store.add_since(began));
         let claim = match next? {
@@ -254,7 +254,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
                 Err(error) => AttemptResult::NotRun(error),
             }
         } else {
-            let began = Instant::now();
+            let began = timings.map(|_| Instant::now());
             let result = idempotency.attempt_work(&claim, work, message, deadline).await;
             timings.inspect(|timings| timings.work.add_since(began));
             result
@@ -262,7 +262,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 
         // The next message starts while this one is settled.
         drop(slot);
-        let began = Instant::now();
+        let began = timings.map(|_| Instant::now());
         let report = idempotency.settle(&claim, result, work.own_record().is_some(), deadline).await;
         timings.inspect(|timings| timings.store.add_since(began));
         let report = report?;

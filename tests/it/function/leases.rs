@@ -65,7 +65,7 @@ async fn work_of_a_killed_process_is_a_conflict_until_its_lease_ends_and_then_a_
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0].header("Idempotency-Recovery"), None);
     assert_eq!(calls[1].header("Idempotency-Recovery"), Some("true"));
-    assert_eq!(calls[1].header("Idempotency-AcquireRequest"), Some("2"));
+    assert_eq!(calls[1].header("Idempotency-Attempt"), Some("2"));
     assert!(calls[1].number("Idempotency-Fence") > calls[0].number("Idempotency-Fence"));
 }
 

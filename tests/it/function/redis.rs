@@ -80,10 +80,7 @@ async fn an_acquire_whose_reply_was_lost_is_released_within_the_invocation_and_n
     assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
     let calls = fixture.webhook.calls();
     assert_eq!(calls.len(), 2);
-    assert_eq!(
-        (calls[1].header("Idempotency-AcquireRequest"), calls[1].header("Idempotency-Recovery")),
-        (Some("1"), None)
-    );
+    assert_eq!((calls[1].header("Idempotency-Attempt"), calls[1].header("Idempotency-Recovery")), (Some("1"), None));
 }
 
 #[tokio::test]
@@ -116,7 +113,7 @@ async fn after_eight_crashes_each_with_a_lost_acquire_reply_the_work_runs_once()
     soon(async { while !function.invoke(event([pay("m1", "pay_1")])).await.is_empty() {} }).await;
     let calls = fixture.webhook.calls();
     assert_eq!(calls.len(), 2);
-    assert_eq!(calls[1].header("Idempotency-AcquireRequest"), Some("9"));
+    assert_eq!(calls[1].header("Idempotency-Attempt"), Some("9"));
 }
 
 #[tokio::test]

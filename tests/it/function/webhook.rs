@@ -75,7 +75,7 @@ impl Delivery {
 }
 
 fn is_attempt(call: &Request, number: &str, recovery: Option<&str>) -> bool {
-    call.header("Idempotency-AcquireRequest") == Some(number) && call.header("Idempotency-Recovery") == recovery
+    call.header("Idempotency-Attempt") == Some(number) && call.header("Idempotency-Recovery") == recovery
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn the_webhook_receives_the_body_unchanged_and_the_attempt_in_headers() {
     assert_eq!(call.body, body.as_bytes());
     assert_eq!(call.header("Content-Type"), Some("application/json"));
     assert_eq!(call.header("Idempotency-Key"), Some("pay_1"));
-    assert_eq!(call.header("Idempotency-AcquireRequest"), Some("1"));
+    assert_eq!(call.header("Idempotency-Attempt"), Some("1"));
     assert_eq!(call.header("Idempotency-Recovery"), None);
     assert!(call.number("Idempotency-Fence").unwrap() > 1_700_000_000_000_000);
 }
@@ -164,7 +164,7 @@ async fn a_webhook_slower_than_the_invocation_is_cancelled_in_time_to_respond() 
     let calls = fixture.webhook.calls();
     let recoveries: Vec<_> = calls.iter().filter(|call| call.header("Idempotency-Recovery").is_some()).collect();
     assert_eq!((recoveries.len(), calls.len()), (2, 5));
-    assert!(recoveries.iter().all(|call| call.header("Idempotency-AcquireRequest") == Some("2")));
+    assert!(recoveries.iter().all(|call| call.header("Idempotency-Attempt") == Some("2")));
 }
 
 #[tokio::test]
@@ -180,6 +180,6 @@ async fn a_message_without_time_to_start_is_redelivered_as_a_first_attempt() {
     assert_eq!(function.answer(event(2)).await, NO_FAILURES);
     let late = fixture.webhook.last_call();
     assert_eq!(late.header("Idempotency-Key"), Some("late"));
-    assert_eq!(late.header("Idempotency-AcquireRequest"), Some("1"));
+    assert_eq!(late.header("Idempotency-Attempt"), Some("1"));
     assert_eq!(late.header("Idempotency-Recovery"), None);
 }

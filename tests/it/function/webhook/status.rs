@@ -136,7 +136,6 @@ async fn the_delay_grows_with_the_receive_count_until_the_attempts_are_used_up()
         let (visibility, step) = (fixture.sqs.take()["m1"], 1 << received);
         assert!((step / 2..=step).contains(&visibility), "{visibility} after receive {received}");
     }
-    let attempts: Vec<_> =
-        fixture.webhook.calls().iter().map(|call| call.number("Idempotency-AcquireRequest")).collect();
+    let attempts: Vec<_> = fixture.webhook.calls().iter().map(|call| call.number("Idempotency-Attempt")).collect();
     assert_eq!(attempts, [1, 2, 3].map(Some));
 }
