@@ -2,7 +2,7 @@
 --
 -- KEYS[1..n]    the records, handled independently of each other
 -- ARGV[1]       retention, ms: lifetime of a record, from its claim
--- ARGV[2]       maximum number of attempts; once they are used up the answer is FAILED
+-- ARGV[2]       maximum number of attempts; once they are used up the reply is FAILED
 -- ARGV[3]       lease, ms: how long the caller may hold a record
 -- ARGV[4]       the longest lease that any caller requests, ms
 -- ARGV[4 + i]   the attempt on KEYS[i]: owner c8, fingerprint c16 (zeros: not compared), message c8
@@ -11,15 +11,15 @@
 --   ACQUIRED head         the caller owns the record, which begins with this head, and runs the work
 --   ACQUIRED_STALE head   likewise, but an earlier attempt may have taken effect
 --   DUPLICATE record      completed before; the whole record
---   CONFLICT ms           another owner holds the lease for this much longer, whatever the payload
+--   CONFLICT ms           another owner holds the lease; ms until it ends; the payload is not compared
 --   MISMATCH              another payload was completed under the key, or may have taken effect
---   FAILED                permanent, or attempts used up, until another message has the key
+--   FAILED                permanent, or attempts used up, until the key is delivered with another messageId
 --   NOT_A_RECORD          the value under the key is not a record and is not changed
 --
 -- Layout of a record: the head, which is state c1 (P | C | F), format B, marks B, attempts B, fence I8; then
 -- owner c8 and fingerprint c16; then in C the result, and in P and F message c8 and end of the lease I8 (ms by
 -- Redis's clock; 0 in F). State: P processing, C completed, F failed. Marks: 1 uncertain (in P: this attempt is a
--- recovery), 2 permanent, 4 result not kept, 12 result kept as an object, whose location is stored in its place.
+-- recovery), 2 permanent, 4 result not kept, 12 result kept as an object, whose location is stored instead.
 
 local retention, max_attempts, lease, longest = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local time = redis.call('TIME')
@@ -47,9 +47,9 @@ local function acquire(key, asked, seen)
   if state == 'C' then return same_payload and 'DUPLICATE ' .. record or 'MISMATCH' end
   local fence, holder, _, previous, ends = struct.unpack('>I8c8c16c8I8', record, 5)
   if state == 'P' then
-    -- The same owner asks again because its first reply was lost. It gets the same answer.
+    -- A retry by the same owner. It returns the first reply again.
     if holder == owner then return acquired(record) end
-    -- A lease above the longest one was taken while Redis's clock ran ahead. It is shortened once.
+    -- A lease above the longest one was acquired while Redis's clock was ahead. It is shortened.
     local remains = math.min(ends - now_us / 1000, longest)
     local shortened = record:sub(1, 44) .. struct.pack('>I8', now_us / 1000 + longest)
     if remains == longest then redis.call('SET', key, shortened, 'KEEPTTL') end
@@ -57,9 +57,9 @@ local function acquire(key, asked, seen)
     uncertain = 1
   end
   if not same_payload and uncertain == 1 then return 'MISMATCH' end
-  -- An owner that has settled cannot acquire again, however late its request arrives.
+  -- An owner that has settled cannot acquire again, even if its request arrives late.
   if holder == owner or (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25) then return 'FAILED' end
-  -- A caller without a fingerprint does not erase the stored one.
+  -- An attempt without a fingerprint keeps the stored one.
   if fingerprint == no_fingerprint then asked = owner .. print .. asked:sub(25) end
   local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us))
   redis.call('SET', key, claim .. asked .. lease_end, 'PXAT', expiry)

@@ -21,7 +21,7 @@ local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
 
--- For a value other than the unchanged claim: the answer, and the value to store.
+-- Returns the reply and the value to store if the record is not the unchanged claim.
 local function otherwise(record, completed)
   if not is_record(record) then return 'NOT_A_RECORD', record end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == completed:sub(13, 20)
@@ -31,7 +31,7 @@ local function otherwise(record, completed)
   -- Completed work replaces a failure of the same payload.
   local gives_way = state == 'P' and owns or state == 'F' and same_payload
   if not gives_way then return lost[state], record end
-  -- A fence never decreases, and a claim without a fingerprint does not erase the stored one.
+  -- A fence never decreases, and a claim without a fingerprint keeps the stored one.
   local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', completed, 5)))
   if fingerprint == no_fingerprint then fingerprint = print end
   local head = completed:sub(1, 4) .. struct.pack('>I8', fence)
@@ -39,8 +39,8 @@ local function otherwise(record, completed)
 end
 
 local function complete(key, completed)
-  -- One command writes and reads, because nearly every claim is unchanged. If it is not, the value is corrected
-  -- within the same run of the script, so no other client sees it.
+  -- SET ... GET writes optimistically, because nearly every claim is unchanged. If the claim changed, the value is
+  -- corrected in the same script execution, which is atomic.
   local record = redis.pcall('SET', key, completed, 'GET', 'KEEPTTL')
   if not record then
     -- The record was evicted or lost in a failover, and no other owner holds it.

@@ -24,7 +24,7 @@ local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\
 
 local function is_uncertain(r) return r:byte(3) % 2 == 1 end
 
--- For a value other than the unchanged claim: the answer, and the value to store.
+-- Returns the reply and the value to store if the record is not the unchanged claim.
 local function otherwise(record, failed)
   if not is_record(record) then return 'NOT_A_RECORD', record end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
@@ -36,15 +36,15 @@ local function otherwise(record, failed)
     record = record:sub(1, 2) .. string.char(record:byte(3) + 1) .. record:sub(4)
   end
   if not owns then return lost[state], record end
-  -- A fence never decreases, and a claim without a fingerprint does not erase the stored one.
+  -- A fence never decreases, and a claim without a fingerprint keeps the stored one.
   local fence = math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))
   if fingerprint == no_fingerprint then fingerprint = print end
   return 'FAILED', failed:sub(1, 4) .. struct.pack('>I8', fence) .. failed:sub(13, 20) .. fingerprint .. failed:sub(37)
 end
 
 local function fail(key, failed)
-  -- One command writes and reads, because nearly every claim is unchanged. If it is not, the value is corrected
-  -- within the same run of the script, so no other client sees it.
+  -- SET ... GET writes optimistically, because nearly every claim is unchanged. If the claim changed, the value is
+  -- corrected in the same script execution, which is atomic.
   local record = redis.pcall('SET', key, failed, 'GET', 'KEEPTTL')
   if not record then
     -- The record was evicted or lost in a failover, and no other owner holds it.

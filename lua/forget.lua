@@ -8,7 +8,7 @@
 --   FORGOTTEN      removed
 --   ABSENT         there is no record, or it is already removed
 --   CHANGED head   the record has another state, other marks or another fence; it begins with this head
---   HELD ms        an owner is processing and holds the lease for this much longer
+--   HELD ms        an owner is processing and holds the lease; ms until it ends
 --   NOT_A_RECORD   the value under the key is not a record and is not changed
 --
 -- No other script removes a record. An equal fence does not mean an equal record: the fence identifies an attempt,

@@ -13,7 +13,7 @@
 --   LOST FAILED        another owner has failed
 --   NOT_A_RECORD       the value under the key is not a record and is not changed
 --
--- The record shows whether the acquire was executed, so the caller may release without having had its reply. If an
+-- The record shows whether the acquire was executed, so a release does not require the reply to the acquire. If an
 -- earlier attempt may have taken effect, the record keeps the mark uncertain, and so does the record of another owner
 -- that has failed with the same payload since. A released record is no larger than the claim, so it is also written
 -- when the server is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
@@ -27,7 +27,7 @@ local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\
 local function release(key, failed)
   local record = redis.pcall('GET', key)
   if not record then
-    -- A mark uncertain that came with the claim is not lost with the record. There is nothing else to release.
+    -- The record was lost. If the claim was a recovery, this restores its mark uncertain.
     if failed:byte(3) == 1 then redis.call('SET', key, failed, 'PX', retention) end
     return 'RELEASED'
   end
