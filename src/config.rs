@@ -82,7 +82,8 @@ impl Config {
         RedisStore::new(&self.redis).map_err(|error| ConfigError::new(format!("REDIS_URL is invalid ({error})")))
     }
 
-    /// As [`handler`](Self::handler), with a store that wraps `redis`. The metrics report the findings of `redis`.
+    /// As [`handler`](Self::handler), with a store that wraps `redis`. The metrics include the configuration warnings
+    /// of `redis`.
     pub fn handler_with_store<S: Store, W: Work<Message>>(
         self,
         store: S,
@@ -150,7 +151,7 @@ fn keys(environment: &mut Environment, default: Vec<KeySource>) -> Vec<KeySource
     let Some(sources) = environment.get("IDEMPOTENCY_KEY") else { return default };
     let sources: Result<_, _> = sources.split(',').map(|source| source.trim().parse()).collect();
     sources.unwrap_or_else(|error| {
-        environment.error(&format!("IDEMPOTENCY_KEY: {error}, several separated by commas"));
+        environment.error(&format!("IDEMPOTENCY_KEY: {error}; separate several with commas"));
         default
     })
 }

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 pub struct Login {
     /// The user, if it is not the one in the URL.
     pub user: Option<String>,
-    /// The password, or a token in its place.
+    /// The password, or a token instead of it.
     pub password: String,
 }
 
@@ -31,6 +31,9 @@ pub trait CredentialsSource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If no login is available. No connection is made.
+    ///
+    /// ## Cancel safety
+    /// The future may be dropped at any time. A later call starts again.
     fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a>;
 
     /// How long a connection may be used after its login. `None`, the default, means without limit.

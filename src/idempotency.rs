@@ -61,7 +61,8 @@ pub use work::{Work, WorkError, WorkErrorKind, WorkFn, work_fn};
 /// ```
 /// use std::time::Duration;
 /// use idempotent_sqs::{
-///     Claim, Deadline, Decision, Delivery, Fingerprint, Idempotency, Key, MemoryStore, Outcome, Policy, Work, WorkError,
+///     Claim, Deadline, Decision, Delivery, Fingerprint, Idempotency, Key, MemoryStore, Outcome, Policy, Work,
+///     WorkError,
 /// };
 ///
 /// struct SendInvoice;
@@ -112,7 +113,7 @@ pub(crate) enum AttemptResult {
     Failed(WorkError),
     /// The work must not run. The attempt fails with this error.
     NotRun(WorkError),
-    /// No time was left to start the work.
+    /// The deadline passed before the work started.
     NotStarted,
 }
 
@@ -124,14 +125,14 @@ impl<S: Store> Idempotency<S> {
 
     /// Runs `work` on `input`, unless it was done before, another owner holds its lease, or it failed permanently.
     ///
-    /// If the reply to the acquire is lost, the record is given back until the time for settling ends, so that the
-    /// lost acquire neither counts as an attempt nor causes a recovery.
+    /// If the reply to the acquire is lost, `run` retries the release until [`Deadline::settle`], so that the lost
+    /// acquire is not counted and does not cause a recovery.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not answer the acquire. No work ran.
+    /// [`StoreError`] if the store did not reply to the acquire. No work ran.
     ///
     /// ## Cancel safety
-    /// A dropped future leaves the claim until its lease ends. The next attempt after that is a recovery.
+    /// If the future is dropped, the claim remains until its lease ends. The next attempt after that is a recovery.
     pub async fn run<T, W>(&self, delivery: &Delivery, work: &W, input: &T) -> Result<Report, StoreError>
     where
         T: ?Sized + Sync,

@@ -38,7 +38,8 @@ pub struct Handler<S, W> {
 }
 
 impl<S: Store, W: Work<Message>> Handler<S, W> {
-    /// Creates a handler. Without `visibility`, failed messages return after the visibility timeout of their queue.
+    /// Creates a handler. Without `visibility`, failed messages are redelivered after the visibility timeout of their
+    /// queue.
     pub fn new(batch: Batch<S, W>, visibility: Option<Visibility>) -> Self {
         Self { batch, visibility, metrics: None, early_redelivery: Once::new() }
     }
@@ -50,13 +51,18 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     }
 
     /// Serves invocations until Lambda ends the process: one after another or, on Lambda Managed Instances, up to
-    /// `AWS_LAMBDA_MAX_CONCURRENCY` at once. They share the clients and the connection to Redis.
+    /// `AWS_LAMBDA_MAX_CONCURRENCY` concurrently. They share the clients and the connection to Redis.
     ///
     /// With SnapStart, this call waits for the restore of the snapshot. No connection is opened and no token is signed
     /// before the first invocation, so nothing in a snapshot can be outdated.
     ///
     /// # Errors
     /// If the Lambda Runtime API cannot be reached.
+    ///
+    /// ## Cancel safety
+    /// If the future is dropped, so is the current invocation, as if the future of [`handle`](Self::handle) were
+    /// dropped. On Lambda Managed Instances, invocations run in spawned tasks, which continue until the tokio runtime
+    /// is shut down.
     pub async fn serve(self) -> Result<(), Error>
     where
         S: 'static,
@@ -82,6 +88,10 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// # Errors
     /// If there is no partial batch response: the event is not an SQS event, a record has no messageId, or the store
     /// was unavailable before any work ran. SQS delivers all messages again.
+    ///
+    /// ## Cancel safety
+    /// If the future is dropped, each current claim remains until its lease ends, as after a crash. Messages whose work
+    /// is recorded are duplicates when SQS delivers them again. Some visibility timeouts may have been changed.
     pub async fn handle(&self, event: &str, context: &Context) -> Result<SqsBatchResponse, Error> {
         self.handle_parsed(sqs::messages(event.as_bytes()), context).await
     }
@@ -124,8 +134,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     }
 }
 
-/// Registers a timer at `until` with the runtime. As long as the runtime waits for no timer this early, each new timer
-/// wakes it with a system call, and a batch has many timers.
+/// Registers a timer at `until` with the runtime. If no earlier timer is registered, each new timer wakes the runtime
+/// with a system call, and a batch has many timers.
 async fn register_timer(until: Instant) -> Pin<Box<Sleep>> {
     let mut timer = Box::pin(sleep_until(until));
     let _pending = poll_immediate(timer.as_mut()).await;

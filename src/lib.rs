@@ -42,17 +42,16 @@
 //! # }
 //! ```
 //!
-//! # Unit tests of a work
+//! # Testing
 //! [`MemoryStore`] needs no server. The crate `idempotent-sqs-testing` has a claim for unit tests, a simulated queue
 //! with an event source mapping, a store with faults, and the conformance suite for stores.
 //!
-//! # Words
+//! # Terminology
 //! - A *record* is the entry of the store for a *key*. Two messages with the same key are the same work. The
 //!   *fingerprint* of a record is a hash of the payload.
-//! - A record is PROCESSING, COMPLETED, FAILED or absent. An attempt that *acquires* it becomes its *owner* for the
-//!   time of a *lease*, and gets a *claim* with a *fence*, a number that grows with each claim. *Complete* and *fail*
-//!   settle the claim, and *release* gives the record back. Only the owner can do this; any other attempt has *lost*
-//!   the record.
+//! - A record is PROCESSING, COMPLETED, FAILED or absent. An attempt that *acquires* it becomes its *owner* until the
+//!   *lease* ends, and gets a *claim* with a *fence*, a number that grows with each claim. *Complete* and *fail* settle
+//!   the claim, and *release* undoes the acquire. Only the owner can do this; any other attempt has *lost* the record.
 //! - *Work* is the business logic. A *recovery* is an attempt after one that may have taken effect. The *disposition*
 //!   of a message is whether SQS deletes it or delivers it again.
 //!

@@ -99,7 +99,7 @@ impl Metrics {
         let document = Document { consumer: &self.consumer, request_id, findings, counts, timings };
         let mut line = Vec::new();
         let formatted = self.format.lock().unwrap_or_else(PoisonError::into_inner).format(&document, &mut line);
-        // A single write, because several invocations may print at once.
+        // A single write, because several invocations may print concurrently.
         if let Err(error) = formatted.map_err(io::Error::other).and_then(|()| io::stdout().lock().write_all(&line)) {
             tracing::warn!(%error, "the metrics of this invocation could not be written");
         }

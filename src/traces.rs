@@ -23,6 +23,10 @@ pub(crate) use spans::{flush, of_invocation, of_message, record_outcome};
 
 /// Sets up the log by calling `log`, usually `lambda_runtime::tracing::init_default_subscriber`. If traces are enabled,
 /// sets up the traces and a log in the same format instead. Call it once, at the start of `main`.
+///
+/// # Panics
+/// If traces are enabled and a global `tracing` subscriber is already set. Without traces, `log` may panic for the same
+/// reason.
 pub fn init(log: impl FnOnce()) {
     spans::init(log);
 }

@@ -58,7 +58,7 @@ impl fmt::Debug for WebhookSettings {
 /// A [`Work`] that sends the message's body unchanged, with `Content-Type` and these headers:
 ///
 /// - `Idempotency-Key`: the key. `%` and all characters that are not visible ASCII are percent-encoded.
-/// - `Idempotency-Fence`: a number that grows with each attempt at the key, also after the store lost the record,
+/// - `Idempotency-Fence`: a number that grows with each attempt at the key, even after the store lost the record,
 ///   unless the store's clock is then behind.
 /// - `Idempotency-Attempt`: the number of the attempt, from 1.
 /// - `Idempotency-Receive-Count`: [`Message::receive_count`], if known.
@@ -71,7 +71,7 @@ impl fmt::Debug for WebhookSettings {
 /// | 3xx (never followed), any other 4xx except 408 | [`WorkError::permanent`] |
 /// | any other response, or none after the request was sent | [`WorkError::uncertain`] |
 ///
-/// A receiver that stores the keys it has processed can also ignore a recovery that repeats one.
+/// A receiver that stores processed keys can ignore repeated recoveries.
 #[derive(Debug)]
 pub struct Webhook {
     settings: WebhookSettings,
@@ -125,7 +125,7 @@ fn content_type(body: &str) -> &'static str {
     }
 }
 
-/// The key as the value of a header. All characters that are not visible ASCII are percent-encoded, and also `%`, so
+/// The key as the value of a header. All characters that are not visible ASCII are percent-encoded, and so is `%`, so
 /// that different keys have different values.
 fn header_value(key: &str) -> String {
     const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');

@@ -55,7 +55,7 @@ impl fmt::Display for SecretArn {
 
 #[derive(Debug, thiserror::Error)]
 enum SecretError {
-    #[error("no reply with the secret {0} in time: check that the function can reach Secrets Manager")]
+    #[error("no reply with the secret {0} within the timeout: check that the function can reach Secrets Manager")]
     Timeout(SecretArn),
     #[error(
         "the secret {0} could not be read: check that the role may call secretsmanager:GetSecretValue, and kms:Decrypt \
@@ -94,7 +94,7 @@ impl SecretCredentials {
 
     async fn cached_login(&self, rejected: Option<&Login>) -> Result<Login, SecretError> {
         let mut cached = self.cached.lock().await;
-        // If the logins of many connections are rejected at once, only the first of them reads the secret again.
+        // If the logins of many connections are rejected concurrently, only the first of them reads the secret again.
         if rejected.is_some() {
             cached.take_if(|known| Some(&*known) == rejected);
         }

@@ -35,7 +35,9 @@ pub(super) struct Service {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenError {
-    #[error("no AWS credentials in time to sign a token for {0}: check that the function can reach their source")]
+    #[error(
+        "no AWS credentials within the timeout to sign a token for {0}: check that the function can reach their source"
+    )]
     Timeout(&'static str),
     #[error(
         "no AWS credentials to sign a token for {0}: give the process a role, or set AWS_ACCESS_KEY_ID and \
@@ -67,7 +69,7 @@ impl Signer {
         Self { service, aws, cached: Mutex::default() }
     }
 
-    /// Signs `request`, which has no scheme. Fetches the AWS credentials again if the last token was `rejected`, as
+    /// Signs `request`, a URL without a scheme. Fetches the AWS credentials again if the last token was `rejected`, as
     /// they may have been revoked.
     pub(super) async fn token(&self, request: &str, rejected: bool) -> Result<String, TokenError> {
         if rejected {
@@ -88,8 +90,8 @@ impl Signer {
     }
 
     /// The AWS credentials. They are cached until shortly before they expire, because many connections may be opened
-    /// at once. Credentials without an expiry, such as those in the environment of a function, are not cached, because
-    /// their rotation cannot be detected.
+    /// concurrently. Credentials without an expiry, such as those in the environment of a function, are not cached,
+    /// because their rotation cannot be detected.
     async fn credentials(&self, aws: &SdkConfig) -> Result<Credentials, CredentialsError> {
         let mut cached = self.cached.lock().await;
         let is_valid = |known: &Credentials| known.expiry().is_some_and(|end| end > SystemTime::now() + EXPIRY_MARGIN);

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Reads settings from environment variables and collects their errors, so that all are reported together. Settings of
-/// your own can be read in the same way as those of this crate:
+/// Reads settings from environment variables and collects their errors, so that all are reported together. Your own
+/// settings can be read in the same way:
 ///
 /// ```
 /// use idempotent_sqs::config::{Config, Environment};
@@ -78,7 +78,7 @@ impl Environment {
         Self { lookup: Box::new(lookup), errors: Vec::new() }
     }
 
-    /// Replaces the setting `name` for everything that is read afterwards. `None` removes it.
+    /// Replaces the setting `name` for all later reads. `None` removes it.
     #[must_use]
     pub fn with(self, name: &'static str, value: Option<String>) -> Self {
         let lookup = self.lookup;
@@ -101,8 +101,8 @@ impl Environment {
         value
     }
 
-    /// Parses this setting. Returns `None` if it is not set. An invalid value is an error. `example` completes the
-    /// error message "set it to …".
+    /// Parses this setting. Returns `None` if it is not set. An invalid value adds an error and returns `None`.
+    /// `example` completes the error message "set it to …".
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, name: &str, example: &str) -> Option<T> {
         match self.get(name)?.trim().parse() {
             Ok(value) => Some(value),
@@ -113,7 +113,8 @@ impl Environment {
         }
     }
 
-    /// A whole number in this range, or `default` if it is not set. Any other value is an error.
+    /// A whole number in this range, or `default` if it is not set. An invalid value adds an error and returns
+    /// `default`.
     pub fn number<T>(&mut self, name: &str, range: RangeInclusive<T>, default: T) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -129,18 +130,21 @@ impl Environment {
         }
     }
 
-    /// A number of whole seconds, from 1 second to ten years.
+    /// A number of whole seconds, from 1 second to ten years, or `default` if it is not set. An invalid value adds an
+    /// error and returns `default`.
     pub fn seconds(&mut self, name: &str, default: Duration) -> Duration {
         Duration::from_secs(self.number(name, 1..=MAX_SECONDS, default.as_secs()))
     }
 
-    /// A number of whole milliseconds, from `min` ms to 15 minutes.
+    /// A number of whole milliseconds, from `min` ms to 15 minutes, or `default` if it is not set. An invalid value
+    /// adds an error and returns `default`.
     pub fn milliseconds(&mut self, name: &str, min: u64, default: Duration) -> Duration {
         let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.number(name, min..=MAX_MS, default))
     }
 
-    /// The value of one of these words, or `default` if it is not set.
+    /// The value of one of these words, or `default` if it is not set. An invalid value adds an error and returns
+    /// `default`.
     pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
         let Some(value) = self.get(name) else { return default };
         if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value.trim()) {
@@ -151,7 +155,7 @@ impl Environment {
         default
     }
 
-    /// `true` or `false`.
+    /// `true` or `false`, or `default` if it is not set. An invalid value adds an error and returns `default`.
     pub fn flag(&mut self, name: &str, default: bool) -> bool {
         self.choice(name, &[("true", true), ("false", false)], default)
     }

@@ -43,7 +43,7 @@ fn namespace(environment: &mut Environment) -> Option<String> {
     match &namespace {
         None => environment
             .error("IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments"),
-        // The namespace `a:b` with the key `c` would share its record with the namespace `a` and the key `b:c`.
+        // A colon would make namespace `a:b`, key `c` and namespace `a`, key `b:c` share a record.
         Some(name) if name.contains(':') => environment.error(
             "IDEMPOTENCY_NAMESPACE has a colon, which ends the namespace in a Redis key: set it to a name without one",
         ),
@@ -71,7 +71,8 @@ fn credentials(
                 );
             } else if !url.uses_tls() {
                 environment.error(
-                    "REDIS_URL is without TLS, which ElastiCache requires for IAM tokens: set it to rediss://HOST:6379",
+                    "REDIS_URL does not use TLS, which ElastiCache requires for IAM tokens: set it to \
+                     rediss://HOST:6379",
                 );
             }
             Some(Arc::new(ElastiCacheIam::new(iam, aws.clone())))

@@ -40,7 +40,8 @@ fn bucket(environment: &mut Environment, setting: &str, name: &str) -> Option<St
     None
 }
 
-/// The S3 client. `setting` is the variable that requires it, for error messages. Region and endpoint come from the variables of the AWS SDK.
+/// The S3 client. `setting` is the variable that requires it, for error messages. Region and endpoint come from the
+/// variables of the AWS SDK.
 #[cfg(feature = "s3")]
 fn s3(environment: &mut Environment, _setting: &str, aws: &AwsConfig) -> Option<Arc<dyn ObjectStore>> {
     use crate::s3::{S3, S3Settings, Url};

@@ -1,4 +1,4 @@
-//! Step 1: take ownership of the record, or find out why the work must not run.
+//! Step 1: acquire the record, or determine why the work must not run.
 
 use std::panic::AssertUnwindSafe;
 
@@ -16,17 +16,17 @@ use super::work::{OwnRecord, Work, WorkError};
 use super::{Idempotency, NextStep};
 
 impl<S: Store> Idempotency<S> {
-    /// Tries to take ownership of the record of this delivery.
+    /// Tries to acquire the record of this delivery.
     ///
     /// # Errors
-    /// [`StoreError`] if the store gave no answer. If the acquire may have been executed, the record was given back,
-    /// provided that the store could be reached in time.
+    /// [`StoreError`] if the store did not reply. If the acquire may have been executed, the record is released if the
+    /// store is reachable before the deadline.
     pub(crate) async fn acquire<T, W>(&self, delivery: &Delivery, work: &W) -> Result<NextStep, StoreError>
     where
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        // The lease may start now, however late the reply is.
+        // The store may start the lease at any time after this.
         let asked = Instant::now();
         let request = self.new_request(delivery);
         let deadline = &delivery.deadline;
@@ -47,7 +47,7 @@ impl<S: Store> Idempotency<S> {
             Acquire::Conflict { lease_remains } => (Outcome::Conflict { lease_remains }, None, None),
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
             Acquire::Failed => match work.own_record() {
-                // Boxed: this is rare, and the future of every message would reserve space for it.
+                // Boxed, because this rare case would enlarge the future of every message.
                 Some(record) => (Box::pin(self.check_own_record(request, record, deadline)).await, None, None),
                 None => (Outcome::FailedBefore, None, None),
             },
@@ -95,7 +95,7 @@ impl<S: Store> Idempotency<S> {
         match read_own_record(record, &attempt, deadline).await {
             Ok(Some(result)) => {
                 let claim = Claim::of_completed_work(attempt, Fence(0), self.policy.max_attempts);
-                // The work is done, whatever the store answers.
+                // The work is done, regardless of the store's reply.
                 let _settled = self.complete(&claim, &result, deadline, true).await;
                 Outcome::Duplicate { result: Some(result) }
             }

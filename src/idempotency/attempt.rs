@@ -19,7 +19,7 @@ impl<S: Store> Idempotency<S> {
     /// Runs the work under this claim, unless no time is left or the policy parks recoveries.
     ///
     /// ## Cancel safety
-    /// Dropping the future drops the work and leaves the claim until its lease ends.
+    /// If the future is dropped, the work is dropped and the claim remains until its lease ends.
     pub(crate) async fn attempt_work<T, W>(
         &self,
         claim: &Claim,
@@ -50,7 +50,7 @@ impl<S: Store> Idempotency<S> {
                     None => work.run(claim, input).await.map(RecordedAttempt::Done),
                 }
             });
-            // A frozen process resumes where it was. It must check the time before it continues the work.
+            // A frozen process resumes in the middle of this poll loop, so the deadline is checked before each poll.
             let in_time = poll_fn(|cx| if Instant::now() >= until { Poll::Pending } else { run.as_mut().poll(cx) });
             match timeout_at(until, in_time).await {
                 Ok(Ok(attempt)) => AttemptResult::Returned(attempt),
@@ -58,8 +58,8 @@ impl<S: Store> Idempotency<S> {
                 Err(_elapsed) => AttemptResult::Failed(WorkError::uncertain("the work was cancelled at the deadline")),
             }
         };
-        // Cancelled work is dropped inside, so a panic in its destructor is caught too. The panic message may contain
-        // the payload; only the panic hook prints it.
+        // Cancelled work is dropped inside `run`, so a panic in its destructor is also caught. The panic message may
+        // contain the payload; only the panic hook prints it.
         let result = AssertUnwindSafe(run).catch_unwind().await;
         result.unwrap_or_else(|_panic| AttemptResult::Failed(WorkError::uncertain("the work panicked")))
     }

@@ -20,18 +20,18 @@ pub struct AcquireRequest {
     pub owner: Owner,
     /// Hash of the payload.
     pub fingerprint: Fingerprint,
-    /// The delivery that brought the key.
+    /// Hash of the messageId of this delivery.
     pub message: MessageIdHash,
     /// How long the owner may hold the record, from the moment at which the store executes the acquire.
     /// Whole milliseconds.
     pub lease: Duration,
-    /// The longest lease that any owner of the namespace asks for. A lease that lasts longer was taken while the
-    /// store's clock was ahead, and is shortened to this. Whole milliseconds.
+    /// Maximum lease in the namespace. A longer lease was acquired while the store's clock was ahead, and is shortened
+    /// to this. Whole milliseconds.
     pub longest_lease: Duration,
     /// How long the record is kept after this acquire. It is kept for at least the lease. Whole milliseconds.
     pub retention: Duration,
-    /// Number of attempts after which acquire returns [`Acquire::Failed`](super::Acquire::Failed) until another message
-    /// brings the key.
+    /// Number of attempts after which acquire returns [`Acquire::Failed`](super::Acquire::Failed) until the key is
+    /// delivered with another messageId.
     pub max_attempts: u8,
 }
 
@@ -82,13 +82,13 @@ impl Claim {
         Self { attempt, fence, number, recovery: false, lease_ends: now, ends: now }
     }
 
-    /// The idempotency key. Pass it on to the services that the work calls.
+    /// The idempotency key. Pass it to the services that the work calls.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.attempt.key
     }
 
-    /// The fence. Pass it on to a resource that rejects lower ones.
+    /// The fence. Pass it to a resource that rejects lower ones.
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.fence

@@ -12,10 +12,11 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 /// Longest step of the backoff: the longest time that a Lambda function can run.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(900);
 
-/// Shortest delay, also if the work asked for none: a message that is delivered again at once would loop.
+/// Minimum delay, even if the work requested none. Without it, a message could be redelivered in a loop.
 const SHORTEST_DELAY: Duration = Duration::from_secs(1);
 
-/// Spread of redeliveries after a conflict, so that messages that waited for one lease do not all return at once.
+/// Spread of redeliveries after a conflict, so that messages that conflicted with one lease are not redelivered at the
+/// same time.
 const CONFLICT_JITTER: Duration = Duration::from_secs(2);
 
 /// What to do with a delivery.
@@ -28,8 +29,8 @@ pub enum Decision {
         /// After this delay. `None` leaves the time to the broker, such as the visibility timeout of SQS.
         after: Option<Duration>,
     },
-    /// No further attempt can help: move the message to a dead-letter queue. If that is not possible at once, deliver
-    /// it again with a [`backoff`].
+    /// No further attempt can succeed: move the message to a dead-letter queue. If that is not possible immediately,
+    /// deliver it again with a [`backoff`].
     DeadLetter,
 }
 
@@ -56,8 +57,8 @@ impl Report {
     }
 }
 
-/// Delay of a failed message. An unavailable service is not called again before the backoff, even if it asked for
-/// less: these attempts are not counted, so only the number of deliveries limits them.
+/// Delay of a failed message. An unavailable service is not called again before the backoff, even if it requested a
+/// shorter delay: these attempts are not counted, so only the number of deliveries limits them.
 fn delay(error: &WorkError, deliveries: u32) -> Duration {
     match error.kind() {
         WorkErrorKind::Retryable { after: Some(after) } => after.max(SHORTEST_DELAY),
@@ -70,7 +71,7 @@ fn delay(error: &WorkError, deliveries: u32) -> Duration {
 }
 
 /// Exponential backoff by the number of deliveries: 2 s doubled each time, up to 15 minutes. Half of each step is
-/// jitter, so that messages that failed together do not return together:
+/// jitter, so that messages that failed together are not redelivered together:
 /// <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
 #[must_use]
 pub fn backoff(deliveries: u32) -> Duration {

@@ -8,7 +8,7 @@ use super::fingerprint::{Fingerprint, MessageIdHash};
 use super::key::Key;
 use super::owner::Owner;
 
-/// The tag of an absent messageId. Hashed once, because every delivery starts with it.
+/// The hash of an absent messageId. Hashed once, because every delivery starts with it.
 static NO_MESSAGE: LazyLock<MessageIdHash> = LazyLock::new(|| MessageIdHash::of(""));
 
 /// One delivery of a key: the input of [`Idempotency::run`](super::Idempotency::run) besides the work.
@@ -26,9 +26,8 @@ pub struct Delivery {
 impl Delivery {
     /// A delivery of `key` with no fingerprint, no messageId and a deadline in one minute.
     ///
-    /// All deliveries without a [`message_id`](Self::message_id) count as the same message. So a permanent failure,
-    /// or attempts that are used up, also fail every later one, until the record's retention ends or a delivery has
-    /// a messageId.
+    /// All deliveries without a [`message_id`](Self::message_id) count as the same message. So a permanent failure or
+    /// exhausted attempts also fail every later one, until the record's retention ends or a delivery has a messageId.
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));
@@ -42,8 +41,8 @@ impl Delivery {
         Self { fingerprint, ..self }
     }
 
-    /// Sets the broker's id of this message. A permanent failure, and attempts that are used up, apply until the key
-    /// arrives under another id: by a redrive or by another send.
+    /// Sets the broker's id of this message. A permanent failure and exhausted attempts apply until the key is
+    /// delivered with another id: by a redrive or by another send.
     #[must_use]
     pub fn message_id(self, id: &str) -> Self {
         Self { message: MessageIdHash::of(id), ..self }

@@ -52,13 +52,13 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Hash of the messageId of a delivery: the first 64 bits of SHA-256. A permanent failure applies to the message
-/// that met it; the same key in another message (a redrive or a new send) may run again.
+/// Hash of the messageId of a delivery: the first 64 bits of SHA-256. A permanent failure applies to the message that
+/// failed; the same key in another message (a redrive or a new send) may run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageIdHash([u8; 8]);
 
 impl MessageIdHash {
-    /// The tag of this messageId.
+    /// The hash of this messageId.
     #[must_use]
     pub fn of(message_id: &str) -> Self {
         Self(sha256_prefix(&[message_id.as_bytes()]))

@@ -57,7 +57,7 @@ impl Key {
         if plain || self.is_stored { Cow::Borrowed(&self.text) } else { Cow::Owned(self.hashed()) }
     }
 
-    /// Whether the key is short enough to be stored as it is.
+    /// Whether the key is short enough to be stored unchanged.
     pub(crate) fn is_short(&self) -> bool {
         self.text.len() <= MAX_PLAIN_LENGTH
     }
@@ -76,7 +76,7 @@ impl Key {
 /// Start of the stored form of a hashed key.
 const HASH_PREFIX: &str = "sha256:";
 
-/// Length of the longest key that is stored as it is, in bytes. Common ids are much shorter.
+/// Length of the longest key that is stored unchanged, in bytes. Common ids are much shorter.
 const MAX_PLAIN_LENGTH: usize = 200;
 
 impl fmt::Display for Key {

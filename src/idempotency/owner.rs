@@ -1,4 +1,4 @@
-//! Owner tokens and fences, which tell attempts at the same key apart.
+//! Owner tokens and fences, which distinguish attempts at the same key.
 
 use std::fmt;
 #[cfg(feature = "lambda")]
@@ -12,8 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Owner([u8; 8]);
 
 impl Owner {
-    /// Creates a token from the operating system's random source. The process keeps no RNG state, because every copy of
-    /// a snapshot of a Lambda environment would start with the same state.
+    /// Creates a token from the operating system's random source. No RNG state is kept in the process, because all
+    /// copies of a SnapStart snapshot would share it.
     ///
     /// # Panics
     /// If the operating system returns no random bytes.
@@ -61,8 +61,8 @@ impl Owners {
     }
 }
 
-/// A number that grows with each claim of a key. A resource that remembers the highest fence it has seen can
-/// reject a late owner.
+/// A number that grows with each claim of a key. A resource that stores the highest fence it has received can reject a
+/// late owner.
 ///
 /// The store computes it as `max(stored fence + 1, the store's clock in µs since 1970)`, so it also grows
 /// after a record was lost. See Kleppmann, "How to do distributed locking" (2016).

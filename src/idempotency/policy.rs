@@ -29,9 +29,9 @@ pub struct Policy {
     pub results: Option<Results>,
     /// How much longer than the deadline a lease lasts, for requests that are still in flight. Default: 1 second.
     pub lease_grace: Duration,
-    /// The longest lease. A work with a later deadline is cancelled when the lease ends. All consumers of a
-    /// namespace must use the same value: a lease that lasts longer was taken while the store's clock was ahead,
-    /// and is shortened to this value. Default: 24 hours.
+    /// Maximum lease. Work with a later deadline is cancelled when the lease ends. All consumers of a namespace must
+    /// use the same value: a longer lease was acquired while the store's clock was ahead, and is shortened to this
+    /// value. Default: 24 hours.
     pub longest_lease: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             retention: Duration::from_hours(14 * 24),
-            // Attempts whose process died before it could give the record back are counted too.
+            // Attempts whose process died before it released the record are also counted.
             max_attempts: 10,
             recovery: Recovery::Rerun,
             result_max_bytes: 4096,

@@ -19,9 +19,9 @@ pub struct Record {
     pub owner: Owner,
     /// Fingerprint of the payload.
     pub fingerprint: Fingerprint,
-    /// The delivery that brought the key last.
+    /// Hash of the messageId of the last delivery.
     pub message: MessageIdHash,
-    /// The highest fence that was given out under the key.
+    /// The highest fence of any claim of the key.
     pub fence: Fence,
     /// Number of counted attempts.
     pub attempts: u8,
@@ -90,7 +90,8 @@ pub enum AcquireAnswer {
     },
     /// Another payload was completed under this key, or may have taken effect.
     Mismatch,
-    /// An earlier attempt failed permanently, or all attempts are used up, until another message brings the key.
+    /// An earlier attempt failed permanently, or all attempts are used up. Applies until the key is delivered with
+    /// another messageId.
     Failed,
 }
 
@@ -156,8 +157,8 @@ pub fn acquire(record: Option<&Record>, attempt: &AcquireRequest, now_us: u64) -
     (AcquireAnswer::Acquired { fence: record.fence, attempts: record.attempts, recovery }, Some(record))
 }
 
-/// The answer to an acquire during a lease. A lease that lasts longer than the longest one was taken while the clock
-/// was ahead; it is shortened.
+/// The answer to an acquire during a lease. A lease that is longer than the maximum was acquired while the clock was
+/// ahead; it is shortened.
 fn conflict(
     record: &Record,
     recovery: bool,
@@ -225,7 +226,7 @@ pub fn fail(
     }
 }
 
-/// Gives the record back as if this attempt had not been made. `recovery` is its claim if that is a recovery.
+/// Undoes the acquire: the attempt is not counted. `recovery` is its claim if that is a recovery.
 #[must_use]
 pub fn release(
     record: Option<&Record>,

@@ -9,7 +9,7 @@ pub enum State {
     /// - (acquire by another owner after the lease) stays Processing, with the new owner
     Processing,
     /// The work is done.
-    /// - (end of the retention) becomes absent; there is no other exit
+    /// - (end of the retention) becomes absent; there is no other transition
     Completed,
     /// The last attempt failed.
     /// - (acquire; if the failure is permanent, only with another message) becomes Processing
@@ -57,7 +57,7 @@ impl StoredResult<&[u8]> {
 pub struct Failure {
     /// The work may have taken effect, wholly or in part. The next attempt is a recovery.
     pub uncertain: bool,
-    /// No further attempt is made until another message brings the key: the work reported a permanent error, or
-    /// this was the last attempt.
+    /// No further attempt is made until the key is delivered with another messageId: the work reported a permanent
+    /// error, or this was the last attempt.
     pub permanent: bool,
 }

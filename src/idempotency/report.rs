@@ -39,45 +39,46 @@ pub enum Outcome {
     },
     /// Another owner holds the lease. Nothing ran.
     Conflict {
-        /// Remaining time of that lease.
+        /// Remaining time of that lease. For work with its own record, the remaining time of the other transaction's
+        /// claim.
         lease_remains: Duration,
     },
     /// Another payload was completed under this key, or may have taken effect. Nothing ran.
     Mismatch,
     /// An earlier attempt failed permanently, or all attempts are used up. Nothing ran.
     FailedBefore,
-    /// There was no time left to start the work. Nothing ran. The attempt is not counted if the store could be
+    /// The deadline passed before the work started. Nothing ran. The attempt is not counted if the store could be
     /// reached.
     NotStarted,
-    /// The work needs a service that is out of reach or overloaded. Nothing happened. The attempt is not counted if
-    /// the store could be reached.
+    /// The work needs a service that is unreachable or overloaded. The work had no effect. The attempt is not counted
+    /// if the store could be reached.
     Unavailable {
         /// The error of the work.
         error: WorkError,
     },
     /// The attempt failed and was recorded. The next delivery is another attempt.
     Failed {
-        /// The error of the work. A panic and a cancellation are errors too.
+        /// The error of the work. A panic and a cancellation are also errors.
         error: WorkError,
         /// Whether this or an earlier attempt may have taken effect. The next attempt is then a recovery.
         uncertain: bool,
     },
     /// The attempt failed and no other is made for this message: the error is permanent, or all attempts are used up.
     FailedPermanently {
-        /// The error of the work. Its kind is that of this attempt, also if attempts are used up.
+        /// The error of the work. Its kind is that of this attempt, even if the attempts are exhausted.
         error: WorkError,
         /// Whether this or an earlier attempt may have taken effect.
         uncertain: bool,
     },
-    /// Another owner took the record over while the work ran.
+    /// Another owner acquired the record during the work.
     Lost {
         /// State of the record now.
         state: State,
         /// Whether the work succeeded in this run. If it failed, a completed record may be of another payload.
         done: bool,
     },
-    /// The work ran, and its outcome could not be recorded in time. The next delivery is a recovery, unless the
-    /// store executes the call late.
+    /// The work ran, and its outcome could not be recorded before the deadline. The next delivery is a recovery, unless
+    /// the store executes the settle call later.
     Unsettled {
         /// The last error of the store.
         error: StoreError,

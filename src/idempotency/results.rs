@@ -19,8 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where large results are stored.
 ///
-/// Each claim has an object of its own, `<prefix><key>/<fence>`, so a late owner cannot overwrite the result of
-/// another.
+/// Each claim has its own object, `<prefix><key>/<fence>`, so a late owner cannot overwrite the result of another.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Results {

@@ -1,4 +1,4 @@
-//! Step 3: record how the attempt ended, or give the record back if nothing ran.
+//! Step 3: record how the attempt ended, or release the record if nothing ran.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use super::work::{RecordedAttempt, WorkError, WorkErrorKind};
 use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {
-    /// Settles the claim. If the work `has_own_record`, the store is called once and its answer decides nothing.
+    /// Settles the claim. If the work `has_own_record`, the store is called once and its reply does not affect the
+    /// outcome.
     ///
     /// # Errors
-    /// [`StoreError`] if a resource that every work needs is out of reach. It is not specific to this delivery.
+    /// [`StoreError`] if a resource that all work needs is unreachable. It is not specific to this delivery.
     ///
     /// ## Cancel safety
-    /// A dropped future leaves the claim settled, or owned until its lease ends.
+    /// If the future is dropped, the claim is either settled or remains until its lease ends.
     pub(crate) async fn settle(
         &self,
         claim: &Claim,
@@ -61,7 +62,7 @@ impl<S: Store> Idempotency<S> {
                 Err(error) => Outcome::Unsettled { error },
             }),
             RecordedAttempt::DoneBefore(result) => {
-                // Its own record shows that the work is done, whatever the store answers.
+                // Its own record shows that the work is done, regardless of the store's reply.
                 let _settled = self.complete(claim, &result, deadline, has_own_record).await;
                 Ok(Outcome::Duplicate { result: Some(result) })
             }
@@ -70,7 +71,7 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Conflict { lease_remains: after })
             }
             RecordedAttempt::Mismatch => {
-                // The key took effect with another payload, so nothing of this one did.
+                // Another payload took effect under this key, so this payload had no effect.
                 let failure = Failure { uncertain: false, permanent: true };
                 let fail = || self.store.fail(claim, failure);
                 let _settled = retry_until(deadline.settle, has_own_record, fail).await;
@@ -124,15 +125,15 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    /// Gives the record back. If the store cannot be reached in time, the lease ends by itself and the next attempt
+    /// Releases the record. If the store cannot be reached before the deadline, the lease expires and the next attempt
     /// is a recovery.
     pub(super) async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) {
         let _settled = retry_until(deadline.settle, false, || self.store.release(attempt, claim)).await;
     }
 }
 
-/// Calls the store until it answers, or `once`. An effect without its record would be repeated, so only the deadline
-/// ends the retries.
+/// Calls the store until it replies, or only `once`. Retries until the deadline, because an effect that is not recorded
+/// may be repeated.
 async fn retry_until<F>(until: Instant, once: bool, mut call: impl FnMut() -> F) -> Result<Settled, StoreError>
 where
     F: Future<Output = Result<Settled, StoreError>>,

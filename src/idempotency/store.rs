@@ -1,5 +1,5 @@
 //! The contract between the core and a store of idempotency records: one method for each transition. Outcomes are
-//! values; only a store that cannot answer returns an error.
+//! values; an error means that the store is unavailable, or that the value under the key is not a record.
 //!
 //! The implementations are in [`stores`](crate::stores).
 
@@ -16,15 +16,15 @@ use super::record::{Failure, State, StoredResult};
 
 /// Keeps idempotency records. Each call reads and changes one record atomically, by the store's own clock.
 ///
-/// Every method may be called again with the same arguments, and a retrying client may execute a call late or
-/// twice: the answer is the same, and nothing is done twice.
+/// Every method may be called again with the same arguments, and a retrying client may execute a call late or twice:
+/// the reply is the same, and the record changes once.
 ///
 /// ```text
 /// absent      acquire                           PROCESSING, attempt 1
 ///             complete, fail                    COMPLETED, FAILED: the record was lost
 ///             release of a recovery             FAILED, uncertain: the record was lost, its uncertainty is kept
-/// PROCESSING  acquire, same owner               the same answer
-///             acquire, live lease               (same) CONFLICT, whatever the payload
+/// PROCESSING  acquire, same owner               the same reply
+///             acquire, live lease               (same) CONFLICT; the payload is not compared
 ///             acquire, lease ended              PROCESSING, a recovery; MISMATCH for another payload
 ///             complete, fail, by the owner      COMPLETED, FAILED
 ///             release, by the owner             FAILED, attempt not counted, uncertain as before the acquire
@@ -40,28 +40,28 @@ use super::record::{Failure, State, StoredResult};
 /// ```
 ///
 /// - In every other case complete, fail and release return [`Settled::Lost`] and change nothing.
-/// - Each acquire that takes a record over counts one attempt; release uncounts it. The count restarts at 1 when
-///   another message brings a key whose attempts are used up.
-/// - A fence grows with every claim, also after its record was lost, unless the store's clock is then behind the
-///   clock that produced the lost fence.
+/// - Each successful acquire by a new owner counts one attempt, and a release subtracts it. The count restarts at 1
+///   when a key whose attempts are used up is delivered with another messageId.
+/// - A fence grows with every claim, even after its record was lost, unless the store's clock is then behind the clock
+///   that produced the lost fence.
 /// - [`Fingerprint::NONE`] agrees with every payload and never replaces a stored fingerprint.
 /// - A record is kept for its retention, and for at least its lease.
 ///
 /// The crate `idempotent-sqs-testing` has a conformance suite for implementations.
 ///
 /// ## Cancel safety
-/// A dropped future leaves the outcome unknown: the store may or may not have executed the call. Call the same
-/// method with the same owner to find out.
+/// If the future is dropped, the outcome is unknown: the store may or may not have executed the call. Call the same
+/// method with the same owner to determine it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store of idempotency records",
     note = "use `RedisStore` (feature `redis`), or `MemoryStore` in tests",
-    note = "stores work behind `&`, `Arc` and `Box`"
+    note = "`&S`, `Arc<S>` and `Box<S>` implement `Store` if `S` does"
 )]
 pub trait Store: Send + Sync {
-    /// Tries to take ownership of the record of `attempt.key`.
+    /// Tries to acquire the record of `attempt.key`.
     ///
     /// # Errors
-    /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the record may be owned all the same.
+    /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the record may nevertheless be owned.
     fn acquire(&self, attempt: AcquireRequest) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
 
     /// Records that the work of the claim is done, and where its result is.
@@ -81,12 +81,11 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the outcome is unknown.
     fn fail(&self, claim: &Claim, failure: Failure) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 
-    /// Gives the record back as if this attempt had not been made. Use it only if nothing ran: the attempt is not
-    /// counted. The uncertainty of earlier attempts stays; a permanent failure that applied to another message is
-    /// not restored.
+    /// Undoes the acquire: the attempt is not counted. Use it only if nothing ran. The uncertainty of earlier attempts
+    /// stays; a permanent failure that applied to another message is not restored.
     ///
-    /// Without a `claim`, the caller does not know whether its acquire was executed. If that acquire is executed
-    /// after this call and finds no record, it takes the record, which then stays owned until its lease ends.
+    /// Without a `claim`, it is unknown whether the acquire was executed. If it is executed after this call and finds
+    /// no record, it acquires the record, which then remains owned until its lease ends.
     ///
     /// # Errors
     /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the outcome is unknown.
@@ -146,7 +145,8 @@ pub enum Acquire {
     /// Another payload was completed under this key, or may have taken effect. During a lease another payload is a
     /// conflict; after a clean failure it may run.
     Mismatch,
-    /// An earlier attempt failed permanently, or all attempts are used up, until another message brings the key.
+    /// An earlier attempt failed permanently, or all attempts are used up. Applies until the key is delivered with
+    /// another messageId.
     Failed,
 }
 
@@ -169,14 +169,14 @@ pub enum Settled {
     Lost(State),
 }
 
-/// Why a store gave no answer.
+/// Error of a store call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// There is no connection to the store. Nothing was executed.
     #[error("the idempotency store is unavailable")]
     Unreachable(#[source] Arc<dyn Error + Send + Sync>),
-    /// The call was sent and no valid reply came. It is unknown whether it was executed.
+    /// The call was sent and no valid reply was received. It is unknown whether it was executed.
     #[error("the idempotency store is unavailable")]
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),
     /// The value under this key of the store is not an idempotency record. It is unchanged.

@@ -13,10 +13,10 @@ use super::claim::{AcquireRequest, Claim};
 
 /// The business logic. `T` is its input: a [`Message`](crate::sqs::Message) on SQS, any type elsewhere.
 ///
-/// If the process dies between an effect outside the store and its record, the effect can be repeated. To prevent
-/// that, pass the claim's key or fence on to the service that is called, or make the effect and its record one
-/// transaction (crate `idempotent-sqs-postgres`), or implement [`recover`](Work::recover) so that it first finds out
-/// whether the effect took place.
+/// If the process dies after an effect and before it is recorded, the effect can be repeated. To prevent that, pass the
+/// claim's key or fence to the service that is called, or make the effect and its record one transaction (crate
+/// `idempotent-sqs-postgres`), or implement [`recover`](Work::recover) so that it first checks whether the effect took
+/// place.
 ///
 /// ```
 /// use idempotent_sqs::{Claim, Work, WorkError};
@@ -35,10 +35,10 @@ use super::claim::{AcquireRequest, Claim};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Work` on `{T}`",
     note = "implement `idempotent_sqs::Work<{T}>` for it, or pass a closure to `idempotent_sqs::work_fn`",
-    note = "works behind `&`, `Arc` and `Box` are works too"
+    note = "`&W`, `Arc<W>` and `Box<W>` implement `Work` if `W` does"
 )]
 pub trait Work<T: ?Sized>: Send + Sync {
-    /// Does the work. The returned bytes are its result, which duplicates get back.
+    /// Does the work. The returned bytes are its result, which is returned to duplicates.
     ///
     /// # Errors
     /// A [`WorkError`] states whether the work may have taken effect, and whether and when to try again.
@@ -62,14 +62,14 @@ pub trait Work<T: ?Sized>: Send + Sync {
         self.run(claim, input)
     }
 
-    /// For works that record their effect themselves, in the same transaction as the effect.
+    /// For `Work` implementations that record their effect themselves, in the same transaction as the effect.
     #[doc(hidden)]
     fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
         None
     }
 }
 
-/// A record that a work keeps itself, in the same transaction as its effect, such as the row of an inbox. It takes
+/// A record that the work maintains, in the same transaction as its effect, such as the row of an inbox. It takes
 /// precedence over the store's record.
 #[doc(hidden)]
 pub trait OwnRecord<T: ?Sized>: Send + Sync {
@@ -79,8 +79,8 @@ pub trait OwnRecord<T: ?Sized>: Send + Sync {
     /// The result if the work of this key and fingerprint is done, else `None`. Changes nothing.
     ///
     /// # Errors
-    /// Unavailable if the record could not be read, so that the message is tried again. Any other error means that
-    /// the record leaves the outcome unknown, and fails the message.
+    /// Unavailable if the record could not be read, so that the message is retried. Any other error means that the
+    /// record leaves the outcome unknown, and fails the message.
     fn recorded<'a>(
         &'a self,
         attempt: &'a AcquireRequest,
@@ -88,7 +88,7 @@ pub trait OwnRecord<T: ?Sized>: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>>;
 }
 
-/// Outcome of an attempt of a work with its own record.
+/// Outcome of an attempt at work with its own record.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum RecordedAttempt {
@@ -96,18 +96,18 @@ pub enum RecordedAttempt {
     Done(Vec<u8>),
     /// An earlier attempt did the work, with this result.
     DoneBefore(Vec<u8>),
-    /// Another process is doing this work. Nothing happened here, and the attempt is not counted.
+    /// Another process is running this work. This attempt had no effect and is not counted.
     Busy {
         /// When that process should have finished.
         after: Duration,
     },
-    /// The key was used for another payload. Nothing happened here.
+    /// The key was used for another payload. This attempt had no effect.
     Mismatch,
-    /// A resource that every work needs is out of reach. Nothing happened, and the attempt is not counted.
+    /// A resource that all work needs is unreachable. This attempt had no effect and is not counted.
     Unreachable(Box<dyn Error + Send + Sync>),
 }
 
-/// Implements [`Work`] for pointers to works.
+/// Implements [`Work`] for pointers to `Work` implementations.
 macro_rules! impl_work_for_pointer {
     ($($pointer:ty),*) => {$(
         impl<T: ?Sized + Sync, W: Work<T>> Work<T> for $pointer {
@@ -172,7 +172,7 @@ where
     }
 }
 
-/// Why a work failed, and what that means for the next attempt. There is no `From` for other errors, because only the
+/// Why the work failed, and what that means for the next attempt. There is no `From` for other errors, because only the
 /// work can decide which kind an error is.
 #[derive(Debug)]
 pub struct WorkError {
@@ -184,16 +184,17 @@ pub struct WorkError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkErrorKind {
-    /// Nothing happened. Try again.
+    /// The work had no effect. Try again.
     Retryable {
         /// The delay that the work requested, at least one second. `None` uses the [`backoff`](super::backoff). On SQS
-        /// it is rounded up to whole seconds.
+        /// it is rounded up to whole seconds and is at most 11 h 45 min.
         after: Option<Duration>,
     },
-    /// Nothing happened, because a service that the work needs is out of reach or overloaded. The attempt is not
+    /// The work had no effect, because a service that it needs is unreachable or overloaded. The attempt is not
     /// counted. Try again.
     Unavailable {
-        /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff.
+        /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff. On
+        /// SQS it is rounded up to whole seconds and is at most 11 h 45 min.
         after: Option<Duration>,
     },
     /// The work may have taken effect. The next attempt is a recovery.
@@ -203,19 +204,19 @@ pub enum WorkErrorKind {
 }
 
 impl WorkError {
-    /// Nothing happened; try again after the [`backoff`](super::backoff).
+    /// The work had no effect; try again after the [`backoff`](super::backoff).
     pub fn retryable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: WorkErrorKind::Retryable { after: None }, reason: reason.into() }
     }
 
-    /// Nothing happened; try again, but not before `after`.
+    /// The work had no effect; try again, but not before `after`.
     pub fn retryable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
         Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: reason.into() }
     }
 
-    /// Nothing happened, because a service that the work needs is out of reach or overloaded: a receiver that is
-    /// down, a database that restarts, a lock held by another transaction. The attempt is not counted, provided that
-    /// the store can be reached before the deadline.
+    /// The work had no effect, because a service that it needs is unreachable or overloaded: a receiver that is down, a
+    /// database that restarts, a lock held by another transaction. The attempt is not counted if the store can be
+    /// reached before the deadline.
     pub fn unavailable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: WorkErrorKind::Unavailable { after: None }, reason: reason.into() }
     }

@@ -23,11 +23,11 @@ use crate::idempotency::{Deadline, Idempotency, Key, Store, StoreError, Work};
 
 use run::Run;
 
-/// Messages that are started in one turn of the runtime. Their acquires are in flight while the next messages are
+/// Messages that are started in one poll of the task. Their acquires are in flight while the next messages are
 /// prepared. Equal to the number of records in one script call, so that calls are full.
 const WAVE: usize = 64;
 
-/// Runs a work on the messages of a batch, each under its own idempotency record.
+/// Runs the work on the messages of a batch, each under its own idempotency record.
 #[derive(Debug)]
 pub struct Batch<S, W> {
     idempotency: Idempotency<S>,
@@ -39,7 +39,7 @@ pub struct Batch<S, W> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BatchSettings {
-    /// Largest number of messages that run at once. Default: 16.
+    /// Maximum number of messages that run concurrently. Default: 16.
     pub concurrency: NonZeroUsize,
     /// Sources of the idempotency key, in order; the first one with a value is used. Default: the message attribute
     /// `Idempotency-Key`, then the messageId.
@@ -55,7 +55,7 @@ pub struct BatchSettings {
 impl Default for BatchSettings {
     fn default() -> Self {
         Self {
-            // Enough to run a batch of ten at once, and few enough concurrent calls for most receivers.
+            // Enough to run all messages of a batch of ten concurrently, and few enough calls for most receivers.
             concurrency: const { NonZeroUsize::new(16).unwrap() },
             keys: vec![KeySource::Attribute("Idempotency-Key".into()), KeySource::MessageId],
             fingerprint: FingerprintSource::Body,
@@ -74,11 +74,10 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     /// Processes the messages and returns a report on each, in the same order.
     ///
     /// # Errors
-    /// [`StoreError`] if the store was unavailable before any work ran. Nothing happened, and the whole batch should
-    /// be delivered again.
+    /// [`StoreError`] if the store was unavailable before any work ran. The whole batch should be delivered again.
     ///
     /// ## Cancel safety
-    /// A dropped future leaves each current claim until its lease ends, as a killed process would.
+    /// If the future is dropped, each current claim remains until its lease ends, as after a crash.
     pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<MessageReport>, StoreError> {
         self.run_timed(messages, deadline, None).await
     }

@@ -48,7 +48,7 @@ pub enum MessageOutcome {
     Mismatch,
     /// An earlier attempt failed permanently, or all attempts are used up.
     Failed,
-    /// Another owner took the record over while the work ran.
+    /// Another owner acquired the record during the work.
     Lost,
     /// Another message of the batch has the same key and payload.
     InBatchDuplicate,
@@ -56,7 +56,7 @@ pub enum MessageOutcome {
     NoKey,
     /// The message or its payload could not be read.
     Unreadable,
-    /// The store gave no answer.
+    /// The store did not reply.
     Unavailable,
     /// The value under the key in the store is not an idempotency record.
     NotARecord,
@@ -135,7 +135,7 @@ pub struct MessageReport {
     pub fence: Option<Fence>,
     /// Number of attempts, if known.
     pub attempts: Option<u8>,
-    /// Whether the work ran.
+    /// Whether the work was started.
     pub ran: bool,
     /// Whether the work failed and no other attempt is made for this message.
     pub failed_permanently: bool,
@@ -162,7 +162,7 @@ impl MessageReport {
                 let reason = "an earlier attempt failed permanently, or all attempts are used up; nothing ran";
                 (MessageOutcome::Failed, false, reason.into())
             }
-            Outcome::NotStarted => (acquired, false, "no time was left to start the work".into()),
+            Outcome::NotStarted => (acquired, false, "the deadline passed before the work started".into()),
             Outcome::Unavailable { error } => (acquired, true, format!("unavailable: {}", error_chain(&error)).into()),
             Outcome::Failed { error, uncertain } => {
                 let kind = if uncertain { "uncertain" } else { "failed" };
@@ -172,12 +172,14 @@ impl MessageReport {
                 (acquired, true, format!("failed permanently: {}", error_chain(&error)).into())
             }
             Outcome::Lost { state: State::Completed, done: true } => {
-                let reason = "another owner took the record over and completed it";
+                let reason = "another owner acquired the record during the work and completed it";
                 (MessageOutcome::Lost, true, reason.into())
             }
-            Outcome::Lost { .. } => (MessageOutcome::Lost, true, "another owner took the record over".into()),
+            Outcome::Lost { .. } => {
+                (MessageOutcome::Lost, true, "another owner acquired the record during the work".into())
+            }
             Outcome::DoneByOwnRecord { .. } => {
-                (acquired, true, "done according to the work's own record, not yet according to the store's".into())
+                (acquired, true, "the work is done; the store does not show it yet".into())
             }
             Outcome::Unsettled { error } => {
                 let reason = format!("the work ran, but its outcome could not be recorded: {}", error_chain(&error));
@@ -195,8 +197,8 @@ impl MessageReport {
         Self::without_claim(MessageOutcome::Unreadable, disposition, "the message has no readable body")
     }
 
-    /// The payload could not be fetched from S3. If a later fetch may succeed, the message returns after the queue's
-    /// visibility timeout.
+    /// The payload could not be fetched from S3. If a later fetch may succeed, the message is redelivered after the
+    /// queue's visibility timeout.
     pub(super) fn no_payload(error: &ExtendedClientError, message: &Message) -> Self {
         let decision = if error.is_transient() { Decision::Retry { after: None } } else { Decision::DeadLetter };
         Self::without_claim(MessageOutcome::Unreadable, Disposition::of(decision, message), error_chain(error))
@@ -212,12 +214,12 @@ impl MessageReport {
         Self::without_claim(MessageOutcome::NotProcessed, disposition, reason)
     }
 
-    /// The message was not started and returns after the queue's visibility timeout.
+    /// The message was not started and is redelivered after the queue's visibility timeout.
     pub(super) fn not_started(reason: &'static str) -> Self {
         Self::not_processed(Disposition::Redeliver { after: None }, reason)
     }
 
-    /// The store gave no answer about this message.
+    /// The store call for this message failed.
     pub(super) fn store_error(error: &StoreError) -> Self {
         let outcome = if error.is_unavailable() { MessageOutcome::Unavailable } else { MessageOutcome::NotARecord };
         Self::without_claim(outcome, Disposition::Redeliver { after: None }, error_chain(error))
@@ -236,7 +238,7 @@ impl MessageReport {
     }
 
     /// The report on another message of the batch with the same key and payload. The work ran once for both. If the
-    /// message is redelivered, it returns at another time, so that a permanent failure of one does not also fail the
+    /// message is redelivered, that happens at another time, so that a permanent failure of one does not also fail the
     /// other.
     pub(super) fn for_in_batch_duplicate(&self) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
@@ -265,7 +267,7 @@ impl MessageReport {
 }
 
 impl Disposition {
-    /// The decision in terms of SQS. A message that no attempt can help is redelivered with a backoff until the redrive
+    /// Converts the decision to SQS. A message that cannot succeed is redelivered with a backoff until the redrive
     /// policy moves it to the dead-letter queue.
     fn of(decision: Decision, message: &Message) -> Self {
         match decision {

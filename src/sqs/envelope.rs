@@ -1,8 +1,8 @@
 //! Envelopes that AWS services put around a payload: notifications of SNS, EventBridge and S3.
 //!
-//! An envelope is recognized by all of its fields and their types, so that a payload which happens to have one of them
-//! is not mistaken for one. Fields that differ between deliveries of the same payload (a time, a signature, an id) are
-//! not part of the fingerprint.
+//! An envelope is recognized by all of its fields and their types, so that a payload that has only some of these fields
+//! is not treated as an envelope. Fields that differ between deliveries of the same payload (a time, a signature, an
+//! id) are not part of the fingerprint.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ pub enum Envelopes {
 }
 
 /// Levels of nested envelopes that are opened. S3 or EventBridge within SNS is two; the others are for forwarded
-/// notifications, and the limit bounds the work for a hostile body.
+/// notifications, and the limit bounds the processing of a malicious body.
 const MAX_DEPTH: usize = 4;
 
 /// Every envelope contains one of these texts, in the notation that the services use. A search for them takes a
@@ -59,7 +59,7 @@ const POINTER_CLASSES: [&str; 2] =
 /// The form of a payload. It determines which fields are the same whenever the payload is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
-    /// The producer's own: all fields.
+    /// Defined by the producer. All fields are compared.
     #[default]
     Plain,
     /// An event of EventBridge: the fields of [`EVENT_BRIDGE_CONTENT`].

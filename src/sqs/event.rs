@@ -41,7 +41,7 @@ pub fn messages(event: impl AsRef<[u8]>) -> Result<Vec<Message>, EventError> {
     }
 }
 
-/// Parses each record on its own, because at least one of them is malformed.
+/// Parses each record separately, because at least one of them is malformed.
 fn parse_one_by_one(event: &str) -> Result<Vec<Message>, EventError> {
     let event: Event<&RawValue> = serde_json::from_str(event).map_err(|_| EventError::NotSqs)?;
     let message =
@@ -103,7 +103,7 @@ impl Record {
 }
 
 /// The fields of a malformed record that are needed to name it in the response and to change its visibility. Each is
-/// parsed on its own, because the others may have any type.
+/// parsed separately, because the others may have any type.
 fn unreadable(record: &RawValue) -> Message {
     let fields: HashMap<String, &RawValue> = serde_json::from_str(record.get()).unwrap_or_default();
     let text = |name| serde_json::from_str::<String>(fields.get(name)?.get()).ok();

@@ -8,8 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use super::message::Message;
 use crate::idempotency::{Location, ObjectError, ObjectStore};
 
-/// Longest time to fetch one payload, including retries. A longer fetch means that something is wrong, and the other
-/// messages of the batch are waiting.
+/// Longest time to fetch one payload, including retries. Longer fetches indicate a fault and delay the other messages.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Fetches payloads that the extended clients stored in S3.
@@ -18,10 +17,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct ExtendedClient {
     /// The object store. Default: `None`, no payload is fetched.
     pub objects: Option<Arc<dyn ObjectStore>>,
-    /// Buckets that may be read. Without this list, anyone who may send a message could make the function read
-    /// objects with its own permissions. Default: none.
+    /// Buckets that may be read. Without this list, any sender could make the function read objects with its own
+    /// permissions. Default: none.
     pub buckets: Vec<String>,
-    /// Largest payload, bytes. The payloads of all messages that run at once are in memory together. Default: 4 MiB.
+    /// Maximum payload size, bytes. All messages that run concurrently have their payloads in memory. Default: 4 MiB.
     pub max_bytes: usize,
 }
 

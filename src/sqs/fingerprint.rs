@@ -15,7 +15,7 @@ pub enum FingerprintSource {
     Body,
     /// The values at these JSON Pointers in the payload.
     Pointers(Vec<String>),
-    /// Nothing: the same key is the same work, whatever the payload.
+    /// No fingerprint: payloads are not compared.
     None,
 }
 

@@ -21,7 +21,7 @@ pub enum KeySource {
     /// Plain text has no such value. A payload that starts with `{` or `[` but cannot be parsed is
     /// [`KeyError::Unusable`].
     Body(String),
-    /// The `MessageDeduplicationId` within its message group, as `GROUP ID`. The same id in another group is other
+    /// The `MessageDeduplicationId` within its message group, as `GROUP ID`. The same id in another group is different
     /// work. An id without a group is [`KeyError::NoMessageGroup`].
     DeduplicationId,
     /// The messageId, or the id of the notification if the payload is in an envelope. It is the same in every
@@ -37,8 +37,8 @@ pub enum KeyError {
     /// None of the sources has a key.
     #[error("no key source of IDEMPOTENCY_KEY has a value")]
     Absent,
-    /// A source has a value that cannot be a key. Later sources are not used, as that would lose the protection that
-    /// the producer asked for.
+    /// A source has a value that cannot be a key. Later sources are not used, because a different key would not
+    /// deduplicate as the producer intended.
     #[error("the idempotency key at {key_source} {reason}")]
     Unusable {
         /// The source, as in the settings.

@@ -26,12 +26,12 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Changes the visibility timeout of messages that were received and not deleted.
 ///
-/// A failed change is only logged: the message returns after the visibility timeout of its queue.
+/// A failed change is only logged: the message is redelivered after the visibility timeout of its queue.
 pub struct Visibility {
     sqs: Sqs,
 }
 
-/// What receives the changes.
+/// Destination of the changes.
 enum Sqs {
     /// SQS. The client is created at its first use, because loading certificates takes longer than starting the
     /// function.
@@ -123,7 +123,7 @@ async fn change_batch(client: &Client, queue: &Queue<'_>, entries: &[EntryBuilde
 
 fn log_unchanged(failed: usize, reason: &str) {
     let advice = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";
-    tracing::warn!(failed, reason, advice, "visibility timeouts not changed; the queue's own applies");
+    tracing::warn!(failed, reason, advice, "visibility timeouts were not changed; the queue's default applies");
 }
 
 fn entry(message: &Message, after: Duration) -> Option<EntryBuilder> {

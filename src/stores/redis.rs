@@ -2,7 +2,7 @@
 //!
 //! - `batching`: calls that are made together share a script call
 //! - `connection`: the connection to a server or a cluster
-//! - `credentials`: signs connections in
+//! - `credentials`: authenticates connections
 //! - `preflight`: checks the server's configuration
 //! - [`records`]: the operator's view of the records
 //! - `scripts`: the scripts' arguments and replies
@@ -36,7 +36,8 @@ pub struct RedisSettings {
     pub url: RedisUrl,
     /// Whether to use the cluster protocol. ElastiCache Serverless requires it. Default: `false`.
     pub cluster: bool,
-    /// Longest time for opening a connection, and for a reply. Default: 500 ms.
+    /// Timeout for opening a connection, and for a reply. Connecting to a cluster takes up to twice this time, and a
+    /// call is tried at most twice. Default: 500 ms.
     pub timeout: Duration,
     /// Name of the logical consumer, the first part of every Redis key. It must not contain a colon.
     pub namespace: String,

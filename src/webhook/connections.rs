@@ -7,7 +7,8 @@ use reqwest::{Client, redirect};
 use tokio::time::Instant;
 
 /// Longest time that a connection may be idle and still be reused. Many receivers close connections that are idle for
-/// 5 s. A process that was frozen may not have seen this, and its next request on the connection would be uncertain.
+/// five seconds. A process that was frozen may not have processed the close, and its next request on the connection
+/// would be uncertain.
 const MAX_IDLE: Duration = Duration::from_secs(3);
 
 /// Largest difference between the time on the wall clock and on the monotonic clock between two requests. If it is
@@ -72,7 +73,7 @@ impl Moment {
 
     /// Whether the monotonic clock missed part of the time between `self` and `now`.
     fn was_frozen_until(&self, now: &Self) -> bool {
-        // If the wall clock was set back, the time is unknown, and the process counts as frozen.
+        // If the wall clock was moved backwards, the time is unknown, and the process counts as frozen.
         let passed = now.wall.duration_since(self.wall).unwrap_or(Duration::MAX);
         passed > now.monotonic.duration_since(self.monotonic) + CLOCK_DRIFT
     }

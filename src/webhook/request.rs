@@ -17,7 +17,7 @@ use crate::idempotency::WorkError;
 pub(super) async fn send(request: RequestBuilder, body: &str, until: Instant) -> Result<Response, WorkError> {
     let state = SendState::default();
     if body.is_empty() {
-        // The client does not poll an empty body, so the request may be sent at any time.
+        // The client does not poll an empty body, so the start of sending cannot be detected.
         state.start();
     }
     let body = TrackedBody { text: body.to_owned(), state: state.clone() };
@@ -25,8 +25,10 @@ pub(super) async fn send(request: RequestBuilder, body: &str, until: Instant) ->
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) if error.is_connect() || !state.cancel() => Err(WorkError::unavailable(error.without_url())),
         Ok(Err(error)) => Err(WorkError::uncertain(error.without_url())),
-        Err(_elapsed) if !state.cancel() => Err(WorkError::unavailable("no connection to the webhook in time")),
-        Err(_elapsed) => Err(WorkError::uncertain("no response from the webhook in time")),
+        Err(_elapsed) if !state.cancel() => {
+            Err(WorkError::unavailable("no connection to the webhook within the timeout"))
+        }
+        Err(_elapsed) => Err(WorkError::uncertain("no response from the webhook within the timeout")),
     }
 }
 

@@ -41,11 +41,11 @@ pub(super) struct Run<'a, S, W> {
     repeated_keys: HashSet<Key>,
     /// Reports by key and payload. The first message of each runs, and the others wait for its report.
     shared_reports: Mutex<HashMap<(Key, Fingerprint), SharedReport>>,
-    /// Limits the number of messages that run at once.
+    /// Limits the number of messages that run concurrently.
     slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
-    /// The first error of an unavailable store. Nothing is started after it.
+    /// The first store outage. No message is started after it.
     outage: OnceLock<StoreError>,
     /// Whether any work ran.
     ran: AtomicBool,
@@ -91,11 +91,11 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         Ok(self.reports.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Number of lanes that are started at once.
+    /// Number of lanes that run concurrently.
     pub(super) fn started_at_once(&self) -> usize {
         let concurrency = self.batch.settings.concurrency.get();
-        // The same number of messages again may be settling after their work. Not if payloads are fetched from S3,
-        // because the payloads of all these messages would be in memory.
+        // Twice the concurrency, because as many messages may be settling. With S3 payloads only once, because the
+        // payloads of all these messages would be in memory.
         if self.has_pointers { concurrency } else { concurrency.saturating_mul(2) }
     }
 
@@ -179,12 +179,12 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         Arc::clone(reports.entry((key, fingerprint)).or_default())
     }
 
-    /// The report if nothing may be started any more.
+    /// The report if no further message may be started.
     fn must_not_start(&self) -> Option<MessageReport> {
         if self.outage.get().is_some() {
             return Some(MessageReport::not_started("the idempotency store is unavailable"));
         }
-        self.deadline.has_passed().then(|| MessageReport::not_started("no time was left to start the work"))
+        self.deadline.has_passed().then(|| MessageReport::not_started("the deadline passed before the work started"))
     }
 
     /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload.
@@ -243,7 +243,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 
         let result = if let Some(missing) = missing {
             let recorded = match work.own_record() {
-                // Boxed: this is rare, and the future of every message would reserve space for it.
+                // Boxed, because this rare case would enlarge the future of every message.
                 Some(record) => Box::pin(read_own_record(record, claim.request(), deadline)).await,
                 None => Ok(None),
             };

@@ -1,4 +1,4 @@
-//! Batches requests: those made in one turn of the runtime share script calls, and so round trips.
+//! Batches requests: requests that are made before the task yields share a script call.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use super::scripts::{PendingRequest, Reply, Request, Terms};
 use crate::idempotency::StoreError;
 
 /// Maximum number of script calls in flight. The timeout of a reply starts when its call is sent, so the last call must
-/// not wait behind too many others: on a cluster, where each record has a call of its own, this many take 20 ms (70 µs
-/// each, three nodes on loopback).
+/// not wait behind too many others: on a cluster, where each record has its own call, 256 calls take 20 ms (70 µs each,
+/// three nodes on loopback).
 const MAX_CALLS_IN_FLIGHT: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ impl Batcher {
     /// Sends a request together with all others that are ready, and returns its reply.
     ///
     /// ## Cancel safety
-    /// A request whose future is dropped is not sent, unless it is already in flight: what an invocation requested must
-    /// not happen after its end. Other requests are not affected.
+    /// A request whose future is dropped is not sent, unless it is already in flight: a call must not be executed after
+    /// its invocation has ended. Other requests are not affected.
     pub(super) async fn send(&self, request: Request) -> Reply {
         let (sender, receiver) = oneshot::channel();
         let is_first = {
@@ -54,8 +54,8 @@ impl Batcher {
             // the connection end it.
             tokio::spawn(self.clone().flush());
         }
-        // Not counted against the runtime's cooperative budget: a batch has more replies in one turn than that allows,
-        // and would be polled again for each that is ready.
+        // Not counted against the runtime's cooperative budget: a batch can receive more replies than the budget
+        // allows, and would be polled again for each that is ready.
         unconstrained(receiver).await.unwrap_or_else(|closed| Err(StoreError::unavailable(closed)))
     }
 

@@ -1,9 +1,9 @@
 //! The connection to a server or a cluster, which is replaced when it fails.
 //!
-//! The client library does not reconnect from a demoted primary or a silent peer. So a connection whose call failed is
-//! dropped, and the call is sent again on a new one: every script is safe to run twice.
+//! The client library does not reconnect from a demoted primary or an unresponsive server. So a connection whose call
+//! failed is dropped, and the call is sent again on a new one: every script is safe to run twice.
 //!
-//! - `errors`: what an error says about the connection and the script
+//! - `errors`: classifies errors of the client library
 //! - `operator`: plain commands for the operator's view of the records
 //! - `wire`: opens connections and sends commands
 
@@ -32,8 +32,8 @@ use wire::{Target, Wire};
 
 pub(super) use errors::is_wrong_type;
 
-/// Once on the open connection and once on a new one. A server that refuses a new connection needs longer to recover
-/// than a caller can wait.
+/// Two tries: one on the open connection, one on a new connection. A server that refuses a new connection needs longer
+/// to recover than a caller can wait.
 const TRIES: u32 = 2;
 
 /// Records in one script call. Redis serves no other client during a call: half a millisecond for this many, at 4 to
@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// How many records may share one script call. On a cluster their keys are on different nodes, so each record has
-    /// a call of its own, all in flight at once.
+    /// its own call; the calls are concurrent.
     pub(super) fn records_per_call(&self) -> usize {
         match self.target {
             Target::Server(_) => RECORDS_PER_CALL,
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// Calls a script for these requests, which share its terms, and returns a reply for each that is left. Requests
-    /// whose callers have given up are removed before anything is sent.
+    /// whose callers were cancelled are removed before anything is sent.
     pub(super) async fn call_script(
         &self,
         terms: &Terms,
@@ -116,13 +116,13 @@ impl Connection {
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         // Whether an earlier try may have been executed.
         let mut may_have_run = false;
-        let mut last = RedisError::from((ErrorKind::Io, "nothing was tried"));
+        let mut last = RedisError::from((ErrorKind::Io, "no try was made"));
         for _ in 0..TRIES {
             match self.try_script(terms, requests).await {
                 Ok(replies) if replies.len() == requests.len() => return Ok(replies),
                 Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
-                    // The cluster client retries on its own and reports only its last error.
+                    // The cluster client retries by itself and reports only its last error.
                     let rejected = matches!(self.target, Target::Server(_)) && is_rejected_whole(&error);
                     may_have_run |= sent && !rejected;
                     let is_final = repeats_on_any_connection(&error);
@@ -183,8 +183,8 @@ impl Connection {
     async fn wire(&self) -> RedisResult<(u64, Wire)> {
         let known = self.dials.load(Ordering::SeqCst);
         let mut current = self.current.lock().await;
-        // An attempt that another call made while this one waited counts, also if it failed. Otherwise every waiting
-        // call would make a failing attempt of its own, one after another.
+        // Reuse the result of an attempt made while this call waited, even if it failed. Otherwise each waiting call
+        // would make another failing attempt, one after another.
         if (current.wire.is_err() && current.dial <= known) || self.has_expired(&current) {
             current.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
             current.at = SystemTime::now();
@@ -205,10 +205,10 @@ impl Connection {
         current.wire.is_ok() && max_session.is_some_and(ended)
     }
 
-    /// Opens a connection and signs it in. A rejected login is tried once more if it has changed.
+    /// Opens a connection and authenticates it. After a rejected login, tries once more if the login has changed.
     async fn dial(&self) -> RedisResult<Wire> {
         let Some(source) = &self.credentials else { return self.open(None).await };
-        // Fetched before the timeout starts: AWS may take longer than Redis, and has a timeout of its own.
+        // Fetched before the timeout starts: AWS may take longer than Redis, and has its own timeout.
         let first = login(&**source, None).await?;
         match self.open(Some(&first)).await {
             Err(error) if is_rejected(&error) => match login(&**source, Some(&first)).await {
@@ -222,7 +222,7 @@ impl Connection {
 
     async fn open(&self, login: Option<&Login>) -> RedisResult<Wire> {
         let open = timeout(self.target.round_trips() * self.timeout, self.target.open(login)).await;
-        open.unwrap_or_else(|_elapsed| Err(timed_out("no connection to Redis in time")))
+        open.unwrap_or_else(|_elapsed| Err(timed_out("no connection to Redis within the timeout")))
     }
 
     /// Checks the server's configuration, concurrently with the first call.
@@ -236,7 +236,7 @@ impl Connection {
                     let _only_check = findings.set(count);
                 }
             };
-            // It ends within its timeout, and nothing waits for it.
+            // The task ends within its timeout; its handle is not needed.
             drop(tokio::spawn(check));
         });
     }

@@ -1,7 +1,7 @@
-//! Signs each connection in to Redis.
+//! Authenticates each connection to Redis.
 //!
-//! A connection may be opened by this store, or by the cluster client on its own, minutes later or after the process
-//! was frozen. Both ask the source of credentials, so no connection uses an old login.
+//! A connection may be opened by this store, or by the cluster client itself, minutes later or after the process was
+//! frozen. Both request a login from the source of credentials, so no connection uses an old one.
 
 use std::io;
 use std::pin::Pin;
@@ -30,11 +30,11 @@ pub(super) async fn login(source: &dyn CredentialsSource, rejected: Option<&Logi
     source.login(rejected).await.map_err(|error| io::Error::other(error).into())
 }
 
-/// Provides the logins of connections that the cluster client opens on its own.
+/// Provides the logins of connections that the cluster client opens itself.
 pub(super) struct ClusterLogins(pub(super) Arc<dyn CredentialsSource>);
 
 impl StreamingCredentialsProvider for ClusterLogins {
-    /// Yields one login. A connection whose session has ended is replaced, not signed in again.
+    /// Yields one login. A connection whose session has ended is replaced, not authenticated again.
     fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send + 'static>> {
         let source = Arc::clone(&self.0);
         let login = async move {

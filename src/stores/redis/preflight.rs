@@ -1,5 +1,4 @@
-//! Checks the server once, and logs each setting of it that is unsafe for records. A check that fails is not an
-//! error.
+//! Checks the server once, and logs each server setting that can lose records. A failed check is ignored.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! The records as an operator sees them: inspect one, remove one, scan all. Messages are processed without this module.
+//! Operator access to the records: inspect one, remove one, scan all. Messages are processed without this module.
 //!
-//! Inspecting and scanning send only commands that read, so a Redis user without write access is enough. Leases and ages
-//! are computed by Redis's clock, as in the scripts.
+//! Inspecting and scanning send only commands that read, so a Redis user without write access is enough. Leases and
+//! ages are computed by Redis's clock, as in the scripts.
 //!
 //! - `forget`: removes a record that has not changed since it was read
 //! - `scan`: reads all records, page by page

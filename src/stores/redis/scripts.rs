@@ -66,14 +66,15 @@ enum Transition {
     Release,
 }
 
-/// Whether the server supports flags in the first line of a script, `#!lua flags=…`. Redis 7.0 and newer do, and Valkey.
+/// Whether the server supports flags in the first line of a script, `#!lua flags=…`. Supported by Redis 7.0 and newer
+/// and by Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     Flags,
     NoFlags,
 }
 
-/// How much longer than requested a lease may be. The leases of a batch are the time that is left of one invocation, and
+/// How much longer than requested a lease may be. The leases of a batch are the remaining time of the invocation, and
 /// differ by the time that it takes to start its messages.
 const LEASE_TOLERANCE_MS: u64 = 100;
 

@@ -28,7 +28,7 @@ async fn a_failed_visibility_change_is_logged_and_does_not_fail_the_invocation()
         let function = fixture.function().await;
         assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
         assert_eq!(fixture.sqs.take_calls().len(), 1);
-        function.logs("visibility timeouts not changed").await;
+        function.logs("visibility timeouts were not changed").await;
     }
 }
 

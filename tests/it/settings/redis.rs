@@ -38,7 +38,7 @@ fn conflicting_or_incomplete_credentials_and_iam_without_tls_are_errors() {
         (&[with_password, USER, CACHE], "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them"),
         (&[("REDIS_URL", "rediss://payments@cache"), USER, CACHE], "REDIS_URL has a user or a password"),
         (&[with_password, SECRET], "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it"),
-        (&[USER, CACHE], "REDIS_URL is without TLS"),
+        (&[USER, CACHE], "REDIS_URL does not use TLS"),
         (&[TLS, USER], "REDIS_IAM_CACHE is missing"),
         (&[TLS, CACHE], "REDIS_IAM_USER is missing"),
     ];

@@ -1,4 +1,4 @@
-//! What an error of the client library says about the connection and the script.
+//! Classifies errors of the client library.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -8,8 +8,8 @@ pub(super) fn repeats_on_any_connection(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || is_wrong_type(error)
 }
 
-/// Whether the server rejected the script before it wrote anything. Such a rejection has an error code of its own;
-/// a plain ERR may come from the middle of a script, and an error without a code from the network.
+/// Whether the server rejected the script before it wrote anything. Such a rejection has a specific error code; a plain
+/// ERR may come from the middle of a script, and an error without a code from the network.
 pub(super) fn is_rejected_whole(error: &RedisError) -> bool {
     // Before Redis 7, the first write of a script on a full server is rejected with a plain ERR.
     let out_of_memory = error.detail().is_some_and(|detail| detail.contains("OOM command not allowed"));

@@ -19,13 +19,13 @@ impl Connection {
     }
 
     /// Sends a command, at most twice, and returns its reply. `route` selects the master of a slot; without it the
-    /// client finds the node by the command's key, or asks all nodes.
+    /// client finds the node by the command's key, or sends the command to all nodes.
     pub(in crate::stores::redis) async fn send<T: FromRedisValue>(
         &self,
         route: Option<Route>,
         command: &Cmd,
     ) -> RedisResult<T> {
-        let mut last = timed_out("nothing was tried");
+        let mut last = timed_out("no try was made");
         for _ in 0..TRIES {
             match self.try_send(route, command).await {
                 Err(error) if !repeats_on_any_connection(&error) => last = error,
@@ -58,7 +58,8 @@ impl Wire {
             (Some(master), Self::Cluster(connection)) => {
                 let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(master));
                 let reply = timeout(limit, connection.route_command(command.clone(), node)).await;
-                let reply = reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis in time")))?;
+                let reply =
+                    reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis within the timeout")))?;
                 Ok(redis::from_redis_value(reply)?)
             }
             (None | Some(_), wire) => wire.send(command, limit).await,

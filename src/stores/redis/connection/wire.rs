@@ -33,7 +33,7 @@ pub(super) enum Wire {
 
 impl Target {
     pub(super) fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
-        // A call must not wait in the socket for the acknowledgement of the one before (Nagle).
+        // Disables Nagle's algorithm, which would delay a call until the previous one is acknowledged.
         let tcp = TcpSettings::default().set_nodelay(true);
         let RedisUrl(info) = settings.url.clone();
         if !settings.cluster {
@@ -54,7 +54,7 @@ impl Target {
         Ok(Self::Cluster(Box::new(client)))
     }
 
-    /// Connections that are opened one after another: to the first node of a cluster, then to all nodes at once.
+    /// Connections that are opened one after another: to the first node of a cluster, then to all nodes concurrently.
     pub(super) fn round_trips(&self) -> u32 {
         match self {
             Self::Server(_) => 1,
@@ -75,7 +75,7 @@ impl Target {
                 let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
                 client.get_multiplexed_async_connection_with_config(&config).await.map(Wire::Server)
             }
-            // The client asks for the login of each node's connection by itself.
+            // The cluster client requests a login for each node's connection.
             Self::Cluster(client) => client.get_async_connection().await.map(Wire::Cluster),
         }
     }
@@ -88,7 +88,7 @@ impl Wire {
             Self::Server(connection) => timeout(limit, command.query_async(connection)).await,
             Self::Cluster(connection) => timeout(limit, command.query_async(connection)).await,
         };
-        reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis in time")))
+        reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis within the timeout")))
     }
 }
 

@@ -31,14 +31,14 @@ pub enum ExpectedState {
     Processing,
     /// The work is done. If this record is removed, the work runs again.
     Completed,
-    /// The last attempt failed, in this way.
+    /// The last attempt failed, with these flags.
     Failed(Failure),
 }
 
-/// Whether to remove a record even while its owner holds the lease.
+/// Whether to remove a record even while its lease is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// Remove it. Its work can then run twice at the same time.
+    /// Remove it. The work can then run twice concurrently.
     Yes,
     /// Keep it until its lease has ended.
     No,
@@ -68,7 +68,7 @@ pub enum Forgotten {
 
 impl Records {
     /// Removes the record of this key if its state, its failure and its fence are still [those that were
-    /// seen](super::RecordView::seen). One script compares and removes it in an atomic step.
+    /// seen](super::RecordView::seen). One script compares and removes it atomically.
     ///
     /// The next delivery of the key then runs its work as a first attempt. An owner that is still running writes the
     /// record again when it settles, as if Redis had lost it.

@@ -45,8 +45,8 @@ pub struct Scan<'a> {
     remaining: Vec<Route>,
     /// Opaque, except that it is zero at the start and at the end.
     cursor: Vec<u8>,
-    /// Hashes of the keys that were returned. Redis can return a key twice when its table shrinks. Two keys have the same
-    /// 64-bit hash by chance once in 37 million scans of a million keys.
+    /// Hashes of the keys that were returned. Redis can return a key twice when its table shrinks. Two keys have the
+    /// same 64-bit hash by chance once in 37 million scans of a million keys.
     returned: HashSet<u64>,
     hasher: RandomState,
     has_moved_slots: bool,

@@ -11,7 +11,8 @@ use super::{Records, RecordsError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// Settings that can lose records, each a sentence with what to do. The function logs the same at its start.
+    /// Settings that can lose records, each a sentence with what to do. The function logs the same after its first
+    /// connection.
     pub findings: BTreeSet<String>,
     /// The different values of `maxmemory-policy` on the nodes.
     pub eviction_policies: BTreeSet<String>,

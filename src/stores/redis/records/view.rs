@@ -21,7 +21,7 @@ pub struct RecordView {
     /// Fingerprint of the payload.
     pub fingerprint: Fingerprint,
     /// Time since that attempt acquired the record. Computed from the fence, which is the time of the claim in µs,
-    /// unless Redis's clock was set back.
+    /// unless Redis's clock was moved backwards.
     pub age: Duration,
 }
 
@@ -40,7 +40,7 @@ pub enum RecordStateView {
         /// Where its result is.
         result: StoredResult<()>,
     },
-    /// The last attempt failed, in this way.
+    /// The last attempt failed, with these flags.
     Failed(Failure),
 }
 
@@ -55,7 +55,7 @@ pub enum Lease {
 
 impl RecordView {
     /// How many bytes of a value [`decode`](Self::decode) needs: 52 without the result, and one more to detect a longer
-    /// value that only begins like a record.
+    /// value that has a record as its prefix.
     pub(super) const PREFIX_LENGTH: usize = 52 + 1;
 
     /// Number of bytes before the result.
