@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use crate::aws::AwsConfig;
 use crate::idempotency::{Location, ObjectError, ObjectStore};
 
-/// Number of tries of one call. S3 returns 503 while it scales up, and the call is then to be repeated:
+/// Number of tries of one call. S3 returns 503 while it scales up, and the call should then be retried:
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html>
 const TRIES: u32 = 3;
 

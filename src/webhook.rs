@@ -28,9 +28,9 @@ use connections::Connections;
 pub struct WebhookSettings {
     /// The URL that messages are sent to, with POST.
     pub url: Url,
-    /// Longest time from connecting to the end of the response.
+    /// Timeout from connecting to the end of the response.
     pub timeout: Duration,
-    /// Longest time for name resolution, connecting and the TLS handshake. The request is sent after them, so a
+    /// Timeout for name resolution, connecting and the TLS handshake. The request is sent after them, so a
     /// failure here is known to have had no effect.
     pub connect_timeout: Duration,
     /// How much of a response is read, bytes. Set it to the largest result that the policy keeps, plus one: a longer

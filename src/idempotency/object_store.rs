@@ -83,7 +83,7 @@ pub enum ObjectError {
     /// The object store rejected the request with this error code.
     #[error("S3 rejected the request: {0}")]
     Rejected(String),
-    /// The object store cannot be reached, or cannot answer now.
+    /// The object store is unreachable, or cannot serve requests now.
     #[error("S3 is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
