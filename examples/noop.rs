@@ -1,4 +1,4 @@
-//! A function with your own work, which does nothing here, and the wiring.
+//! A minimal Lambda function whose work does nothing.
 
 use idempotent_sqs::{Claim, Config, Message, Work, WorkError};
 

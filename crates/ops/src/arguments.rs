@@ -45,7 +45,7 @@ pub(crate) enum Command {
         /// The state that it showed, and for FAILED the failure; a record that has changed since is kept
         #[arg(long, value_parser = state())]
         state: ExpectedState,
-        /// Remove the record even while its owner holds the lease: the work can then run twice at once
+        /// Remove the record even while its owner holds the lease: the work can then run twice concurrently
         #[arg(long)]
         force: bool,
     },

@@ -58,7 +58,7 @@ impl<'a> ScanProgress<'a> {
         self.scan.is_finished() && !self.scan.has_moved_slots()
     }
 
-    /// A line that says which records may be missing; empty if the scan is complete.
+    /// A note if records may be missing; empty if the scan is complete.
     pub(crate) fn note(&self) -> String {
         if self.scan.has_moved_slots() {
             return "the cluster moved slots during the scan, so records may be missing: run the command again\n"

@@ -6,8 +6,8 @@
 //! - `loss_probe`: records by which a run detects that the store has lost records
 //! - `progress`: counts of a run, how it ended, and its errors
 //!
-//! A row is copied with the call that completes a work, which writes only if there is no record, or a failed one of the
-//! same payload. So runs may be concurrent with each other and with the function, and may be killed at any point:
+//! A row is copied with the call that completes the work, which writes only if there is no record, or a failed one of
+//! the same payload. So runs may be concurrent with each other and with the function, and may be killed at any point:
 //! copying a row again changes nothing.
 
 mod loss_probe;
@@ -34,12 +34,12 @@ use table::BackfillTable;
 pub struct BackfillSettings {
     /// The logical consumer. Use the namespace of the store and of the inbox.
     pub namespace: String,
-    /// Life of a record, from the begin of its transaction. Older rows are not copied.
+    /// Lifetime of a record, from the start of its transaction. Older rows are not copied.
     pub retention: Duration,
-    /// Largest result that is kept in a record, bytes. Of a row with a larger result, only the fact that the work is
-    /// done is copied.
+    /// Largest result that is kept in a record, bytes. Larger results are not copied; the record
+    /// is.
     pub result_max_bytes: usize,
-    /// Most rows that are sent to the store in a second.
+    /// Maximum number of rows sent to the store per second.
     pub rows_per_second: NonZeroU32,
     /// How far before the watermark a run starts, because a failover of the store may lose the last records without
     /// losing the loss probe.

@@ -34,7 +34,7 @@ impl InboxConfig {
     /// are reported by [`Environment::finish`].
     pub fn read(environment: &mut Environment, config: Option<&Config>) -> Option<Self> {
         let url = environment.required("DATABASE_URL", URL_EXAMPLE);
-        // Many connections may be opened at once, each with TLS and a password, by a fraction of a processor.
+        // Many connections may be opened concurrently, each with TLS and a password, on a fraction of one CPU.
         let timeout = environment.milliseconds("DATABASE_TIMEOUT_MS", 1, Duration::from_secs(2));
         let retention = environment.seconds("INBOX_RETENTION_SECONDS", InboxSettings::DEFAULT_RETENTION);
         let outages = [("refuse", OutagePolicy::Refuse), ("proceed", OutagePolicy::Proceed)];
@@ -111,9 +111,9 @@ fn credentials(
 fn check_iam(environment: &mut Environment, url: &DatabaseUrl) {
     let checks = [
         (url.has_password(), "has a password, and the token of DATABASE_IAM replaces it: remove it"),
-        (!url.uses_tls(), "is without TLS, which RDS requires for IAM tokens: set its sslmode to verify-full"),
-        (url.user().is_none(), "has no user, which the token of DATABASE_IAM is for: set one"),
-        (!url.has_one_host(), "does not have exactly one host, which the token of DATABASE_IAM is for: set one"),
+        (!url.uses_tls(), "does not use TLS, which RDS requires for IAM tokens: set its sslmode to verify-full"),
+        (url.user().is_none(), "has no user; DATABASE_IAM requires one"),
+        (!url.has_one_host(), "does not have exactly one host; DATABASE_IAM requires one"),
     ];
     for (_, error) in checks.into_iter().filter(|(fails, _)| *fails) {
         environment.error(&format!("DATABASE_URL {error}"));

@@ -1,10 +1,10 @@
-//! PostgreSQL: a pool of connections, and transactions that end in time.
+//! PostgreSQL: a pool of connections, and transactions with a deadline.
 //!
 //! - `address`: the URL, and whether TLS is used
 //! - `dial`: opens connections
 //! - `connection`: one session: its prepared statements, and the end of each of its transactions
-//! - `transaction`: what a work is given
-//! - `error`: errors, and what they mean for a work
+//! - `transaction`: the transaction that is passed to the work
+//! - `error`: errors, and what they mean for the work
 
 mod address;
 mod connection;
@@ -36,9 +36,8 @@ pub use transaction::{Parameters, Transaction};
 /// connection needs more time than a caller has.
 const BEGIN_TRIES: u32 = 2;
 
-/// A begin is given up this long before the deadline, so that the caller still has time to report that nothing
-/// happened. The waits in it, for a free connection and for a lock, are given up twice as long before the deadline, so
-/// that the error says which wait it was.
+/// `begin` times out this long before the deadline, so that the caller can report the failure. Waits for a connection
+/// or a lock time out earlier by the same margin, so that the error identifies the wait.
 const MARGIN: Duration = Duration::from_millis(50);
 
 fn before(deadline: Instant, margin: Duration) -> Instant {
@@ -54,7 +53,8 @@ pub struct DatabaseSettings {
     /// Longest time to open a connection, to begin a transaction, and to wait for a lock. Fetching a token or a secret
     /// may take 3 seconds more.
     pub timeout: Duration,
-    /// Most connections of the pool. Each message in work needs one, and waits for a free one until its deadline.
+    /// Maximum number of pooled connections. Each running message uses one, or waits for a free one until its
+    /// deadline.
     pub connections: NonZeroUsize,
     /// Source of the user and password. Without it, those of the URL are used.
     pub credentials: Option<Arc<dyn CredentialsSource>>,
@@ -111,8 +111,8 @@ impl Database {
     }
 
     /// Begins a transaction with its first statement, in one round trip. Returns the transaction and the number of rows
-    /// that the statement affected. If the connection turns out to be closed, silent or on a read-only server, another
-    /// one is tried once.
+    /// that the statement affected. If the connection is closed, unresponsive or connected to a read-only server,
+    /// another one is tried once.
     ///
     /// The server itself ends the transaction if it waits for a lock longer than the timeout of the settings, and at
     /// `ends` if the client is silent.
@@ -141,7 +141,7 @@ impl Database {
         let mut last = None;
         for _ in 0..BEGIN_TRIES {
             let connection = self.connection(ends).await?;
-            // The time of a begin, and of a wait for a lock.
+            // The time to begin, and to wait for a lock.
             let limit = 2 * self.timeout;
             let begin = Transaction::begin(connection, self.timeout, ends, statements, parameters);
             match timeout(limit, begin).await.unwrap_or(Err(DatabaseError::Timeout)) {

@@ -1,6 +1,6 @@
 //! Effects in PostgreSQL that take place once: a row of the inbox commits in the same transaction as the effect.
 //!
-//! - `attempt`: a work and its row in one transaction
+//! - `attempt`: the work and its row in one transaction
 //! - `table`: the rows, and the statements on them
 //! - `error`: why the inbox cannot be used
 
@@ -20,7 +20,7 @@ use crate::database::{Database, DatabaseError, Parameters, Transaction};
 pub use error::InboxError;
 use table::InboxTable;
 
-/// A work whose effects are rows of one PostgreSQL database. `T` is its input, as for a
+/// Work whose effects are rows of one PostgreSQL database. `T` is its input, as for
 /// [`Work`](idempotent_sqs::Work).
 ///
 /// ```
@@ -46,7 +46,7 @@ use table::InboxTable;
 )]
 pub trait TransactionalWork<T: ?Sized>: Send + Sync {
     /// Does the work in this transaction. The returned bytes are its result: they commit with the effect, and
-    /// duplicates get them back.
+    /// are returned to duplicates.
     ///
     /// All effects must be made through `transaction`. The claim may be a recovery; even then no earlier attempt has
     /// committed anything, unless the work itself executed COMMIT or ROLLBACK.
@@ -65,14 +65,13 @@ pub trait TransactionalWork<T: ?Sized>: Send + Sync {
         input: &T,
     ) -> impl Future<Output = Result<Vec<u8>, WorkError>> + Send;
 
-    /// Records that the work failed permanently, in a transaction of its own, which is committed. By default it records
-    /// nothing.
+    /// Records that the work failed permanently, in a separate, committed transaction. By default it records nothing.
     ///
     /// It is called if the work returned a permanent error, or a deferred constraint failed the commit; not if all
     /// attempts are used up. It may be called again for the same message if the reply to its commit was lost.
     ///
     /// # Errors
-    /// After a [`WorkError`], also a permanent one, the message is tried again: the failure is final only when it is
+    /// After a [`WorkError`], even a permanent one, the message is retried: the failure is final only when it is
     /// recorded.
     ///
     /// ## Cancel safety
@@ -95,11 +94,11 @@ pub trait TransactionalWork<T: ?Sized>: Send + Sync {
 pub struct InboxSettings {
     /// The logical consumer. Use the namespace of the store.
     pub namespace: String,
-    /// Life of a row. It should be at least as long as a message can stay in its queue and then in its dead-letter
+    /// Lifetime of a row. It should be at least as long as a message can stay in its queue and then in its dead-letter
     /// queue.
     pub retention: Duration,
-    /// Of this many attempts one, chosen at random, first deletes expired rows, at most twice this number. So the table
-    /// is cleaned up faster than it grows.
+    /// On average one of this many attempts, chosen at random, first deletes expired rows, at most twice this number.
+    /// So the table is cleaned up faster than it grows.
     pub cleanup_one_in: NonZeroU32,
 }
 

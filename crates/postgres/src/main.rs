@@ -1,5 +1,5 @@
 //! The backfill: copies the rows of the inbox in PostgreSQL to a Redis that has lost its records. Runs as a command,
-//! and on Lambda as a function that a schedule invokes. Wiring only.
+//! and on Lambda as a function that a schedule invokes.
 
 mod progress;
 

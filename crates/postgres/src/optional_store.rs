@@ -3,7 +3,7 @@
 use idempotent_sqs::Store;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Fence, Settled, StoreError, StoredResult};
 
-/// A store for works that keep their own record, such as an [`Inbox`](crate::Inbox). Do not use it with any other work:
+/// A store for work that keeps its own record, such as an [`Inbox`](crate::Inbox). Do not use it with other work:
 /// without the store nothing would prevent that work from running twice.
 #[derive(Clone, Debug)]
 pub struct OptionalStore<S> {

@@ -17,7 +17,7 @@ A run continues where the last one stopped, unless Redis has lost records since.
 point, and may run concurrently with other runs and with the function.
 
 Settings are those of the function (REDIS_URL, DATABASE_URL, IDEMPOTENCY_NAMESPACE, ...) and
-BACKFILL_ROWS_PER_SECOND, the most rows that are sent to Redis in a second (default: 10000).
+BACKFILL_ROWS_PER_SECOND, maximum rows per second sent to Redis (default: 10000).
 ";
 
 /// The options of the command.

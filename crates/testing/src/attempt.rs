@@ -19,7 +19,7 @@ pub fn attempt(key: &str) -> AcquireRequest {
     attempt
 }
 
-/// The claim of a first attempt at this key, for the unit tests of a work.
+/// The claim of a first attempt at this key, for unit tests of a [`Work`](idempotent_sqs::Work).
 ///
 /// # Panics
 /// If the key is empty.
@@ -28,7 +28,8 @@ pub fn claim(key: &str) -> Claim {
     claimed(key, 1, false)
 }
 
-/// The claim of a second attempt after one that may have taken effect, for the unit tests of a work.
+/// The claim of a second attempt after one that may have taken effect, for unit tests of a
+/// [`Work`](idempotent_sqs::Work).
 ///
 /// # Panics
 /// If the key is empty.

@@ -1,7 +1,7 @@
 //! The conformance suite: each transition of the [`Store`] contract, and each property that holds for all of them.
 //!
-//! A row is a function that takes an empty store and panics if the store violates the contract. The macro
-//! [`store_conformance!`](crate::store_conformance) makes a test of each row:
+//! A test is a function that takes an empty store and panics if the store violates the contract. The macro
+//! [`store_conformance!`](crate::store_conformance) makes a `#[tokio::test]` of each:
 //!
 //! ```
 //! # use idempotent_sqs::MemoryStore;
@@ -14,8 +14,8 @@
 //!
 //! # Another store
 //! Add `tokio`, with its features `macros` and `rt`, and this crate without default features to the
-//! `[dev-dependencies]`. Each row needs an empty store: a new server, a new table, or a new namespace or key prefix,
-//! because all rows use the same keys. What must stay alive during the test, such as a server, is bound in front of
+//! `[dev-dependencies]`. Each test needs an empty store: a new server, a new table, or a new namespace or key prefix,
+//! because all tests use the same keys. What must stay alive during the test, such as a server, is bound in front of
 //! the store:
 //!
 //! ```
@@ -94,11 +94,11 @@ pub use self::payload::*;
 pub use self::release::*;
 pub use self::settle::*;
 
-/// Makes a `#[tokio::test]` of each row of the [conformance suite](crate::conformance), named as the row. Takes an
+/// Makes a `#[tokio::test]` of each test of the [conformance suite](crate::conformance), with its name. Takes an
 /// expression that makes an empty store, and optionally a `let` in front of it that keeps a fixture alive. Both may
 /// `await`.
 ///
-/// Put it in a module of its own, once for each store.
+/// Put it in a separate module for each store.
 #[macro_export]
 macro_rules! store_conformance {
     (let $fixture:pat = $start:expr; $store:expr $(,)?) => {

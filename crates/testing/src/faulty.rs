@@ -1,4 +1,4 @@
-//! A store that fails on purpose.
+//! A store that injects faults.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, pending};
@@ -16,15 +16,15 @@ use super::rng::{Draw, Rng};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The call is not executed and fails at once.
+    /// The call is not executed and fails immediately.
     Refused,
     /// The call is executed, and fails because its reply is lost.
     ReplyLost,
     /// The call is executed twice, as by a client that retries. The caller gets the second reply.
     Twice,
-    /// The call is executed at once, and its reply is delayed by this time.
+    /// The call is executed immediately, and its reply is delayed by this time.
     Slow(Duration),
-    /// The call is executed after this time, also if the caller has stopped waiting.
+    /// The call is executed after this time, even if the caller was cancelled.
     Late(Duration),
     /// The call is not executed, and no reply ever comes.
     OutOfReach,

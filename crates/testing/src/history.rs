@@ -17,7 +17,7 @@ pub struct MessageHistory {
     pub receives: usize,
     /// Number of deletes that SQS answered with success, whether or not they deleted the message.
     pub deletes: usize,
-    /// Number of deletes after which it is delivered again.
+    /// Number of successful deletes after which the message was redelivered.
     pub redelivered: usize,
     /// Number of moves to a dead-letter queue.
     pub dead_letters: usize,

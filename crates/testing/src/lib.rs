@@ -1,14 +1,14 @@
-//! Tests of a work or a store of [`idempotent_sqs`], without AWS and without a server.
+//! Test utilities for a [`Work`](idempotent_sqs::Work) or a [`Store`](idempotent_sqs::Store), without AWS or a server.
 //!
 //! - [`claim`] and [`recovery`]: claims for unit tests of a [`Work`](idempotent_sqs::Work)
-//! - [`FaultyStore`]: a store that fails on purpose
+//! - [`FaultyStore`]: a store that injects faults
 //! - [`MemoryObjectStore`]: an object store in memory
 //! - [`conformance`]: the tests that every [`Store`](idempotent_sqs::Store) must pass
 //! - `Queue`, `Mapping` (feature `lambda`): a simulated SQS queue and event source mapping
 //!
 //! Add this crate to the `[dev-dependencies]`.
 //!
-//! # Unit tests of a work
+//! # Unit tests
 //! ```
 //! use idempotent_sqs::{Claim, Work, WorkError};
 //! use idempotent_sqs_testing::{claim, recovery};
@@ -29,9 +29,9 @@
 //! ```
 //!
 //! # Time
-//! All waits use tokio's clock. If it is paused (`start_paused`, of tokio's feature `test-util`), hours pass in
-//! milliseconds. Do not pause it in tests with real connections: a paused clock advances whenever every task waits,
-//! also for the reply of a server.
+//! All waits use tokio's clock. If it is paused (`start_paused`, of tokio's feature `test-util`), waits take no
+//! real time. Do not pause it in tests with real connections: a paused clock advances when all tasks are idle,
+//! including tasks that wait for a server.
 //!
 //! # Randomness
 //! A random choice depends on the seed, the message and its number of deliveries, not on other messages. A schedule

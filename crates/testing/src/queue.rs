@@ -89,7 +89,7 @@ struct Inner {
     rng: Rng,
     made: Instant,
     state: Mutex<QueueState>,
-    /// Histories of the messages that producers sent here, whatever queue they are in now.
+    /// Histories of the messages that producers sent here, regardless of their current queue.
     histories: Mutex<Vec<History>>,
     changed: Notify,
 }
@@ -220,7 +220,7 @@ impl Queue {
         self.current_state().is_empty()
     }
 
-    /// The history of each message that was sent here, in order of the sends, whatever queue it is in now.
+    /// The history of each message that was sent here, in order of the sends, regardless of its current queue.
     #[must_use]
     pub fn history(&self) -> Vec<MessageHistory> {
         for queue in self.settings().dead_letter.iter().map(|policy| &policy.queue).chain([self]) {

@@ -3,7 +3,7 @@
 --     psql "$DATABASE_URL" --single-transaction --set ON_ERROR_STOP=1 \
 --       --file crates/postgres/sql/inbox.sql --file examples/ledger/sql/ledger.sql
 --
--- The file can be run again, also while functions are running. The function's user needs SELECT and UPDATE on
+-- The file can be run again, even while functions are running. The function's user needs SELECT and UPDATE on
 -- ledger_account, and SELECT and INSERT on ledger_audit. To open an account:
 --
 --     INSERT INTO ledger_account (account_id, lowest_balance) VALUES ('DE-4711', -50000);

@@ -44,7 +44,7 @@ impl TransactionalWork<Message> for Ledger {
                 Ok(br#"{"outcome":"IGNORED"}"#.to_vec())
             }
             NotApplied::Refused(reason) => Err(WorkError::permanent(reason)),
-            // The account has changed since the first statement. Now it is locked.
+            // The account has changed since the first statement. It is locked by the second query.
             NotApplied::Applicable => match apply(transaction, claim, message, &event).await? {
                 Some(balance) => Ok(applied(balance)),
                 None => Err(WorkError::retryable("the account was changed by another transaction")),

@@ -1,4 +1,4 @@
-//! The ledger: a Lambda function that books payment events on accounts in PostgreSQL, each event once. Wiring only.
+//! The ledger: a Lambda function that books payment events on accounts in PostgreSQL, each event once.
 
 mod event;
 mod ledger;
@@ -10,7 +10,8 @@ use idempotent_sqs_postgres::InboxConfig;
 
 use ledger::Ledger;
 
-/// The idempotency key is the id of the event. An event without an id is refused under its messageId.
+/// The idempotency key is the id of the event. An event without an id is rejected; its key is the
+/// messageId.
 const KEY: &str = "body:/eventId,messageId";
 
 #[tokio::main(flavor = "current_thread")]

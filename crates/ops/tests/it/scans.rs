@@ -18,7 +18,7 @@ use super::{CLEAN, LONG, PASSWORD, PERMANENT, Tool, UNCERTAIN, claim, expired_cl
 
 /// Writes 10,000 records: 9,000 COMPLETED, 600 FAILED (100 uncertain, 200 permanent) and 400 PROCESSING.
 async fn fill(store: &RedisStore) {
-    // 500 at a time, because on a cluster every claim is a call of its own.
+    // 500 at a time, because on a cluster every claim is a separate call.
     for part in 0..20 {
         join_all((part * 500..(part + 1) * 500).map(|n: u32| async move {
             let claim = claim(store, &format!("pay_{n}"), LONG).await;

@@ -38,7 +38,8 @@ impl LossProbe {
                 Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
                     store.complete(&claim, StoredResult::NotKept).await.map(drop)
                 }
-                // Only this run uses this name. Whatever the record is, the next check detects whether it is intact.
+                // Only this run uses this name. If the record exists, regardless of its state, the next check detects
+                // whether it is intact.
                 Acquire::Duplicate { .. } | Acquire::Conflict { .. } | Acquire::Mismatch | Acquire::Failed => Ok(()),
             }
         });

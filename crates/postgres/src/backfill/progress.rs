@@ -14,11 +14,12 @@ pub struct BackfillProgress {
     pub copied: u64,
     /// Rows whose records were COMPLETED before.
     pub already_completed: u64,
-    /// Rows whose records are PROCESSING, or FAILED for another payload. That attempt, or the next one, finds the row.
+    /// Rows whose records are PROCESSING, or FAILED for another payload. The inbox row is read by that attempt or the
+    /// next one.
     pub skipped: u64,
     /// Rows under whose keys the store has values that are not idempotency records.
     pub not_records: u64,
-    /// Rows that are not sent yet. `None` if they could not be counted in time.
+    /// Rows that are not sent yet. `None` if they could not be counted within the timeout.
     pub remaining: Option<u64>,
     /// Time since the start of the run.
     pub elapsed: Duration,
@@ -67,7 +68,7 @@ impl BackfillEnd {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackfillError {
-    /// A table is missing, or has not all columns.
+    /// A table is missing, or lacks a column.
     #[error(
         "the tables idempotency_inbox and idempotency_backfill are missing or outdated: run \
          crates/postgres/sql/inbox.sql with psql on the database of DATABASE_URL ({0})"

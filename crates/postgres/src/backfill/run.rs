@@ -13,11 +13,11 @@ use super::progress::{BackfillEnd, BackfillError, BackfillProgress};
 use super::table::{CompletedRow, RowsRead, Watermark};
 use super::{Backfill, BackfillStart};
 
-/// Most rows in a step: four megabytes of results at their default limit, and 16 executions of a script, between which
-/// Redis serves other clients.
+/// Maximum number of rows per step: four megabytes of results at their default limit, and 16 executions of a script,
+/// between which Redis serves other clients.
 const MAX_STEP: u32 = 1_000;
 
-/// Most starts at the oldest row in one run: after the loss that is the reason for the run, and after two more.
+/// Maximum number of starts at the oldest row per run, the first included.
 const MAX_STARTS_OVER: u32 = 3;
 
 /// A run in progress.

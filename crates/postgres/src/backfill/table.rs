@@ -2,7 +2,7 @@
 //!
 //! `done_at` of a row is the time at which its transaction began, but the row is visible only after the commit. So a
 //! row may become visible after later rows have been read. The watermark therefore stays behind the *horizon*: the
-//! begin of the oldest open transaction. Rows beyond the horizon are read again.
+//! start of the oldest open transaction. Rows beyond the horizon are read again.
 
 use std::time::{Duration, SystemTime};
 
@@ -99,7 +99,7 @@ impl BackfillTable {
         Ok(affected == 1)
     }
 
-    /// Number of rows after this position. `None` if they cannot be counted in time.
+    /// Number of rows after this position. `None` if they cannot be counted within the timeout.
     pub(super) async fn count(&self, from: &Watermark) -> Result<Option<u64>, BackfillError> {
         let counted = self
             .query(async |transaction| {
@@ -171,7 +171,7 @@ impl CompletedRow {
     }
 }
 
-/// Adds what to do.
+/// Converts to an error with advice.
 fn explain(error: DatabaseError) -> BackfillError {
     match error.code() {
         Some(sqlstate::UNDEFINED_TABLE | sqlstate::UNDEFINED_COLUMN) => BackfillError::TablesOutdated(error),
@@ -195,7 +195,7 @@ const MOVE: &str = "INSERT INTO idempotency_backfill (namespace, loss_probe, don
 const COUNT: &str = "SELECT count(*) AS rows FROM idempotency_inbox WHERE namespace = $1 \
      AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) AND result IS NOT NULL";
 
-/// One second less, for a transaction that has begun and is not yet in `pg_stat_activity`. The begin of a transaction
+/// One second less, for a transaction that has begun and is not yet in `pg_stat_activity`. The start of a transaction
 /// of another user may be hidden. It then counts as half an hour old: a function runs for at most 15 minutes, and if
 /// its process is frozen, the server ends its transaction at most 15 minutes later.
 const HORIZON: &str = "SELECT greatest(now() - interval '30 minutes', \

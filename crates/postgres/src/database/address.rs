@@ -72,7 +72,7 @@ impl DatabaseUrl {
     }
 }
 
-/// Prints nothing of the URL, which may contain a password.
+/// Omits the URL, which may contain a password.
 impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DatabaseUrl").finish_non_exhaustive()

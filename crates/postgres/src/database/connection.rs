@@ -17,22 +17,22 @@ pub(super) struct Connection {
     pub(super) client: Client,
     task: JoinHandle<()>,
     statements: Mutex<HashMap<String, Statement>>,
-    /// Whether a work has executed the SQL statement `PREPARE`. Only the end of the session removes such a statement,
+    /// Whether the work has executed the SQL statement `PREPARE`. Only the end of the session removes such a statement,
     /// because `DEALLOCATE ALL` would also remove those of the driver.
     has_sql_prepare: AtomicBool,
     /// Whether the server has `transaction_timeout`, as since PostgreSQL 17.
     pub(super) has_transaction_timeout: bool,
 }
 
-/// Resets what a work may have left in the session: its user, settings, cursors, LISTEN channels, temporary tables,
+/// Resets session state that the work may have changed: user, settings, cursors, LISTEN channels, temporary tables,
 /// last values of sequences, and advisory locks. `DISCARD ALL` would also discard the prepared statements. Settings
 /// return to the values that the session started with. Behind a pooler another client may have started it with another
 /// encoding, so the encoding is set again.
 const RESET_SESSION: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SET client_encoding = 'UTF8'; \
      CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()";
 
-/// Most statements that stay prepared. A work that binds its values has fewer, and these take some hundred kilobytes of
-/// the server's memory.
+/// Maximum number of cached prepared statements. Work that binds its values has fewer, and these take some hundred
+/// kilobytes of the server's memory.
 const MAX_STATEMENTS: usize = 256;
 
 impl Connection {

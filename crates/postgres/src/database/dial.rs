@@ -155,7 +155,7 @@ const OLDEST_VERSION: u32 = 14;
 /// The first version that has `transaction_timeout`.
 const TRANSACTION_TIMEOUT_VERSION: u32 = 17;
 
-/// If the server has too many connections, those that are open still work, so it is not unreachable.
+/// `too_many_connections` is not an outage: open connections still work.
 fn not_connected(error: tokio_postgres::Error) -> DatabaseError {
     if code(&error) == Some(sqlstate::TOO_MANY_CONNECTIONS) { error.into() } else { unreachable(reason(&error)) }
 }

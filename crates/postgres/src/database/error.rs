@@ -1,4 +1,4 @@
-//! Errors of the database, and what they mean for a work.
+//! Errors of the database, and what they mean for the work.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub enum DatabaseError {
     /// The connection was closed.
     #[error("the connection to PostgreSQL was closed")]
     ConnectionLost(#[source] Arc<dyn Error + Send + Sync>),
-    /// The server did not reply in time.
-    #[error("PostgreSQL did not reply in time")]
+    /// The server did not reply within the timeout.
+    #[error("PostgreSQL did not reply within the timeout")]
     Timeout,
     /// A prepared statement is no longer valid: the type of its rows has changed, or a pooler has lost it.
     #[error("a prepared statement is no longer valid; it is prepared again at its next use")]
@@ -95,7 +95,7 @@ impl DatabaseError {
         }
     }
 
-    /// Whether the message is not at fault, so that the attempt is not counted.
+    /// Whether the failure is unrelated to the message. The attempt is then not counted.
     fn is_unavailable(&self) -> bool {
         match self {
             Self::Unreachable(_)

@@ -18,8 +18,8 @@ use crate::sqlstate;
 /// The values of `$1`, `$2` and so on.
 pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// A transaction in progress. The inbox commits it or rolls it back: a work must not execute `COMMIT` or `ROLLBACK`. A
-/// `SAVEPOINT` is allowed.
+/// A transaction in progress. The inbox commits it or rolls it back: the work must not execute `COMMIT` or `ROLLBACK`.
+/// A `SAVEPOINT` is allowed.
 ///
 /// Statements are prepared at their first use on a connection. Statements whose futures are polled together (`join!`)
 /// are sent together, in one round trip.
@@ -177,7 +177,7 @@ impl Transaction {
         }
     }
 
-    /// Whether the work has ended this transaction by a COMMIT or ROLLBACK of its own.
+    /// Whether the work has ended this transaction with COMMIT or ROLLBACK.
     pub(crate) async fn was_ended_by_work(&self) -> bool {
         let Ok(connection) = self.connection() else { return false };
         // In an aborted transaction this query fails too, so the transaction still exists.
@@ -187,7 +187,7 @@ impl Transaction {
         }
     }
 
-    /// Rolls back. If the server replies in time, the connection returns to its pool, else it is closed.
+    /// Rolls back. If the server replies before the deadline, the connection returns to its pool, else it is closed.
     pub(crate) async fn roll_back(mut self) {
         if let Ok(connection) = self.connection()
             && let Ok(Ok(true)) = timeout_at(self.end_of_wait(), connection.end("ROLLBACK")).await
@@ -250,8 +250,8 @@ fn begin_statement(connection: &Connection, lock_timeout: Duration, ends: Instan
     } else {
         String::new()
     };
-    // With `client_connection_check_interval` the server also notices within a statement that the client has
-    // disconnected. The last setting shows whether a statement is executed within this transaction.
+    // With `client_connection_check_interval` the server detects a disconnected client during a statement. The
+    // last setting shows whether a statement is executed within this transaction.
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {left}; \
          SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \

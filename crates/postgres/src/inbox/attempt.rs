@@ -142,7 +142,7 @@ impl<W> Inbox<W> {
         state
     }
 
-    /// Lets the work record its permanent failure, unless there is a row: another owner has done the work since this
+    /// Calls [`TransactionalWork::record_failure`], unless there is a row: another owner has done the work since this
     /// transaction was rolled back.
     async fn record_failure<T>(&self, claim: &Claim, input: &T, why: WorkError) -> Result<RecordedAttempt, WorkError>
     where
@@ -173,8 +173,8 @@ impl<W> Inbox<W> {
     /// The row could not be inserted. Nothing happened.
     async fn begin_failed(&self, claim: &Claim, error: DatabaseError) -> Result<RecordedAttempt, WorkError> {
         match (error.code(), &error) {
-            // Another transaction has inserted it and is still open. It began earlier, so it ends before this one
-            // would.
+            // Another transaction has inserted it and is still open. It began earlier, so it ends within this
+            // attempt's lease.
             (Some(sqlstate::LOCK_NOT_AVAILABLE), _) => Ok(RecordedAttempt::Busy { after: claim.request().lease }),
             (
                 Some(

@@ -7,7 +7,7 @@ use crate::sqlstate;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
-    /// The table is missing, or has not all columns.
+    /// The table is missing, or lacks a column.
     #[error(
         "the table idempotency_inbox is missing or outdated: run crates/postgres/sql/inbox.sql with psql on the \
          database of DATABASE_URL ({0})"

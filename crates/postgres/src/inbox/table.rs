@@ -7,7 +7,7 @@ use idempotent_sqs::idempotency::{AcquireRequest, Claim, Fence, Fingerprint};
 use crate::database::types::ToSql;
 use crate::database::{DatabaseError, Transaction, TransactionStatements};
 
-/// The transaction of a work.
+/// The transaction of the work.
 pub(super) const RUN: TransactionStatements = TransactionStatements { first: INSERT, last: SET_RESULT };
 
 /// Checks the table and its columns, and the characters of the namespace. Reads no row.
@@ -84,7 +84,7 @@ impl InboxTable {
         NewRow { fence: fence_column(claim.fence()), attempts: claim.attempt().into(), ..self.probe(claim.request()) }
     }
 
-    /// A row that is inserted only to see whether one exists, and is rolled back.
+    /// A row that is inserted only to check whether one exists, and is rolled back.
     pub(super) fn probe<'a>(&'a self, attempt: &'a AcquireRequest) -> NewRow<'a> {
         let (key, fingerprint) = (attempt.key.stored(), attempt.fingerprint.as_bytes());
         NewRow { namespace: &self.namespace, key, fingerprint, fence: 0, attempts: 0 }

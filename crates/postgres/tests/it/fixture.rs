@@ -1,4 +1,4 @@
-//! A database with the inbox, a work with an effect in it, and deliveries.
+//! A database with the inbox, work with an effect in it, and deliveries.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) struct Pay {
     pub(crate) also: Option<&'static str>,
 }
 
-/// Where a work waits until the test opens it.
+/// Where the work waits until the test opens it.
 #[derive(Default)]
 pub(crate) struct Gate {
     pub(crate) reached: Notify,

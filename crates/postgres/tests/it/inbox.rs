@@ -1,4 +1,4 @@
-//! The inbox: works whose effects are rows of a database.
+//! The inbox: work whose effects are rows of a database.
 
 mod commits;
 mod connections;

@@ -109,7 +109,7 @@ fn the_database_has_one_source_of_credentials() {
         (&[IAM], &["DATABASE_URL has a password, and the token"]),
         (
             &[IAM, url("postgres://:SECRET-PASSWORD@a,b/?sslmode=disable")],
-            &["has a password", "without TLS", "has no user", "does not have exactly one host"],
+            &["has a password", "does not use TLS", "has no user", "does not have exactly one host"],
         ),
         (&[IAM, url("postgres://payer@127.0.0.1/payments")], &["without TLS"]),
     ] {

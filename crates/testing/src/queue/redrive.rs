@@ -11,7 +11,7 @@ use crate::history::MessageState;
 use crate::rng::Draw;
 
 impl Queue {
-    /// `StartMessageMoveTask`, completed at once: moves the visible messages to another queue, usually from a
+    /// `StartMessageMoveTask`, completed immediately: moves the visible messages to another queue, usually from a
     /// dead-letter queue back to its source. Each message is new there: it has a new messageId, sent time and
     /// retention, and a receive count of zero. Returns the number of messages.
     ///

@@ -155,7 +155,7 @@ impl Ground {
             sleep(rng.millis(1..50)).await;
             run.abort();
         } else {
-            let _ended = timeout(TIMEOUT, run).await.expect("the backfill ends in time").unwrap();
+            let _ended = timeout(TIMEOUT, run).await.expect("the backfill ends within the timeout").unwrap();
         }
     }
 

@@ -191,7 +191,7 @@ async fn the_current_password_is_fetched_for_each_connection() {
     let mut settings = database_settings(&base.url());
     settings.credentials = Some(source.clone());
     let inbox = inbox(Pay::default(), Database::new(&settings));
-    *source.password.lock().unwrap() = Err("the secret store is out of reach");
+    *source.password.lock().unwrap() = Err("the secret store is unreachable");
     let error = try_run(&flushed(), &inbox).await.unwrap_err();
     assert!(reason(&error).contains("secret store"), "{error:?}");
     *source.password.lock().unwrap() = Ok("first-secret");

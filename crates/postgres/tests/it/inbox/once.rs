@@ -1,4 +1,4 @@
-//! Two runners at once, crashes at every step, and a commit without a reply.
+//! Two concurrent runners, crashes at every step, and a commit without a reply.
 
 use super::*;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! State that a work leaves in its session.
+//! State that the work leaves in its session.
 
 use super::*;
 use std::num::NonZeroUsize;
@@ -169,7 +169,7 @@ async fn a_session_keeps_a_limited_number_of_prepared_statements() {
     assert_eq!(ask(&database, statements).await, "699");
     let kept = ask(&database, vec!["SELECT count(*)::text FROM pg_prepared_statements"]).await;
     assert!(kept.parse::<u32>().unwrap() <= 260, "{kept}");
-    // If a work has few statements, they stay prepared.
+    // If the work has few statements, they stay prepared.
     let often = "SELECT count(*)::text FROM pg_prepared_statements WHERE statement LIKE '%this one%'";
     assert_eq!([ask(&database, vec![often]).await, ask(&database, vec![often]).await], ["1", "1"]);
 }

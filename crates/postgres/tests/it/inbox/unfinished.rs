@@ -1,4 +1,4 @@
-//! Rows that a work committed without a result, by a COMMIT of its own.
+//! Rows that the work committed without a result, with its own COMMIT.
 
 use super::*;
 use idempotent_sqs::idempotency::WorkErrorKind;
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Part of the reason: which rows the operator has to settle.
 const REASON: &str = "result IS NULL";
 
-/// The outcomes of a work.
+/// The outcomes of the work.
 const ENDS: [Option<fn() -> WorkError>; 5] = [
     None,
     Some(|| WorkError::retryable("not now")),
