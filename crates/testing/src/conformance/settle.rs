@@ -10,14 +10,14 @@ use super::support::{
 
 /// An empty result, a result in an object and a result that was not kept are read back as such.
 pub async fn empty_results_objects_and_results_not_kept_are_distinguished(store: &impl Store) {
-    let place = b"s3://results/payments/pay_1/1".as_slice();
+    let location = b"s3://results/payments/pay_1/1".as_slice();
     let results = [
         StoredResult::Inline(b"".as_slice()),
-        StoredResult::Inline(place),
-        StoredResult::Object(place),
+        StoredResult::Inline(location),
+        StoredResult::Object(location),
         StoredResult::NotKept,
     ];
-    for (id, result) in ["empty", "like a place", "in an object", "not kept"].into_iter().zip(results) {
+    for (id, result) in ["empty", "like a location", "in an object", "not kept"].into_iter().zip(results) {
         let attempt = with!(attempt(LONG), key = key(id));
         let claim = acquired(store, attempt.clone()).await;
         assert_settled(store.complete(&claim, result), Settled::Recorded).await;
