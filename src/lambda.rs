@@ -93,7 +93,7 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// If the future is dropped, each current claim remains until its lease ends, as after a crash. Messages whose work
     /// is recorded are duplicates when SQS delivers them again. Some visibility timeouts may have been changed.
     pub async fn handle(&self, event: &str, context: &Context) -> Result<SqsBatchResponse, Error> {
-        self.handle_parsed(sqs::messages(event.as_bytes()), context).await
+        self.handle_parsed(sqs::messages(event), context).await
     }
 
     async fn handle_parsed(&self, event: Event, context: &Context) -> Result<SqsBatchResponse, Error> {

@@ -26,6 +26,8 @@ use super::record::{Failure, State, StoredResult};
 /// PROCESSING  acquire, same owner               the same reply
 ///             acquire, live lease               (same) CONFLICT; the payload is not compared
 ///             acquire, lease ended              PROCESSING, a recovery; MISMATCH for another payload
+///             acquire, lease ended and          (same) FAILED for the same message, PROCESSING for another
+///                      attempts used up
 ///             complete, fail, by the owner      COMPLETED, FAILED
 ///             release, by the owner             FAILED, attempt not counted, uncertain as before the acquire
 /// COMPLETED   acquire                           (same) DUPLICATE; MISMATCH for another payload
@@ -45,16 +47,20 @@ use super::record::{Failure, State, StoredResult};
 /// - A fence grows with every claim, even after its record was lost, unless the store's clock is then behind the clock
 ///   that produced the lost fence.
 /// - [`Fingerprint::NONE`] agrees with every payload and never replaces a stored fingerprint.
-/// - A record is kept for its retention, and for at least its lease.
+/// - A record is kept for its retention, and for at least its lease. Each acquire that succeeds renews the retention.
+/// - A conflicting acquire shortens a lease that remains longer than its `longest_lease`, or its `lease` if that is
+///   longer, to that time.
 ///
-/// The crate `idempotent-sqs-testing` has a conformance suite for implementations.
+/// [`protocol`](super::protocol) has these rules as pure functions, which a store with transactions can call, as
+/// [`MemoryStore`](crate::MemoryStore) does. The crate `idempotent-sqs-testing` has a conformance suite for
+/// implementations.
 ///
 /// ## Cancel safety
 /// If the future is dropped, the outcome is unknown: the store may or may not have executed the call. Call the same
 /// method with the same owner to determine it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store of idempotency records",
-    note = "use `RedisStore` (feature `redis`), or `MemoryStore` in tests",
+    note = "use `RedisStore` (feature `redis`), `MemoryStore` in tests, or implement `idempotent_sqs::Store`",
     note = "`&S`, `Arc<S>` and `Box<S>` implement `Store` if `S` does"
 )]
 pub trait Store: Send + Sync {

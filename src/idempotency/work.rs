@@ -35,7 +35,8 @@ use super::claim::{AcquireRequest, Claim};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Work` on `{T}`",
     note = "implement `idempotent_sqs::Work<{T}>` for it, or pass a closure to `idempotent_sqs::work_fn`",
-    note = "`&W`, `Arc<W>` and `Box<W>` implement `Work` if `W` does"
+    note = "`&W`, `Arc<W>` and `Box<W>` implement `Work` if `W` does",
+    note = "a `TransactionalWork` is served by `idempotent_sqs_postgres::InboxConfig::handler`"
 )]
 pub trait Work<T: ?Sized>: Send + Sync {
     /// Does the work. The returned bytes are its result, which is returned to duplicates.
@@ -129,7 +130,7 @@ macro_rules! impl_work_for_pointer {
 impl_work_for_pointer!(&W, Arc<W>, Box<W>);
 
 /// Makes a [`Work`] from a closure. The returned future cannot borrow the arguments, so copy what it needs from them
-/// first.
+/// first and return an `async move` block. An `async` closure borrows its arguments and does not compile here.
 ///
 /// ```
 /// use idempotent_sqs::{Claim, WorkError, work_fn};

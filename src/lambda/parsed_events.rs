@@ -48,7 +48,7 @@ impl<S: Service<LambdaInvocation>> Service<LambdaInvocation> for ParseEvents<S> 
     }
 
     fn call(&mut self, mut invocation: LambdaInvocation) -> S::Future {
-        let event = sqs::messages(&invocation.body);
+        let event = str::from_utf8(&invocation.body).map_err(|_| EventError::NotSqs).and_then(sqs::messages);
         self.events.lock().insert(invocation.context.request_id.clone(), event);
         invocation.body = b"null".as_slice().into();
         self.inner.call(invocation)

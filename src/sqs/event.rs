@@ -29,8 +29,7 @@ pub enum EventError {
 ///
 /// # Errors
 /// [`EventError`] if no partial batch response is possible.
-pub fn messages(event: impl AsRef<[u8]>) -> Result<Vec<Message>, EventError> {
-    let event = str::from_utf8(event.as_ref()).map_err(|_| EventError::NotSqs)?;
+pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
     let messages: Vec<Message> = match serde_json::from_str::<Event<Record>>(event) {
         Ok(event) => event.records.into_iter().map(Record::message).collect(),
         Err(_) => parse_one_by_one(event)?,

@@ -24,9 +24,9 @@ pub enum KeySource {
     /// The `MessageDeduplicationId` within its message group, as `GROUP ID`. The same id in another group is different
     /// work. An id without a group is [`KeyError::NoMessageGroup`].
     DeduplicationId,
-    /// The messageId, or the id of the notification if the payload is in an envelope. It is the same in every
-    /// redelivery and in a redrive by SQS. A script that sends the message again and a producer that retries a send get
-    /// a new one.
+    /// The messageId, or the id of the notification if the payload is in an envelope. The messageId is the same in every
+    /// redelivery. A redrive from the dead-letter queue and a producer that sends again get a new one; the id of a
+    /// notification stays the same in a redrive.
     MessageId,
 }
 

@@ -96,7 +96,7 @@ fn each_external_crate_is_used_only_in_its_own_modules() {
         ("src", "http_body::", &["webhook/request.rs"]),
         ("src", "aws_sdk_secretsmanager::", &["aws/secret.rs"]),
         ("src", "aws_sdk_sqs::", &["sqs/visibility.rs"]),
-        ("src", "lambda_runtime::", &["lambda.rs", "main.rs"]),
+        ("src", "lambda_runtime::", &["lambda.rs", "lambda/", "main.rs"]),
         ("src", "opentelemetry", &["traces/"]),
         ("src", "tracing_subscriber::", &["traces/"]),
         ("src", "metrique_", &["metrics.rs", "metrics/"]),

@@ -45,7 +45,7 @@
 //! ```
 //!
 //! # Real time
-//! These rows wait up to 200 ms for the end of a lease or of a retention:
+//! These rows wait up to 240 ms for the end of a lease or of a retention:
 //!
 //! - [`an_ended_lease_is_taken_over_as_a_recovery_under_a_higher_fence`]
 //! - [`a_repeated_acquire_of_a_recovery_gets_the_same_answer`]
@@ -66,6 +66,15 @@
 //! - [`a_record_expires_with_its_retention`]
 //! - [`a_record_lives_at_least_as_long_as_its_lease`]
 //! - [`a_lease_longer_than_the_longest_is_shortened`]
+//! - [`a_repeated_acquire_after_the_lease_gets_the_same_answer`]
+//! - [`a_takeover_renews_the_retention`]
+//! - [`an_acquire_after_a_failure_renews_the_retention`]
+//! - [`a_payload_that_is_acquired_after_a_failed_one_replaces_it`]
+//! - [`completing_a_lost_record_restores_its_attempts`]
+//! - [`failing_a_lost_record_restores_its_attempts`]
+//! - [`a_permanent_failure_of_a_lost_record_applies_to_its_message`]
+//! - [`an_uncertain_failure_of_a_lost_record_restores_its_payload`]
+//! - [`a_released_recovery_whose_record_was_lost_restores_its_payload`]
 //!
 //! The store's clock decides, so these rows need real time: do not pause tokio's clock, except for a store that uses
 //! it, such as `MemoryStore`. The other rows assume only that a call returns well within 60 seconds, the lease that
@@ -78,6 +87,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "any other answer violates the contract")]
 
 mod acquire;
+mod carried_over;
 mod keys;
 mod lifetime;
 mod payload;
@@ -88,6 +98,7 @@ mod support;
 use idempotent_sqs::Store;
 
 pub use self::acquire::*;
+pub use self::carried_over::*;
 pub use self::keys::*;
 pub use self::lifetime::*;
 pub use self::payload::*;
@@ -193,6 +204,17 @@ macro_rules! __conformance_rows {
             a_record_expires_with_its_retention
             a_record_lives_at_least_as_long_as_its_lease
             a_lease_longer_than_the_longest_is_shortened
+            a_repeated_acquire_after_the_lease_gets_the_same_answer
+            a_takeover_renews_the_retention
+            an_acquire_after_a_failure_renews_the_retention
+            a_permanent_failure_of_a_second_message_applies_to_it
+            a_payload_that_completes_after_a_failed_one_replaces_it
+            a_payload_that_is_acquired_after_a_failed_one_replaces_it
+            completing_a_lost_record_restores_its_attempts
+            failing_a_lost_record_restores_its_attempts
+            a_permanent_failure_of_a_lost_record_applies_to_its_message
+            an_uncertain_failure_of_a_lost_record_restores_its_payload
+            a_released_recovery_whose_record_was_lost_restores_its_payload
             every_kind_of_key_has_a_record_of_its_own
             one_of_many_concurrent_acquires_succeeds
             concurrent_acquires_of_different_keys_are_independent
