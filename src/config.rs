@@ -61,7 +61,7 @@ impl Config {
         let policy = policy(environment, redis.as_ref(), &aws);
         let batch = batch(environment, &aws);
         let visibility_backoff = environment.flag("VISIBILITY_BACKOFF", true);
-        let metrics = metrics(environment, redis.as_ref());
+        let metrics = metrics(environment);
         Some(Self { redis: redis?, policy, batch, visibility_backoff, metrics, aws })
     }
 
@@ -164,15 +164,17 @@ fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> Fin
     })
 }
 
-fn metrics(environment: &mut Environment, redis: Option<&RedisSettings>) -> Option<MetricsSettings> {
-    let settings = MetricsSettings::new(environment.get("METRICS_NAMESPACE")?, &redis?.namespace);
+fn metrics(environment: &mut Environment) -> Option<MetricsSettings> {
+    let (namespace, consumer) = (environment.get("METRICS_NAMESPACE")?, redis::namespace(environment));
+    let has_consumer = consumer.is_some();
+    let settings = MetricsSettings::new(namespace, consumer.unwrap_or_default());
     if !settings.has_valid_namespace() {
         environment.error(
             "METRICS_NAMESPACE is invalid: set it to a name of up to 255 letters, digits and . - _ / # : or spaces, \
              which starts neither with AWS/ nor with a colon",
         );
     }
-    if !settings.has_valid_consumer() {
+    if has_consumer && !settings.has_valid_consumer() {
         environment.error(
             "IDEMPOTENCY_NAMESPACE is invalid as a dimension of metrics: set it to up to 1024 ASCII characters that do \
              not start with a colon, or leave METRICS_NAMESPACE empty",

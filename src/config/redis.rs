@@ -19,28 +19,33 @@ impl RedisSettings {
 pub(super) fn read(environment: &mut Environment, aws: &AwsConfig) -> Option<RedisSettings> {
     let url = environment.required("REDIS_URL", URL_EXAMPLE);
     let namespace = namespace(environment);
+    check_namespace(environment, namespace.as_deref());
     let cluster = environment.flag("REDIS_CLUSTER", false);
     let timeout = environment.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
     let iam = iam(environment);
     let secret: Option<SecretArn> = environment.parsed("REDIS_SECRET_ARN", SECRET_ARN_EXAMPLE);
-    let url = match url?.parse::<RedisUrl>() {
-        Ok(url) => url,
+    let url = url.and_then(|url| match url.parse::<RedisUrl>() {
+        Ok(url) => Some(url),
         Err(error) => {
             environment.error(&format!("REDIS_URL is invalid ({error}): set it to {URL_EXAMPLE}"));
-            return None;
+            None
         }
-    };
-    let credentials = credentials(environment, &url, iam, secret, aws);
-    let mut settings = RedisSettings::new(url, namespace?);
+    });
+    let credentials = credentials(environment, url.as_ref(), iam, secret, aws);
+    let mut settings = RedisSettings::new(url?, namespace?);
     settings.cluster = cluster;
     settings.timeout = timeout;
     settings.credentials = credentials;
     Some(settings)
 }
 
-fn namespace(environment: &mut Environment) -> Option<String> {
-    let namespace = environment.get("IDEMPOTENCY_NAMESPACE").or_else(|| environment.get("AWS_LAMBDA_FUNCTION_NAME"));
-    match &namespace {
+/// The name of the logical consumer. It defaults to the name of the function.
+pub(super) fn namespace(environment: &Environment) -> Option<String> {
+    environment.get("IDEMPOTENCY_NAMESPACE").or_else(|| environment.get("AWS_LAMBDA_FUNCTION_NAME"))
+}
+
+fn check_namespace(environment: &mut Environment, namespace: Option<&str>) {
+    match namespace {
         None => environment
             .error("IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments"),
         // A colon would make namespace `a:b`, key `c` and namespace `a`, key `b:c` share a record.
@@ -49,12 +54,11 @@ fn namespace(environment: &mut Environment) -> Option<String> {
         ),
         Some(_) => {}
     }
-    namespace
 }
 
 fn credentials(
     environment: &mut Environment,
-    url: &RedisUrl,
+    url: Option<&RedisUrl>,
     iam: Option<ElastiCacheIamSettings>,
     secret: Option<SecretArn>,
     aws: &AwsConfig,
@@ -65,11 +69,11 @@ fn credentials(
             None
         }
         (Some(iam), None) => {
-            if url.has_password() || url.user().is_some() {
+            if url.is_some_and(|url| url.has_password() || url.user().is_some()) {
                 environment.error(
                     "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL",
                 );
-            } else if !url.uses_tls() {
+            } else if url.is_some_and(|url| !url.uses_tls()) {
                 environment.error(
                     "REDIS_URL does not use TLS, which ElastiCache requires for IAM tokens: set it to \
                      rediss://HOST:6379",
@@ -78,13 +82,13 @@ fn credentials(
             Some(Arc::new(ElastiCacheIam::new(iam, aws.clone())))
         }
         (None, Some(arn)) => {
-            if url.has_password() {
+            if url.is_some_and(RedisUrl::has_password) {
                 environment.error(
                     "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it: remove it from REDIS_URL",
                 );
             }
             let advice = "Redis rejected the user and password of REDIS_SECRET_ARN, which was read again";
-            Some(Arc::new(SecretCredentials::new(arn, url.user(), advice, aws.clone())))
+            Some(Arc::new(SecretCredentials::new(arn, url.and_then(RedisUrl::user), advice, aws.clone())))
         }
         (None, None) => None,
     }

@@ -30,6 +30,7 @@ const ALL_INVALID: Settings = &[
     ("TARGET_TIMEOUT_MS", "long"),
     ("TARGET_CONNECT_TIMEOUT_MS", "short"),
     ("VISIBILITY_BACKOFF", "maybe"),
+    ("METRICS_NAMESPACE", "AWS/SQS"),
 ];
 
 #[test]
@@ -42,6 +43,31 @@ fn a_missing_setting_is_reported_with_an_example() {
             "TARGET_URL is missing: set it to the https:// address of the webhook",
         ]
     );
+}
+
+#[test]
+fn no_error_hides_another() {
+    let credentials = [
+        ("REDIS_IAM_USER", "payments"),
+        ("REDIS_IAM_CACHE", "idempotency"),
+        ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis"),
+    ];
+    for url in ["", "http://cache"] {
+        let required: Settings = &[("REDIS_URL", url), ("METRICS_NAMESPACE", "AWS/SQS")];
+        let errors = errors(&[&credentials, required]);
+        for expected in [
+            "REDIS_URL is ",
+            "IDEMPOTENCY_NAMESPACE is missing",
+            "REDIS_SECRET_ARN and REDIS_IAM_USER are both set",
+            "METRICS_NAMESPACE is invalid",
+            "TARGET_URL is missing",
+        ] {
+            assert!(errors.iter().any(|error| error.starts_with(expected)), "{expected}: {errors:?}");
+        }
+        assert_eq!(errors.len(), 5, "{errors:?}");
+    }
+    let errors = errors(&[&[("METRICS_NAMESPACE", "payments"), ("IDEMPOTENCY_NAMESPACE", "z\u{fc}rich")]]);
+    assert!(errors.iter().any(|error| error.contains("invalid as a dimension")), "{errors:?}");
 }
 
 #[test]

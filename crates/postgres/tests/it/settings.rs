@@ -111,7 +111,7 @@ fn the_database_has_one_source_of_credentials() {
             &[IAM, url("postgres://:SECRET-PASSWORD@a,b/?sslmode=disable")],
             &["has a password", "does not use TLS", "has no user", "does not have exactly one host"],
         ),
-        (&[IAM, url("postgres://payer@127.0.0.1/payments")], &["without TLS"]),
+        (&[IAM, url("postgres://payer@127.0.0.1/payments")], &["does not use TLS"]),
     ] {
         let error = read(&[REQUIRED, settings]).unwrap_err().to_string();
         assert!(expected.iter().all(|expected| error.contains(expected)) && !error.contains(PASSWORD), "{error}");
