@@ -93,7 +93,7 @@ impl S3 {
         self.client.get_or_try_init(client).await
     }
 
-    /// Credentials for one call. The provider caches them until they expire.
+    /// Credentials for one call. They are not cached, because on Lambda they are environment variables.
     async fn fetch_credentials(&self) -> Result<Credentials, ObjectError> {
         let provider = if let Some(given) = &self.credentials {
             given.clone()

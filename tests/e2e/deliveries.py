@@ -20,7 +20,7 @@ def each_message_takes_effect_once(fixture):
     expect("the bodies", bodies, {message.key: message.body for message in sent})
 
 
-def a_message_sent_again_is_acknowledged_and_does_nothing(fixture):
+def a_duplicate_is_acknowledged_without_running_the_work(fixture):
     consumer = fixture.consumer()
     keys = ["pay_a", "pay_b", "pay_c"]
     consumer.send(*map(Message, keys))
@@ -33,7 +33,7 @@ def a_message_sent_again_is_acknowledged_and_does_nothing(fixture):
     expect("the outcomes", consumer.outcomes(), expected)
 
 
-def only_the_message_that_failed_comes_again_and_when_it_was_told_to(fixture):
+def only_the_failed_message_is_redelivered_at_the_requested_time(fixture):
     consumer = fixture.consumer()
     keys = [f"pay_{number}" for number in range(9)]
     fixture.receiver.answer("pay_busy", BUSY)
@@ -47,7 +47,7 @@ def only_the_message_that_failed_comes_again_and_when_it_was_told_to(fixture):
     redelivered_after_visibility(consumer, "pay_busy")
 
 
-def a_message_in_conflict_comes_again_when_the_lease_has_ended(fixture):
+def a_message_in_conflict_is_redelivered_after_the_lease_ends(fixture):
     consumer = fixture.consumer(timeout=5)
     hold = fixture.receiver.hold("pay_slow")
     consumer.send(Message("pay_slow"))
@@ -76,7 +76,7 @@ def redelivered_after_visibility(consumer, key):
 
 SCENARIOS = [
     each_message_takes_effect_once,
-    a_message_sent_again_is_acknowledged_and_does_nothing,
-    only_the_message_that_failed_comes_again_and_when_it_was_told_to,
-    a_message_in_conflict_comes_again_when_the_lease_has_ended,
+    a_duplicate_is_acknowledged_without_running_the_work,
+    only_the_failed_message_is_redelivered_at_the_requested_time,
+    a_message_in_conflict_is_redelivered_after_the_lease_ends,
 ]

@@ -20,7 +20,7 @@ BUSY = Answer(503, retry_after=1)
 DEPLOY_TIMEOUT = 180
 
 
-def cargo_lambda_deploy_brings_a_function_that_works(fixture):
+def cargo_lambda_deploy_creates_a_working_function(fixture):
     consumer = Consumer(fixture.cloud, "deployed-by-cargo-lambda")
     fixture.cleanup(consumer.delete)
     variables = [f"--env-var={name}={value}" for name, value in fixture.settings().items()]
@@ -34,7 +34,7 @@ def cargo_lambda_deploy_brings_a_function_that_works(fixture):
     expect("a record under that name", fixture.has_record(f"{consumer.function}:pay_a"), True)
 
 
-def sam_deploy_brings_a_stack_that_works(fixture):
+def sam_deploy_creates_a_working_stack(fixture):
     stack = "deployed-by-sam"
     fixture.cleanup(lambda: delete(fixture, stack))
     sam(fixture, stack)
@@ -157,4 +157,4 @@ def run(fixture, command, cwd=tools.ROOT, **environment):
         raise Failed("\n    ".join([f"{command[0].name} failed; the end of its output:", *output[-15:]]))
 
 
-SCENARIOS = [cargo_lambda_deploy_brings_a_function_that_works, sam_deploy_brings_a_stack_that_works]
+SCENARIOS = [cargo_lambda_deploy_creates_a_working_function, sam_deploy_creates_a_working_stack]

@@ -8,7 +8,7 @@ from servers import free_port, start_redis
 REFUSED = Answer(422)
 
 
-def a_poison_message_ends_in_the_dead_letter_queue_and_is_done_when_redriven(fixture):
+def a_poison_message_reaches_the_dead_letter_queue_and_is_processed_after_a_redrive(fixture):
     consumer = fixture.consumer(receives=3)
     fixture.receiver.answer("pay_poison", REFUSED)
     consumer.send(*map(Message, ["pay_a", "pay_poison", "pay_b"]))
@@ -40,7 +40,7 @@ def a_message_without_a_key_or_with_another_payload_is_a_dead_letter_and_never_r
     expect("the outcomes", consumer.outcomes(), expected)
 
 
-def what_a_killed_function_left_is_done_by_a_recovery(fixture):
+def a_recovery_finishes_the_work_of_a_killed_function(fixture):
     # The visibility timeout is longer than the lease of 3 s and its grace.
     consumer = fixture.consumer(timeout=3, visibility=6)
     fixture.receiver.answer("pay_killed", CUT)
@@ -60,7 +60,7 @@ def what_a_killed_function_left_is_done_by_a_recovery(fixture):
     expect("the outcomes", consumer.outcomes(), {"pay_killed": ["ACQUIRED_STALE"]})
 
 
-def redis_goes_down_and_comes_back_and_nothing_is_lost_or_repeated(fixture):
+def nothing_is_lost_or_repeated_when_redis_goes_down_and_comes_back(fixture):
     port, folder = free_port(), fixture.folder()
     redis = start_redis(folder, port, appendonly="yes")
     fixture.cleanup(lambda: redis.stop())
@@ -83,8 +83,8 @@ def redis_goes_down_and_comes_back_and_nothing_is_lost_or_repeated(fixture):
 
 
 SCENARIOS = [
-    a_poison_message_ends_in_the_dead_letter_queue_and_is_done_when_redriven,
+    a_poison_message_reaches_the_dead_letter_queue_and_is_processed_after_a_redrive,
     a_message_without_a_key_or_with_another_payload_is_a_dead_letter_and_never_runs,
-    what_a_killed_function_left_is_done_by_a_recovery,
-    redis_goes_down_and_comes_back_and_nothing_is_lost_or_repeated,
+    a_recovery_finishes_the_work_of_a_killed_function,
+    nothing_is_lost_or_repeated_when_redis_goes_down_and_comes_back,
 ]

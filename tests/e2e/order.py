@@ -8,7 +8,7 @@ from receiver import Answer
 GROUPS = {group: [f"pay_{group}{number}" for number in (1, 2, 3)] for group in ("a", "b", "c")}
 
 
-def a_fifo_group_waits_for_its_message_that_failed_while_others_go_on(fixture):
+def a_fifo_group_waits_for_its_failed_message_while_other_groups_go_on(fixture):
     consumer = fixture.consumer(fifo=True)
     fixture.receiver.answer("pay_a2", Answer(503, retry_after=2))
     send_interleaved(consumer)
@@ -22,7 +22,7 @@ def a_fifo_group_waits_for_its_message_that_failed_while_others_go_on(fixture):
     expect("the last to take effect", keys[-2:], GROUPS["a"][1:])
 
 
-def a_poisoned_fifo_message_takes_what_waits_behind_it_along_and_a_redrive_keeps_their_order(fixture):
+def a_poison_fifo_message_dead_letters_the_messages_behind_it_and_a_redrive_keeps_their_order(fixture):
     # SQS counts a receive of every message in the batch, also of those behind the poison message, which do not run.
     consumer = fixture.consumer(fifo=True, receives=3)
     fixture.receiver.answer("pay_b2", Answer(422))
@@ -60,6 +60,6 @@ def in_order(fixture):
 
 
 SCENARIOS = [
-    a_fifo_group_waits_for_its_message_that_failed_while_others_go_on,
-    a_poisoned_fifo_message_takes_what_waits_behind_it_along_and_a_redrive_keeps_their_order,
+    a_fifo_group_waits_for_its_failed_message_while_other_groups_go_on,
+    a_poison_fifo_message_dead_letters_the_messages_behind_it_and_a_redrive_keeps_their_order,
 ]

@@ -82,7 +82,7 @@ async fn each_claim_writes_its_own_object() {
     let idempotency = Idempotency::new(&store, policy(objects.clone()));
     let work = ScriptedWork::new(|run| Action::Return(if run.attempt == 1 { &[1; 5000] } else { &[2; 5000] }));
     // The first owner stops after its object is written and before its record is.
-    store.next(StoreCall::Settle, Fault::OutOfReach);
+    store.next(StoreCall::Settle, Fault::Unreachable);
     let brief = delivery("pay_1").deadline(Deadline::within(Duration::from_millis(200)));
     assert!(matches!(run(&idempotency, &work, &brief).await, Outcome::Unsettled { .. }));
     loop {

@@ -27,7 +27,7 @@ pub enum Fault {
     /// The call is executed after this time, even if the caller was cancelled.
     Late(Duration),
     /// The call is not executed, and no reply ever comes.
-    OutOfReach,
+    Unreachable,
 }
 
 /// A kind of call.
@@ -193,7 +193,7 @@ where
             });
             late.await.unwrap_or_else(|error| Err(StoreError::unavailable(error)))
         }
-        Some(Fault::OutOfReach) => pending().await,
+        Some(Fault::Unreachable) => pending().await,
     }
 }
 

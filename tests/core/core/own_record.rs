@@ -93,7 +93,7 @@ async fn used_up_attempts_fail_permanently_only_after_reading_the_works_own_reco
         let report = try_run(&idempotency, &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Failed { .. } | Outcome::FailedPermanently { .. }), "{report:?}");
         assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::FailedBefore));
-        work.set_record(Err("out of reach"));
+        work.set_record(Err("unreachable"));
         let report = try_run(&idempotency, &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
         work.set_record(Ok(Some(b"receipt".to_vec())));

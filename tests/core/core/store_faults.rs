@@ -32,7 +32,7 @@ async fn a_completion_whose_reply_is_lost_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_next_run_is_a_recovery() {
-    for fault in [Fault::Refused, Fault::OutOfReach] {
+    for fault in [Fault::Refused, Fault::Unreachable] {
         let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         let idempotency = Idempotency::new(&store, Policy::default());
         store.always(StoreCall::Settle, Some(fault));
@@ -49,7 +49,7 @@ async fn a_completion_that_never_succeeds_is_not_acknowledged_and_the_next_run_i
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_without_a_reply_runs_nothing_and_ends_before_the_deadline() {
-    for fault in [Fault::Refused, Fault::ReplyLost, Fault::OutOfReach] {
+    for fault in [Fault::Refused, Fault::ReplyLost, Fault::Unreachable] {
         let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         let idempotency = Idempotency::new(&store, Policy::default());
         store.always(StoreCall::Acquire, Some(fault));
@@ -63,7 +63,7 @@ async fn an_acquire_without_a_reply_runs_nothing_and_ends_before_the_deadline() 
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_whose_reply_was_lost_is_released_as_soon_as_the_store_answers() {
-    for fault in [Fault::ReplyLost, Fault::OutOfReach] {
+    for fault in [Fault::ReplyLost, Fault::Unreachable] {
         let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         let store = store.timeout(Duration::from_millis(500));
         let idempotency = Idempotency::new(&store, with!(Policy::default(), max_attempts = 1));
@@ -89,7 +89,7 @@ async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work
     let idempotency = Idempotency::new(&store, Policy::default());
     for _ in 0..8 {
         store.next(StoreCall::Acquire, Fault::ReplyLost);
-        store.always(StoreCall::Settle, Some(Fault::OutOfReach));
+        store.always(StoreCall::Settle, Some(Fault::Unreachable));
         let delivery = delivery();
         let killed = tokio::time::timeout(TIME / 2, idempotency.run(&delivery, &told, "input")).await;
         assert!(killed.is_err());

@@ -15,7 +15,7 @@ use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_store_before_any_work_fails_the_batch_without_a_call_for_each_message() {
-    for fault in [Fault::Refused, Fault::ReplyLost, Fault::OutOfReach] {
+    for fault in [Fault::Refused, Fault::ReplyLost, Fault::Unreachable] {
         let (store, work) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
         store.always(StoreCall::Acquire, Some(fault));
         let error = batch(&store, &work).run(&many(1000), Deadline::within(TIME)).await.unwrap_err();

@@ -105,11 +105,11 @@ async fn a_call_that_is_sent_again_is_executed_twice() {
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_store_never_answers_and_a_timeout_fails_the_call() {
     let store = faulty();
-    store.always(StoreCall::Acquire, Some(Fault::OutOfReach));
+    store.always(StoreCall::Acquire, Some(Fault::Unreachable));
     assert!(timeout(3600 * SECOND, store.acquire(attempt("pay_1"))).await.is_err());
     let store = faulty().timeout(Duration::from_millis(500));
     for (fault, executed) in
-        [(Fault::OutOfReach, false), (Fault::Late(SECOND), true), (Fault::Slow(SECOND), true), (Fault::Refused, false)]
+        [(Fault::Unreachable, false), (Fault::Late(SECOND), true), (Fault::Slow(SECOND), true), (Fault::Refused, false)]
     {
         let attempt = attempt(&format!("{fault:?}"));
         let started = Instant::now();

@@ -222,7 +222,7 @@ async fn a_crash_at_each_step_from_insert_to_acknowledgement_takes_effect_once()
     let base = base().await;
     let front = Front::to(base.port).await;
     let (gate, store) = (Arc::new(Gate::default()), FaultyStore::new(MemoryStore::default()));
-    store.always(StoreCall::Settle, Some(Fault::OutOfReach));
+    store.always(StoreCall::Settle, Some(Fault::Unreachable));
     let held = |before: bool| {
         let gate = Some(gate.clone());
         if before { Pay { before: gate, ..Pay::default() } } else { Pay { after: gate, ..Pay::default() } }
