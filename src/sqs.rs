@@ -8,11 +8,13 @@
 //! - `extended_client`: payloads in S3
 //! - `batch`: runs the messages of an event, each through the core
 //! - `disposition`: whether each message is deleted or delivered again
+//! - `dead_letter`: why a message was moved to the dead-letter queue
 //! - `response`: the partial batch response
 //! - `timings`: how long the steps of an invocation took
 //! - `visibility`: when a failed message is received again
 
 mod batch;
+mod dead_letter;
 mod disposition;
 mod envelope;
 mod event;
@@ -27,6 +29,7 @@ mod timings;
 mod visibility;
 
 pub use batch::{Batch, BatchSettings};
+pub use dead_letter::{DeadLetter, DeadLetterOutcome, DeadLetterOutcomeError};
 pub use disposition::{Disposition, MessageOutcome, MessageReport};
 pub use envelope::Envelopes;
 pub use event::{EventError, messages};
