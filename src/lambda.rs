@@ -113,7 +113,13 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         if let Some(metrics) = &self.metrics {
             metrics.print(request_id, messages.len(), &reports, &timings);
         }
-        let reports = reports.map_err(|error| error_chain(&error))?;
+        let reports = match reports {
+            Ok(reports) => reports,
+            Err(outage) => {
+                self.back_off(&messages, deadline).await;
+                return Err(error_chain(&outage).into());
+            }
+        };
         let reported = || messages.iter().zip(&reports);
 
         reported().for_each(|(message, report)| log(message, report));
@@ -131,6 +137,15 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
             visibility.change(&changes, deadline.answer).await;
         }
         Ok(sqs::response(reported().map(|(message, report)| (message, report.disposition))))
+    }
+
+    /// Delays the messages of an invocation that fails. Otherwise each would be received again after the visibility
+    /// timeout, and a long outage would use up the receives of the redrive policy.
+    async fn back_off(&self, messages: &[Message], deadline: Deadline) {
+        let Some(visibility) = &self.visibility else { return };
+        let delays = messages.iter().map(|message| (message, Disposition::back_off(message)));
+        let changes: Vec<_> = delays.filter_map(|(message, delayed)| Some((message, delayed.delay()?))).collect();
+        visibility.change(&changes, deadline.answer).await;
     }
 }
 

@@ -67,7 +67,8 @@ impl fmt::Debug for WebhookSettings {
 /// | response | outcome |
 /// |---|---|
 /// | 2xx | done; the body is the result, unless it is incomplete or too large |
-/// | 409, 425, 429, 503; no connection | [`WorkError::unavailable`]; `Retry-After` sets the delay |
+/// | 429, 503; no connection | [`WorkError::unavailable`]; `Retry-After` sets the delay |
+/// | 409, 425 | [`WorkError::busy`]; `Retry-After` sets the delay |
 /// | 3xx (never followed), any other 4xx except 408 | [`WorkError::permanent`] |
 /// | any other response, or none after the request was sent | [`WorkError::uncertain`] |
 ///
@@ -91,7 +92,7 @@ impl Work<Message> for Webhook {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         let until = (claim.ends() - MARGIN).min(Instant::now() + self.settings.timeout);
         if until <= Instant::now() {
-            return Err(WorkError::unavailable("no time was left to call the webhook"));
+            return Err(WorkError::busy("no time was left to call the webhook"));
         }
         let body = message.body();
         let client = self.connections.client().map_err(WorkError::unavailable)?;

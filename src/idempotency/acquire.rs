@@ -100,7 +100,7 @@ impl<S: Store> Idempotency<S> {
                 Outcome::Duplicate { result: Some(result) }
             }
             Ok(None) => Outcome::FailedBefore,
-            Err(error) if error.is_unavailable() => Outcome::Unavailable { error },
+            Err(error) if !error.is_attempt() => Outcome::Unavailable { error },
             // The record exists and does not show that the work is done.
             Err(error) => Outcome::FailedPermanently { error, uncertain: true },
         }

@@ -37,7 +37,7 @@ pub struct AcquireRequest {
 
 impl AcquireRequest {
     /// An attempt at this key by a new owner: without a fingerprint and a messageId, with a lease of one minute, a
-    /// longest lease of one day, a retention of 14 days and 10 attempts.
+    /// longest lease of one day, a retention of 14 days and 200 attempts.
     #[must_use]
     pub fn new(key: Key) -> Self {
         let Policy { retention, max_attempts, longest_lease, .. } = Policy::default();

@@ -57,14 +57,17 @@ impl Report {
     }
 }
 
-/// Delay of a failed message. An unavailable service is not called again before the backoff, even if it requested a
-/// shorter delay: these attempts are not counted, so only the number of deliveries limits them.
+/// Delay of a failed message. A receiver that is unavailable or busy is not called again before the backoff, even if it
+/// requested a shorter delay: these attempts are not counted, so only the number of deliveries limits them.
 fn delay(error: &WorkError, deliveries: u32) -> Duration {
     match error.kind() {
         WorkErrorKind::Retryable { after: Some(after) } => after.max(SHORTEST_DELAY),
-        WorkErrorKind::Unavailable { after: Some(after) } => after.max(backoff(deliveries)),
+        WorkErrorKind::Unavailable { after: Some(after) } | WorkErrorKind::Busy { after: Some(after) } => {
+            after.max(backoff(deliveries))
+        }
         WorkErrorKind::Retryable { after: None }
         | WorkErrorKind::Unavailable { after: None }
+        | WorkErrorKind::Busy { after: None }
         | WorkErrorKind::Uncertain
         | WorkErrorKind::Permanent => backoff(deliveries),
     }

@@ -19,7 +19,8 @@ pub struct Policy {
     /// How long a record is kept after its last acquire. Set it to at least the time that a message can stay in its
     /// queues. Default: 14 days, the longest retention of SQS.
     pub retention: Duration,
-    /// Number of attempts after which a failure is permanent. Default: 10.
+    /// Number of attempts after which a failure is permanent. Default: 200, which last at least 24 hours with the
+    /// [`backoff`](super::backoff).
     pub max_attempts: u8,
     /// What to do if an earlier attempt may have taken effect. Default: [`Recovery::Rerun`].
     pub recovery: Recovery,
@@ -48,8 +49,9 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             retention: Duration::from_hours(14 * 24),
-            // Attempts whose process died before it released the record are also counted.
-            max_attempts: 10,
+            // An outage of 24 hours uses up no more, even if each attempt may have taken effect and every wait is the
+            // shortest one. Attempts whose process died before it released the record are also counted.
+            max_attempts: 200,
             recovery: Recovery::Rerun,
             result_max_bytes: 4096,
             results: None,

@@ -50,8 +50,8 @@ pub enum Outcome {
     /// The deadline passed before the work started. Nothing ran. The attempt is not counted if the store could be
     /// reached.
     NotStarted,
-    /// The work needs a service that is unreachable or overloaded. The work had no effect. The attempt is not counted
-    /// if the store could be reached.
+    /// The receiver of the work is unavailable, or something that this message needs is in use. The work had no effect.
+    /// The attempt is not counted if the store could be reached.
     Unavailable {
         /// The error of the work.
         error: WorkError,

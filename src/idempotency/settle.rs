@@ -28,13 +28,13 @@ impl<S: Store> Idempotency<S> {
         has_own_record: bool,
         deadline: &Deadline,
     ) -> Result<Report, StoreError> {
-        let ran = matches!(result, AttemptResult::Returned(_) | AttemptResult::Failed(_));
+        let ran = matches!(result, AttemptResult::Returned(RecordedAttempt::Done(_)) | AttemptResult::Failed(_));
         let outcome = match result {
             AttemptResult::NotStarted => {
                 self.release(claim.request(), Some(claim), deadline).await;
                 Outcome::NotStarted
             }
-            AttemptResult::NotRun(error) | AttemptResult::Failed(error) if error.is_unavailable() => {
+            AttemptResult::NotRun(error) | AttemptResult::Failed(error) if !error.is_attempt() => {
                 self.release(claim.request(), Some(claim), deadline).await;
                 Outcome::Unavailable { error }
             }

@@ -63,6 +63,14 @@ pub trait Work<T: ?Sized>: Send + Sync {
         self.run(claim, input)
     }
 
+    /// Names the receiver that this input is sent to: a service, a database, a customer's webhook. After an error of kind
+    /// [`WorkErrorKind::Unavailable`], other messages for the same receiver are not started but delivered again. By
+    /// default all inputs have the same receiver.
+    fn receiver<'a>(&'a self, input: &'a T) -> &'a str {
+        let _ = input;
+        ""
+    }
+
     /// For `Work` implementations that record their effect themselves, in the same transaction as the effect.
     #[doc(hidden)]
     fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
@@ -118,6 +126,10 @@ macro_rules! impl_work_for_pointer {
 
             async fn recover(&self, claim: &Claim, input: &T) -> Result<Vec<u8>, WorkError> {
                 (**self).recover(claim, input).await
+            }
+
+            fn receiver<'a>(&'a self, input: &'a T) -> &'a str {
+                (**self).receiver(input)
             }
 
             fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
@@ -191,11 +203,18 @@ pub enum WorkErrorKind {
         /// it is rounded up to whole seconds and is at most 11 h 45 min.
         after: Option<Duration>,
     },
-    /// The work had no effect, because a service that it needs is unreachable or overloaded. The attempt is not
-    /// counted. Try again.
+    /// The work had no effect, because its receiver is unreachable or overloaded. The attempt is not counted. Try again.
+    /// Other messages for the same [receiver](Work::receiver) are not started until it responds to one of them.
     Unavailable {
         /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff. On
         /// SQS it is rounded up to whole seconds and is at most 11 h 45 min.
+        after: Option<Duration>,
+    },
+    /// The work had no effect, because something that only this message needs is in use: a lock, a row, or a receiver
+    /// that still processes an earlier request with the same key. The attempt is not counted. Try again. Other messages
+    /// are not affected.
+    Busy {
+        /// As for [`Unavailable`](Self::Unavailable).
         after: Option<Duration>,
     },
     /// The work may have taken effect. The next attempt is a recovery.
@@ -215,9 +234,9 @@ impl WorkError {
         Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: reason.into() }
     }
 
-    /// The work had no effect, because a service that it needs is unreachable or overloaded: a receiver that is down, a
-    /// database that restarts, a lock held by another transaction. The attempt is not counted if the store can be
-    /// reached before the deadline.
+    /// The work had no effect, because its receiver is unreachable or overloaded: a service that is down, a database that
+    /// restarts. The attempt is not counted if the store can be reached before the deadline. Other messages for the same
+    /// [receiver](Work::receiver) are delivered again without a call.
     pub fn unavailable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: WorkErrorKind::Unavailable { after: None }, reason: reason.into() }
     }
@@ -226,6 +245,17 @@ impl WorkError {
     /// [`backoff`](super::backoff).
     pub fn unavailable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
         Self { kind: WorkErrorKind::Unavailable { after: Some(after) }, reason: reason.into() }
+    }
+
+    /// The work had no effect, because something that only this message needs is in use, such as a lock that another
+    /// transaction holds. The attempt is not counted if the store can be reached before the deadline.
+    pub fn busy(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind: WorkErrorKind::Busy { after: None }, reason: reason.into() }
+    }
+
+    /// As [`busy`](Self::busy); try again, but not before `after` and not before the [`backoff`](super::backoff).
+    pub fn busy_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
+        Self { kind: WorkErrorKind::Busy { after: Some(after) }, reason: reason.into() }
     }
 
     /// The work may have taken effect. The next attempt is a recovery.
@@ -248,6 +278,13 @@ impl WorkError {
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self.kind, WorkErrorKind::Unavailable { .. })
+    }
+
+    /// Whether the error counts as an attempt: every kind except [`WorkErrorKind::Unavailable`] and
+    /// [`WorkErrorKind::Busy`].
+    #[must_use]
+    pub fn is_attempt(&self) -> bool {
+        !matches!(self.kind, WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. })
     }
 }
 

@@ -1,9 +1,11 @@
 //! Runs the messages of one invocation through the core: concurrently, or in order within a FIFO message group.
 //!
 //! - `lanes`: which messages run in order
+//! - `receivers`: which receivers are unavailable
 //! - `run`: the steps of each message
 
 mod lanes;
+mod receivers;
 mod run;
 
 use std::num::NonZeroUsize;
@@ -21,6 +23,7 @@ use super::payload::Payload;
 use super::timings::Timings;
 use crate::idempotency::{Deadline, Idempotency, Key, Store, StoreError, Work};
 
+use receivers::KnownUnavailable;
 use run::Run;
 
 /// Messages that are started in one poll of the task. Their acquires are in flight while the next messages are
@@ -33,6 +36,7 @@ pub struct Batch<S, W> {
     idempotency: Idempotency<S>,
     work: W,
     settings: BatchSettings,
+    unavailable: KnownUnavailable,
 }
 
 /// How a batch is run.
@@ -68,7 +72,7 @@ impl Default for BatchSettings {
 impl<S: Store, W: Work<Message>> Batch<S, W> {
     /// Creates a batch runner.
     pub fn new(idempotency: Idempotency<S>, work: W, settings: BatchSettings) -> Self {
-        Self { idempotency, work, settings }
+        Self { idempotency, work, settings, unavailable: KnownUnavailable::default() }
     }
 
     /// Processes the messages and returns a report on each, in the same order.
@@ -97,7 +101,7 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
                 }
                 first
             })
-            .for_each_concurrent(run.started_at_once(), |first| run.run_lane(first))
+            .for_each_concurrent(run.concurrent_lanes(), |first| run.run_lane(first))
             .await;
         run.into_reports()
     }

@@ -147,47 +147,42 @@ impl MessageReport {
         let disposition = Disposition::of(report.decision(message.receive_count.unwrap_or(1)), message);
         let acquired = if report.recovery { MessageOutcome::AcquiredStale } else { MessageOutcome::Acquired };
         let failed_permanently = matches!(report.outcome, Outcome::FailedPermanently { .. });
-        let (outcome, ran, reason) = match report.outcome {
-            Outcome::Done { .. } => (acquired, true, "done".into()),
-            Outcome::Duplicate { .. } => (MessageOutcome::Duplicate, false, "done before".into()),
+        let (outcome, reason) = match report.outcome {
+            Outcome::Done { .. } => (acquired, "done".into()),
+            Outcome::Duplicate { .. } => (MessageOutcome::Duplicate, "done before".into()),
             Outcome::Conflict { lease_remains } => {
                 let reason = format!("another owner holds the lease, for up to {} ms more", lease_remains.as_millis());
-                (MessageOutcome::Conflict, false, reason.into())
+                (MessageOutcome::Conflict, reason.into())
             }
             Outcome::Mismatch => {
                 let reason = "the key was used with another payload";
-                (MessageOutcome::Mismatch, false, reason.into())
+                (MessageOutcome::Mismatch, reason.into())
             }
             Outcome::FailedBefore => {
                 let reason = "an earlier attempt failed permanently, or all attempts are used up; nothing ran";
-                (MessageOutcome::Failed, false, reason.into())
+                (MessageOutcome::Failed, reason.into())
             }
-            Outcome::NotStarted => (acquired, false, "the deadline passed before the work started".into()),
-            Outcome::Unavailable { error } => (acquired, true, format!("unavailable: {}", error_chain(&error)).into()),
+            Outcome::NotStarted => (acquired, "the deadline passed before the work started".into()),
+            Outcome::Unavailable { error } => (acquired, format!("unavailable: {}", error_chain(&error)).into()),
             Outcome::Failed { error, uncertain } => {
                 let kind = if uncertain { "uncertain" } else { "failed" };
-                (acquired, true, format!("{kind}: {}", error_chain(&error)).into())
+                (acquired, format!("{kind}: {}", error_chain(&error)).into())
             }
             Outcome::FailedPermanently { error, .. } => {
-                (acquired, true, format!("failed permanently: {}", error_chain(&error)).into())
+                (acquired, format!("failed permanently: {}", error_chain(&error)).into())
             }
             Outcome::Lost { state: State::Completed, done: true } => {
                 let reason = "another owner acquired the record during the work and completed it";
-                (MessageOutcome::Lost, true, reason.into())
+                (MessageOutcome::Lost, reason.into())
             }
-            Outcome::Lost { .. } => {
-                (MessageOutcome::Lost, true, "another owner acquired the record during the work".into())
-            }
-            Outcome::DoneByOwnRecord { .. } => {
-                (acquired, true, "the work is done; the store does not show it yet".into())
-            }
+            Outcome::Lost { .. } => (MessageOutcome::Lost, "another owner acquired the record during the work".into()),
+            Outcome::DoneByOwnRecord { .. } => (acquired, "the work is done; the store does not show it yet".into()),
             Outcome::Unsettled { error } => {
                 let reason = format!("the work ran, but its outcome could not be recorded: {}", error_chain(&error));
-                (acquired, true, reason.into())
+                (acquired, reason.into())
             }
         };
-        let Report { fence, attempts, .. } = report;
-        let ran = ran && report.ran;
+        let Report { fence, attempts, ran, .. } = report;
         Self { outcome, disposition, reason, key: None, fence, attempts, ran, failed_permanently }
     }
 
@@ -214,15 +209,20 @@ impl MessageReport {
         Self::without_claim(MessageOutcome::NotProcessed, disposition, reason)
     }
 
-    /// The message was not started and is redelivered after the queue's visibility timeout.
-    pub(super) fn not_started(reason: &'static str) -> Self {
+    /// No time was left to start the message. It is redelivered after the queue's visibility timeout.
+    pub(super) fn no_time(reason: &'static str) -> Self {
         Self::not_processed(Disposition::Redeliver { after: None }, reason)
     }
 
+    /// The message was not started, because the store or its receiver is unavailable.
+    pub(super) fn backed_off(message: &Message, reason: &'static str) -> Self {
+        Self::not_processed(Disposition::back_off(message), reason)
+    }
+
     /// The store call for this message failed.
-    pub(super) fn store_error(error: &StoreError) -> Self {
+    pub(super) fn store_error(error: &StoreError, message: &Message) -> Self {
         let outcome = if error.is_unavailable() { MessageOutcome::Unavailable } else { MessageOutcome::NotARecord };
-        Self::without_claim(outcome, Disposition::Redeliver { after: None }, error_chain(error))
+        Self::without_claim(outcome, Disposition::back_off(message), error_chain(error))
     }
 
     /// Records the report in the span of its message.
@@ -274,8 +274,13 @@ impl Disposition {
             Decision::Ack => Self::Done,
             Decision::Retry { after: Some(after) } => Self::redeliver(after),
             Decision::Retry { after: None } => Self::Redeliver { after: None },
-            Decision::DeadLetter => Self::redeliver(backoff(message.receive_count.unwrap_or(1))),
+            Decision::DeadLetter => Self::back_off(message),
         }
+    }
+
+    /// Redelivers the message after the [`backoff`] of its receive count.
+    pub(crate) fn back_off(message: &Message) -> Self {
+        Self::redeliver(backoff(message.receive_count.unwrap_or(1)))
     }
 
     fn redeliver(after: Duration) -> Self {

@@ -7,7 +7,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use crate::idempotency::WorkError;
+use crate::idempotency::{WorkError, error_chain};
 
 /// Returns an error unless the status means that the work is done.
 pub(super) fn check(response: &Response) -> Result<(), WorkError> {
@@ -15,11 +15,13 @@ pub(super) fn check(response: &Response) -> Result<(), WorkError> {
     let reason = format!("the webhook returned {}", status.as_u16());
     match status {
         _ if status.is_success() => Ok(()),
-        // The receiver did nothing: it is overloaded, or still processing an earlier request with the same key.
-        StatusCode::CONFLICT
-        | StatusCode::TOO_EARLY
-        | StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::SERVICE_UNAVAILABLE => Err(match retry_after(response.headers()) {
+        // The receiver still processes an earlier request with the same key, or does not accept this one yet.
+        StatusCode::CONFLICT | StatusCode::TOO_EARLY => Err(match retry_after(response.headers()) {
+            Some(after) => WorkError::busy_after(reason, after),
+            None => WorkError::busy(reason),
+        }),
+        // The receiver is overloaded or down, and did nothing.
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Err(match retry_after(response.headers()) {
             Some(after) => WorkError::unavailable_after(reason, after),
             None => WorkError::unavailable(reason),
         }),
@@ -48,10 +50,8 @@ pub(super) async fn body(mut response: Response, max_bytes: usize, until: Instan
         Ok(Err(error)) => error.without_url().into(),
         Err(elapsed) => elapsed.into(),
     };
-    let cause = error.source().map(tracing::field::display);
     tracing::warn!(
-        reason = %error,
-        cause,
+        reason = error_chain(&*error),
         "the webhook's response is incomplete; the work is done, and its result is not kept"
     );
     None

@@ -136,5 +136,5 @@ fn a_new_attempt_has_the_default_policy_and_an_owner_of_its_own() {
     assert_ne!(one.owner, other.owner);
     assert_ne!(one.owner, attempt("pay_1").owner);
     assert_eq!((one.lease, one.longest_lease), (Duration::from_secs(60), Duration::from_hours(24)));
-    assert_eq!((one.retention, one.max_attempts), (Duration::from_hours(14 * 24), 10));
+    assert_eq!((one.retention, one.max_attempts), (Duration::from_hours(14 * 24), 200));
 }

@@ -4,6 +4,7 @@ mod concurrency;
 mod duplicates;
 mod order;
 mod outcomes;
+mod receivers;
 mod redelivery;
 mod store_failures;
 

@@ -88,7 +88,7 @@ async fn in_batch_duplicates_are_sent_once() {
 #[tokio::test]
 async fn a_failure_delays_only_the_rest_of_its_group_and_by_the_same_time() {
     let fixture = Fixture::start().await;
-    fixture.webhook.respond_for("a1", Answer::with(429, &[("Retry-After", "77")], b""));
+    fixture.webhook.respond_for("a1", Answer::with(409, &[("Retry-After", "77")], b""));
     let function = fixture.function().await;
     let event = event([
         pay("m1", "a1").group("a"),

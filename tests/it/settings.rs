@@ -63,7 +63,7 @@ fn defaults_match_the_table_of_settings() {
     assert!(config.batch.extended_client.objects.is_none() && config.batch.extended_client.buckets.is_empty());
     assert_eq!(config.batch.extended_client.max_bytes, 4 << 20);
     assert_eq!(config.policy.retention, Duration::from_secs(1_209_600));
-    assert_eq!(config.policy.max_attempts, 10);
+    assert_eq!(config.policy.max_attempts, 200);
     assert_eq!(config.policy.recovery, Recovery::Rerun);
     assert_eq!(config.policy.result_max_bytes, 4096);
     assert!(config.policy.results.is_none());
@@ -166,7 +166,7 @@ fn an_empty_setting_counts_as_not_set() {
             EVERY.iter().map(|(name, _)| (*name, empty_value)).filter(|(name, _)| !name.ends_with("_URL")).collect();
         let (config, webhook) = read(&[REQUIRED, &empty]).unwrap();
         assert_eq!(config.redis.namespace, "payments-function");
-        assert_eq!(config.policy.max_attempts, 10);
+        assert_eq!(config.policy.max_attempts, 200);
         assert_eq!(config.batch.keys.len(), 2);
         assert!(config.visibility_backoff);
         assert_eq!(webhook.timeout, Duration::from_secs(10));

@@ -1,6 +1,7 @@
 //! One run of a batch.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -10,6 +11,7 @@ use tracing::Instrument;
 
 use super::Batch;
 use super::lanes::Lanes;
+use super::receivers::Receivers;
 use crate::idempotency::{
     AttemptResult, Deadline, Delivery, Fingerprint, Key, Location, NextStep, Owners, RecordedAttempt, Report, Store,
     StoreError, Work, WorkError, read_own_record,
@@ -35,6 +37,7 @@ pub(super) struct Run<'a, S, W> {
     /// `None` measures nothing.
     timings: Option<&'a Timings>,
     owners: Owners,
+    receivers: Receivers<'a>,
     /// Whether any payload is in S3, so that its key may not be known yet.
     has_pointers: bool,
     /// Keys that several messages have.
@@ -75,9 +78,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             deadline,
             timings,
             owners: Owners::random(),
+            receivers: Receivers::new(&batch.unavailable),
             shared_reports: Mutex::default(),
             slots: Semaphore::new(batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
-            reports: Mutex::new(vec![MessageReport::not_started("not processed"); messages.len()]),
+            reports: Mutex::new(vec![MessageReport::no_time("not processed"); messages.len()]),
             outage: OnceLock::new(),
             ran: AtomicBool::new(false),
         }
@@ -92,7 +96,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// Number of lanes that run concurrently.
-    pub(super) fn started_at_once(&self) -> usize {
+    pub(super) fn concurrent_lanes(&self) -> usize {
         let concurrency = self.batch.settings.concurrency.get();
         // Twice the concurrency, because as many messages may be settling. With S3 payloads only once, because the
         // payloads of all these messages would be in memory.
@@ -134,7 +138,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// Fetches the payload from S3 and processes it. It is not fetched earlier, because the payloads of a whole batch
     /// may not fit in memory.
     async fn process_pointer(&self, message: &Message, pointer: &Payload<'_>, location: &Location) -> MessageReport {
-        if let Some(report) = self.must_not_start() {
+        if let Some(report) = self.must_not_start(message) {
             return report;
         }
         let settings = &self.batch.settings;
@@ -179,12 +183,23 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         Arc::clone(reports.entry((key, fingerprint)).or_default())
     }
 
-    /// The report if no further message may be started.
-    fn must_not_start(&self) -> Option<MessageReport> {
+    /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
+    fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
+        catch_unwind(AssertUnwindSafe(|| self.batch.work.receiver(message))).unwrap_or_default()
+    }
+
+    /// The report if this message must not be started.
+    fn must_not_start(&self, message: &Message) -> Option<MessageReport> {
         if self.outage.get().is_some() {
-            return Some(MessageReport::not_started("the idempotency store is unavailable"));
+            return Some(MessageReport::backed_off(message, "the idempotency store is unavailable"));
         }
-        self.deadline.has_passed().then(|| MessageReport::not_started("the deadline passed before the work started"))
+        if self.receivers.is_unavailable(self.receiver(message)) {
+            return Some(MessageReport::backed_off(
+                message,
+                "another message of the batch found its receiver unavailable",
+            ));
+        }
+        self.deadline.has_passed().then(|| MessageReport::no_time("the deadline passed before the work started"))
     }
 
     /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload.
@@ -195,9 +210,11 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         fingerprint: Fingerprint,
         missing: Option<ExtendedClientError>,
     ) -> MessageReport {
+        // Before the slot, so that messages for an unavailable receiver do not delay those for other receivers.
+        let turn = self.receivers.turn(self.receiver(message)).await;
         // The semaphore is never closed.
         let slot = self.slots.acquire().await.ok();
-        if let Some(report) = self.must_not_start() {
+        if let Some(report) = self.must_not_start(message) {
             return report.with_key(key);
         }
         let delivery = Delivery::new(key.clone())
@@ -206,14 +223,14 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             .deadline(self.deadline)
             .without_result()
             .owner(self.owners.next());
-        match self.run_steps(&delivery, message, missing, slot).await {
+        match self.run_steps(&delivery, message, missing, (slot, turn)).await {
             Ok(report) => {
                 let report = MessageReport::of(report, message).with_key(key);
                 self.ran.fetch_or(report.ran, Ordering::Relaxed);
                 report
             }
             Err(error) => {
-                let report = MessageReport::store_error(&error).with_key(key);
+                let report = MessageReport::store_error(&error, message).with_key(key);
                 if error.is_unavailable() {
                     let _only_the_first_counts = self.outage.set(error);
                 }
@@ -222,15 +239,15 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         }
     }
 
-    /// Acquire → work → settle. `slot` is freed before settling.
+    /// Acquire → work → settle. `turn` ends before settling.
     async fn run_steps(
         &self,
         delivery: &Delivery,
         message: &Message,
         missing: Option<ExtendedClientError>,
-        slot: impl Sized,
+        turn: impl Sized,
     ) -> Result<Report, StoreError> {
-        let Batch { idempotency, work, settings: _ } = self.batch;
+        let Batch { idempotency, work, .. } = self.batch;
         let (deadline, timings) = (&self.deadline, self.timings);
 
         let began = timings.map(|_| Instant::now());
@@ -259,9 +276,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             timings.inspect(|timings| timings.work.add_since(began));
             result
         };
+        self.receivers.observe(self.receiver(message), &result);
 
         // The next message starts while this one is settled.
-        drop(slot);
+        drop(turn);
         let began = timings.map(|_| Instant::now());
         let report = idempotency.settle(&claim, result, work.own_record().is_some(), deadline).await;
         timings.inspect(|timings| timings.store.add_since(began));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{batch, delay, dispositions, has_first_backoff, many, message, outcomes, run};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
+use idempotent_sqs::idempotency::Policy;
 use idempotent_sqs::sqs::Disposition;
 use idempotent_sqs::stores::MemoryStore;
 
@@ -55,12 +56,13 @@ async fn a_permanent_failure_is_redelivered_and_never_runs_again() {
 async fn a_message_fails_permanently_after_its_last_attempt_until_it_is_redriven() {
     let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailRetryable));
     let batch = batch(&store, &work);
-    for _ in 1..10 {
+    let last = Policy::default().max_attempts;
+    for _ in 1..last {
         assert!(!run(&batch, &many(1)).await[0].failed_permanently);
     }
     assert!(run(&batch, &many(1)).await[0].failed_permanently);
     assert_eq!(outcomes(&run(&batch, &many(1)).await), ["FAILED"]);
-    assert_eq!(work.runs().len(), 10);
+    assert_eq!(work.runs().len(), usize::from(last));
     assert_eq!(outcomes(&run(&batch, &[message("redriven", "pay_0")]).await), ["ACQUIRED"]);
 }
 

@@ -95,18 +95,26 @@ impl DatabaseError {
         }
     }
 
-    /// Whether the failure is unrelated to the message. The attempt is then not counted.
+    /// Whether the failure is unrelated to the message, and other messages would fail too. The attempt is then not
+    /// counted.
     fn is_unavailable(&self) -> bool {
         match self {
-            Self::Unreachable(_)
-            | Self::PoolExhausted
-            | Self::ConnectionLost(_)
-            | Self::Timeout
-            | Self::StatementOutdated => true,
-            Self::InvalidStatement(_) => false,
+            Self::Unreachable(_) | Self::ConnectionLost(_) | Self::Timeout => true,
+            Self::PoolExhausted | Self::StatementOutdated | Self::InvalidStatement(_) => false,
             Self::Server { code, .. } => {
-                UNAVAILABLE_CLASSES.iter().any(|class| code.starts_with(class)) || UNAVAILABLE.contains(&code.as_str())
+                UNAVAILABLE_CLASSES.iter().any(|class| code.starts_with(class))
+                    || code == sqlstate::READ_ONLY_SQL_TRANSACTION
             }
+        }
+    }
+
+    /// Whether the failure is unrelated to the message, and other messages may succeed: contention, or a statement that
+    /// was cancelled. The attempt is then not counted.
+    fn is_busy(&self) -> bool {
+        match self {
+            Self::PoolExhausted | Self::StatementOutdated => true,
+            Self::Unreachable(_) | Self::ConnectionLost(_) | Self::Timeout | Self::InvalidStatement(_) => false,
+            Self::Server { code, .. } => BUSY.contains(&code.as_str()),
         }
     }
 
@@ -122,11 +130,11 @@ impl DatabaseError {
 const UNAVAILABLE_CLASSES: [&str; 4] =
     [class::CONNECTION_EXCEPTION, class::INSUFFICIENT_RESOURCES, class::OPERATOR_INTERVENTION, class::SYSTEM_ERROR];
 
-const UNAVAILABLE: [&str; 4] = [
-    sqlstate::READ_ONLY_SQL_TRANSACTION,
+const BUSY: [&str; 4] = [
     sqlstate::SERIALIZATION_FAILURE,
     sqlstate::DEADLOCK_DETECTED,
     sqlstate::LOCK_NOT_AVAILABLE,
+    sqlstate::QUERY_CANCELED,
 ];
 
 /// For errors before a commit was sent: the transaction is rolled back, so nothing happened.
@@ -134,6 +142,8 @@ impl From<DatabaseError> for WorkError {
     fn from(error: DatabaseError) -> Self {
         if error.is_permanent() {
             Self::permanent(error)
+        } else if error.is_busy() {
+            Self::busy(error)
         } else if error.is_unavailable() {
             Self::unavailable(error)
         } else {

@@ -21,7 +21,7 @@ where
         match self.attempt(claim, input).await? {
             RecordedAttempt::Done(result) | RecordedAttempt::DoneBefore(result) => Ok(result),
             RecordedAttempt::Busy { after } => {
-                Err(WorkError::unavailable_after("another transaction is doing this work", after))
+                Err(WorkError::busy_after("another transaction is doing this work", after))
             }
             RecordedAttempt::Mismatch => Err(WorkError::permanent("the key was used with another payload")),
             RecordedAttempt::Unreachable(reason) => Err(WorkError::unavailable(reason)),
@@ -111,7 +111,7 @@ impl<W> Inbox<W> {
             RowState::OtherPayload => Ok(RecordedAttempt::Mismatch),
             RowState::Unfinished => Err(unfinished()),
             RowState::Absent => {
-                Err(WorkError::unavailable("the row of the inbox was just deleted, at the end of its retention"))
+                Err(WorkError::busy("the row of the inbox was just deleted, at the end of its retention"))
             }
         }
     }
@@ -185,9 +185,7 @@ impl<W> Inbox<W> {
                 ),
                 _,
             )
-            | (_, DatabaseError::StatementOutdated | DatabaseError::PoolExhausted) => {
-                Err(WorkError::unavailable(error))
-            }
+            | (_, DatabaseError::StatementOutdated | DatabaseError::PoolExhausted) => Err(error.into()),
             (Some(_) | None, _) => match self.explain(error, claim.ends()).await {
                 error if error.is_of_the_key() => Err(WorkError::permanent(error)),
                 error => Ok(RecordedAttempt::Unreachable(Box::new(error))),

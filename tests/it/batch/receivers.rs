@@ -1,0 +1,150 @@
+//! Receivers that are unavailable: the rest of a batch is not sent, and later batches send one message at a time.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{TIME, batch, has_first_backoff, many, message, outcomes, run, settings};
+use harness::with;
+use harness::work::{Action, ScriptedWork};
+use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Policy, Work, WorkError};
+use idempotent_sqs::sqs::{Batch, Disposition, Message};
+use idempotent_sqs::stores::MemoryStore;
+
+/// A batch that runs one message at a time.
+fn one_by_one<'a>(store: &'a MemoryStore, work: &'a ScriptedWork) -> Batch<&'a MemoryStore, &'a ScriptedWork> {
+    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
+    Batch::new(Idempotency::new(store, Policy::default()), work, settings)
+}
+
+#[tokio::test]
+async fn once_a_message_finds_its_receiver_unavailable_the_rest_of_the_batch_is_not_sent() {
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailUnavailable));
+    let reports = run(&one_by_one(&store, &work), &many(5)).await;
+    assert_eq!(work.message_ids(), ["m0"]);
+    assert_eq!(outcomes(&reports)[1..], ["NOT_PROCESSED"; 4]);
+    assert!(reports.iter().all(|report| has_first_backoff(report.disposition)), "{reports:?}");
+}
+
+#[tokio::test]
+async fn neither_the_refused_message_nor_the_rest_of_its_batch_has_used_up_an_attempt() {
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailUnavailable));
+    run(&one_by_one(&store, &work), &many(5)).await;
+    let work = ScriptedWork::always(Action::Return(b""));
+    run(&batch(&store, &work), &many(5)).await;
+    assert!(work.runs().iter().all(|run| run.attempt == 1 && !run.recovery), "{:?}", work.runs());
+    assert_eq!(work.runs().len(), 5);
+}
+
+#[tokio::test]
+async fn a_receiver_known_to_be_unavailable_gets_one_message_of_a_batch() {
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailUnavailable));
+    let batch = batch(&store, &work);
+    run(&batch, &many(10)).await;
+    let first = work.runs().len();
+    for batches in 1..=3 {
+        run(&batch, &many(10)).await;
+        assert_eq!(work.runs().len(), first + batches);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_an_unavailable_receiver_responds_the_rest_of_the_batch_is_sent_concurrently() {
+    for responds in [Action::Sleep(Duration::from_secs(1)), Action::FailPermanently, Action::FailBusy] {
+        let store = MemoryStore::default();
+        let calls = AtomicUsize::new(0);
+        let work = ScriptedWork::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
+            0 => Action::FailUnavailable,
+            1 => responds,
+            _ => Action::Sleep(Duration::from_secs(1)),
+        });
+        let batch = batch(&store, &work);
+        run(&batch, &many(1)).await;
+        let reports = run(&batch, &many(10)).await;
+        assert_eq!(work.runs().len(), 11, "{responds:?}: {reports:?}");
+        assert_eq!(work.max_concurrent(), 9, "{responds:?}: the first one is sent alone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_uncertain_attempt_an_unavailable_receiver_still_gets_one_message_at_a_time() {
+    let (store, calls) = (MemoryStore::default(), AtomicUsize::new(0));
+    let work = ScriptedWork::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
+        1..=3 => Action::FailUncertain,
+        _ => Action::FailUnavailable,
+    });
+    let batch = batch(&store, &work);
+    run(&batch, &many(1)).await;
+    run(&batch, &many(10)).await;
+    assert_eq!((work.runs().len(), work.max_concurrent()), (5, 1));
+}
+
+#[tokio::test]
+async fn a_busy_message_does_not_stop_the_others_and_uses_up_no_attempt() {
+    let store = MemoryStore::default();
+    let work = ScriptedWork::new(|run| if run.key == "pay_0" { Action::FailBusy } else { Action::Return(b"") });
+    let batch = one_by_one(&store, &work);
+    for _ in 0..3 {
+        let reports = run(&batch, &many(5)).await;
+        assert!(has_first_backoff(reports[0].disposition), "{reports:?}");
+        assert!(reports[1..].iter().all(|report| report.disposition == Disposition::Done), "{reports:?}");
+    }
+    assert!(work.runs().iter().all(|run| run.attempt == 1), "{:?}", work.runs());
+}
+
+/// A work with two receivers, `a` and `b`, the first letter of the messageId. `a` is unavailable.
+struct TwoReceivers {
+    calls: AtomicUsize,
+}
+
+impl Work<Message> for TwoReceivers {
+    async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if message.id.starts_with('a') { Err(WorkError::unavailable("no connection")) } else { Ok(Vec::new()) }
+    }
+
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        &message.id[..1]
+    }
+}
+
+#[tokio::test]
+async fn messages_for_another_receiver_are_sent() {
+    let work = TwoReceivers { calls: AtomicUsize::new(0) };
+    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages = ["a1", "b1", "a2", "b2"].map(|id| message(id, id));
+    for calls in [3, 4] {
+        let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
+        let done: Vec<_> = reports.iter().map(|report| report.disposition == Disposition::Done).collect();
+        assert_eq!(done, [false, true, false, true]);
+        // The first batch sends a1, b1 and b2; the second one sends a1. b1 and b2 are duplicates.
+        assert_eq!(work.calls.load(Ordering::Relaxed), calls);
+    }
+}
+
+/// A work that panics when it is asked for the receiver of a message.
+#[derive(Default)]
+struct PanickingReceiver {
+    ran: AtomicBool,
+}
+
+impl Work<Message> for PanickingReceiver {
+    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.ran.store(true, Ordering::Relaxed);
+        Ok(Vec::new())
+    }
+
+    fn receiver<'a>(&'a self, _message: &'a Message) -> &'a str {
+        panic!("planned")
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_name_of_a_receiver_fails_no_message() {
+    let work = PanickingReceiver::default();
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings());
+    let reports = batch.run(&many(1), Deadline::within(TIME)).await.unwrap();
+    assert_eq!(reports[0].disposition, Disposition::Done);
+    assert!(work.ran.load(Ordering::Relaxed));
+}
