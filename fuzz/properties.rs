@@ -27,7 +27,7 @@ pub(crate) fn event(event: &str) {
 /// For any body and any key source: a key is not empty, equal JSON has equal keys and fingerprints in every notation,
 /// and a body is read exactly if it matches the JSON grammar.
 pub(crate) fn key(source: &str, body: &str) {
-    let attributes = [("Idempotency-Key".to_owned(), Some(body.to_owned()))];
+    let attributes = [("Idempotency-Key".to_owned(), body.into())];
     let message = |body: String| {
         let mut message = Message::new("id", body);
         message.attributes = attributes.clone().into();

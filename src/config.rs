@@ -18,7 +18,7 @@ use crate::aws::AwsConfig;
 use crate::idempotency::{Idempotency, Policy, Recovery, Store, Work};
 use crate::lambda::Handler;
 use crate::metrics::{Metrics, MetricsSettings};
-use crate::sqs::{Batch, BatchSettings, Envelopes, FingerprintSource, KeySource, Message, Visibility};
+use crate::sqs::{Batch, BatchSettings, DeadLetterQueue, Envelopes, FingerprintSource, KeySource, Message, Visibility};
 use crate::stores::{RedisSettings, RedisStore};
 
 pub use environment::{ConfigError, Environment};
@@ -144,7 +144,27 @@ fn batch(environment: &mut Environment, aws: &AwsConfig) -> BatchSettings {
         fingerprint: fingerprint(environment, default.fingerprint),
         envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &envelopes, default.envelopes),
         extended_client: s3::extended_client(environment, aws),
+        dead_letter_queue: dead_letter_queue(environment, aws),
     }
+}
+
+fn dead_letter_queue(environment: &mut Environment, aws: &AwsConfig) -> Option<DeadLetterQueue> {
+    let url = environment.get("DEAD_LETTER_QUEUE_URL")?;
+    let url = url.trim();
+    let is_address = ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme));
+    let mut path = url.rsplit('/');
+    let (name, account) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
+    let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    if !is_address || !is_name(name) || !is_name(account) {
+        environment.error(
+            "DEAD_LETTER_QUEUE_URL is invalid: set it to the URL of an SQS queue, such as \
+             https://sqs.eu-central-1.amazonaws.com/123456789012/payments-dead-letters",
+        );
+        return None;
+    }
+    let (function, version) =
+        (environment.get("AWS_LAMBDA_FUNCTION_NAME"), environment.get("AWS_LAMBDA_FUNCTION_VERSION"));
+    Some(DeadLetterQueue::new(url, aws.clone()).with_function(function, version))
 }
 
 fn keys(environment: &mut Environment, default: Vec<KeySource>) -> Vec<KeySource> {

@@ -123,6 +123,18 @@ impl<S: Store> Idempotency<S> {
         Self { store, policy }
     }
 
+    /// The store.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The policy.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Runs `work` on `input`, unless it was done before, another owner holds its lease, or it failed permanently.
     ///
     /// If the reply to the acquire is lost, `run` retries the release until [`Deadline::settle`], so that the lost

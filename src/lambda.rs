@@ -184,6 +184,7 @@ fn log(message: &Message, report: &MessageReport) {
     }
     match report.disposition {
         Disposition::Done => line!(info, "done"),
+        Disposition::DeadLetter => line!(warn, "dead_letter"),
         Disposition::Redeliver { after: _ } => line!(warn, "redeliver"),
     }
 }

@@ -1,20 +1,25 @@
 //! SQS on Lambda: from an event to messages, a batch, and the partial batch response.
 //!
 //! - `event`: parses the event into messages
-//! - `message`: one delivery
+//! - `message`, `attribute`: one delivery, and its message attributes
 //! - `envelope`, `payload`: the payload within the notifications of SNS, EventBridge and S3
 //! - `key`, `fingerprint`: how the key and the fingerprint of a message are found
 //! - `json`: JSON in a canonical form
 //! - `extended_client`: payloads in S3
 //! - `batch`: runs the messages of an event, each through the core
 //! - `disposition`: whether each message is deleted or delivered again
+//! - `client`: the SQS client
 //! - `dead_letter`: why a message was moved to the dead-letter queue
+//! - `dead_letter_queue`: sends a message there
 //! - `response`: the partial batch response
 //! - `timings`: how long the steps of an invocation took
 //! - `visibility`: when a failed message is received again
 
+mod attribute;
 mod batch;
+mod client;
 mod dead_letter;
+mod dead_letter_queue;
 mod disposition;
 mod envelope;
 mod event;
@@ -28,8 +33,10 @@ mod response;
 mod timings;
 mod visibility;
 
+pub use attribute::{AttributeValue, MessageAttribute};
 pub use batch::{Batch, BatchSettings};
 pub use dead_letter::{DeadLetter, DeadLetterOutcome, DeadLetterOutcomeError};
+pub use dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
 pub use disposition::{Disposition, MessageOutcome, MessageReport};
 pub use envelope::Envelopes;
 pub use event::{EventError, messages};

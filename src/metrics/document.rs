@@ -7,7 +7,7 @@ use metrique_writer_core::unit::NegativeScale;
 use metrique_writer_core::{Entry, EntryWriter, MetricFlags, Observation, Unit, Value, ValueWriter};
 
 use super::DIMENSION;
-use crate::sqs::{Disposition, MessageOutcome, MessageReport, Timings};
+use crate::sqs::{DeadLetterOutcome, Disposition, MessageOutcome, MessageReport, Timings};
 
 /// Largest number of values of one metric in a document:
 /// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
@@ -41,6 +41,8 @@ pub(super) struct Counts {
     batch_size: u64,
     done: u64,
     redeliver: u64,
+    dead_letters: BTreeMap<DeadLetterOutcome, u64>,
+    dead_letters_not_sent: u64,
     outcomes: BTreeMap<MessageOutcome, u64>,
     /// The number of the attempt of each run of the work.
     attempts: Vec<u8>,
@@ -58,7 +60,13 @@ impl Counts {
             match report.disposition {
                 Disposition::Done => counts.done += 1,
                 Disposition::Redeliver { after: _ } => counts.redeliver += 1,
+                Disposition::DeadLetter => {
+                    if let Some(outcome) = report.dead_letter {
+                        *counts.dead_letters.entry(outcome).or_default() += 1;
+                    }
+                }
             }
+            counts.dead_letters_not_sent += u64::from(report.dead_letter_not_sent);
             counts.attempts.extend(report.attempts.filter(|_| report.ran));
         }
         counts
@@ -75,13 +83,22 @@ impl Counts {
 
     fn zero() -> Self {
         let outcomes = ALWAYS.map(|outcome| (outcome, 0)).into();
-        Self { batch_size: 0, done: 0, redeliver: 0, outcomes, attempts: Vec::new() }
+        Self {
+            batch_size: 0,
+            done: 0,
+            redeliver: 0,
+            dead_letters: BTreeMap::new(),
+            dead_letters_not_sent: 0,
+            outcomes,
+            attempts: Vec::new(),
+        }
     }
 }
 
 impl Entry for Document<'_> {
     fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
-        let Counts { batch_size, done, redeliver, outcomes, attempts } = &self.counts;
+        let Counts { batch_size, done, redeliver, dead_letters, dead_letters_not_sent, outcomes, attempts } =
+            &self.counts;
         writer.value(DIMENSION, self.consumer);
         writer.value("RequestId", self.request_id);
         writer.value("BatchSize", &Count(*batch_size));
@@ -90,6 +107,13 @@ impl Entry for Document<'_> {
         }
         writer.value("Done", &Count(*done));
         writer.value("Redeliver", &Count(*redeliver));
+        writer.value("DeadLetters", &Count(dead_letters.values().sum()));
+        for (outcome, count) in dead_letters {
+            writer.value(outcome.metric(), &Count(*count));
+        }
+        if *dead_letters_not_sent > 0 {
+            writer.value("DeadLettersNotSent", &Count(*dead_letters_not_sent));
+        }
         writer.value("Attempts", &Distribution::new(attempts.iter().copied().map(f64::from).collect(), Unit::Count));
         writer.value("RedisLatency", &milliseconds(&self.timings.store.all()));
         writer.value("WorkLatency", &milliseconds(&self.timings.work.all()));

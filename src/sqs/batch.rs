@@ -1,9 +1,11 @@
 //! Runs the messages of one invocation through the core: concurrently, or in order within a FIFO message group.
 //!
+//! - `dead_letter`: moves a message that cannot succeed to the dead-letter queue
 //! - `lanes`: which messages run in order
 //! - `receivers`: which receivers are unavailable
 //! - `run`: the steps of each message
 
+mod dead_letter;
 mod lanes;
 mod receivers;
 mod run;
@@ -13,6 +15,7 @@ use std::num::NonZeroUsize;
 use futures_util::{StreamExt, stream};
 use tokio::task::yield_now;
 
+use super::dead_letter_queue::DeadLetterQueue;
 use super::disposition::MessageReport;
 use super::envelope::Envelopes;
 use super::extended_client::ExtendedClient;
@@ -54,6 +57,9 @@ pub struct BatchSettings {
     pub envelopes: Envelopes,
     /// Fetches payloads that are in S3. Default: no payload is fetched.
     pub extended_client: ExtendedClient,
+    /// Where messages that cannot succeed are sent at once. Default: none, they are delivered again until the redrive
+    /// policy of their queue moves them.
+    pub dead_letter_queue: Option<DeadLetterQueue>,
 }
 
 impl Default for BatchSettings {
@@ -65,6 +71,7 @@ impl Default for BatchSettings {
             fingerprint: FingerprintSource::Body,
             envelopes: Envelopes::Auto,
             extended_client: ExtendedClient::default(),
+            dead_letter_queue: None,
         }
     }
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::idempotency::{Outcome, Report, WorkErrorKind};
+
 /// What a message attribute of a dead letter says about it: a JSON object in the attribute
 /// [`DeadLetter::ATTRIBUTE`]. It never contains the payload or a URL.
 ///
@@ -79,6 +81,28 @@ pub enum DeadLetterOutcome {
 }
 
 impl DeadLetterOutcome {
+    /// The outcome of this report, if no further attempt at the message can succeed.
+    pub(super) fn of(report: &Report) -> Option<Self> {
+        match &report.outcome {
+            Outcome::Mismatch => Some(Self::Mismatch),
+            Outcome::FailedBefore => Some(Self::Failed),
+            Outcome::FailedPermanently { .. } if report.recovery && !report.ran => Some(Self::Parked),
+            Outcome::FailedPermanently { error, .. } if error.kind() == WorkErrorKind::Permanent => {
+                Some(Self::FailedPermanently)
+            }
+            Outcome::FailedPermanently { .. } => Some(Self::AttemptsUsedUp),
+            Outcome::Done { .. }
+            | Outcome::Duplicate { .. }
+            | Outcome::Conflict { .. }
+            | Outcome::NotStarted
+            | Outcome::Unavailable { .. }
+            | Outcome::Failed { .. }
+            | Outcome::Lost { .. }
+            | Outcome::Unsettled { .. }
+            | Outcome::DoneByOwnRecord { .. } => None,
+        }
+    }
+
     /// Every outcome.
     pub const ALL: [Self; 7] = [
         Self::FailedPermanently,
@@ -93,14 +117,24 @@ impl DeadLetterOutcome {
     /// The outcome in the attribute: `ATTEMPTS_USED_UP`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
+        self.names().0
+    }
+
+    /// The name of its metric: `DeadLettersAttemptsUsedUp`.
+    #[must_use]
+    pub fn metric(self) -> &'static str {
+        self.names().1
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::FailedPermanently => "FAILED_PERMANENTLY",
-            Self::AttemptsUsedUp => "ATTEMPTS_USED_UP",
-            Self::Parked => "PARKED",
-            Self::Failed => "FAILED",
-            Self::Mismatch => "MISMATCH",
-            Self::NoKey => "NO_KEY",
-            Self::Unreadable => "UNREADABLE",
+            Self::FailedPermanently => ("FAILED_PERMANENTLY", "DeadLettersFailedPermanently"),
+            Self::AttemptsUsedUp => ("ATTEMPTS_USED_UP", "DeadLettersAttemptsUsedUp"),
+            Self::Parked => ("PARKED", "DeadLettersParked"),
+            Self::Failed => ("FAILED", "DeadLettersFailed"),
+            Self::Mismatch => ("MISMATCH", "DeadLettersMismatch"),
+            Self::NoKey => ("NO_KEY", "DeadLettersNoKey"),
+            Self::Unreadable => ("UNREADABLE", "DeadLettersUnreadable"),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tracing::Span;
 
+use super::dead_letter::DeadLetterOutcome;
 use super::extended_client::ExtendedClientError;
 use super::message::Message;
 use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, error_chain, random};
@@ -25,6 +26,8 @@ const DUPLICATE_SEPARATION: Duration = Duration::from_secs(10);
 pub enum Disposition {
     /// The message is done. SQS deletes it.
     Done,
+    /// The message cannot succeed and was sent to the dead-letter queue. SQS deletes it from its own queue.
+    DeadLetter,
     /// The message is a batch item failure. SQS delivers it again.
     Redeliver {
         /// The new visibility timeout. `None` keeps that of the queue.
@@ -139,11 +142,19 @@ pub struct MessageReport {
     pub ran: bool,
     /// Whether the work failed and no other attempt is made for this message.
     pub failed_permanently: bool,
+    /// Why the message cannot succeed, if so.
+    pub dead_letter: Option<DeadLetterOutcome>,
+    /// Whether the message could not be sent to the dead-letter queue.
+    pub dead_letter_not_sent: bool,
 }
 
 impl MessageReport {
     /// The report on a message that the core has processed.
-    pub(super) fn of(report: Report, message: &Message) -> Self {
+    pub(super) fn of(report: Report, message: &Message, has_payload: bool) -> Self {
+        let dead_letter = match DeadLetterOutcome::of(&report) {
+            Some(_) if !has_payload => Some(DeadLetterOutcome::Unreadable),
+            outcome => outcome,
+        };
         let disposition = Disposition::of(report.decision(message.receive_count.unwrap_or(1)), message);
         let acquired = if report.recovery { MessageOutcome::AcquiredStale } else { MessageOutcome::Acquired };
         let failed_permanently = matches!(report.outcome, Outcome::FailedPermanently { .. });
@@ -183,25 +194,40 @@ impl MessageReport {
             }
         };
         let Report { fence, attempts, ran, .. } = report;
-        Self { outcome, disposition, reason, key: None, fence, attempts, ran, failed_permanently }
+        Self {
+            outcome,
+            disposition,
+            reason,
+            key: None,
+            fence,
+            attempts,
+            ran,
+            failed_permanently,
+            dead_letter,
+            dead_letter_not_sent: false,
+        }
     }
 
     /// The message could not be parsed.
     pub(super) fn unreadable(message: &Message) -> Self {
         let disposition = Disposition::of(Decision::DeadLetter, message);
-        Self::without_claim(MessageOutcome::Unreadable, disposition, "the message has no readable body")
+        let report = Self::without_claim(MessageOutcome::Unreadable, disposition, "the message has no readable body");
+        report.hopeless(DeadLetterOutcome::Unreadable)
     }
 
     /// The payload could not be fetched from S3. If a later fetch may succeed, the message is redelivered after the
     /// queue's visibility timeout.
     pub(super) fn no_payload(error: &ExtendedClientError, message: &Message) -> Self {
         let decision = if error.is_transient() { Decision::Retry { after: None } } else { Decision::DeadLetter };
-        Self::without_claim(MessageOutcome::Unreadable, Disposition::of(decision, message), error_chain(error))
+        let disposition = Disposition::of(decision, message);
+        let report = Self::without_claim(MessageOutcome::Unreadable, disposition, error_chain(error));
+        if error.is_transient() { report } else { report.hopeless(DeadLetterOutcome::Unreadable) }
     }
 
     /// The message has no usable key.
     pub(super) fn no_key(reason: String, message: &Message) -> Self {
-        Self::without_claim(MessageOutcome::NoKey, Disposition::of(Decision::DeadLetter, message), reason)
+        let disposition = Disposition::of(Decision::DeadLetter, message);
+        Self::without_claim(MessageOutcome::NoKey, disposition, reason).hopeless(DeadLetterOutcome::NoKey)
     }
 
     /// The message was not processed.
@@ -232,6 +258,28 @@ impl MessageReport {
         traces::record_outcome(span, outcome.as_str(), key.as_ref(), *fence, *attempts, failure);
     }
 
+    /// The message was moved to the dead-letter queue, now or before, as `note` says.
+    pub(super) fn moved(self, note: &str) -> Self {
+        let reason = format!("{}; {note}", self.reason);
+        Self { disposition: Disposition::DeadLetter, reason: reason.into(), ..self }
+    }
+
+    /// The message is not in the dead-letter queue yet.
+    pub(super) fn not_moved(self, why: &str) -> Self {
+        let reason = format!("{}; not moved to the dead-letter queue: {why}", self.reason);
+        Self { reason: reason.into(), ..self }
+    }
+
+    /// The message could not be sent to the dead-letter queue.
+    pub(super) fn not_sent(self, why: &str) -> Self {
+        Self { dead_letter_not_sent: true, ..self.not_moved(why) }
+    }
+
+    /// Sets why the message cannot succeed.
+    fn hopeless(self, outcome: DeadLetterOutcome) -> Self {
+        Self { dead_letter: Some(outcome), ..self }
+    }
+
     /// Sets the key.
     pub(super) fn with_key(self, key: &Key) -> Self {
         Self { key: Some(key.clone()), ..self }
@@ -246,10 +294,12 @@ impl MessageReport {
             Disposition::Redeliver { after: Some(after) } => {
                 Disposition::redeliver(after.saturating_add(DUPLICATE_SEPARATION.mul_f64(0.5 + random())))
             }
-            Disposition::Done | Disposition::Redeliver { after: None } => self.disposition,
+            Disposition::Done | Disposition::DeadLetter | Disposition::Redeliver { after: None } => self.disposition,
         };
         let outcome = MessageOutcome::InBatchDuplicate;
-        Self { outcome, disposition, reason: reason.into(), ran: false, ..self.clone() }
+        // The record permits an attempt for another messageId, unless it is of another payload.
+        let dead_letter = self.dead_letter.filter(|outcome| *outcome == DeadLetterOutcome::Mismatch);
+        Self { outcome, disposition, reason: reason.into(), ran: false, dead_letter, ..self.clone() }
     }
 
     fn without_claim(outcome: MessageOutcome, disposition: Disposition, reason: impl Into<Cow<'static, str>>) -> Self {
@@ -262,6 +312,8 @@ impl MessageReport {
             attempts: None,
             ran: false,
             failed_permanently: false,
+            dead_letter: None,
+            dead_letter_not_sent: false,
         }
     }
 }
@@ -291,7 +343,7 @@ impl Disposition {
     pub(crate) fn delay(self) -> Option<Duration> {
         match self {
             Self::Redeliver { after } => after,
-            Self::Done => None,
+            Self::Done | Self::DeadLetter => None,
         }
     }
 }

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
+use aws_smithy_types::base64;
 use memchr::memmem::Finder;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::attribute::{AttributeValue, MessageAttribute};
 use super::json::{Json, Kind, Value};
 use crate::idempotency::{Fingerprint, Location};
 
@@ -40,8 +42,8 @@ pub(super) struct Opened {
     pub(super) text: Option<String>,
     /// The id that the innermost service gave to its notification. It is the same in every delivery.
     pub(super) id: Option<String>,
-    /// Message attributes of SNS. Attributes that are not text have the value `None`.
-    pub(super) attributes: HashMap<String, Option<String>>,
+    /// Message attributes of SNS.
+    pub(super) attributes: HashMap<String, MessageAttribute>,
     /// The form of the payload.
     pub(super) form: Form,
     /// The parsed payload, if it was parsed to determine its form.
@@ -114,9 +116,16 @@ fn sns(json: Value<'_>) -> Option<Opened> {
     })
 }
 
-fn attribute(attribute: Value<'_>) -> Option<String> {
-    let is_binary = attribute.get("Type")?.text() == Some("Binary");
-    attribute.get("Value")?.text().filter(|_| !is_binary).map(str::to_owned)
+fn attribute(attribute: Value<'_>) -> MessageAttribute {
+    let text = |field| attribute.get(field).and_then(Value::text);
+    let value = match (text("Type"), text("Value")) {
+        (Some("Binary"), Some(value)) => {
+            base64::decode(value).map_or(AttributeValue::Unreadable, AttributeValue::Binary)
+        }
+        (Some(_), Some(value)) => AttributeValue::Text(value.to_owned()),
+        (None, _) | (_, None) => AttributeValue::Unreadable,
+    };
+    MessageAttribute { data_type: text("Type").unwrap_or("String").to_owned(), value }
 }
 
 /// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use aws_smithy_types::base64;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::attribute::{AttributeValue, MessageAttribute};
 use super::message::Message;
 
 /// An event for which no partial batch response is possible. The invocation fails, and SQS deletes no message.
@@ -73,6 +75,7 @@ struct SystemAttributes {
     message_deduplication_id: Option<String>,
     message_group_id: Option<String>,
     approximate_receive_count: Option<String>,
+    approximate_first_receive_timestamp: Option<String>,
     #[serde(rename = "AWSTraceHeader")]
     trace_header: Option<String>,
 }
@@ -81,6 +84,19 @@ struct SystemAttributes {
 #[serde(rename_all = "camelCase")]
 struct Attribute {
     string_value: Option<String>,
+    binary_value: Option<String>,
+    data_type: Option<String>,
+}
+
+impl From<Attribute> for MessageAttribute {
+    fn from(Attribute { string_value, binary_value, data_type }: Attribute) -> Self {
+        let bytes = || base64::decode(binary_value?).ok();
+        let value = match string_value {
+            Some(text) => AttributeValue::Text(text),
+            None => bytes().map_or(AttributeValue::Unreadable, AttributeValue::Binary),
+        };
+        Self { data_type: data_type.unwrap_or_else(|| "String".into()), value }
+    }
 }
 
 impl Record {
@@ -90,10 +106,11 @@ impl Record {
         Message {
             id: self.message_id.unwrap_or_default(),
             body: self.body,
-            attributes: attributes.map(|(name, value)| (name, value.string_value)).collect(),
+            attributes: attributes.map(|(name, attribute)| (name, attribute.into())).collect(),
             deduplication_id: system.message_deduplication_id,
             group_id: system.message_group_id,
             receive_count: system.approximate_receive_count.and_then(|count| count.parse().ok()),
+            first_receive_ms: system.approximate_first_receive_timestamp.and_then(|ms| ms.parse().ok()),
             queue_arn: self.event_source_arn,
             receipt_handle: self.receipt_handle,
             trace_header: system.trace_header,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use super::attribute::MessageAttribute;
 use super::json::{self, Kind, Value};
 use super::message::Message;
 use super::payload::Payload;
@@ -66,7 +67,7 @@ impl KeySource {
     pub fn find(sources: &[Self], payload: &Payload<'_>) -> Result<Key, KeyError> {
         for source in sources {
             let found = match source {
-                Self::Attribute(name) => match payload.attribute(name) {
+                Self::Attribute(name) => match payload.attribute(name).map(MessageAttribute::text) {
                     Some(Some(value)) => Found::Text(value.into()),
                     Some(None) => Found::Unusable(NOT_A_KEY),
                     None => Found::Nothing,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::attribute::MessageAttribute;
 use super::envelope;
 
 /// One SQS delivery, without the types of an AWS crate.
@@ -13,8 +14,8 @@ pub struct Message {
     pub id: String,
     /// The body as it was sent. `None` if the record of the event could not be parsed, or has no body.
     pub body: Option<String>,
-    /// Message attributes of type String or Number. Attributes of other types have the value `None`.
-    pub attributes: HashMap<String, Option<String>>,
+    /// The message attributes by name.
+    pub attributes: HashMap<String, MessageAttribute>,
     /// The `MessageDeduplicationId` of a FIFO queue.
     pub deduplication_id: Option<String>,
     /// The `MessageGroupId`. Standard queues may have it too (fair queues), where it implies no order.
@@ -23,6 +24,8 @@ pub struct Message {
     /// conflict or were throttled. Above 1, an earlier delivery may have taken effect; this is the only sign of it if
     /// the store has lost the record.
     pub receive_count: Option<u32>,
+    /// The `ApproximateFirstReceiveTimestamp`: when SQS first delivered the message, ms since 1970.
+    pub first_receive_ms: Option<u64>,
     /// ARN of the queue.
     pub queue_arn: Option<String>,
     /// Handle of this delivery, for changing its visibility timeout.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
+use super::attribute::MessageAttribute;
 use super::envelope::{self, Envelopes, Form, Opened};
 use super::json::Json;
 use super::message::Message;
@@ -87,8 +88,7 @@ impl<'a> Payload<'a> {
     }
 
     /// The message attribute of this name, of SQS or else of SNS.
-    pub(super) fn attribute(&self, name: &str) -> Option<&Option<String>> {
-        let of_sns = || self.opened.as_ref().and_then(|opened| opened.attributes.get(name));
-        self.message.attributes.get(name).or_else(of_sns)
+    pub(super) fn attribute(&self, name: &str) -> Option<&MessageAttribute> {
+        self.message.attributes.get(name).or_else(|| self.opened.as_ref()?.attributes.get(name))
     }
 }

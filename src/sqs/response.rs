@@ -32,7 +32,7 @@ pub fn response<'a>(reports: impl IntoIterator<Item = (&'a Message, Disposition)
     let mut named = HashSet::new();
     let failed = reports.into_iter().filter(|(message, disposition)| match disposition {
         Disposition::Redeliver { after: _ } => named.insert(&message.id),
-        Disposition::Done => false,
+        Disposition::Done | Disposition::DeadLetter => false,
     });
     let failures = failed.map(|(message, _)| BatchItemFailure { item_identifier: message.id.clone() });
     SqsBatchResponse { batch_item_failures: failures.collect() }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::config::{Builder, Region};
 use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::ChangeMessageVisibilityBatchRequestEntry as Entry;
 use aws_sdk_sqs::types::builders::ChangeMessageVisibilityBatchRequestEntryBuilder as EntryBuilder;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
+use super::client::{QueueArn, SqsClient};
 use super::message::Message;
 use crate::aws::AwsConfig;
 
@@ -33,9 +34,7 @@ pub struct Visibility {
 
 /// Destination of the changes.
 enum Sqs {
-    /// SQS. The client is created at its first use, because loading certificates takes longer than starting the
-    /// function.
-    Client { aws: AwsConfig, client: OnceCell<Client> },
+    Client(SqsClient),
     /// A replacement for SQS in tests. It may return why a change failed.
     Replacement(Box<Replacement>),
 }
@@ -52,7 +51,7 @@ impl Visibility {
     /// Changes visibility timeouts in SQS. No connection is opened yet.
     #[must_use]
     pub fn new(aws: AwsConfig) -> Self {
-        Self { sqs: Sqs::Client { aws, client: OnceCell::new() } }
+        Self { sqs: Sqs::Client(SqsClient::new(aws)) }
     }
 
     /// Passes each change to `change` instead of SQS, in whole seconds: for tests with a simulated queue.
@@ -66,7 +65,13 @@ impl Visibility {
     /// If the future is dropped, the visibility timeouts of some messages may have been changed.
     pub async fn change(&self, changes: &[(&Message, Duration)], until: Instant) {
         match &self.sqs {
-            Sqs::Client { aws, client } => change_in_sqs(aws, client, changes, until).await,
+            Sqs::Client(client) => {
+                // The SDK panics if no certificate of this system can be loaded. The work may be done by now.
+                let change = AssertUnwindSafe(change_in_sqs(client, changes, until)).catch_unwind();
+                if change.await.is_err() {
+                    log_unchanged(changes.len(), "the AWS SDK panicked");
+                }
+            }
             Sqs::Replacement(change) => {
                 for (message, after) in changes {
                     if let Err(reason) = change(message, Duration::from_secs(whole_seconds(*after))) {
@@ -78,21 +83,17 @@ impl Visibility {
     }
 }
 
-async fn change_in_sqs(aws: &AwsConfig, client: &OnceCell<Client>, changes: &[(&Message, Duration)], until: Instant) {
+async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until: Instant) {
     let until = until.min(Instant::now() + TIMEOUT);
-    let mut by_queue: BTreeMap<Queue<'_>, Vec<EntryBuilder>> = BTreeMap::new();
+    let mut by_queue: BTreeMap<QueueArn<'_>, Vec<EntryBuilder>> = BTreeMap::new();
     for (message, after) in changes {
-        match (Queue::of(message), entry(message, *after)) {
+        match (QueueArn::of(message), entry(message, *after)) {
             (Some(queue), Some(entry)) => by_queue.entry(queue).or_default().push(entry),
             (None, _) | (_, None) => log_unchanged(1, "the message has no receipt handle or no ARN of its queue"),
         }
     }
     let Some(queue) = by_queue.keys().next() else { return };
-    let client = client.get_or_init(|| async {
-        let region = Region::new(queue.region.to_owned());
-        Client::from_conf(Builder::from(aws.load().await).region(region).build())
-    });
-    let client = match timeout_at(until, client).await {
+    let client = match timeout_at(until, sqs.get(Some(*queue))).await {
         Ok(client) => client,
         Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
     };
@@ -102,7 +103,7 @@ async fn change_in_sqs(aws: &AwsConfig, client: &OnceCell<Client>, changes: &[(&
     join_all(calls).await;
 }
 
-async fn change_batch(client: &Client, queue: &Queue<'_>, entries: &[EntryBuilder], until: Instant) {
+async fn change_batch(client: &Client, queue: &QueueArn<'_>, entries: &[EntryBuilder], until: Instant) {
     // Numbered, because the id of an entry allows fewer characters than a messageId may have.
     let numbered = entries.iter().enumerate().map(|(number, entry)| entry.clone().id(number.to_string()).build());
     let request = client
@@ -135,56 +136,11 @@ fn whole_seconds(after: Duration) -> u64 {
     after.as_secs() + u64::from(after.subsec_nanos() > 0)
 }
 
-/// A queue, as the parts of its ARN: `arn:aws:sqs:eu-central-1:123456789012:payments`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Queue<'a> {
-    partition: &'a str,
-    region: &'a str,
-    account: &'a str,
-    name: &'a str,
-}
-
-impl<'a> Queue<'a> {
-    fn of(message: &'a Message) -> Option<Self> {
-        let mut parts = message.queue_arn.as_deref()?.splitn(6, ':');
-        let mut next = || parts.next().filter(|part| !part.is_empty());
-        match (next()?, next()?, next()?, next()?, next()?, next()?) {
-            ("arn", partition, "sqs", region, account, name) => Some(Self { partition, region, account, name }),
-            _ => None,
-        }
-    }
-
-    /// The URL of the queue, which requests to SQS need.
-    fn url(&self) -> String {
-        let Self { partition, region, account, name } = self;
-        let domain = if *partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
-        format!("https://sqs.{region}.{domain}/{account}/{name}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-
-    #[test]
-    fn the_url_of_a_queue_is_built_from_its_arn() {
-        let url = |arn: &str| {
-            let message = Message { queue_arn: Some(arn.into()), ..Message::default() };
-            Queue::of(&message).map(|queue| queue.url())
-        };
-        assert_eq!(
-            url("arn:aws:sqs:eu-central-1:123456789012:payments.fifo").as_deref(),
-            Some("https://sqs.eu-central-1.amazonaws.com/123456789012/payments.fifo")
-        );
-        assert_eq!(
-            url("arn:aws-cn:sqs:cn-north-1:123456789012:payments").as_deref(),
-            Some("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/payments")
-        );
-        assert_eq!(url("arn:aws:kinesis:eu-central-1:123456789012:stream/payments"), None);
-        assert_eq!(url("payments"), None);
-    }
 
     #[test]
     fn a_delay_is_rounded_up_to_whole_seconds() {

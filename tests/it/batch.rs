@@ -1,6 +1,7 @@
 //! `sqs::Batch`: claims, runs and reports the messages of one event.
 
 mod concurrency;
+mod dead_letters;
 mod duplicates;
 mod order;
 mod outcomes;

@@ -137,7 +137,7 @@ fn an_sns_attribute_is_found_after_an_sqs_attribute() {
     assert_eq!(key_at("attribute:Count", &of_sns).unwrap(), "7");
     assert!(key_at("attribute:Bytes", &of_sns).unwrap_err().contains("attribute:Bytes"));
     assert!(key_at("attribute:None", &of_sns).unwrap_err().contains("no key source"));
-    let attributes = [("Idempotency-Key".to_owned(), Some("of SQS".to_owned()))].into();
+    let attributes = [("Idempotency-Key".to_owned(), "of SQS".into())].into();
     let both = with!(of_sns, attributes = attributes);
     assert_eq!(key_at("attribute:Idempotency-Key", &both).unwrap(), "of SQS");
 }
@@ -156,7 +156,7 @@ fn a_json_pointer_applies_to_the_message_inside_sns() {
 
 #[test]
 fn a_raw_sns_delivery_is_an_ordinary_payload() {
-    let attributes = [("Idempotency-Key".to_owned(), Some("pay_1".to_owned()))].into();
+    let attributes = [("Idempotency-Key".to_owned(), "pay_1".into())].into();
     let raw = with!(message("sqs", PAYMENT), attributes = attributes);
     assert_eq!(key_at("attribute:Idempotency-Key", &raw).unwrap(), "pay_1");
     assert_eq!(key_at("body:/paymentId", &raw).unwrap(), "pay_1");

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use harness::with;
 use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Location, ObjectStore, Policy, Work, WorkError};
 use idempotent_sqs::sqs::{
-    Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, KeySource, Message, MessageReport, Payload,
+    Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, KeySource, Message, MessageAttribute, MessageReport,
+    Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::MemoryObjectStore;
@@ -33,8 +34,8 @@ fn pointing(id: &str, name: &str) -> Message {
     )
 }
 
-fn attributes(attributes: &[(&str, &str)]) -> HashMap<String, Option<String>> {
-    attributes.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect()
+fn attributes(attributes: &[(&str, &str)]) -> HashMap<String, MessageAttribute> {
+    attributes.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
 }
 
 fn in_sns(message: &str, attribute: &str) -> Value {
@@ -179,7 +180,7 @@ async fn a_message_whose_payload_is_not_found_fails_permanently_unless_it_is_a_d
 
     let other = || {
         let mut other = pointing("m2", "missing");
-        other.attributes.insert("Idempotency-Key".into(), Some("pay_2".into()));
+        other.attributes.insert("Idempotency-Key".into(), "pay_2".into());
         other
     };
     let reports = fixture.run(&[other()]).await;

@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod credentials;
+mod dead_letters;
 mod events;
 mod leases;
 mod logs;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Key, Policy};
-use idempotent_sqs::sqs::{Batch, BatchSettings, Envelopes, KeySource, Message, Payload};
+use idempotent_sqs::sqs::{
+    AttributeValue, Batch, BatchSettings, Envelopes, KeySource, Message, MessageAttribute, Payload,
+};
 use idempotent_sqs::stores::MemoryStore;
 
 /// Characters that SQS accepts in a message group's id and a deduplicationId besides letters and digits:
@@ -127,11 +129,12 @@ fn a_key_equal_to_the_stored_form_of_a_long_key_is_stored_differently() {
 
 #[test]
 fn the_first_key_source_that_is_present_is_used() {
+    let bytes = MessageAttribute { data_type: "Binary".into(), value: AttributeValue::Binary(b"pay_1".into()) };
     let message = with!(
         Message::default(),
         id = "id".into(),
         body = Some("{\"a\":{\"b\":\"in body\"},\"n\":7}".into()),
-        attributes = [("Key".to_owned(), Some("in attribute".to_owned())), ("Bytes".to_owned(), None)].into(),
+        attributes = [("Key".to_owned(), "in attribute".into()), ("Bytes".to_owned(), bytes)].into(),
         deduplication_id = Some("dedup".into()),
         group_id = Some("group".into())
     );

@@ -21,7 +21,7 @@ use super::event::ReceivedMessage;
 use super::history::{History, MessageHistory, QueueCounts};
 use super::rng::Rng;
 use super::send_request::SendRequest;
-use idempotent_sqs::sqs::Visibility;
+use idempotent_sqs::sqs::{DeadLetterQueue, Visibility};
 
 /// A simulated SQS queue in this process, standard or FIFO, which follows the rules of AWS. Clones share it.
 ///
@@ -182,6 +182,16 @@ impl Queue {
         Visibility::with_replacement(move |message, after| {
             let handle = message.receipt_handle.as_deref().unwrap_or_default();
             queue.change_visibility(handle, after).map_err(|refused| refused.to_string())
+        })
+    }
+
+    /// The [`DeadLetterQueue`] of a [`Batch`](idempotent_sqs::sqs::Batch) that sends messages to this queue.
+    #[must_use]
+    pub fn dead_letter_queue(&self) -> DeadLetterQueue {
+        let (queue, QueueSettings { name, region, account, .. }) = (self.clone(), self.settings());
+        let url = format!("https://sqs.{region}.amazonaws.com/{account}/{name}");
+        DeadLetterQueue::with_replacement(url, move |message| {
+            queue.send(SendRequest::from(message)).map(drop).map_err(|refused| refused.to_string())
         })
     }
 

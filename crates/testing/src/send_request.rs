@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use idempotent_sqs::sqs::{AttributeValue, DeadLetterMessage, MessageAttribute};
 use md5::{Digest, Md5};
 
 /// The parameters of `SendMessage`.
@@ -107,6 +108,26 @@ impl Attribute {
         match self {
             Self::String(text) | Self::Number(text) => text.as_bytes(),
             Self::Binary(bytes) => bytes,
+        }
+    }
+}
+
+impl From<DeadLetterMessage> for SendRequest {
+    fn from(message: DeadLetterMessage) -> Self {
+        let DeadLetterMessage { body, attributes, group_id, deduplication_id, .. } = message;
+        let attributes = attributes.into_iter().map(|(name, value)| (name, value.into())).collect();
+        Self { body, attributes, group: group_id, deduplication_id }
+    }
+}
+
+impl From<MessageAttribute> for Attribute {
+    /// Labels of producers, as in `Number.int`, are not simulated.
+    fn from(attribute: MessageAttribute) -> Self {
+        match attribute.value {
+            AttributeValue::Text(text) if attribute.data_type.starts_with("Number") => Self::Number(text),
+            AttributeValue::Text(text) => Self::String(text),
+            AttributeValue::Binary(bytes) => Self::Binary(bytes),
+            AttributeValue::Unreadable => Self::Binary(Vec::new()),
         }
     }
 }

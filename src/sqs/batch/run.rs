@@ -26,17 +26,17 @@ use crate::traces;
 
 /// One run of a batch.
 pub(super) struct Run<'a, S, W> {
-    batch: &'a Batch<S, W>,
+    pub(super) batch: &'a Batch<S, W>,
     messages: &'a [Message],
     /// The payload of each message.
     payloads: Vec<Payload<'a>>,
     /// The key of each message.
     keys: Vec<Result<Key, MessageReport>>,
     pub(super) lanes: Lanes,
-    deadline: Deadline,
+    pub(super) deadline: Deadline,
     /// `None` measures nothing.
     timings: Option<&'a Timings>,
-    owners: Owners,
+    pub(super) owners: Owners,
     receivers: Receivers<'a>,
     /// Whether any payload is in S3, so that its key may not be known yet.
     has_pointers: bool,
@@ -50,8 +50,8 @@ pub(super) struct Run<'a, S, W> {
     reports: Mutex<Vec<MessageReport>>,
     /// The first store outage. No message is started after it.
     outage: OnceLock<StoreError>,
-    /// Whether any work ran.
-    ran: AtomicBool,
+    /// Whether any work ran, or any dead letter was sent.
+    pub(super) ran: AtomicBool,
 }
 
 /// The report that messages with the same key and payload share.
@@ -112,13 +112,18 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             let report = if let Some(held) = held {
                 MessageReport::not_processed(held, "an earlier message of its group must be delivered again")
             } else {
-                let Message { id, queue_arn, trace_header, .. } = &self.messages[index];
+                let message = &self.messages[index];
+                let Message { id, queue_arn, trace_header, .. } = message;
                 let span = traces::of_message(id, queue_arn.as_deref(), trace_header.as_deref());
-                let report = self.process(index).instrument(span.clone()).await;
+                let mut report = self.process(index).instrument(span.clone()).await;
+                if report.dead_letter.is_some() {
+                    // Boxed, because this rare case would enlarge the future of every message.
+                    report = Box::pin(self.move_dead_letter(message, report)).instrument(span.clone()).await;
+                }
                 report.record_in(&span);
                 report
             };
-            if report.disposition != Disposition::Done {
+            if let Disposition::Redeliver { .. } = report.disposition {
                 held = Some(report.disposition);
             }
             self.reports.lock().unwrap_or_else(PoisonError::into_inner)[index] = report;
@@ -183,6 +188,11 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         Arc::clone(reports.entry((key, fingerprint)).or_default())
     }
 
+    /// Records that the store is unavailable. No further message is started.
+    pub(super) fn record_outage(&self, error: StoreError) {
+        let _only_the_first_counts = self.outage.set(error);
+    }
+
     /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
     fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
         catch_unwind(AssertUnwindSafe(|| self.batch.work.receiver(message))).unwrap_or_default()
@@ -223,16 +233,17 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             .deadline(self.deadline)
             .without_result()
             .owner(self.owners.next());
+        let has_payload = missing.is_none();
         match self.run_steps(&delivery, message, missing, (slot, turn)).await {
             Ok(report) => {
-                let report = MessageReport::of(report, message).with_key(key);
+                let report = MessageReport::of(report, message, has_payload).with_key(key);
                 self.ran.fetch_or(report.ran, Ordering::Relaxed);
                 report
             }
             Err(error) => {
                 let report = MessageReport::store_error(&error, message).with_key(key);
                 if error.is_unavailable() {
-                    let _only_the_first_counts = self.outage.set(error);
+                    self.record_outage(error);
                 }
                 report
             }

@@ -180,10 +180,19 @@ impl Webhook {
     }
 }
 
-/// The API of SQS: `ChangeMessageVisibilityBatch`.
+/// The API of SQS: `ChangeMessageVisibilityBatch` and `SendMessage`.
 pub struct Sqs {
     server: Server,
     calls: Arc<Mutex<Vec<Value>>>,
+    sends: Arc<watch::Sender<Sends>>,
+}
+
+/// The calls of `SendMessage`, and what happens to the next ones.
+#[derive(Default)]
+struct Sends {
+    calls: Vec<Value>,
+    refused: bool,
+    held: bool,
 }
 
 impl Sqs {
@@ -214,18 +223,51 @@ impl Sqs {
         .await
     }
 
+    /// Rejects each further send.
+    pub fn refuse_sends(&self, refused: bool) {
+        self.sends.send_modify(|sends| sends.refused = refused);
+    }
+
+    /// Does not respond to further sends while this is set. They take effect.
+    pub fn hold_sends(&self, held: bool) {
+        self.sends.send_modify(|sends| sends.held = held);
+    }
+
+    /// The messages that were sent so far.
+    pub fn sent(&self) -> Vec<Value> {
+        self.sends.borrow().calls.clone()
+    }
+
+    /// Waits until this many messages were sent.
+    pub async fn until_sent(&self, number: usize) {
+        soon(self.sends.subscribe().wait_for(|sends| sends.calls.len() >= number)).await.unwrap();
+    }
+
     async fn start_with(answer: fn(&[Value]) -> Answer) -> Self {
         let calls = Arc::new(Mutex::new(Vec::new()));
-        let known = Arc::clone(&calls);
+        let sends = Arc::new(watch::Sender::new(Sends::default()));
+        let (known, known_sends) = (Arc::clone(&calls), Arc::clone(&sends));
         let server = Server::start(move |request: Request| {
-            assert_eq!(request.header("X-Amz-Target"), Some("AmazonSQS.ChangeMessageVisibilityBatch"));
             let call: Value = serde_json::from_slice(&request.body).unwrap();
-            let answer = answer(call["Entries"].as_array().unwrap());
-            known.lock().unwrap().push(call);
-            async move { answer }
+            let sends = Arc::clone(&known_sends);
+            let changed = match request.header("X-Amz-Target") {
+                Some("AmazonSQS.ChangeMessageVisibilityBatch") => {
+                    let answer = answer(call["Entries"].as_array().unwrap());
+                    known.lock().unwrap().push(call.clone());
+                    Some(answer)
+                }
+                Some("AmazonSQS.SendMessage") => None,
+                other => panic!("{other:?}"),
+            };
+            async move {
+                match changed {
+                    Some(answer) => answer,
+                    None => send(&sends, call).await,
+                }
+            }
         })
         .await;
-        Self { server, calls }
+        Self { server, calls, sends }
     }
 
     pub fn url(&self) -> String {
@@ -247,6 +289,16 @@ impl Sqs {
             })
             .collect()
     }
+}
+
+/// `SendMessage`: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
+async fn send(sends: &watch::Sender<Sends>, call: Value) -> Answer {
+    if sends.borrow().refused {
+        return Answer::with(403, JSON_1_0, br#"{"__type":"com.amazon.coral.service#AccessDeniedException"}"#);
+    }
+    sends.send_modify(|sends| sends.calls.push(call));
+    sends.subscribe().wait_for(|sends| !sends.held).await.unwrap();
+    Answer::with(200, JSON_1_0, br#"{"MessageId":"219f8380-5770-4cc2-8c3e-5c715e145f5e"}"#)
 }
 
 const JSON_1_0: &[(&str, &str)] = &[("Content-Type", "application/x-amz-json-1.0")];

@@ -17,7 +17,7 @@ use harness::until;
 const NAMESPACE: (&str, &str) = ("METRICS_NAMESPACE", "idempotent-sqs");
 
 /// Metrics of every document.
-const ALWAYS: [&str; 10] = [
+const ALWAYS: [&str; 11] = [
     "BatchSize",
     "Acquired",
     "AcquiredStale",
@@ -28,6 +28,7 @@ const ALWAYS: [&str; 10] = [
     "Lost",
     "Done",
     "Redeliver",
+    "DeadLetters",
 ];
 
 /// A document that is valid by the specification:

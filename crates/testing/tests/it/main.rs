@@ -9,6 +9,7 @@ mod drive;
 mod faults;
 mod fifo;
 mod mapping;
+mod outages;
 mod queue;
 mod receives;
 

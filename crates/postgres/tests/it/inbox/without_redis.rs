@@ -175,7 +175,7 @@ async fn a_completed_message_whose_payload_and_record_are_lost_is_a_duplicate() 
         Message::default(),
         id = "m-1".into(),
         body = Some(pointer.into()),
-        attributes = attributes.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).into()
+        attributes = attributes.map(|(name, value)| (name.to_owned(), value.into())).into()
     );
     let reports = batch.run(&[message], Deadline::within(TIME)).await.unwrap();
     assert_eq!(reports[0].disposition, Disposition::Done, "{reports:?}");

@@ -1,0 +1,104 @@
+//! The SQS client, and the URLs of queues.
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{Builder, Region};
+use tokio::sync::OnceCell;
+
+use super::message::Message;
+use crate::aws::AwsConfig;
+
+/// The SQS client. It is created at its first use, because loading certificates takes longer than starting the function.
+#[derive(Debug)]
+pub(super) struct SqsClient {
+    aws: AwsConfig,
+    client: OnceCell<Client>,
+}
+
+impl SqsClient {
+    /// Creates no client and opens no connection yet.
+    pub(super) fn new(aws: AwsConfig) -> Self {
+        Self { aws, client: OnceCell::new() }
+    }
+
+    /// The client, in the region of `queue`. An event source mapping and its queue are in the same region, and so are a
+    /// queue and its dead-letter queue.
+    pub(super) async fn get(&self, queue: Option<QueueArn<'_>>) -> &Client {
+        let create = || async {
+            let config = Builder::from(self.aws.load().await);
+            Client::from_conf(match queue {
+                Some(queue) => config.region(Region::new(queue.region.to_owned())).build(),
+                None => config.build(),
+            })
+        };
+        self.client.get_or_init(create).await
+    }
+}
+
+/// The parts of a queue's ARN: `arn:aws:sqs:eu-central-1:123456789012:payments`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueueArn<'a> {
+    partition: &'a str,
+    region: &'a str,
+    account: &'a str,
+    name: &'a str,
+}
+
+impl<'a> QueueArn<'a> {
+    /// The queue of this message.
+    pub(super) fn of(message: &'a Message) -> Option<Self> {
+        let mut parts = message.queue_arn.as_deref()?.splitn(6, ':');
+        let mut next = || parts.next().filter(|part| !part.is_empty());
+        match (next()?, next()?, next()?, next()?, next()?, next()?) {
+            ("arn", partition, "sqs", region, account, name) => Some(Self { partition, region, account, name }),
+            _ => None,
+        }
+    }
+
+    /// The URL of the queue, which requests to SQS need.
+    pub(super) fn url(&self) -> String {
+        let Self { partition, region, account, name } = self;
+        let domain = if *partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
+        format!("https://sqs.{region}.{domain}/{account}/{name}")
+    }
+
+    /// Whether this URL is that of the queue. Endpoints differ, so only the account and the name are compared.
+    pub(super) fn has_url(&self, url: &str) -> bool {
+        url.ends_with(&format!("/{}/{}", self.account, self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_queue<T>(arn: &str, read: impl FnOnce(Option<QueueArn<'_>>) -> T) -> T {
+        let message = Message { queue_arn: Some(arn.into()), ..Message::default() };
+        read(QueueArn::of(&message))
+    }
+
+    #[test]
+    fn the_url_of_a_queue_is_built_from_its_arn() {
+        let url = |arn: &str| with_queue(arn, |queue| queue.map(|queue| queue.url()));
+        assert_eq!(
+            url("arn:aws:sqs:eu-central-1:123456789012:payments.fifo").as_deref(),
+            Some("https://sqs.eu-central-1.amazonaws.com/123456789012/payments.fifo")
+        );
+        assert_eq!(
+            url("arn:aws-cn:sqs:cn-north-1:123456789012:payments").as_deref(),
+            Some("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/payments")
+        );
+        assert_eq!(url("arn:aws:kinesis:eu-central-1:123456789012:stream/payments"), None);
+        assert_eq!(url("payments"), None);
+    }
+
+    #[test]
+    fn a_queue_is_recognized_by_the_account_and_the_name_in_its_url() {
+        with_queue("arn:aws:sqs:eu-central-1:123456789012:payments", |queue| {
+            let queue = queue.unwrap();
+            assert!(queue.has_url("https://sqs.eu-central-1.amazonaws.com/123456789012/payments"));
+            assert!(queue.has_url("http://localhost:4566/123456789012/payments"));
+            assert!(!queue.has_url("https://sqs.eu-central-1.amazonaws.com/123456789012/payments-dead"));
+            assert!(!queue.has_url("https://sqs.eu-central-1.amazonaws.com/210987654321/payments"));
+        });
+    }
+}

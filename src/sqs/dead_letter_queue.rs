@@ -1,0 +1,296 @@
+//! Sends messages that cannot succeed to the dead-letter queue, with the reason.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_sdk_sqs::operation::send_message::builders::SendMessageFluentBuilder;
+use aws_sdk_sqs::types::{MessageAttributeValue, MessageSystemAttributeNameForSends, MessageSystemAttributeValue};
+use aws_smithy_types::{Blob, DateTime, date_time};
+use tokio::time::{Instant, timeout_at};
+
+use super::attribute::{AttributeValue, MessageAttribute};
+use super::client::{QueueArn, SqsClient};
+use super::dead_letter::{DeadLetter, DeadLetterOutcome};
+use super::disposition::MessageReport;
+use super::message::Message;
+use crate::aws::AwsConfig;
+use crate::idempotency::error_chain;
+
+/// Attributes that a message may have:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
+const MAX_ATTRIBUTES: usize = 10;
+
+/// Largest message with its attributes, bytes:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
+const MAX_MESSAGE_BYTES: usize = 1_048_576;
+
+/// Longest reason in a dead letter, bytes.
+const MAX_REASON_BYTES: usize = 1024;
+
+/// Longest time for SQS to reply, including credentials and the TLS handshake of the first call. The message is
+/// delivered again if it was not sent, and the invocation's duration is billed.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The queue that receives the messages that cannot succeed. Clones share its client.
+#[derive(Clone)]
+pub struct DeadLetterQueue {
+    url: String,
+    function: Option<String>,
+    version: Option<String>,
+    sqs: Arc<Sqs>,
+}
+
+/// Destination of the messages.
+enum Sqs {
+    Client(SqsClient),
+    /// A replacement for SQS in tests. It may return why a message was refused.
+    Replacement(Box<Replacement>),
+}
+
+type Replacement = dyn Fn(DeadLetterMessage) -> Result<(), String> + Send + Sync;
+
+/// A message as it is sent to the dead-letter queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetterMessage {
+    /// The original body.
+    pub body: String,
+    /// The original attributes, and the [`DeadLetter`].
+    pub attributes: BTreeMap<String, MessageAttribute>,
+    /// The original message group.
+    pub group_id: Option<String>,
+    /// In a FIFO queue, the original messageId.
+    pub deduplication_id: Option<String>,
+    /// The X-Ray trace header of the sender.
+    pub trace_header: Option<String>,
+}
+
+impl fmt::Debug for DeadLetterQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetterQueue").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl DeadLetterQueue {
+    /// The queue with this URL. No connection is opened yet.
+    #[must_use]
+    pub fn new(url: impl Into<String>, aws: AwsConfig) -> Self {
+        Self { url: url.into(), function: None, version: None, sqs: Arc::new(Sqs::Client(SqsClient::new(aws))) }
+    }
+
+    /// Passes each message to `send` instead of SQS: for tests with a simulated queue.
+    pub fn with_replacement(
+        url: impl Into<String>,
+        send: impl Fn(DeadLetterMessage) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { url: url.into(), function: None, version: None, sqs: Arc::new(Sqs::Replacement(Box::new(send))) }
+    }
+
+    /// Names the Lambda function and its version in each [`DeadLetter`].
+    #[must_use]
+    pub fn with_function(self, name: Option<String>, version: Option<String>) -> Self {
+        Self { function: name, version, ..self }
+    }
+
+    /// Describes why this message, which is processed now, cannot succeed.
+    pub(super) fn letter(&self, outcome: DeadLetterOutcome, message: &Message, report: &MessageReport) -> DeadLetter {
+        let time = |time: DateTime| time.fmt(date_time::Format::DateTime).ok();
+        let first_receive = message.first_receive_ms.and_then(|ms| i64::try_from(ms).ok());
+        DeadLetter {
+            outcome,
+            reason: reason(&report.reason),
+            key: report.key.as_ref().map(|key| key.as_str().to_owned()),
+            attempts: report.attempts,
+            fence: report.fence.map(|fence| fence.0),
+            source_queue_arn: message.queue_arn.clone(),
+            message_id: message.id.clone(),
+            first_receive: first_receive.and_then(|ms| time(DateTime::from_millis(ms))),
+            last_receive: time(whole_milliseconds(SystemTime::now())),
+            function: self.function.clone(),
+            version: self.version.clone(),
+        }
+    }
+
+    /// The message as it is sent: whole, and with the letter as one more attribute. A message that has ten attributes
+    /// already, or that would become too large, is sent without the letter.
+    ///
+    /// # Errors
+    /// Why it cannot be sent whole.
+    pub(super) fn message(&self, message: &Message, letter: DeadLetter) -> Result<DeadLetterMessage, &'static str> {
+        let Some(body) = message.body.clone().filter(|body| !body.is_empty()) else {
+            return Err("it has no body that can be sent");
+        };
+        if message.attributes.values().any(|attribute| attribute.value == AttributeValue::Unreadable) {
+            return Err("it has an attribute that cannot be read");
+        }
+        if QueueArn::of(message).is_some_and(|queue| queue.has_url(&self.url)) {
+            return Err("DEAD_LETTER_QUEUE_URL is the queue that it came from");
+        }
+        let mut attributes: BTreeMap<_, _> = message.attributes.clone().into_iter().collect();
+        // Left over from an earlier redrive.
+        attributes.remove(DeadLetter::ATTRIBUTE);
+        if attributes.len() < MAX_ATTRIBUTES {
+            let size = body.len() + attributes.iter().map(|(name, value)| name.len() + value.size()).sum::<usize>();
+            if let Some(text) = text_within(letter, MAX_MESSAGE_BYTES.saturating_sub(size)) {
+                attributes.insert(DeadLetter::ATTRIBUTE.to_owned(), text.into());
+            }
+        }
+        let is_fifo = self.url.strip_suffix(".fifo").is_some();
+        Ok(DeadLetterMessage {
+            body,
+            attributes,
+            // A FIFO queue requires a group, and a standard queue does not accept a deduplicationId.
+            group_id: message.group_id.clone().or_else(|| is_fifo.then(|| message.id.clone())),
+            deduplication_id: is_fifo.then(|| message.id.clone()),
+            trace_header: message.trace_header.clone(),
+        })
+    }
+
+    /// Sends the message. `from` is the message that it was. Stops at `until`.
+    ///
+    /// # Errors
+    /// Why SQS did not confirm it.
+    ///
+    /// ## Cancel safety
+    /// If the future is dropped, the message may have been sent.
+    pub(super) async fn send(&self, message: DeadLetterMessage, from: &Message, until: Instant) -> Result<(), String> {
+        match &*self.sqs {
+            Sqs::Client(client) => {
+                let until = until.min(Instant::now() + TIMEOUT);
+                let send = async {
+                    let request = client.get(QueueArn::of(from)).await.send_message().queue_url(&self.url);
+                    with_message(request, message).send().await
+                };
+                match timeout_at(until, send).await {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(error)) => Err(error_chain(&error)),
+                    Err(elapsed) => Err(elapsed.to_string()),
+                }
+            }
+            Sqs::Replacement(send) => send(message),
+        }
+    }
+}
+
+fn with_message(request: SendMessageFluentBuilder, message: DeadLetterMessage) -> SendMessageFluentBuilder {
+    let DeadLetterMessage { body, attributes, group_id, deduplication_id, trace_header } = message;
+    let mut request =
+        request.message_body(body).set_message_group_id(group_id).set_message_deduplication_id(deduplication_id);
+    for (name, MessageAttribute { data_type, value }) in attributes {
+        let attribute = MessageAttributeValue::builder().data_type(data_type);
+        let attribute = match value {
+            AttributeValue::Text(text) => attribute.string_value(text),
+            AttributeValue::Binary(bytes) => attribute.binary_value(Blob::new(bytes)),
+            AttributeValue::Unreadable => attribute,
+        };
+        if let Ok(attribute) = attribute.build() {
+            request = request.message_attributes(name, attribute);
+        }
+    }
+    if let Some(header) = trace_header
+        && let Ok(header) = MessageSystemAttributeValue::builder().data_type("String").string_value(header).build()
+    {
+        request = request.message_system_attributes(MessageSystemAttributeNameForSends::AwsTraceHeader, header);
+    }
+    request
+}
+
+/// The letter as the text of an attribute, with its reason shortened so that name, type and text have at most `max`
+/// bytes. `None` if it does not fit without its reason.
+fn text_within(mut letter: DeadLetter, max: usize) -> Option<String> {
+    let max = max.checked_sub(DeadLetter::ATTRIBUTE.len() + "String".len())?;
+    loop {
+        // SQS refuses these two characters, and JSON does not escape them:
+        // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+        let text = serde_json::to_string(&letter).ok()?.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff");
+        let excess = match text.len().checked_sub(max) {
+            None | Some(0) => return Some(text),
+            Some(excess) => excess,
+        };
+        if letter.reason.is_empty() {
+            return None;
+        }
+        // A character of the reason takes at least as many bytes in JSON.
+        letter.reason = shortened(&letter.reason, letter.reason.len().saturating_sub(excess.max("…".len()))).to_owned();
+    }
+}
+
+/// The reason of a report without addresses, which may contain secrets.
+fn reason(reason: &str) -> String {
+    let mut text = String::with_capacity(reason.len());
+    for word in reason.split_inclusive(char::is_whitespace) {
+        match word.find("://") {
+            Some(scheme_end) => {
+                let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+                let before = word[..scheme_end].trim_end_matches(is_scheme);
+                text.push_str(before);
+                text.push_str("<address>");
+                text.extend(word.chars().next_back().filter(|c| c.is_whitespace()));
+            }
+            None => text.push_str(word),
+        }
+    }
+    match text.len() {
+        0..=MAX_REASON_BYTES => text,
+        _ => format!("{}…", shortened(&text, MAX_REASON_BYTES - "…".len())),
+    }
+}
+
+/// The longest start of the text with at most `max` bytes.
+fn shortened(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+fn whole_milliseconds(time: SystemTime) -> DateTime {
+    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    DateTime::from_millis(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_contains_no_address() {
+        for (with_address, without) in [
+            ("no answer from https://user:secret@host/path?token=1 in time", "no answer from <address> in time"),
+            ("error for url (http://host/?token=1): closed", "error for url (<address> closed"),
+            ("redis://:secret@host\nfailed", "<address>\nfailed"),
+            ("a://b://c", "<address>"),
+            ("no address: // or :/", "no address: // or :/"),
+        ] {
+            assert_eq!(reason(with_address), without);
+        }
+    }
+
+    #[test]
+    fn a_long_reason_is_shortened_between_two_characters() {
+        let long = reason(&"ö".repeat(MAX_REASON_BYTES));
+        assert!(long.len() <= MAX_REASON_BYTES && long.ends_with("ö…"), "{long}");
+        assert_eq!(reason(&"x".repeat(MAX_REASON_BYTES)), "x".repeat(MAX_REASON_BYTES));
+    }
+
+    #[test]
+    fn a_letter_has_only_characters_that_sqs_accepts() {
+        let letter = DeadLetter {
+            outcome: DeadLetterOutcome::Mismatch,
+            reason: "a\u{1}b\u{ffff}".into(),
+            key: Some("\u{fffe}\u{0}ö\u{10ffff}".into()),
+            attempts: None,
+            fence: None,
+            source_queue_arn: None,
+            message_id: "m1".into(),
+            first_receive: None,
+            last_receive: None,
+            function: None,
+            version: None,
+        };
+        let text = text_within(letter.clone(), MAX_MESSAGE_BYTES).unwrap();
+        let is_accepted =
+            |c| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
+        assert!(text.chars().all(is_accepted), "{text}");
+        assert_eq!(serde_json::from_str::<DeadLetter>(&text).unwrap(), letter);
+    }
+}

@@ -1,0 +1,426 @@
+//! Messages that cannot succeed are sent to the dead-letter queue, and every crash on the way.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{TIME, delay, dispositions, has_first_backoff, in_group, message, settings};
+use harness::with;
+use harness::work::{Action, ScriptedWork};
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Recovery, Store};
+use idempotent_sqs::sqs::{
+    AttributeValue, Batch, DeadLetter, DeadLetterMessage, DeadLetterOutcome, DeadLetterQueue, Disposition, Message,
+    MessageAttribute, MessageReport,
+};
+use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+
+const URL: &str = "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters";
+
+/// A dead-letter queue in memory.
+#[derive(Clone, Default)]
+struct Letters {
+    sent: Arc<Mutex<Vec<DeadLetterMessage>>>,
+    /// Why sends are refused.
+    refused: Arc<Mutex<Option<String>>>,
+}
+
+impl Letters {
+    fn queue(&self, url: &str) -> DeadLetterQueue {
+        let (sent, refused) = (Arc::clone(&self.sent), Arc::clone(&self.refused));
+        DeadLetterQueue::with_replacement(url, move |message| {
+            if let Some(reason) = refused.lock().unwrap().clone() {
+                return Err(reason);
+            }
+            sent.lock().unwrap().push(message);
+            Ok(())
+        })
+    }
+
+    fn refuse(&self, reason: Option<&str>) {
+        *self.refused.lock().unwrap() = reason.map(str::to_owned);
+    }
+
+    fn sent(&self) -> Vec<DeadLetterMessage> {
+        self.sent.lock().unwrap().clone()
+    }
+
+    /// The letter of the only message.
+    fn only(&self) -> DeadLetter {
+        let [message] = self.sent().try_into().unwrap();
+        letter(&message)
+    }
+}
+
+fn letter(message: &DeadLetterMessage) -> DeadLetter {
+    serde_json::from_str(message.attributes[DeadLetter::ATTRIBUTE].text().unwrap()).unwrap()
+}
+
+fn batch<'a, S: Store>(store: S, work: &'a ScriptedWork, letters: &Letters) -> Batch<S, &'a ScriptedWork> {
+    batch_with(Policy::default(), store, work, letters.queue(URL))
+}
+
+fn batch_with<S: Store>(
+    policy: Policy,
+    store: S,
+    work: &ScriptedWork,
+    queue: DeadLetterQueue,
+) -> Batch<S, &ScriptedWork> {
+    Batch::new(Idempotency::new(store, policy), work, with!(settings(), dead_letter_queue = Some(queue)))
+}
+
+async fn run<S: Store>(batch: &Batch<S, &ScriptedWork>, messages: &[Message]) -> Vec<MessageReport> {
+    batch.run(messages, Deadline::within(TIME)).await.unwrap()
+}
+
+fn attributes(number: usize) -> HashMap<String, MessageAttribute> {
+    (0..number).map(|n| (format!("Attribute{n}"), "value".into())).collect()
+}
+
+#[tokio::test]
+async fn a_permanent_failure_is_sent_whole_with_its_reason_and_deleted() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let bytes = MessageAttribute { data_type: "Binary.png".into(), value: AttributeValue::Binary(vec![0, 159, 255]) };
+    let number = MessageAttribute { data_type: "Number.int".into(), value: AttributeValue::Text("7".into()) };
+    let original = with!(
+        message("m1", "pay_1"),
+        attributes = [("Image".to_owned(), bytes), ("Count".to_owned(), number)].into(),
+        group_id = Some("tenant".into()),
+        first_receive_ms = Some(1_795_080_483_148),
+        trace_header = Some("Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700".into())
+    );
+    let reports = run(&batch(MemoryStore::default(), &work, &letters), std::slice::from_ref(&original)).await;
+    assert_eq!(dispositions(&reports), [Disposition::DeadLetter]);
+
+    let [sent] = letters.sent().try_into().unwrap();
+    let DeadLetterMessage { body, mut attributes, group_id, deduplication_id, trace_header, .. } = sent.clone();
+    assert_eq!(Some(body), original.body);
+    attributes.remove(DeadLetter::ATTRIBUTE);
+    assert_eq!(attributes, original.attributes.into_iter().collect());
+    assert_eq!((group_id, deduplication_id, trace_header), (original.group_id, None, original.trace_header));
+    let DeadLetter { outcome, reason, key, attempts, fence, source_queue_arn, message_id, first_receive, .. } =
+        letter(&sent);
+    assert_eq!((outcome, attempts), (DeadLetterOutcome::FailedPermanently, Some(1)));
+    assert_eq!((key.as_deref(), &*message_id), (Some("pay_1"), "m1"));
+    assert!(reason.contains("no such account") && fence > Some(0), "{reason} {fence:?}");
+    assert_eq!(source_queue_arn.as_deref(), Some("arn:aws:sqs:eu-central-1:123456789012:payments"));
+    assert_eq!(first_receive.as_deref(), Some("2026-11-19T09:28:03.148Z"));
+}
+
+#[tokio::test]
+async fn each_message_that_cannot_succeed_is_sent_with_its_outcome() {
+    let parks = with!(Policy::default(), recovery = Recovery::Park);
+    let once = with!(Policy::default(), max_attempts = 1);
+    for (policy, action, earlier, second, outcome) in [
+        (
+            Policy::default(),
+            Action::FailPermanently,
+            None,
+            message("m1", "pay_1"),
+            DeadLetterOutcome::FailedPermanently,
+        ),
+        (once, Action::FailRetryable, None, message("m1", "pay_1"), DeadLetterOutcome::AttemptsUsedUp),
+        (parks, Action::FailUncertain, Some(message("m1", "pay_1")), message("m1", "pay_1"), DeadLetterOutcome::Parked),
+        (
+            Policy::default(),
+            Action::Return(b""),
+            Some(message("m0", "pay_1")),
+            with!(message("m1", "pay_1"), body = Some(r#"{"key":"pay_1","amount":2}"#.into())),
+            DeadLetterOutcome::Mismatch,
+        ),
+        (
+            Policy::default(),
+            Action::Return(b""),
+            None,
+            with!(message("m1", "pay_1"), body = Some("no key".into())),
+            DeadLetterOutcome::NoKey,
+        ),
+    ] {
+        let (letters, work) = (Letters::default(), ScriptedWork::always(action));
+        let batch = batch_with(policy, MemoryStore::default(), &work, letters.queue(URL));
+        if let Some(earlier) = earlier {
+            run(&batch, &[earlier]).await;
+            assert!(letters.sent().is_empty());
+        }
+        let reports = run(&batch, &[second]).await;
+        assert_eq!(dispositions(&reports), [Disposition::DeadLetter], "{reports:?}");
+        assert_eq!(letters.only().outcome, outcome);
+        assert_eq!(letters.only().message_id, "m1");
+    }
+}
+
+#[tokio::test]
+async fn a_permanent_failure_whose_dead_letter_was_refused_is_sent_by_the_next_delivery() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let batch = batch(MemoryStore::default(), &work, &letters);
+    letters.refuse(Some("AccessDenied"));
+    for _ in 0..300 {
+        let reports = run(&batch, &[message("m1", "pay_1")]).await;
+        assert!(has_first_backoff(reports[0].disposition) && reports[0].dead_letter_not_sent, "{reports:?}");
+        assert!(reports[0].reason.contains("AccessDenied"), "{reports:?}");
+    }
+    letters.refuse(None);
+    let reports = run(&batch, &[message("m1", "pay_1")]).await;
+    assert_eq!(dispositions(&reports), [Disposition::DeadLetter]);
+    assert_eq!(letters.only().outcome, DeadLetterOutcome::Failed);
+    assert_eq!(work.runs().len(), 1);
+}
+
+#[tokio::test]
+async fn a_redelivery_of_a_dead_letter_is_deleted_without_a_second_letter() {
+    let other_payload = with!(message("m3", "done"), body = Some(r#"{"key":"done","amount":2}"#.into()));
+    let (letters, work) = (
+        Letters::default(),
+        ScriptedWork::new(|run| match run.key.as_str() {
+            "done" => Action::Return(b""),
+            _ => Action::FailPermanently,
+        }),
+    );
+    let batch = batch(MemoryStore::default(), &work, &letters);
+    run(&batch, &[message("m0", "done")]).await;
+    let hopeless = [message("m1", "pay_1"), with!(message("m2", ""), body = Some("no key".into())), other_payload];
+    for _ in 0..3 {
+        assert_eq!(dispositions(&run(&batch, &hopeless).await), [Disposition::DeadLetter; 3]);
+    }
+    assert_eq!(letters.sent().len(), 3);
+}
+
+#[tokio::test]
+async fn a_redriven_dead_letter_that_fails_again_is_another_dead_letter() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let batch = batch(MemoryStore::default(), &work, &letters);
+    for id in ["m1", "redriven"] {
+        assert_eq!(dispositions(&run(&batch, &[message(id, "pay_1")]).await), [Disposition::DeadLetter]);
+    }
+    assert_eq!((letters.sent().len(), work.runs().len()), (2, 2));
+}
+
+#[tokio::test]
+async fn without_the_records_of_its_letters_a_redelivery_is_sent_twice() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    for _ in 0..2 {
+        run(&batch(MemoryStore::default(), &work, &letters), &[message("m1", "pay_1")]).await;
+    }
+    assert_eq!(letters.sent().len(), 2);
+}
+
+#[tokio::test]
+async fn a_fifo_group_continues_after_its_dead_letter() {
+    let letters = Letters::default();
+    let work = ScriptedWork::new(|run| if run.key == "bad" { Action::FailPermanently } else { Action::Return(b"") });
+    let queue = letters.queue(&format!("{URL}.fifo"));
+    let batch = batch_with(Policy::default(), MemoryStore::default(), &work, queue);
+    let group = [in_group("g", "m1", "first"), in_group("g", "m2", "bad"), in_group("g", "m3", "last")];
+    let reports = run(&batch, &group).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done, Disposition::DeadLetter, Disposition::Done]);
+    assert_eq!(work.message_ids(), ["m1", "m2", "m3"]);
+    let [sent] = letters.sent().try_into().unwrap();
+    assert_eq!((sent.group_id.as_deref(), sent.deduplication_id.as_deref()), (Some("g"), Some("m2")));
+}
+
+#[tokio::test]
+async fn a_fifo_group_waits_for_a_message_whose_dead_letter_was_refused() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    letters.refuse(Some("AccessDenied"));
+    let queue = letters.queue(&format!("{URL}.fifo"));
+    let batch = batch_with(Policy::default(), MemoryStore::default(), &work, queue);
+    let reports = run(&batch, &[in_group("g", "m1", "bad"), in_group("g", "m2", "next")]).await;
+    assert_eq!(delay(&reports[0]), delay(&reports[1]));
+    assert_eq!(work.message_ids(), ["m1"]);
+}
+
+#[tokio::test]
+async fn a_message_of_a_standard_queue_is_its_own_group_in_a_fifo_dead_letter_queue() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let queue = letters.queue(&format!("{URL}.fifo"));
+    run(&batch_with(Policy::default(), MemoryStore::default(), &work, queue), &[message("m1", "pay_1")]).await;
+    let [sent] = letters.sent().try_into().unwrap();
+    assert_eq!((sent.group_id.as_deref(), sent.deduplication_id.as_deref()), (Some("m1"), Some("m1")));
+}
+
+#[tokio::test]
+async fn only_the_in_batch_duplicate_that_cannot_succeed_either_is_a_dead_letter() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let batch = batch(MemoryStore::default(), &work, &letters);
+    let reports = run(&batch, &[message("m1", "pay_1"), message("m2", "pay_1")]).await;
+    assert_eq!(reports[0].disposition, Disposition::DeadLetter);
+    assert!(delay(&reports[1]) > Duration::from_secs(5), "another messageId may try: {reports:?}");
+
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Return(b"")));
+    let batch = self::batch(MemoryStore::default(), &work, &letters);
+    run(&batch, &[message("m0", "pay_1")]).await;
+    let other = |id| with!(message(id, "pay_1"), body = Some(r#"{"key":"pay_1","amount":2}"#.into()));
+    let reports = run(&batch, &[other("m1"), other("m2")]).await;
+    assert_eq!(dispositions(&reports), [Disposition::DeadLetter; 2]);
+    assert_eq!(letters.sent().len(), 2);
+}
+
+#[tokio::test]
+async fn a_message_with_ten_attributes_is_sent_without_the_letter() {
+    for (number, has_letter) in [(9, true), (10, false)] {
+        let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+        let message = with!(message("m1", "pay_1"), attributes = attributes(number));
+        let reports = run(&batch(MemoryStore::default(), &work, &letters), &[message]).await;
+        assert_eq!(dispositions(&reports), [Disposition::DeadLetter]);
+        let [sent] = letters.sent().try_into().unwrap();
+        assert_eq!((sent.attributes.len(), sent.attributes.contains_key(DeadLetter::ATTRIBUTE)), (10, has_letter));
+    }
+}
+
+#[tokio::test]
+async fn the_letter_of_an_earlier_redrive_is_replaced() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let mut attributes = attributes(9);
+    attributes.insert(DeadLetter::ATTRIBUTE.to_owned(), "old".into());
+    let message = with!(message("m1", "pay_1"), attributes = attributes);
+    run(&batch(MemoryStore::default(), &work, &letters), &[message]).await;
+    assert_eq!(letters.only().message_id, "m1");
+}
+
+/// Bytes that SQS counts.
+fn size(message: &DeadLetterMessage) -> usize {
+    let text = |attribute: &MessageAttribute| attribute.data_type.len() + attribute.text().unwrap().len();
+    message.body.len() + message.attributes.iter().map(|(name, value)| name.len() + text(value)).sum::<usize>()
+}
+
+#[tokio::test]
+async fn a_large_message_is_sent_with_a_shortened_reason_or_without_the_letter() {
+    const MAX: usize = 1_048_576;
+    let start = r#"{"key":"pay_1","text":""#;
+    let mut reasons = Vec::new();
+    for free in [5000, 560, 420, 100, 0] {
+        let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+        let body = format!("{start}{}\"}}", "x".repeat(MAX - free - start.len() - 2));
+        let message = with!(message("m1", "pay_1"), body = Some(body.clone()));
+        let reports = run(&batch(MemoryStore::default(), &work, &letters), &[message]).await;
+        assert_eq!(dispositions(&reports), [Disposition::DeadLetter]);
+        let [sent] = letters.sent().try_into().unwrap();
+        assert!(size(&sent) <= MAX && sent.body == body, "{free}");
+        reasons.push(sent.attributes.contains_key(DeadLetter::ATTRIBUTE).then(|| letter(&sent).reason.len()));
+    }
+    assert!(matches!(reasons[..], [Some(_), Some(_), .., None, None]), "{reasons:?}");
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_sent_whole_is_left_to_the_redrive_policy() {
+    let unreadable = MessageAttribute { data_type: "String".into(), value: AttributeValue::Unreadable };
+    for (message, url) in [
+        (with!(message("m1", "pay_1"), body = None), URL),
+        (with!(message("m1", ""), body = Some(String::new())), URL),
+        (with!(message("m1", "pay_1"), attributes = [("Lost".to_owned(), unreadable)].into()), URL),
+        (message("m1", "pay_1"), "https://sqs.eu-central-1.amazonaws.com/123456789012/payments"),
+    ] {
+        let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+        let batch = batch_with(Policy::default(), MemoryStore::default(), &work, letters.queue(url));
+        let reports = run(&batch, &[message]).await;
+        assert!(has_first_backoff(reports[0].disposition) && reports[0].dead_letter_not_sent, "{reports:?}");
+        assert!(letters.sent().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_producers_key_that_equals_the_key_of_a_letter_neither_loses_nor_hides_it() {
+    let work = ScriptedWork::new(|run| if run.key == "bad" { Action::FailPermanently } else { Action::Return(b"") });
+    let letters = Letters::default();
+    let batch = batch(MemoryStore::default(), &work, &letters);
+    let reports = run(&batch, &[message("m0", "dead-letter:m1")]).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done]);
+    let reports = run(&batch, &[message("m1", "bad")]).await;
+    assert!(has_first_backoff(reports[0].disposition), "{reports:?}");
+    assert!(letters.sent().is_empty());
+}
+
+#[tokio::test]
+async fn while_the_store_is_unavailable_no_letter_is_sent() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let store = FaultyStore::new(MemoryStore::default());
+    let batch = batch(&store, &work, &letters);
+    let no_key = with!(message("m1", ""), body = Some("no key".into()));
+    store.always(StoreCall::Acquire, Some(Fault::Refused));
+    batch.run(std::slice::from_ref(&no_key), Deadline::within(TIME)).await.unwrap_err();
+    assert!(letters.sent().is_empty());
+    store.always(StoreCall::Acquire, None);
+    assert_eq!(dispositions(&run(&batch, &[no_key]).await), [Disposition::DeadLetter]);
+}
+
+/// A crash: the call and everything after it does not happen, or nothing happens after the call.
+#[derive(Clone, Copy, Debug)]
+enum Crash {
+    Before,
+    After,
+}
+
+/// Sets the fault of the next call so that the batch hangs there. The test then drops it.
+fn crash(store: &FaultyStore<MemoryStore>, call: StoreCall, crash: Crash) {
+    store.next(
+        call,
+        match crash {
+            Crash::Before => Fault::Unreachable,
+            Crash::After => Fault::Slow(Duration::from_hours(1)),
+        },
+    );
+}
+
+/// Number of letters, and of runs of the work, after a crash and as many redeliveries as it takes.
+async fn crashed(at_work: Option<(StoreCall, Crash)>, at_send: Option<Crash>) -> (usize, usize) {
+    let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+    let sent = Arc::new(Mutex::new(0));
+    let runs = Mutex::new(0);
+    let (of_work, of_send, counted) = (Arc::clone(&store), Arc::clone(&store), Arc::clone(&sent));
+    let work = ScriptedWork::new(move |_| {
+        let mut runs = runs.lock().unwrap();
+        *runs += 1;
+        if let (Some((call, kind)), 1) = (at_work, *runs) {
+            crash(&of_work, call, kind);
+        }
+        Action::FailPermanently
+    });
+    let queue = DeadLetterQueue::with_replacement(URL, move |_| {
+        let mut sent = counted.lock().unwrap();
+        *sent += 1;
+        if let (Some(kind), 1) = (at_send, *sent) {
+            crash(&of_send, StoreCall::Settle, kind);
+        }
+        Ok(())
+    });
+    let batch = batch_with(Policy::default(), Arc::clone(&store), &work, queue);
+    let message = [message("m1", "pay_1")];
+    let crashes = timeout(Duration::from_secs(1), batch.run(&message, Deadline::within(TIME))).await.is_err();
+    assert!(crashes);
+    for _ in 0..3 {
+        tokio::time::advance(Duration::from_mins(2)).await;
+        if dispositions(&run(&batch, &message).await) == [Disposition::DeadLetter] {
+            let sent = *sent.lock().unwrap();
+            return (sent, work.runs().len());
+        }
+    }
+    panic!("the message is not in the dead-letter queue");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_before_the_failure_is_recorded_runs_the_work_again_as_a_recovery_and_sends_one_letter() {
+    assert_eq!(crashed(Some((StoreCall::Settle, Crash::Before)), None).await, (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_after_the_failure_is_recorded_sends_one_letter() {
+    assert_eq!(crashed(Some((StoreCall::Settle, Crash::After)), None).await, (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_before_the_letter_is_sent_sends_one_letter() {
+    assert_eq!(crashed(Some((StoreCall::Acquire, Crash::Before)), None).await, (1, 1));
+    assert_eq!(crashed(Some((StoreCall::Acquire, Crash::After)), None).await, (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_after_the_letter_is_sent_and_before_that_is_recorded_sends_a_second_letter() {
+    assert_eq!(crashed(None, Some(Crash::Before)).await, (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_after_the_sent_letter_is_recorded_sends_one_letter() {
+    assert_eq!(crashed(None, Some(Crash::After)).await, (1, 1));
+}

@@ -1,0 +1,127 @@
+//! Dead letters that the function sends (`sqs::dead_letter_queue`).
+
+use serde_json::{Value, json};
+
+use super::{Fixture, NO_FAILURES, pay};
+use harness::event::{MARKER, Record, event};
+use harness::http::{Answer, TOKEN};
+
+const QUEUE: (&str, &str) =
+    ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters");
+
+const FIFO_QUEUE: (&str, &str) =
+    ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters.fifo");
+
+fn letter(sent: &Value) -> Value {
+    let attribute = &sent["MessageAttributes"]["Idempotency-Dead-Letter"];
+    assert_eq!(attribute["DataType"], "String");
+    serde_json::from_str(attribute["StringValue"].as_str().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_succeed_is_sent_to_the_dead_letter_queue_and_reported_as_done() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("pay_1", Answer::status(422));
+    let function = fixture.function_with(&[QUEUE]).await;
+    let bytes = json!({ "binaryValue": "AJ//", "stringListValues": [], "binaryListValues": [], "dataType": "Binary" });
+    let mut record = pay("m1", "pay_1").attribute("Image", bytes).received(3);
+    record = record.with("body", "payload".into());
+    assert_eq!(function.answer(event([record.clone(), pay("m2", "pay_2")])).await, NO_FAILURES);
+
+    let [sent] = fixture.sqs.sent().try_into().unwrap();
+    assert_eq!((&sent["QueueUrl"], &sent["MessageBody"]), (&json!(QUEUE.1), &json!("payload")));
+    let key = json!({ "DataType": "String", "StringValue": "pay_1" });
+    assert_eq!(sent["MessageAttributes"]["Idempotency-Key"], key);
+    assert_eq!(sent["MessageAttributes"]["Image"], json!({ "DataType": "Binary", "BinaryValue": "AJ//" }));
+    assert_eq!((&sent["MessageGroupId"], &sent["MessageDeduplicationId"]), (&Value::Null, &Value::Null));
+    let mut letter = letter(&sent);
+    assert!(letter["fence"].take().as_u64().is_some() && letter["last_receive"].take().is_string());
+    let expected = json!({
+        "outcome": "FAILED_PERMANENTLY",
+        "reason": "failed permanently: the webhook returned 422",
+        "key": "pay_1",
+        "attempts": 1,
+        "fence": null,
+        "source_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:payments",
+        "message_id": "m1",
+        "first_receive": "2026-11-19T09:28:03.148Z",
+        "last_receive": null,
+        "function": "payments",
+        "version": "$LATEST",
+    });
+    assert_eq!(letter, expected);
+
+    // A redelivery, for example because the response was lost.
+    assert_eq!(function.answer(event([record])).await, NO_FAILURES);
+    assert_eq!((fixture.sqs.sent().len(), fixture.webhook.calls_for("pay_1")), (1, 1));
+    let lines = function.messages(3).await;
+    assert_eq!(lines[0]["disposition"], "dead_letter");
+    assert!(lines[0]["reason"].as_str().unwrap().ends_with("moved to the dead-letter queue"), "{}", lines[0]);
+    assert!(fixture.sqs.take_calls().is_empty(), "no visibility timeout is changed");
+}
+
+#[tokio::test]
+async fn a_fifo_group_continues_after_its_dead_letter() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("bad", Answer::status(400));
+    let function = fixture.function_with(&[FIFO_QUEUE]).await;
+    let group = [pay("m1", "good").group("g"), pay("m2", "bad").group("g"), pay("m3", "next").group("g")];
+    assert_eq!(function.answer(event(group)).await, NO_FAILURES);
+    let [sent] = fixture.sqs.sent().try_into().unwrap();
+    assert_eq!((&sent["MessageGroupId"], &sent["MessageDeduplicationId"]), (&json!("g"), &json!("m2")));
+    assert_eq!(fixture.webhook.calls_for("next"), 1);
+}
+
+#[tokio::test]
+async fn a_refused_dead_letter_leaves_the_message_in_its_queue_with_a_backoff() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("pay_1", Answer::status(400));
+    fixture.sqs.refuse_sends(true);
+    let function = fixture.function_with(&[QUEUE]).await;
+    for received in [8, 9] {
+        let records = event([pay("m1", "pay_1").received(received), pay("m2", "pay_2")]);
+        assert_eq!(function.invoke(records).await, ["m1"]);
+        let delay = fixture.sqs.take()["m1"];
+        assert!((1 << (received - 1)..=1 << received).contains(&delay), "{delay}");
+    }
+    function.logs("sqs:SendMessage").await;
+    fixture.sqs.refuse_sends(false);
+    assert_eq!(function.answer(event([pay("m1", "pay_1").received(10)])).await, NO_FAILURES);
+    let [sent] = fixture.sqs.sent().try_into().unwrap();
+    assert_eq!(letter(&sent)["outcome"], "FAILED");
+    assert_eq!(fixture.webhook.calls_for("pay_1"), 1);
+}
+
+#[tokio::test]
+async fn a_function_killed_after_it_sent_a_letter_sends_it_again_and_loses_nothing() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("pay_1", Answer::status(400));
+    fixture.sqs.hold_sends(true);
+    let function = fixture.function_with(&[QUEUE]).await;
+    let records = || event([pay("m1", "pay_1")]);
+    let _killed = function.begin(records(), std::time::Duration::from_secs(2));
+    fixture.sqs.until_sent(1).await;
+    drop(function);
+    fixture.sqs.hold_sends(false);
+    let function = fixture.function_with(&[QUEUE]).await;
+    harness::until(async || function.answer(records()).await == NO_FAILURES).await;
+    assert_eq!((fixture.sqs.sent().len(), fixture.webhook.calls_for("pay_1")), (2, 1));
+}
+
+#[tokio::test]
+async fn a_letter_contains_neither_the_payload_nor_the_address_of_the_webhook() {
+    let fixture = Fixture::start().await;
+    for answer in [Answer::status(302), Answer::with(404, &[("Location", "http://secret/")], MARKER.as_bytes())] {
+        fixture.webhook.respond(answer);
+        let function = fixture.function_with(&[QUEUE]).await;
+        let records =
+            [Record::new("m1"), Record::new("m2").attribute("Idempotency-Key", json!({ "binaryValue": "AJ//" }))];
+        assert_eq!(function.answer(event(records)).await, NO_FAILURES);
+    }
+    let sent = fixture.sqs.sent();
+    assert!(sent.len() >= 2, "{sent:?}");
+    for sent in sent {
+        let letter = letter(&sent).to_string();
+        assert!(!letter.contains(MARKER) && !letter.contains(TOKEN) && !letter.contains("://"), "{letter}");
+    }
+}
