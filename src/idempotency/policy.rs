@@ -19,7 +19,7 @@ pub struct Policy {
     /// How long a record is kept after its last acquire. Set it to at least the time that a message can stay in its
     /// queues. Default: 14 days, the longest retention of SQS.
     pub retention: Duration,
-    /// Number of attempts after which a failure is permanent. Default: 200, which last at least 24 hours with the
+    /// Number of attempts after which a failure is permanent. Default: 200, which last 36 hours on average with the
     /// [`backoff`](super::backoff).
     pub max_attempts: u8,
     /// What to do if an earlier attempt may have taken effect. Default: [`Recovery::Rerun`].
@@ -49,8 +49,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             retention: Duration::from_hours(14 * 24),
-            // An outage of 24 hours uses up no more, even if each attempt may have taken effect and every wait is the
-            // shortest one. Attempts whose process died before it released the record are also counted.
+            // An outage of 24 hours uses up about 140, if each attempt may have taken effect. Attempts whose process died before it released the record are also counted.
             max_attempts: 200,
             recovery: Recovery::Rerun,
             result_max_bytes: 4096,

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import subprocess
 
 from botocore.exceptions import ClientError
 
@@ -9,6 +10,7 @@ from run import print_table
 from servers import Failed, kill
 
 KEY = "Idempotency-Key"
+LETTER = "Idempotency-Dead-Letter"
 # The limit of SendMessageBatch.
 MAX_BATCH = 10
 
@@ -34,11 +36,6 @@ class Message:
         return entry
 
 
-def copy_of(letter):
-    key = letter.get("MessageAttributes", {}).get(KEY, {}).get("StringValue")
-    return Message(key, letter["Body"], letter["Attributes"].get("MessageGroupId"))
-
-
 class Consumer:
     def __init__(self, cloud, name):
         self._cloud = cloud
@@ -52,7 +49,7 @@ class Consumer:
 
     # ---- setup ----
 
-    def make_queues(self, fifo=False, visibility=120, receives=5):
+    def make_queues(self, fifo=False, visibility=120, receives=1000):
         kind = {"FifoQueue": "true"} if fifo else {}
         suffix = ".fifo" if fifo else ""
         dead = self._sqs.create_queue(QueueName=f"{self.function}-dead{suffix}", Attributes=kind)
@@ -70,7 +67,7 @@ class Consumer:
             Role="arn:aws:iam::000000000000:role/function",
             Code={"ZipFile": self._cloud.package},
             Timeout=timeout,
-            Environment={"Variables": settings},
+            Environment={"Variables": {"DEAD_LETTER_QUEUE_URL": self.dead_letter_url, **settings}},
         )
 
     def make_mapping(self):
@@ -132,13 +129,26 @@ class Consumer:
             left, dead = self.left(self.queue_url), self.left(self.dead_letter_url)
             raise Failed(f"{late}: {left} messages in the queue, {dead} dead letters, expected 0 and {dead_letters}") from None
 
-    def redrive(self):
-        """Sends each dead letter again and deletes it, as StartMessageMoveTask does, which ministack lacks."""
+    def letters(self, *arguments):
+        """Runs the operator's tool on the dead-letter queue, and returns its JSON document."""
+        command = [self._cloud.letters, *arguments, "--queue-url", self.dead_letter_url, "--json"]
+        ran = subprocess.run(command, env=self._cloud.tool_environment(), capture_output=True, text=True, timeout=60)
+        if ran.returncode:
+            raise Failed(f"letters {arguments}: {ran.stdout}{ran.stderr}")
+        return json.loads(ran.stdout)
+
+    def dead_letters(self):
+        """What each dead letter says, by key. They stay in the queue."""
         names = {"MessageAttributeNames": ["All"], "MessageSystemAttributeNames": ["All"], "MaxNumberOfMessages": 10}
-        letters = self._sqs.receive_message(QueueUrl=self.dead_letter_url, **names).get("Messages", [])
-        self.send(*map(copy_of, letters))
-        for letter in letters:
-            self._sqs.delete_message(QueueUrl=self.dead_letter_url, ReceiptHandle=letter["ReceiptHandle"])
+        found = self._sqs.receive_message(QueueUrl=self.dead_letter_url, VisibilityTimeout=0, **names)
+        letters = [json.loads(one["MessageAttributes"][LETTER]["StringValue"]) for one in found.get("Messages", [])]
+        return {letter["key"]: letter for letter in letters}
+
+    def redrive(self):
+        """Sends each dead letter to its queue again, with the mapping disabled, as `send` does."""
+        self._lambda.update_event_source_mapping(UUID=self.mapping, Enabled=False)
+        self.letters("redrive", "--all", "--yes")
+        self._lambda.update_event_source_mapping(UUID=self.mapping, Enabled=True)
 
     # ---- observations ----
 
@@ -173,7 +183,9 @@ class Consumer:
         """Key → its outcomes, in order. Messages without a key are under None."""
         found = {}
         for line in self.lines():
-            found.setdefault(self._keys[line["message_id"]], []).append(line["outcome"])
+            # A redriven message has a new messageId.
+            key = self._keys.get(line["message_id"], line.get("idempotency_key"))
+            found.setdefault(key, []).append(line["outcome"])
         return found
 
     def print_outcomes(self, receiver):

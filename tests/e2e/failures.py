@@ -1,4 +1,4 @@
-"""Permanent failures, a killed function and a Redis outage."""
+"""Permanent failures, an outage of the webhook, a killed function and a Redis outage."""
 
 from consumer import Message
 from fixture import TIMEOUT, expect
@@ -8,14 +8,15 @@ from servers import free_port, start_redis
 REFUSED = Answer(422)
 
 
-def a_poison_message_reaches_the_dead_letter_queue_and_is_processed_after_a_redrive(fixture):
-    consumer = fixture.consumer(receives=3)
+def a_poison_message_is_a_dead_letter_at_once_and_is_processed_after_a_redrive(fixture):
+    consumer = fixture.consumer()
     fixture.receiver.answer("pay_poison", REFUSED)
     consumer.send(*map(Message, ["pay_a", "pay_poison", "pay_b"]))
     consumer.wait_until_done(TIMEOUT, dead_letters=1)
     fixture.effects("pay_a", "pay_b")
     expect("the calls for pay_poison", len(fixture.receiver.calls_for("pay_poison")), 1)
-    expect("the outcomes of pay_poison", consumer.outcomes()["pay_poison"], ["ACQUIRED", "FAILED", "FAILED"])
+    letter = consumer.dead_letters()["pay_poison"]
+    expect("its outcome and reason", (letter["outcome"], letter["reason"]), ("FAILED_PERMANENTLY", "failed permanently: the webhook returned 422"))
     # Now the webhook accepts pay_poison.
     consumer.redrive()
     consumer.wait_until_done(TIMEOUT)
@@ -23,12 +24,11 @@ def a_poison_message_reaches_the_dead_letter_queue_and_is_processed_after_a_redr
     consumer.wait_until_done(TIMEOUT)
     consumer.print_outcomes(fixture.receiver)
     fixture.effects("pay_a", "pay_b", "pay_poison")
-    outcomes = consumer.outcomes()["pay_poison"]
-    expect("the outcomes of pay_poison", outcomes, ["ACQUIRED", "FAILED", "FAILED", "ACQUIRED", "DUPLICATE"])
+    expect("the outcomes of pay_poison", consumer.outcomes()["pay_poison"], ["ACQUIRED", "ACQUIRED", "DUPLICATE"])
 
 
 def a_message_without_a_key_or_with_another_payload_is_a_dead_letter_and_never_runs(fixture):
-    consumer = fixture.consumer(receives=2)
+    consumer = fixture.consumer()
     consumer.send(Message("pay_a"))
     consumer.wait_until_done(TIMEOUT)
     consumer.send(Message("pay_a", '{"paymentId": "pay_a", "amount": 1}'), Message(None), Message("pay_b"))
@@ -36,8 +36,25 @@ def a_message_without_a_key_or_with_another_payload_is_a_dead_letter_and_never_r
     consumer.print_outcomes(fixture.receiver)
     fixture.effects("pay_a", "pay_b")
     expect("the calls", len(fixture.receiver.calls), 2)
-    expected = {"pay_a": ["ACQUIRED", "MISMATCH", "MISMATCH"], None: ["NO_KEY"] * 2, "pay_b": ["ACQUIRED"]}
+    expected = {"pay_a": ["ACQUIRED", "MISMATCH"], None: ["NO_KEY"], "pay_b": ["ACQUIRED"]}
     expect("the outcomes", consumer.outcomes(), expected)
+    letters = {key: letter["outcome"] for key, letter in consumer.dead_letters().items()}
+    expect("the dead letters", letters, {"pay_a": "MISMATCH", None: "NO_KEY"})
+
+
+def a_receiver_that_is_down_for_a_minute_causes_no_dead_letter(fixture):
+    consumer = fixture.consumer()
+    keys = [f"pay_{number}" for number in range(70)]
+    fixture.receiver.fail_for(60)
+    consumer.send(*map(Message, keys))
+    # The wait that began last is at most 64 s.
+    consumer.wait_until_done(60 + 64 + TIMEOUT)
+    consumer.print_outcomes(fixture.receiver)
+    fixture.effects(*keys)
+    calls = [len(fixture.receiver.calls_for(key)) for key in keys]
+    print(f"  {sum(calls)} calls, at most {max(calls)} for a message")
+    expect("a message with more than 7 calls", max(calls) > 7, False)
+    expect("the attempts", {call.attempt for call in fixture.receiver.calls}, {1})
 
 
 def a_recovery_finishes_the_work_of_a_killed_function(fixture):
@@ -83,8 +100,9 @@ def nothing_is_lost_or_repeated_when_redis_goes_down_and_comes_back(fixture):
 
 
 SCENARIOS = [
-    a_poison_message_reaches_the_dead_letter_queue_and_is_processed_after_a_redrive,
+    a_poison_message_is_a_dead_letter_at_once_and_is_processed_after_a_redrive,
     a_message_without_a_key_or_with_another_payload_is_a_dead_letter_and_never_runs,
+    a_receiver_that_is_down_for_a_minute_causes_no_dead_letter,
     a_recovery_finishes_the_work_of_a_killed_function,
     nothing_is_lost_or_repeated_when_redis_goes_down_and_comes_back,
 ]

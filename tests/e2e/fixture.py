@@ -46,7 +46,7 @@ class Fixture:
             **more,
         }
 
-    def consumer(self, fifo=False, timeout=10, visibility=120, receives=5, **settings):
+    def consumer(self, fifo=False, timeout=10, visibility=120, receives=1000, **settings):
         """Creates a function with its queues and event source mapping."""
         consumer = Consumer(self.cloud, self.name)
         self.cleanup(consumer.delete)

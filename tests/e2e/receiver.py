@@ -1,6 +1,7 @@
 """The webhook of a scenario. It records every call and every effect."""
 
 import threading
+import time
 from typing import NamedTuple, Optional
 
 from servers import HttpServer
@@ -22,6 +23,7 @@ class Answer(NamedTuple):
 
 
 DONE = Answer(200)
+UNAVAILABLE = Answer(503)
 # The connection is closed without a response.
 CUT = Answer(0)
 
@@ -33,6 +35,7 @@ class Receiver(HttpServer):
         # The calls that took effect, in order.
         self.effects = []
         self._answers = {}
+        self._down_until = 0
         self._lock = threading.Lock()
         super().__init__()
 
@@ -40,6 +43,10 @@ class Receiver(HttpServer):
         """Sets the answers to the next calls for `key`. Later calls take effect."""
         with self._lock:
             self._answers[key] = list(answers)
+
+    def fail_for(self, seconds):
+        """Answers every call with 503 for this long."""
+        self._down_until = time.monotonic() + seconds
 
     def calls_for(self, key):
         return [call for call in self.calls if call.key == key]
@@ -52,7 +59,10 @@ class Receiver(HttpServer):
         self.wait_while_held(call.key)
         with self._lock:
             planned = self._answers.get(call.key)
-            answer = planned.pop(0) if planned else DONE
+            if time.monotonic() < self._down_until:
+                answer = UNAVAILABLE
+            else:
+                answer = planned.pop(0) if planned else DONE
             if answer == DONE:
                 self.effects.append(call)
         if answer == CUT:

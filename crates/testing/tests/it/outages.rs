@@ -31,7 +31,7 @@ const STANDARD: bool = false;
 const KEYS: usize = 60;
 
 /// The default of a parameter of template.yaml.
-fn default_of(parameter: &str) -> u64 {
+pub(super) fn default_of(parameter: &str) -> u64 {
     let template = std::fs::read_to_string(harness::workspace("template.yaml")).unwrap();
     let (_, of_parameter) = template.split_once(&format!("\n  {parameter}:\n")).expect("the parameter exists");
     let (_, default) = of_parameter.split_once("\n    Default: ").unwrap();
