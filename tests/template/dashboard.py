@@ -5,7 +5,7 @@ import re
 import unittest
 
 from alarms import alarms
-from template import ROOT, combinations, deployed
+from template import QUEUES, ROOT, combinations, deployed
 
 
 def dashboard(stack):
@@ -46,7 +46,13 @@ class Dashboard(unittest.TestCase):
                     shown.add(above[1])
         outcomes = {"Acquired", "AcquiredStale", "Duplicate", "Conflict", "Mismatch", "Failed", "Lost"}
         taken = {"RedisLatency", "WorkLatency", "LeaseRemaining", "Attempts", "BatchSize", "CheckFindings"}
-        self.assertEqual(shown, outcomes | taken | {"Done", "Redeliver"})
+        self.assertEqual(shown, outcomes | taken | {"Done", "Redeliver", "DeadLetters", "DeadLettersNotSent"} | letters())
+
+    def test_it_shows_letters_only_with_a_dead_letter_queue(self):
+        for name, queue in QUEUES.items():
+            stack = deployed(**queue)
+            text = stack.properties("Dashboard")["DashboardBody"]
+            self.assertEqual("OldestLetterAlarm" in stack.resources, "DeadLettersMismatch" in text, name)
 
     def test_its_log_query_names_fields_that_the_function_writes(self):
         (query,) = [w["properties"]["query"] for w in dashboard(deployed()) if w["type"] == "log"]
@@ -57,6 +63,14 @@ class Dashboard(unittest.TestCase):
         self.assertGreater(len(fields), 5)
         for field in fields:
             self.assertRegex(written, rf"\b{field} =")
+
+
+def letters():
+    """The metrics of messages that the function sent to the dead-letter queue, by the outcomes that it knows."""
+    program = (ROOT / "src/sqs/dead_letter.rs").read_text()
+    outcomes = re.findall(r"Self::(\w+) => \(?\"([A-Z_]+)\"", program)
+    assert len(outcomes) >= 7 and all(name == text.title().replace("_", "") for name, text in outcomes)
+    return {f"DeadLetters{name}" for name, _ in outcomes}
 
 
 def pad(row, above):
