@@ -59,12 +59,12 @@ class Queues(unittest.TestCase):
 
     def test_messages_that_keep_failing_go_to_the_dead_letter_queue(self):
         for kind in "standard", "fifo":
-            for stack in deployed(QueueType=kind, MaxReceiveCount="70"), ledger(QueueType=kind):
+            for stack in deployed(QueueType=kind, MaxReceiveCount=700), ledger(QueueType=kind):
                 policy = stack.properties("Queue")["RedrivePolicy"]
                 self.assertEqual(policy["deadLetterTargetArn"], arn_of("DeadLetterQueue"))
                 self.assertEqual(policy.keys(), {"deadLetterTargetArn", "maxReceiveCount"})
-            policy = deployed(QueueType=kind, MaxReceiveCount="70").properties("Queue")["RedrivePolicy"]
-            self.assertEqual(policy["maxReceiveCount"], "70")
+            policy = deployed(QueueType=kind, MaxReceiveCount=700).properties("Queue")["RedrivePolicy"]
+            self.assertEqual(policy["maxReceiveCount"], 700)
 
     def test_the_dead_letter_queue_takes_messages_of_this_queue_only(self):
         for _, _, queue, dead_letters in each_kind():
@@ -73,14 +73,12 @@ class Queues(unittest.TestCase):
             arn = f"arn:aws:sqs:eu-central-1:123456789012:{queue['QueueName']}"
             self.assertEqual(policy["sourceQueueArns"], [arn])
 
-    def test_the_dead_letter_queue_keeps_messages_longest(self):
-        longest = parameter("QueueRetentionSeconds")["MaxValue"]
-        for _, _, queue, dead_letters in each_kind():
-            self.assertEqual(dead_letters["MessageRetentionPeriod"], 14 * DAY)
-            self.assertLessEqual(queue["MessageRetentionPeriod"], longest)
-        self.assertLessEqual(longest, 10 * DAY)
-        given = deployed(QueueRetentionSeconds=2 * DAY).properties("Queue")["MessageRetentionPeriod"]
-        self.assertEqual(given, 2 * DAY)
+    def test_both_keep_messages_as_long_as_sqs_permits(self):
+        for _, _, *queues in each_kind():
+            self.assertEqual([queue["MessageRetentionPeriod"] for queue in queues], [14 * DAY] * 2)
+        self.assertEqual(parameter("QueueRetentionSeconds")["MaxValue"], 14 * DAY)
+        given = deployed(QueueRetentionSeconds=11 * DAY).properties("Queue")["MessageRetentionPeriod"]
+        self.assertEqual(given, 11 * DAY)
 
     def test_every_queue_is_encrypted(self):
         for _, stack, *_ in each_kind():

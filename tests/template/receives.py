@@ -1,10 +1,10 @@
-"""MaxReceiveCount: the rule and the numbers of docs/sizing.md, and the values that the templates permit and set."""
+"""Attempts, MaxReceiveCount and retention: rules and numbers of docs/sizing.md, and the defaults of both templates."""
 
 import math
 import re
 import unittest
 
-from template import ROOT, deployed, ledger, parameter, source
+from template import ROOT, deployed, ledger, parameter
 
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -13,31 +13,42 @@ DAY = 24 * HOUR
 # The back-off by receive count: 2 s, 4 s, 8 s, … 15 minutes, of which half is jitter.
 FIRST, LONGEST = 2, 15 * MINUTE
 LEAST, EXPECTED, MOST = 1 / 2, 3 / 4, 1
+SHARES = LEAST, EXPECTED, MOST
 
-# Answers of 429 with Retry-After: 0 in a row that a message has to survive.
+# The outage that must not make a dead letter.
+OUTAGE = DAY
+
+# Answers of 429 with Retry-After: 0 in a row that a message has to survive besides.
 REFUSALS = 8
 
+# The maximum of SQS:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
+MOST_RECEIVES = 1000
+
 SIZING = (ROOT / "docs/sizing.md").read_text()
-COUNT = parameter("MaxReceiveCount")
-ATTEMPTS = parameter("IdempotencyMaxAttempts")
-DEFAULTS = {kind: entry["Default"] for kind, entry in source()["Mappings"]["MaxReceiveCountByQueueType"].items()}
-STANDARD, FIFO = DEFAULTS["standard"], DEFAULTS["fifo"]
+TEXT = " ".join(SIZING.split())
+COUNT, ATTEMPTS = parameter("MaxReceiveCount"), parameter("IdempotencyMaxAttempts")
+RETENTION = parameter("QueueRetentionSeconds")
+RECEIVES = COUNT["Default"]
 
-# What the parameter takes, without the 0 that stands for the default. SQS takes no more than 1000.
-LOWEST, *_, HIGHEST = PERMITTED = [count for count in range(1, 1001) if re.search(COUNT["AllowedPattern"], str(count))]
 
-# A FIFO queue has no batching window, so its batches are of so many messages at most.
-FIFO_BATCH = 10
+def steps(receives):
+    return [min(FIRST * 2**receive, LONGEST) for receive in range(receives)]
 
 
 def waited(receives, share):
     """Seconds from the first receive to the one after so many, where each wait is that share of its step."""
-    return share * sum(min(FIRST * 2**receive, LONGEST) for receive in range(receives))
+    return share * sum(steps(receives))
 
 
-def receives_within(seconds):
+def receives_within(seconds, share=LEAST):
     """Receives that can fall within an outage: as many as there are where each wait is the shortest."""
-    return sum(waited(receives, LEAST) < seconds for receives in range(HIGHEST))
+    return sum(waited(receives, share) < seconds for receives in range(MOST_RECEIVES))
+
+
+def last_attempt(attempts, share):
+    """Seconds from the first attempt to the last one."""
+    return waited(attempts - 1, share)
 
 
 def runs_and_conflicts(attempts):
@@ -46,108 +57,168 @@ def runs_and_conflicts(attempts):
 
 
 def needed(attempts):
-    """Receives that a message may use up without being at fault, if all of it befalls the same one."""
-    return REFUSALS + runs_and_conflicts(attempts) + receives_within(HOUR)
-
-
-def needed_on_a_fifo_queue(attempts):
-    """Receives of the last message of a batch: each message of it may use up its attempts, one after the other."""
-    return max(needed(attempts), FIFO_BATCH * attempts + needed(0))
-
-
-def hours(seconds):
-    return f"{seconds / HOUR:.1f} h"
+    """Receives that a message may use up and still succeed, if all of it befalls the same one."""
+    return REFUSALS + runs_and_conflicts(attempts) + receives_within(OUTAGE)
 
 
 def told(seconds):
     """A time as the page tells it."""
-    return f"{seconds / MINUTE:.0f} min" if seconds < HOUR else hours(seconds)
+    if seconds < HOUR:
+        return f"{seconds / MINUTE:.0f} min"
+    return f"{seconds / HOUR:.1f} h" if seconds < 1.9 * DAY else f"{seconds / DAY:.1f} d"
+
+
+class Attempts(unittest.TestCase):
+    def test_they_outlast_an_outage_in_which_each_receive_is_an_attempt(self):
+        attempts = ATTEMPTS["Default"]
+        self.assertEqual(attempts, 200)
+        self.assertEqual(ledger().variables("LedgerFunction")["IDEMPOTENCY_MAX_ATTEMPTS"], attempts)
+        self.assertGreater(last_attempt(attempts, EXPECTED), OUTAGE)
+        # Hoeffding's inequality for a sum of waits, each of which varies by half of its step.
+        short = last_attempt(attempts, EXPECTED) - OUTAGE
+        exponent = 2 * short**2 / sum((step / 2) ** 2 for step in steps(attempts - 1))
+        self.assertGreater(exponent / math.log(10), 40)
+        self.assertIn("below 10⁻⁴⁰", TEXT)
+
+    def test_they_are_as_many_as_a_record_counts(self):
+        self.assertEqual((ATTEMPTS["MinValue"], ATTEMPTS["MaxValue"]), (1, 255))
+
+    def test_the_page_says_how_long_they_last(self):
+        least, expected, most = (told(last_attempt(ATTEMPTS["Default"], share)) for share in SHARES)
+        sentence = f"the {ATTEMPTS['Default']}th attempt starts {ATTEMPTS['Default'] - 1} waits after the first one: "
+        sentence += f"after {expected} on average, {most} at most, and {least} if every wait is the shortest possible one"
+        self.assertIn(sentence, TEXT)
+        self.assertIn(f"holds back its group for {expected} on average with {ATTEMPTS['Default']} attempts", TEXT)
+        self.assertIn(f"17 attempts last {told(last_attempt(17, EXPECTED))} on average", TEXT)
 
 
 class Receives(unittest.TestCase):
-    def test_attempts_are_as_many_as_the_functions_own_default(self):
-        self.assertEqual(ATTEMPTS["Default"], 10)
-
-    def test_what_is_not_the_messages_fault_does_not_make_it_a_dead_letter(self):
-        self.assertGreaterEqual(STANDARD, needed(ATTEMPTS["Default"]))
-        self.assertGreaterEqual(FIFO, needed_on_a_fifo_queue(ATTEMPTS["Default"]))
-
-    def test_the_default_is_by_the_type_of_the_queue(self):
-        self.assertEqual(COUNT["Default"], "0")
-        for kind, count in DEFAULTS.items():
+    def test_they_are_as_many_as_sqs_permits(self):
+        self.assertEqual((RECEIVES, COUNT["MaxValue"]), (MOST_RECEIVES, MOST_RECEIVES))
+        for kind in "standard", "fifo":
             for stack in deployed(QueueType=kind), ledger(QueueType=kind):
-                self.assertEqual(stack.properties("Queue")["RedrivePolicy"]["maxReceiveCount"], count)
-        self.assertIn(f"{LOWEST} to {HIGHEST}. 0 means {STANDARD}, or {FIFO} on a FIFO queue", COUNT["Description"])
+                self.assertEqual(stack.properties("Queue")["RedrivePolicy"]["maxReceiveCount"], MOST_RECEIVES)
 
-    def test_a_count_is_permitted_from_the_lowest_to_the_highest_and_0(self):
-        self.assertEqual(PERMITTED, list(range(LOWEST, HIGHEST + 1)))
-        self.assertIn(f"from {LOWEST} to {HIGHEST}, or 0", COUNT["ConstraintDescription"])
-        self.assertRegex("0", COUNT["AllowedPattern"])
-        for text in "", "00", "050", "-50", "50.5", "1001", "5000", "5e1":
-            self.assertNotRegex(text, COUNT["AllowedPattern"])
-
-    def test_a_fifo_queue_has_no_larger_batches(self):
-        larger = [size for size in parameter("BatchSize")["AllowedValues"] if size > FIFO_BATCH]
-        for size in larger:
-            for window in 0, 1:
-                stack = deployed(QueueType="fifo", BatchSize=size, BatchingWindow=window)
-                self.assertNotEqual(stack.refused_by(), [], (size, window))
-
-    def test_each_of_it_alone_is_survived_with_the_smallest_count_too(self):
-        # The receive after the outage, or after the refusals, is the one that is done.
-        each = REFUSALS + 1, runs_and_conflicts(ATTEMPTS["Default"]), receives_within(HOUR) + 1
-        self.assertGreaterEqual(LOWEST, max(each))
+    def test_a_message_that_may_succeed_does_not_use_them_up(self):
+        self.assertGreaterEqual(RECEIVES, needed(ATTEMPTS["Default"]))
 
     def test_the_smallest_count_is_the_one_that_a_single_attempt_needs(self):
-        self.assertEqual(LOWEST, needed(ATTEMPTS["MinValue"]))
+        self.assertEqual(COUNT["MinValue"], needed(ATTEMPTS["MinValue"]))
+        # The receive after the outage is the one that is done.
+        self.assertGreaterEqual(COUNT["MinValue"], receives_within(OUTAGE) + 1)
 
-    def test_an_hour_without_redis_or_without_room_in_lambda_does_not_make_dead_letters(self):
+    def test_an_outage_without_a_function_does_not_make_dead_letters(self):
         # Then nothing changes a visibility, and each receive waits for the queue's own visibility timeout.
         for timeout in parameter("FunctionTimeout")["AllowedValues"]:
             for stack in deployed(FunctionTimeout=timeout), ledger():
-                receives = math.ceil(HOUR / stack.properties("Queue")["VisibilityTimeout"])
-                self.assertGreaterEqual(STANDARD, receives + 1, timeout)
+                receives = math.ceil(OUTAGE / stack.properties("Queue")["VisibilityTimeout"])
+                self.assertGreaterEqual(RECEIVES, receives + 1, timeout)
 
-    def test_a_hopeless_message_is_a_dead_letter_within_half_a_day_and_before_its_retention_ends(self):
-        retention = parameter("QueueRetentionSeconds")
-        self.assertLess(waited(STANDARD, MOST), DAY / 2)
-        for count in DEFAULTS.values():
-            self.assertLess(count * LONGEST, retention["MinValue"])
-        self.assertLess(waited(HIGHEST, MOST), retention["MaxValue"])
-        for count in DEFAULTS.values():
-            self.assertLess(count * LONGEST, ledger().properties("Queue")["MessageRetentionPeriod"])
-        self.assertIn(f"Must be at least {LONGEST} for each receive of MaxReceiveCount", retention["Description"])
+    def test_sqs_moves_a_message_before_it_deletes_it(self):
+        self.assertEqual(RETENTION["MinValue"], LONGEST * COUNT["MaxValue"])
+        self.assertLess(waited(COUNT["MaxValue"], MOST), RETENTION["MinValue"])
+        self.assertIn(f"The minimum is {LONGEST} for each receive", RETENTION["Description"])
+        self.assertLess(waited(RECEIVES, MOST), ledger().properties("Queue")["MessageRetentionPeriod"])
 
-    def test_the_page_has_the_numbers(self):
-        shares = LEAST, EXPECTED, MOST
-        for receives in 9, 17, LOWEST, STANDARD, 2 * STANDARD, FIFO:
-            times = " | ".join(told(waited(receives, share)) for share in shares)
+    def test_no_message_calls_the_receiver_more_than_twenty_times_in_the_first_hour(self):
+        self.assertLessEqual(receives_within(HOUR), 20)
+        counts = receives_within(HOUR), receives_within(HOUR, EXPECTED), HOUR // (LONGEST * LEAST)
+        sentence = "received {} times in the first hour at most, {} times on average, and {:.0f} times in each further hour"
+        self.assertIn(sentence.format(*counts), TEXT)
+
+    def test_what_waits_is_done_within_twenty_minutes_of_the_end_of_an_outage(self):
+        # The function's timeouts up to which the page promises it.
+        timeouts = parameter("FunctionTimeout")["AllowedValues"]
+        permitted = [timeout for timeout in timeouts if LONGEST + timeout < 20 * MINUTE]
+        self.assertIn(parameter("FunctionTimeout")["Default"], permitted)
+        self.assertIn(f"if `FunctionTimeout` is at most {max(permitted)} s", TEXT)
+
+
+class Page(unittest.TestCase):
+    def test_it_has_the_numbers(self):
+        for receives in 9, 17, 100, ATTEMPTS["Default"], needed(ATTEMPTS["Default"]), RECEIVES:
+            times = " | ".join(told(waited(receives, share)) for share in SHARES)
             self.assertIn(f"| {receives} | {times} |", SIZING)
-        text = " ".join(SIZING.split())
-        for count, sentence in (STANDARD, "after {}"), (FIFO, f"with the default of {FIFO} for {{}}"):
-            least, expected, most = (hours(waited(count, share)) for share in shares)
-            self.assertIn(f"{sentence.format(expected)} on average, between {least} and {most}", text)
+        least, expected, most = (told(waited(RECEIVES, share)) for share in SHARES)
+        self.assertIn(f"{RECEIVES} receives last {expected} on average, between {least} and {most}", TEXT)
+        self.assertIn(f"until SQS moves it: for {expected} on average, between {least} and {most}", TEXT)
+        self.assertIn(f"{RECEIVES} receives take at most {most.replace(' d', ' days')}", TEXT)
 
-    def test_the_page_says_how_long_redis_and_a_receiver_may_be_away(self):
-        text = " ".join(SIZING.split())
-        hidden = deployed().properties("Queue")["VisibilityTimeout"]
-        standard, fifo = (hours(count * hidden) for count in (STANDARD, FIFO))
-        self.assertIn(f"{STANDARD} receives last for {standard}, and the {FIFO} of a FIFO queue for {fifo}", text)
-        standard, fifo = ([hours(waited(count, share)) for share in (LEAST, EXPECTED)] for count in (STANDARD, FIFO))
-        self.assertIn(f"{standard[0]} after its first receive at the earliest, and {standard[1]} on average", text)
-        self.assertIn(f"with the {FIFO} of a FIFO queue, {fifo[0]} and {fifo[1]}", text)
+    def test_it_says_how_long_a_function_may_not_run(self):
+        def lasts(timeout):
+            return told(RECEIVES * deployed(FunctionTimeout=timeout).properties("Queue")["VisibilityTimeout"])
 
-    def test_the_page_has_the_rule(self):
+        timeouts = parameter("FunctionTimeout")["AllowedValues"]
+        hidden = deployed(FunctionTimeout=min(timeouts)).properties("Queue")["VisibilityTimeout"]
+        shortest = f"{RECEIVES * hidden / HOUR:.1f} h at the shortest visibility timeout of {hidden} s"
+        default = RECEIVES * deployed().properties("Queue")["VisibilityTimeout"] / HOUR
+        self.assertIn(f"So {RECEIVES} receives last {default:.1f} h, and {shortest}", TEXT)
+        outlive = [
+            timeout
+            for timeout in timeouts
+            if RECEIVES * deployed(FunctionTimeout=timeout).properties("Queue")["VisibilityTimeout"] > RETENTION["MaxValue"]
+        ]
+        self.assertIn(f"At a `FunctionTimeout` of {min(outlive)} s or more they last longer than the retention", TEXT)
+
+    def test_it_has_the_rule(self):
+        attempts = ATTEMPTS["Default"]
         rows = {
-            "eight answers of 429 with `Retry-After: 0` in a row": REFUSALS,
-            "ten attempts, and a conflict before each": runs_and_conflicts(ATTEMPTS["Default"]),
-            "a receiver that is unavailable for an hour": receives_within(HOUR),
-            "all of it, one after the other": needed(ATTEMPTS["Default"]),
+            f"{attempts} attempts, and a conflict before each": runs_and_conflicts(attempts),
+            "a receiver or a Redis that is unavailable for 24 hours": receives_within(OUTAGE),
+            "eight more answers of 429 with `Retry-After: 0`": REFUSALS,
+            "all of it, one after the other": needed(attempts),
         }
         for what, receives in rows.items():
             self.assertIn(f"| {what} | {receives} |", SIZING)
-        self.assertIn(f"2 × `IDEMPOTENCY_MAX_ATTEMPTS` + {needed(0)}", SIZING)
-        self.assertIn(f"batch size × `IDEMPOTENCY_MAX_ATTEMPTS` + {needed(0)}", SIZING)
-        self.assertIn(f"That is {needed_on_a_fifo_queue(ATTEMPTS['Default'])} for ten messages", SIZING)
+        outage = receives_within(OUTAGE) - 1
+        self.assertIn(f"{outage} of them take {told(waited(outage, LEAST))}", SIZING)
+        self.assertIn(f"On average it is {receives_within(OUTAGE, EXPECTED)} receives", SIZING)
+        for page in "docs/sizing.md", "docs/deploy.md":
+            text = " ".join((ROOT / page).read_text().split())
+            self.assertIn(f"2 × `IDEMPOTENCY_MAX_ATTEMPTS` + {needed(0)}", text)
+        self.assertIn(f"It has {RECEIVES - needed(attempts)} more for throttled deliveries", TEXT)
+        self.assertIn(f"The template accepts {COUNT['MinValue']} at least", TEXT)
         self.assertIn(f"at least twice IdempotencyMaxAttempts, plus {needed(0)}", COUNT["Description"])
-        self.assertIn(f"at least BatchSize times IdempotencyMaxAttempts, plus {needed(0)}", COUNT["Description"])
+
+    def test_it_says_what_a_fifo_batch_may_use_up(self):
+        attempts, rest = ATTEMPTS["Default"], RECEIVES - needed(0)
+        in_a_row = RECEIVES // attempts
+        self.assertEqual(in_a_row, 5)
+        sentence = "up to four messages of a group in a row may use up all attempts before one that still has its own 200"
+        self.assertIn(sentence, TEXT)
+        self.assertIn(f"If five in a row do, which takes {told(waited(in_a_row * attempts, EXPECTED))} on average", TEXT)
+        self.assertIn(f"at most {rest // 10} attempts with a batch of 10, {rest // 5} with a batch of 5", TEXT)
+        sizes = [size for size in parameter("BatchSize")["AllowedValues"] if size * attempts <= rest]
+        self.assertEqual(sizes, [1, 2])
+        self.assertIn(f"or {attempts} attempts with a `BatchSize` of 2 or 1", TEXT)
+
+    def test_a_fifo_queue_has_no_larger_batches(self):
+        for size in parameter("BatchSize")["AllowedValues"]:
+            for window in 0, 1:
+                if size > 10:
+                    self.assertNotEqual(deployed(QueueType="fifo", BatchSize=size, BatchingWindow=window).refused_by(), [])
+
+    def test_it_says_what_a_large_backlog_does(self):
+        per_second = 120_000 / (LONGEST * EXPECTED)
+        self.assertIn(f"{LONGEST * EXPECTED:.0f} s on average are {per_second:.0f} receives per second", TEXT)
+        self.assertIn(f"{per_second / 10:.0f} invocations per second with batches of ten", TEXT)
+        concurrency = parameter("MaximumConcurrency")["Default"]
+        batch = min(parameter("BatchSize")["Default"], parameter("BatchConcurrency")["Default"])
+        rate = concurrency * batch / 0.1
+        self.assertIn(f"{concurrency} × {batch} ÷ 0.1 = {rate:.0f} messages per second", TEXT)
+        minutes = 10 * DAY / rate / MINUTE
+        self.assertIn(f"so {10 * DAY:,} messages (10 per second for 24 hours) take {minutes:.0f} minutes", TEXT)
+
+    def test_it_says_how_much_time_the_oldest_letter_has_left(self):
+        retention = deployed().properties("DeadLetterQueue")["MessageRetentionPeriod"]
+        threshold = parameter("OldestLetterSeconds")["Default"]
+        in_queue = waited(RECEIVES, MOST)
+        self.assertIn(f"`OldestLetterSeconds` ({threshold / DAY:.0f} days)", TEXT)
+        self.assertIn(f"then has {(retention - threshold) / DAY:.0f} days left", TEXT)
+        self.assertIn(f"so it has at least {(retention - in_queue - threshold) // HOUR:.0f} hours left", TEXT)
+        self.assertIn(f"minus its time in the queue: at least {(retention - in_queue) / DAY:.1f} days", TEXT)
+
+    def test_no_other_page_has_the_rules_of_earlier_versions(self):
+        for page in "docs/sizing.md", "docs/runbook.md", "docs/deploy.md", "template.yaml":
+            text = (ROOT / page).read_text()
+            self.assertIsNone(re.search(r"ATTEMPTS` \+ 24|plus 24|\b130\b.*receive|MaxReceiveCountByQueueType", text), page)
