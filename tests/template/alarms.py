@@ -3,7 +3,8 @@
 import re
 import unittest
 
-from template import LEDGER, MAIN, QUEUES, RECORDS, ROOT, arn_of, combinations, deployed, ledger, source
+from receives import DAY, MINUTE, MOST, waited
+from template import LEDGER, MAIN, QUEUES, RECORDS, ROOT, arn_of, combinations, deployed, ledger, parameter, source
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:on-call"
 
@@ -25,6 +26,9 @@ def watched(stack):
 
 ALWAYS = {
     ("AWS/SQS", "ApproximateAgeOfOldestMessage"),
+    ("AWS/SQS", "ApproximateNumberOfMessagesNotVisible"),
+    ("AWS/SQS", "NumberOfMessagesDeleted"),
+    ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
     ("AWS/Lambda", "Errors"),
     ("AWS/Lambda", "Throttles"),
     ("idempotent-sqs", "Mismatch"),
@@ -32,9 +36,28 @@ ALWAYS = {
     ("idempotent-sqs", "AcquiredStale"),
     ("idempotent-sqs", "CheckFindings"),
 }
-DEAD_LETTERS = {("AWS/SQS", "ApproximateNumberOfMessagesVisible")}
+DEAD_LETTERS = {("idempotent-sqs", "DeadLettersNotSent")}
+OF_DEAD_LETTERS = {"DeadLettersAlarm", "DeadLettersNotSentAlarm", "OldestLetterAlarm"}
 OF_NODES = {("AWS/ElastiCache", "Evictions"), ("AWS/ElastiCache", "DatabaseMemoryUsagePercentage")}
 OF_SERVERLESS = {("AWS/ElastiCache", "Evictions"), ("AWS/ElastiCache", "BytesUsedForCache")}
+
+
+# Those that go off only if something lasts.
+LASTING = {"OldestMessageAlarm", "OldestLetterAlarm", "NoProgressAlarm", "MemoryAlarm", "LedgerOldestMessageAlarm"}
+STATISTICS = {"visible": "Maximum", "inflight": "Maximum", "deleted": "Sum"}
+
+
+def evaluated(expression, values):
+    """A period of a metric expression of CloudWatch, where `None` is a missing value."""
+    python = re.sub(r"\bIF\(", "choose(", expression).replace("FILL(", "fill(").replace(" AND ", " and ")
+    names = {
+        "choose": lambda condition, then, otherwise: then if condition else otherwise,
+        "fill": lambda value, other: other if value is None else value,
+    }
+    try:
+        return eval(python, names | values)
+    except TypeError:
+        return None
 
 
 class Alarms(unittest.TestCase):
@@ -43,7 +66,9 @@ class Alarms(unittest.TestCase):
         self.assertEqual(watched(deployed(CacheKind="serverless")), ALWAYS | DEAD_LETTERS | OF_SERVERLESS)
         self.assertEqual(watched(deployed(**RECORDS["its own Redis"])), ALWAYS | DEAD_LETTERS)
         for name, dead_letters in {"its own queue": DEAD_LETTERS, "its own queue without dead letters": set()}.items():
-            self.assertEqual(watched(deployed(**QUEUES[name])), ALWAYS | dead_letters | OF_NODES)
+            stack = deployed(**QUEUES[name])
+            self.assertEqual(watched(stack), ALWAYS | dead_letters | OF_NODES)
+            self.assertEqual(OF_DEAD_LETTERS & alarms(stack).keys(), OF_DEAD_LETTERS if dead_letters else set())
 
     def test_they_watch_the_queues_that_are_there(self):
         def names(stack):
@@ -54,9 +79,10 @@ class Alarms(unittest.TestCase):
                 if "QueueName" in dimensions
             }
 
-        own = {"DeadLettersAlarm": "orders-dead", "OldestMessageAlarm": "orders"}
+        of_queue, of_dead_letters = {"OldestMessageAlarm", "NoProgressAlarm"}, {"DeadLettersAlarm", "OldestLetterAlarm"}
+        own = dict.fromkeys(of_queue, "orders") | dict.fromkeys(of_dead_letters, "orders-dead")
         self.assertEqual(names(deployed(**QUEUES["its own queue"])), own)
-        new = {"DeadLettersAlarm": "DeadLetterQueue", "OldestMessageAlarm": "Queue"}
+        new = dict.fromkeys(of_queue, "Queue") | dict.fromkeys(of_dead_letters, "DeadLetterQueue")
         new = {alarm: {"Fn::GetAtt": [queue, "QueueName"]} for alarm, queue in new.items()}
         self.assertEqual(names(deployed()), new)
 
@@ -91,17 +117,70 @@ class Alarms(unittest.TestCase):
 
     def test_a_single_fault_is_enough(self):
         for name, alarm in [*alarms(deployed()).items(), *alarms(ledger()).items()]:
-            if name in {"OldestMessageAlarm", "MemoryAlarm", "LedgerOldestMessageAlarm"}:
+            if name in LASTING:
                 continue
             self.assertEqual((alarm["Threshold"], alarm["ComparisonOperator"]), (0, "GreaterThanThreshold"), name)
             self.assertEqual(alarm["EvaluationPeriods"], 1, name)
 
     def test_thresholds_are_those_of_the_parameters(self):
-        stack = deployed(OldestMessageSeconds=120, CacheMemoryAlarm=60)
-        for name, threshold in {"OldestMessageAlarm": 120, "MemoryAlarm": 60}.items():
+        stack = deployed(OldestMessageSeconds=120, OldestLetterSeconds=180, CacheMemoryAlarm=60)
+        for name, threshold in {"OldestMessageAlarm": 120, "OldestLetterAlarm": 180, "MemoryAlarm": 60}.items():
             alarm = stack.properties(name)
             self.assertEqual(alarm["Threshold"], threshold)
             self.assertEqual(alarm["ComparisonOperator"], "GreaterThanOrEqualToThreshold")
+
+    def test_letters_that_were_not_sent_are_those_of_the_consumer(self):
+        for name, stack in {"DeadLettersNotSentAlarm": deployed(), "LedgerDeadLettersNotSentAlarm": ledger()}.items():
+            alarm = stack.properties(name)
+            self.assertEqual((alarm["MetricName"], alarm["Statistic"]), ("DeadLettersNotSent", "Sum"))
+
+    def test_the_oldest_letter_is_found_before_sqs_deletes_any(self):
+        alarm = deployed().properties("OldestLetterAlarm")
+        self.assertEqual((alarm["MetricName"], alarm["Statistic"]), ("ApproximateAgeOfOldestMessage", "Maximum"))
+        # SQS moves a message of a standard queue with its age. The metric counts from the move:
+        # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/setting-up-dead-letter-queue-retention.html
+        moved_after = waited(parameter("MaxReceiveCount")["MaxValue"], MOST)
+        retention = deployed().properties("DeadLetterQueue")["MessageRetentionPeriod"]
+        self.assertGreaterEqual(retention - moved_after - alarm["Threshold"], DAY / 2)
+
+    def test_no_progress_is_messages_that_wait_while_none_is_finished(self):
+        alarm = deployed(NoProgressMinutes=20).properties("NoProgressAlarm")
+        expression, *queries = alarm["Metrics"]
+        of_ids = {query["Id"]: query["MetricStat"] for query in queries}
+        self.assertEqual(of_ids["visible"]["Metric"]["MetricName"], "ApproximateNumberOfMessagesVisible")
+        # In an outage, all messages may be hidden until their redelivery.
+        self.assertEqual(of_ids["inflight"]["Metric"]["MetricName"], "ApproximateNumberOfMessagesNotVisible")
+        self.assertEqual(of_ids["deleted"]["Metric"]["MetricName"], "NumberOfMessagesDeleted")
+        self.assertEqual({name: of["Stat"] for name, of in of_ids.items()}, STATISTICS)
+        self.assertEqual({of["Period"] for of in of_ids.values()}, {60})
+        self.assertTrue(all(query["ReturnData"] is False for query in queries))
+        self.assertEqual((alarm["EvaluationPeriods"], alarm.get("DatapointsToAlarm", 20)), (20, 20))
+        self.assertEqual((alarm["Threshold"], alarm["ComparisonOperator"]), (0, "GreaterThanThreshold"))
+        for visible, in_flight, deleted, expected in [
+            (0, 0, 0, 0),
+            (0, None, None, 0),
+            (3, 0, 0, 1),
+            (3, None, None, 1),
+            (0, 7, 0, 1),
+            (3, 7, 1, 0),
+            (0, 0, 1, 0),
+            (None, 7, 0, None),
+        ]:
+            values = {"visible": visible, "inflight": in_flight, "deleted": deleted}
+            self.assertEqual(evaluated(expression["Expression"], values), expected, values)
+
+    def test_no_progress_takes_longer_than_an_invocation(self):
+        longest = deployed().properties("NoProgressAlarm")["EvaluationPeriods"] * MINUTE
+        self.assertGreater(longest, 2 * parameter("FunctionTimeout")["Default"])
+        self.assertLessEqual(parameter("NoProgressMinutes")["MaxValue"] * MINUTE, DAY, "CloudWatch evaluates no more")
+        timeouts = parameter("FunctionTimeout")["AllowedValues"]
+        self.assertGreater(parameter("NoProgressMinutes")["MaxValue"] * MINUTE, max(timeouts))
+
+    def test_alarms_on_dead_letters_say_how_to_look_at_them(self):
+        for name, stack in {"DeadLettersAlarm": deployed(), "LedgerDeadLettersAlarm": ledger()}.items():
+            description = stack.properties(name)["AlarmDescription"]
+            self.assertIn("`letters list`", description)
+            self.assertIn(f"{name} in docs/runbook.md", description)
 
     def test_missing_data_is_no_alarm(self):
         for alarm in [*alarms(deployed()).values(), *alarms(ledger()).values()]:
@@ -110,10 +189,15 @@ class Alarms(unittest.TestCase):
     def test_the_runbook_has_a_section_for_each(self):
         runbook = (ROOT / "docs/runbook.md").read_text()
         headings = re.findall(r"^## (.*)$", runbook, re.MULTILINE)
+        sections = re.split(r"^## ", runbook, flags=re.MULTILINE)
         for path in MAIN, LEDGER:
             for name, resource in source(path)["Resources"].items():
                 if resource["Type"] == "AWS::CloudWatch::Alarm":
                     self.assertTrue([h for h in headings if f"`{name}`" in h], name)
+                    (section,) = [s for s in sections if f"`{name}`" in s.splitlines()[0]]
+                    for part in "Meaning", "Check", "Action", "Over":
+                        self.assertRegex(section, rf"\*\*{part}[.*]|\*\*{part.lower()}\*\*", f"{name}: {part}")
+                    self.assertRegex(runbook, rf"(?m)^\| .*\[.*`{name}`.*\]\(#", name)
 
     def test_those_of_the_ledger_watch_its_queues_and_both_functions(self):
         watched = {
@@ -124,6 +208,7 @@ class Alarms(unittest.TestCase):
         oldest = source()["Parameters"]["OldestMessageSeconds"]["Default"]
         expected = {
             "LedgerDeadLettersAlarm": ("ApproximateNumberOfMessagesVisible", dead_letters, 0),
+            "LedgerDeadLettersNotSentAlarm": ("DeadLettersNotSent", "payments", 0),
             "LedgerOldestMessageAlarm": ("ApproximateAgeOfOldestMessage", queue, oldest),
             "LedgerErrorsAlarm": ("Errors", {"Ref": "LedgerFunction"}, 0),
             "BackfillErrorsAlarm": ("Errors", {"Ref": "BackfillFunction"}, 0),
