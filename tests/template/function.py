@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from template import LEDGER, MAIN, ROOT, combinations, deployed, ledger, parameter, source
+from template import LEDGER, MAIN, QUEUES, ROOT, combinations, deployed, ledger, parameter, source
 
 # Read by the AWS SDK.
 OF_AWS = {"AWS_ENDPOINT_URL_SQS"}
@@ -13,7 +13,7 @@ NOT_CHOSEN = {"REDIS_IAM_SESSION_SECONDS"}
 
 # Set by the stack to a value other than the program's default.
 OF_THE_STACK = ("REDIS_URL", "REDIS_CLUSTER", "REDIS_IAM", "IDEMPOTENCY_NAMESPACE", "TARGET_URL", "METRICS_NAMESPACE")
-OF_THE_STACK += ("DATABASE_URL",)
+OF_THE_STACK += ("DATABASE_URL", "DEAD_LETTER_QUEUE_URL")
 
 def settings():
     """The tables of settings: each variable with its default."""
@@ -116,6 +116,29 @@ class Function(unittest.TestCase):
         own = deployed(RedisUrl="redis://redis.example.com", RedisIamUser="u", RedisIamCache="c").variables()
         self.assertEqual(own["REDIS_URL"], "redis://redis.example.com")
         self.assertEqual((own["REDIS_CLUSTER"], own["REDIS_IAM_USER"], own["REDIS_IAM_CACHE"]), ("false", "u", "c"))
+
+    def test_it_knows_the_dead_letter_queue_that_there_is(self):
+        for stack in deployed(), deployed(QueueType="fifo"), ledger():
+            for function in stack.of_type("AWS::Lambda::Function").keys() - {"BackfillFunction"}:
+                self.assertEqual(stack.variables(function)["DEAD_LETTER_QUEUE_URL"], {"Ref": "DeadLetterQueue"})
+        self.assertNotIn("DEAD_LETTER_QUEUE_URL", deployed(**QUEUES["its own queue without dead letters"]).variables())
+        self.assertNotIn("DEAD_LETTER_QUEUE_URL", ledger().variables("BackfillFunction"))
+
+    def test_the_url_of_an_existing_dead_letter_queue_is_that_of_its_partition(self):
+        # https://docs.aws.amazon.com/general/latest/gr/sqs-service.html
+        urls = {
+            ("aws", "eu-central-1"): "https://sqs.eu-central-1.amazonaws.com/123456789012/orders-dead.fifo",
+            ("aws-us-gov", "us-gov-west-1"): "https://sqs.us-gov-west-1.amazonaws.com/123456789012/orders-dead.fifo",
+            ("aws-cn", "cn-north-1"): "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders-dead.fifo",
+        }
+        for (partition, region), url in urls.items():
+            queue = f"arn:{partition}:sqs:{region}:123456789012:orders"
+            suffix = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+            pseudo = {"AWS::Partition": partition, "AWS::Region": region, "AWS::URLSuffix": suffix}
+            arns = {"QueueArn": f"{queue}.fifo", "DeadLetterQueueArn": f"{queue}-dead.fifo"}
+            stack = deployed(**arns, pseudo=pseudo)
+            self.assertEqual(stack.variables()["DEAD_LETTER_QUEUE_URL"], url)
+            self.assertEqual(stack.outputs["DeadLetterQueueUrl"]["Value"], url)
 
     def test_its_namespace_outlives_the_function(self):
         self.assertEqual(deployed().variables()["IDEMPOTENCY_NAMESPACE"], "payments")

@@ -194,6 +194,8 @@ class Rights(unittest.TestCase):
         for action in "ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility":
             self.assertEqual(allowed("LedgerFunction", f"sqs:{action}"), [arn_of("Queue")])
             self.assertEqual(allowed("BackfillFunction", f"sqs:{action}"), [])
+        self.assertEqual(allowed("LedgerFunction", "sqs:SendMessage"), [arn_of("DeadLetterQueue")])
+        self.assertEqual(allowed("BackfillFunction", "sqs:SendMessage"), [])
 
     def test_they_write_the_logs_of_this_stack(self):
         groups = [arn_of(group) for _, group, _ in FUNCTIONS.values()]
@@ -237,6 +239,7 @@ class Rights(unittest.TestCase):
             "sqs:DeleteMessage",
             "sqs:GetQueueAttributes",
             "sqs:ChangeMessageVisibility",
+            "sqs:SendMessage",
             "logs:CreateLogStream",
             "logs:PutLogEvents",
             "elasticache:Connect",

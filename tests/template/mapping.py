@@ -23,6 +23,11 @@ class Mapping(unittest.TestCase):
         self.assertEqual(mapping()["FunctionName"], {"Ref": "Function"})
         self.assertNotEqual(mapping().get("Enabled"), False)
 
+    def test_its_id_is_an_output_so_that_it_can_be_paused(self):
+        for stack in deployed(), deployed(**QUEUES["its own queue"]), ledger():
+            (name,) = stack.of_type("AWS::Lambda::EventSourceMapping")
+            self.assertEqual(stack.outputs["EventSourceMappingId"]["Value"], {"Ref": name})
+
     def test_lambda_heeds_the_partial_batch_response(self):
         for queue in QUEUES.values():
             self.assertEqual(mapping(**queue).get("FunctionResponseTypes"), ["ReportBatchItemFailures"])

@@ -83,6 +83,7 @@ class Network(unittest.TestCase):
             {"ResultBucket": "results"},
             {"PayloadObjectArns": ["arn:aws:s3:::payloads/*"]},
             {"SqsEndpoint": "false"},
+            {"SqsEndpoint": "false", "VisibilityBackoff": "false"},
             OWN_VPC | RECORDS["its own Redis with a secret"],
         ):
             out = ways_out(deployed(TargetPort=8443, **needs))
@@ -90,7 +91,10 @@ class Network(unittest.TestCase):
 
     def test_it_has_a_way_to_sqs_of_its_own(self):
         for network in NETWORKS.values():
-            for queue, arn in {"a new queue": arn_of("Queue"), "its own queue": QUEUES["its own queue"]["QueueArn"]}.items():
+            own, without = QUEUES["its own queue"], "its own queue without dead letters"
+            new = [("sqs:ChangeMessageVisibility", arn_of("Queue")), ("sqs:SendMessage", arn_of("DeadLetterQueue"))]
+            others = [("sqs:ChangeMessageVisibility", own["QueueArn"]), ("sqs:SendMessage", own["DeadLetterQueueArn"])]
+            for queue, rights in {"a new queue": new, "its own queue": others, without: others[:1]}.items():
                 stack = deployed(**network, **QUEUES[queue])
                 endpoint = stack.properties("SqsInterfaceEndpoint")
                 self.assertEqual(endpoint["VpcEndpointType"], "Interface")
@@ -99,9 +103,14 @@ class Network(unittest.TestCase):
                 # Private DNS would route all SQS traffic of the VPC to this endpoint, whose policy denies most of it.
                 self.assertIs(endpoint["PrivateDnsEnabled"], False)
                 self.assertTrue(stack.variables()["AWS_ENDPOINT_URL_SQS"].startswith("https://"))
-                (statement,) = endpoint["PolicyDocument"]["Statement"]
-                self.assertEqual((statement["Action"], statement["Resource"]), ("sqs:ChangeMessageVisibility", arn))
-                self.assertEqual(statement["Condition"], {"ArnEquals": {"aws:PrincipalArn": arn_of("FunctionRole")}})
+                statements = endpoint["PolicyDocument"]["Statement"]
+                self.assertEqual([(s["Action"], s["Resource"]) for s in statements], rights)
+                for statement in statements:
+                    self.assertEqual(statement["Condition"], {"ArnEquals": {"aws:PrincipalArn": arn_of("FunctionRole")}})
+
+    def test_the_endpoint_allows_only_what_the_function_calls(self):
+        (statement,) = deployed(VisibilityBackoff="false").properties("SqsInterfaceEndpoint")["PolicyDocument"]["Statement"]
+        self.assertEqual((statement["Action"], statement["Resource"]), ("sqs:SendMessage", arn_of("DeadLetterQueue")))
 
     def test_the_endpoint_lets_in_the_function_only(self):
         (rule,) = deployed().properties("SqsSecurityGroup")["SecurityGroupIngress"]
@@ -109,7 +118,9 @@ class Network(unittest.TestCase):
         self.assertEqual((rule["FromPort"], rule["ToPort"]), (443, 443))
 
     def test_there_is_no_endpoint_where_none_is_needed(self):
-        for parameters in {"SqsEndpoint": "false"}, {"VisibilityBackoff": "false"}, OWN_REDIS:
+        # Without a dead-letter queue and without a back-off, the function does not call SQS.
+        quiet = QUEUES["its own queue without dead letters"] | {"VisibilityBackoff": "false"}
+        for parameters in {"SqsEndpoint": "false"}, quiet, OWN_REDIS:
             stack = deployed(**parameters)
             self.assertNotIn("SqsInterfaceEndpoint", stack.resources)
             self.assertNotIn("AWS_ENDPOINT_URL_SQS", stack.variables())

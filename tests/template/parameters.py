@@ -97,6 +97,9 @@ class Combinations(unittest.TestCase):
             outputs = {"QueueArn", "FunctionName", "FunctionRoleArn", "LogGroup", "Dashboard", "Namespace"}
             self.assertLessEqual(outputs, stack.outputs.keys(), name)
             self.assertEqual("QueueUrl" in stack.outputs, "QueueArn" not in parameters, name)
+            has_dead_letters = "QueueArn" not in parameters or "DeadLetterQueueArn" in parameters
+            for output in "DeadLetterQueueUrl", "DeadLetterQueueArn":
+                self.assertEqual(output in stack.outputs, has_dead_letters, name)
             self.assertEqual("RedisIamUser" in stack.outputs, "RedisUrl" not in parameters, name)
 
     def test_another_stack_finds_the_cache_and_the_network(self):

@@ -33,6 +33,19 @@ class Rights(unittest.TestCase):
             self.assertEqual(allowed(f"sqs:{action}"), [arn_of("Queue")])
             self.assertEqual(allowed(f"sqs:{action}", **OWN_QUEUE), [OWN_QUEUE["QueueArn"]])
 
+    def test_it_sends_to_its_dead_letter_queue_only(self):
+        self.assertEqual(allowed("sqs:SendMessage"), [arn_of("DeadLetterQueue")])
+        self.assertEqual(allowed("sqs:SendMessage", **OWN_QUEUE), [OWN_QUEUE["DeadLetterQueueArn"]])
+        self.assertEqual(allowed("sqs:SendMessage", **QUEUES["its own queue without dead letters"]), [])
+
+    def test_no_queue_policy_denies_what_the_function_may_do(self):
+        # A denial counts also for those that an identity's policy allows.
+        for kind in "standard", "fifo":
+            for policy in deployed(QueueType=kind).of_type("AWS::SQS::QueuePolicy").values():
+                for statement in policy["PolicyDocument"]["Statement"]:
+                    self.assertEqual(statement["Effect"], "Deny")
+                    self.assertEqual(statement["Condition"], {"Bool": {"aws:SecureTransport": "false"}})
+
     def test_it_changes_no_visibility_unless_it_is_to(self):
         self.assertEqual(allowed("sqs:ChangeMessageVisibility", VisibilityBackoff="false"), [])
 
@@ -80,6 +93,7 @@ class Rights(unittest.TestCase):
             "sqs:DeleteMessage",
             "sqs:GetQueueAttributes",
             "sqs:ChangeMessageVisibility",
+            "sqs:SendMessage",
             "logs:CreateLogStream",
             "logs:PutLogEvents",
             "elasticache:Connect",

@@ -145,9 +145,10 @@ def transformed(path=MAIN):
     return Translator({}, Parser()).translate(template, {})
 
 
-def deployed(path=MAIN, **parameters):
-    """The stack that CloudFormation deploys with these parameters, and the defaults of all others."""
-    return deployed_as(path, json.dumps(REQUIRED[path] | parameters, sort_keys=True))
+def deployed(path=MAIN, pseudo=None, **parameters):
+    """The stack that CloudFormation deploys with these parameters, and the defaults of all others. `pseudo` replaces
+    pseudo parameters, such as the region."""
+    return deployed_as(path, json.dumps(REQUIRED[path] | parameters, sort_keys=True), json.dumps(pseudo or {}))
 
 
 def ledger(**parameters):
@@ -156,8 +157,8 @@ def ledger(**parameters):
 
 
 @functools.cache
-def deployed_as(path, parameters):
-    return Deployed(transformed(path), json.loads(parameters))
+def deployed_as(path, parameters, pseudo):
+    return Deployed(transformed(path), json.loads(parameters), PSEUDO | json.loads(pseudo))
 
 
 class Deployed:
@@ -165,13 +166,17 @@ class Deployed:
 
     ABSENT = object()
 
-    def __init__(self, template, parameters):
+    def __init__(self, template, parameters, pseudo):
         self.template = template
+        self.pseudo = pseudo
         known = self.template["Parameters"]
         unknown = parameters.keys() - known.keys()
         assert not unknown, f"no parameters: {unknown}"
         for name, value in parameters.items():
             assert re.search(known[name].get("AllowedPattern", ""), as_text(value)), f"{name} must not be {value}"
+            if known[name]["Type"] == "Number":
+                least, most = known[name].get("MinValue", value), known[name].get("MaxValue", value)
+                assert int(least) <= int(value) <= int(most), f"{name} must not be {value}"
         self.parameters = {name: parameters.get(name, spec.get("Default")) for name, spec in known.items()}
         for name, spec in known.items():
             assert self.parameters[name] is not None, f"{name} is required"
@@ -242,7 +247,7 @@ class Deployed:
     def ref(self, name):
         if name == "AWS::NoValue":
             return self.ABSENT
-        return self.parameters.get(name, PSEUDO.get(name, {"Ref": name}))
+        return self.parameters.get(name, self.pseudo.get(name, {"Ref": name}))
 
     def Fn_If(self, argument):
         condition, then, otherwise = argument
