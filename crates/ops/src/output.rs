@@ -1,6 +1,10 @@
 //! The output of a command, as text and as JSON.
 
-use idempotent_sqs::idempotency::{Failure, StoredResult};
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use idempotent_sqs::idempotency::{Failure, StoredResult, error_chain};
 use idempotent_sqs::stores::redis::records::{ExpectedRecord, ExpectedState, Lease, RecordStateView, RecordView};
 use serde_json::{Value, json};
 
@@ -8,7 +12,7 @@ use super::format;
 
 /// What a command prints, and whether it succeeded.
 pub(crate) struct CommandOutput {
-    /// Whether the record was found or removed, or the scan done. Otherwise the exit code is 1.
+    /// Whether what was asked for was found or done. Otherwise the exit code is 1.
     pub(crate) success: bool,
     /// Complete lines.
     pub(crate) text: String,
@@ -79,5 +83,27 @@ pub(crate) fn json(view: &RecordView) -> Value {
 pub(crate) fn extend(json: &mut Value, other: Value) {
     if let (Value::Object(json), Value::Object(other)) = (json, other) {
         json.extend(other);
+    }
+}
+
+/// Prints the output to stdout, or the error to stderr. Returns the exit code.
+pub(crate) fn print(output: Result<CommandOutput, Box<dyn Error>>, json: bool) -> ExitCode {
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("error: {}", error_chain(&*error));
+            return ExitCode::from(2);
+        }
+    };
+    let written =
+        if json { writeln!(io::stdout(), "{:#}", output.json) } else { write!(io::stdout(), "{}", output.text) };
+    match written {
+        // The reader may close the pipe early, as `head` does. That is not an error.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write to stdout: {error}");
+            ExitCode::from(2)
+        }
+        Ok(()) | Err(_) if output.success => ExitCode::SUCCESS,
+        Ok(()) | Err(_) => ExitCode::from(1),
     }
 }

@@ -4,9 +4,9 @@ use idempotent_sqs::idempotency::{Failure, Key};
 use idempotent_sqs::stores::redis::records::{ExpectedRecord, ExpectedState, Force, Forgotten, Records, RecordsError};
 use serde_json::json;
 
-use super::format;
 use super::inspect::{absent, not_a_record};
-use super::output::{self, CommandOutput};
+use crate::format;
+use crate::output::{self, CommandOutput};
 
 /// The values of `--state`. Failures are named as `failed` shows them.
 pub(crate) const STATES: [(&str, ExpectedState); 6] = [

@@ -7,9 +7,9 @@ use idempotent_sqs::stores::redis::records::{
 };
 use serde_json::{Value, json};
 
-use super::format;
-use super::output::{self, CommandOutput};
-use super::progress::ScanProgress;
+use super::scan_progress::ScanProgress;
+use crate::format;
+use crate::output::{self, CommandOutput};
 
 /// Number of records whose memory is measured. SCAN returns keys in the order of their hashes, so the first ones are a
 /// fair sample.

@@ -4,9 +4,9 @@ use idempotent_sqs::idempotency::Key;
 use idempotent_sqs::stores::redis::records::{RecordStateView, RecordView, Records, RecordsError};
 use serde_json::json;
 
-use super::format;
-use super::output::{self, CommandOutput};
-use super::progress::ScanProgress;
+use super::scan_progress::ScanProgress;
+use crate::format;
+use crate::output::{self, CommandOutput};
 
 pub(crate) async fn run(records: &Records, limit: usize, max_keys: u64) -> Result<CommandOutput, RecordsError> {
     let mut failed: Vec<(Key, RecordView)> = Vec::new();

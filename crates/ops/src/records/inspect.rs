@@ -8,8 +8,8 @@ use idempotent_sqs::idempotency::{Key, StoredResult};
 use idempotent_sqs::stores::redis::records::{Inspected, RecordStateView, RecordView, Records, RecordsError};
 use serde_json::{Value, json};
 
-use super::format;
-use super::output::{self, CommandOutput};
+use crate::format;
+use crate::output::{self, CommandOutput};
 
 pub(crate) async fn run(records: &Records, key: &Key) -> Result<CommandOutput, RecordsError> {
     let redis_key = records.redis_key(key);

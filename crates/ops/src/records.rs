@@ -1,0 +1,55 @@
+//! The program `records`: shows, counts and removes idempotency records.
+
+mod arguments;
+mod failed;
+mod forget;
+mod inspect;
+mod scan_progress;
+mod stats;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use idempotent_sqs::RedisSettings;
+use idempotent_sqs::config::{ConfigError, Environment};
+use idempotent_sqs::stores::redis::records::{ExpectedRecord, Force, Records};
+
+use crate::output::{self, CommandOutput};
+use arguments::{Arguments, Command};
+
+/// Runs the program with the arguments and the environment of this process.
+pub async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let json = arguments.json;
+    output::print(run(arguments).await, json)
+}
+
+async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn std::error::Error>> {
+    let Arguments { namespace, json: _, command } = arguments;
+    let records = Records::new(&redis_settings(namespace)?)?;
+    Ok(match command {
+        Command::Inspect { key } => inspect::run(&records, &key).await?,
+        Command::Forget { key, fence, state, force } => {
+            let force = if force { Force::Yes } else { Force::No };
+            forget::run(&records, &key, ExpectedRecord { state, fence }, force).await?
+        }
+        Command::Failed { limit, keys } => failed::run(&records, limit, keys).await?,
+        Command::Stats { keys } => stats::run(&records, keys).await?,
+    })
+}
+
+/// Longer than the function's default of 500 ms: an operator may be further from Redis.
+const TIMEOUT_MS: &str = "5000";
+
+/// The settings of the function, with this namespace instead of its own if there is one.
+fn redis_settings(namespace: Option<String>) -> Result<RedisSettings, ConfigError> {
+    let mut environment = Environment::from_process();
+    if namespace.is_some() {
+        environment = environment.with("IDEMPOTENCY_NAMESPACE", namespace);
+    }
+    if environment.get("REDIS_TIMEOUT_MS").is_none() {
+        environment = environment.with("REDIS_TIMEOUT_MS", Some(TIMEOUT_MS.to_owned()));
+    }
+    let settings = RedisSettings::read(&mut environment);
+    environment.finish(settings)
+}
