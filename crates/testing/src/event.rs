@@ -46,6 +46,8 @@ pub(super) struct SystemAttributes {
     pub(super) approximate_first_receive_timestamp: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_letter_queue_source_arn: Option<String>,
+    #[serde(rename = "AWSTraceHeader", skip_serializing_if = "Option::is_none")]
+    pub(super) trace_header: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]

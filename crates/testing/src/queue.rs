@@ -153,6 +153,17 @@ impl Queue {
         self.receive_within(max.min(10), usize::MAX)
     }
 
+    /// `ReceiveMessage` with a `VisibilityTimeout` of its own, for at most 10 messages. SQS accepts whole seconds.
+    ///
+    /// # Errors
+    /// [`SqsError`] for more than 12 hours.
+    pub fn receive_for(&self, max: usize, visibility_timeout: Duration) -> Result<Vec<ReceivedMessage>, SqsError> {
+        if visibility_timeout > settings::LONGEST_VISIBILITY {
+            return Err(receipts::OUT_OF_RANGE);
+        }
+        Ok(self.receive_messages(max.min(10), usize::MAX, visibility_timeout))
+    }
+
     /// `DeleteMessage`.
     ///
     /// # Errors
@@ -228,6 +239,22 @@ impl Queue {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.current_state().is_empty()
+    }
+
+    /// Number of messages that are visible, `ApproximateNumberOfMessages`. On a FIFO queue this includes those that
+    /// wait for an earlier message of their group:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html>
+    #[must_use]
+    pub fn visible(&self) -> usize {
+        let now = Instant::now();
+        self.current_state().messages.values().filter(|message| !message.in_flight(now)).count()
+    }
+
+    /// Number of messages in flight, `ApproximateNumberOfMessagesNotVisible`.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        let now = Instant::now();
+        self.current_state().messages.values().filter(|message| message.in_flight(now)).count()
     }
 
     /// The history of each message that was sent here, in order of the sends, regardless of its current queue.

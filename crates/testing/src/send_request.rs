@@ -12,6 +12,7 @@ pub struct SendRequest {
     pub(super) attributes: BTreeMap<String, Attribute>,
     pub(super) group: Option<String>,
     pub(super) deduplication_id: Option<String>,
+    pub(super) trace_header: Option<String>,
 }
 
 /// A message attribute:
@@ -50,6 +51,13 @@ impl SendRequest {
     #[must_use]
     pub fn deduplication_id(self, id: impl Into<String>) -> Self {
         Self { deduplication_id: Some(id.into()), ..self }
+    }
+
+    /// Sets the message system attribute `AWSTraceHeader`, which does not count towards SQS's limits:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html#sqs-message-system-attributes>
+    #[must_use]
+    pub fn trace_header(self, header: impl Into<String>) -> Self {
+        Self { trace_header: Some(header.into()), ..self }
     }
 
     /// The body and the text attributes.

@@ -17,7 +17,7 @@ const EXPIRED: SqsError = invalid("The receipt handle has expired.");
 
 const NOT_AVAILABLE: SqsError = invalid("Message does not exist or is not available for visibility timeout change.");
 
-const OUT_OF_RANGE: SqsError = invalid("VisibilityTimeout is not between 0 and 43200 seconds.");
+pub(super) const OUT_OF_RANGE: SqsError = invalid("VisibilityTimeout is not between 0 and 43200 seconds.");
 
 const BEYOND_THE_LIMIT: SqsError =
     invalid("Total VisibilityTimeout for the message is beyond the limit [43200 seconds].");

@@ -1,5 +1,7 @@
 //! `ReceiveMessage`.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::Queue;
@@ -14,7 +16,16 @@ const RECORD_OVERHEAD: usize = 1024;
 impl Queue {
     /// Receives up to `max` messages, whose records have about `max_bytes` at most. Messages that were received too
     /// often are moved to the dead-letter queue.
-    pub(crate) fn receive_within(&self, max: usize, mut max_bytes: usize) -> Vec<ReceivedMessage> {
+    pub(crate) fn receive_within(&self, max: usize, max_bytes: usize) -> Vec<ReceivedMessage> {
+        self.receive_messages(max, max_bytes, self.settings().visibility_timeout)
+    }
+
+    pub(super) fn receive_messages(
+        &self,
+        max: usize,
+        mut max_bytes: usize,
+        visibility_timeout: Duration,
+    ) -> Vec<ReceivedMessage> {
         let now = Instant::now();
         let (mut received, mut dead) = (Vec::new(), Vec::new());
         let mut current = self.current_state();
@@ -33,7 +44,7 @@ impl Queue {
                 break;
             }
             max_bytes -= size;
-            received.extend(current.deliver(self, number, now));
+            received.extend(current.deliver(self, number, now, visibility_timeout));
         }
         drop(current);
         if !dead.is_empty() {
@@ -70,7 +81,13 @@ impl QueueState {
         visible.into_iter().map(|(_, number)| number).collect()
     }
 
-    fn deliver(&mut self, queue: &Queue, number: u64, now: Instant) -> Option<ReceivedMessage> {
+    fn deliver(
+        &mut self,
+        queue: &Queue,
+        number: u64,
+        now: Instant,
+        visibility_timeout: Duration,
+    ) -> Option<ReceivedMessage> {
         let (settings, rng) = (queue.settings(), queue.rng());
         let message = self.messages.get_mut(&number)?;
         self.counts.received += 1;
@@ -82,7 +99,7 @@ impl QueueState {
         message.received = Some(now);
         message.first_received.get_or_insert(now);
         // A changed visibility timeout applies to one receive.
-        message.visible = now + settings.visibility_timeout;
+        message.visible = now + visibility_timeout;
         let is_duplicated = !settings.is_fifo()
             && rng.happens(settings.concurrent_delivery_rate, Draw::ConcurrentDelivery, number, time);
         message.copy = is_duplicated.then_some(now);
@@ -112,6 +129,7 @@ fn received(queue: &Queue, number: u64, message: &Stored, receipt: &str) -> Rece
             message_deduplication_id: sent.deduplication_id.clone(),
             approximate_first_receive_timestamp: timestamp(message.first_received),
             dead_letter_queue_source_arn: message.dead_from.clone(),
+            trace_header: sent.trace_header.clone(),
         },
         message_attributes: sent.attributes.iter().map(|(name, value)| (name.clone(), value.into())).collect(),
         md5_of_message_attributes: sent.md5_of_attributes(),

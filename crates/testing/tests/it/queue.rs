@@ -96,6 +96,44 @@ async fn a_changed_visibility_timeout_counts_from_the_call_and_applies_to_one_re
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_receive_can_have_its_own_visibility_timeout() {
+    let queue = queue(settings("payments"));
+    queue.send("a").unwrap();
+    let [received] = queue.receive_for(10, 5 * VISIBILITY).unwrap().try_into().unwrap();
+    assert_eq!(queue.next_change(), Some(Instant::now() + 5 * VISIBILITY));
+    queue.change_visibility(&received.receipt_handle, Duration::ZERO).unwrap();
+    assert_eq!(queue.receive_for(1, 12 * HOUR + SECOND).unwrap_err().code, "InvalidParameterValue");
+    receive(&queue);
+    assert_eq!(queue.next_change(), Some(Instant::now() + VISIBILITY), "the queue's own again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_are_counted_as_visible_or_in_flight() {
+    let queue = queue(settings("payments.fifo"));
+    let counts = || (queue.visible(), queue.in_flight());
+    for id in ["1", "2", "3"] {
+        queue.send(SendRequest::new("a").group("g").deduplication_id(id)).unwrap();
+    }
+    assert_eq!(counts(), (3, 0));
+    let [first] = queue.receive(1).try_into().unwrap();
+    assert_eq!(counts(), (2, 1), "those that wait for it are visible");
+    advance(VISIBILITY).await;
+    assert_eq!(counts(), (3, 0));
+    assert_eq!(code(queue.delete(&first.receipt_handle)), "InvalidParameterValue");
+    queue.delete(&queue.receive(1)[0].receipt_handle).unwrap();
+    assert_eq!(counts(), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trace_header_is_delivered_as_a_system_attribute() {
+    let queue = queue(settings("payments"));
+    queue.send(SendRequest::new("a").trace_header("Root=1-5759e988")).unwrap();
+    let message = serde_json::to_value(receive(&queue)).unwrap();
+    assert_eq!(message["attributes"]["AWSTraceHeader"], "Root=1-5759e988");
+    assert_eq!(message["messageAttributes"], serde_json::json!({}));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_visibility_timeout_ends_at_most_twelve_hours_after_the_receive() {
     let queue = queue(settings("payments"));
     queue.send("a").unwrap();
