@@ -4,6 +4,7 @@
 //! - `redis`, `postgres`: real servers
 //! - `lambda`: a function's process under a Lambda Runtime API
 //! - `http`: an HTTP server for webhooks and AWS APIs; `s3`, `secrets`: two of these APIs
+//! - `sqs`: the API of SQS on simulated queues
 //! - `elasticache`, `rds`: TLS proxies that check IAM tokens as AWS does, with `sigv4` and `tls`
 //! - `front`: a TCP proxy that breaks connections
 //! - `event`: SQS events
@@ -28,6 +29,8 @@ pub mod redis;
 pub mod s3;
 pub mod secrets;
 pub mod sigv4;
+#[cfg(feature = "lambda")]
+pub mod sqs;
 pub mod tls;
 #[cfg(feature = "lambda")]
 pub mod torture;

@@ -1,0 +1,138 @@
+//! The API of SQS over HTTP, with the AWS JSON 1.0 protocol, on simulated queues. Reports calls, and fails or holds them on
+//! request.
+//!
+//! <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Operations.html>,
+//! <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-json-api-responses.html>
+
+mod actions;
+
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+
+use idempotent_sqs_testing::{Queue, SqsError};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::http::{Answer, Request, Server};
+use crate::soon;
+
+/// The environment variables with which an AWS SDK calls this server, apart from `AWS_ENDPOINT_URL_SQS`.
+pub const CREDENTIALS: [(&str, &str); 3] =
+    [("AWS_REGION", "eu-central-1"), ("AWS_ACCESS_KEY_ID", "local"), ("AWS_SECRET_ACCESS_KEY", "local")];
+
+/// The API of SQS.
+pub struct SqsApi {
+    server: Server,
+    state: Arc<State>,
+}
+
+/// A call of the API.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Its name, such as `SendMessage`.
+    pub action: String,
+    pub input: Value,
+}
+
+/// What goes wrong with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is refused with this error and has no effect. In a batch, every entry fails.
+    Refuse(SqsError),
+    /// It has no effect and no reply.
+    HoldRequest,
+    /// It takes effect and has no reply.
+    HoldReply,
+    /// It takes effect, and the connection is closed without a reply.
+    LoseReply,
+}
+
+/// The caller lacks a permission.
+pub const ACCESS_DENIED: Fault = Fault::Refuse(SqsError {
+    code: "AccessDenied",
+    reason: "User: operator is not authorized to perform this action.",
+});
+
+type Script = dyn FnMut(&Call) -> Option<Fault> + Send;
+
+struct State {
+    queues: Vec<Queue>,
+    calls: watch::Sender<Vec<Call>>,
+    script: Mutex<Box<Script>>,
+}
+
+impl SqsApi {
+    pub async fn start(queues: &[&Queue]) -> Self {
+        let queues = queues.iter().map(|queue| (*queue).clone()).collect();
+        let script: Box<Script> = Box::new(|_| None);
+        let state = Arc::new(State { queues, calls: watch::Sender::default(), script: Mutex::new(script) });
+        let shared = Arc::clone(&state);
+        let server = Server::start(move |request: Request| {
+            let state = Arc::clone(&shared);
+            async move { state.answer(&request).await }
+        })
+        .await;
+        Self { server, state }
+    }
+
+    /// The value of `AWS_ENDPOINT_URL_SQS`.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.server.address())
+    }
+
+    pub fn queue_url(&self, queue: &Queue) -> String {
+        format!("{}/{}/{}", self.endpoint(), queue.settings().account, queue.settings().name)
+    }
+
+    /// Sets which calls fail.
+    pub fn fail(&self, script: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
+        *self.state.script.lock().unwrap() = Box::new(script);
+    }
+
+    /// The calls so far of this action.
+    pub fn calls(&self, action: &str) -> Vec<Value> {
+        inputs(&self.state.calls.borrow(), action)
+    }
+
+    /// Waits for this number of calls of the action. A call counts once it has taken effect.
+    pub async fn called(&self, action: &str, times: usize) -> Vec<Value> {
+        let mut calls = self.state.calls.subscribe();
+        let calls = soon(calls.wait_for(|calls| inputs(calls, action).len() >= times)).await.unwrap();
+        inputs(&calls, action)
+    }
+}
+
+fn inputs(calls: &[Call], action: &str) -> Vec<Value> {
+    calls.iter().filter(|call| call.action == action).map(|call| call.input.clone()).collect()
+}
+
+impl State {
+    async fn answer(&self, request: &Request) -> Answer {
+        let target = request.header("X-Amz-Target").unwrap_or_default();
+        let action = target.strip_prefix("AmazonSQS.").expect("a call of SQS").to_owned();
+        let call = Call { action, input: serde_json::from_slice(&request.body).unwrap() };
+        let fault = (*self.script.lock().unwrap())(&call);
+        let output = match &fault {
+            Some(Fault::Refuse(error)) => Err(error.clone()),
+            Some(Fault::HoldRequest) => Ok(Value::Null),
+            Some(Fault::HoldReply | Fault::LoseReply) | None => actions::run(&self.queues, &call).await,
+        };
+        self.calls.send_modify(|calls| calls.push(call));
+        match (fault, output) {
+            (Some(Fault::HoldRequest | Fault::HoldReply), _) => pending().await,
+            (Some(Fault::LoseReply), _) => Answer::Reset,
+            (Some(Fault::Refuse(_)) | None, Ok(output)) => Answer::with(200, JSON, output.to_string().as_bytes()),
+            (Some(Fault::Refuse(_)) | None, Err(error)) => refusal(&error),
+        }
+    }
+}
+
+const JSON: &[(&str, &str)] = &[("Content-Type", "application/x-amz-json-1.0")];
+
+fn refusal(SqsError { code, reason }: &SqsError) -> Answer {
+    let (status, shape) = match *code {
+        "AccessDenied" => (403, "com.amazon.coral.service#AccessDeniedException".to_owned()),
+        code => (400, format!("com.amazonaws.sqs#{code}")),
+    };
+    Answer::with(status, JSON, json!({ "__type": shape, "message": reason }).to_string().as_bytes())
+}

@@ -1,0 +1,176 @@
+//! The actions of the API.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use idempotent_sqs_testing::{Attribute, Queue, ReceivedMessage, SendRequest, SqsError};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::Call;
+
+const NO_QUEUE: SqsError = SqsError { code: "QueueDoesNotExist", reason: "The specified queue does not exist." };
+
+/// The output of the call.
+pub(super) async fn run(queues: &[Queue], call: &Call) -> Result<Value, SqsError> {
+    let input = &call.input;
+    if call.action == "GetQueueUrl" {
+        let account = input["QueueOwnerAWSAccountId"].as_str();
+        let named = |queue: &&Queue| queue.settings().name == input["QueueName"];
+        let owned = |queue: &&Queue| account.is_none_or(|account| account == queue.settings().account);
+        let queue = queues.iter().filter(named).find(owned).ok_or(NO_QUEUE)?;
+        let path = format!("{}/{}", queue.settings().account, queue.settings().name);
+        // Callers send every call to the endpoint, and identify the queue by the path.
+        return Ok(json!({ "QueueUrl": format!("https://sqs.{}.amazonaws.com/{path}", queue.settings().region) }));
+    }
+    let url = input["QueueUrl"].as_str().expect("a QueueUrl");
+    let named = |queue: &&Queue| url.ends_with(&format!("/{}/{}", queue.settings().account, queue.settings().name));
+    let queue = queues.iter().find(named).ok_or(NO_QUEUE)?;
+    match call.action.as_str() {
+        "SendMessage" => send(queue, input),
+        "SendMessageBatch" => batch(input, |entry| send(queue, entry)),
+        "ReceiveMessage" => receive(queue, input).await,
+        "DeleteMessage" => delete(queue, input),
+        "DeleteMessageBatch" => batch(input, |entry| delete(queue, entry)),
+        "ChangeMessageVisibility" => change_visibility(queue, input),
+        "ChangeMessageVisibilityBatch" => batch(input, |entry| change_visibility(queue, entry)),
+        "GetQueueAttributes" => Ok(attributes(queue, input)),
+        action => panic!("{action} is not simulated"),
+    }
+}
+
+/// Runs each entry. A failed one does not affect the others.
+fn batch(input: &Value, run: impl Fn(&Value) -> Result<Value, SqsError>) -> Result<Value, SqsError> {
+    let entries = input["Entries"].as_array().expect("Entries");
+    let ids: HashSet<_> = entries.iter().map(|entry| entry["Id"].as_str()).collect();
+    let code = match entries.len() {
+        0 => Some("EmptyBatchRequest"),
+        11.. => Some("TooManyEntriesInBatchRequest"),
+        number => (ids.len() < number).then_some("BatchEntryIdsNotDistinct"),
+    };
+    if let Some(code) = code {
+        return Err(SqsError { code, reason: "The batch request is invalid." });
+    }
+    let (mut successful, mut failed) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match run(entry) {
+            Ok(mut output) => {
+                output["Id"] = entry["Id"].clone();
+                successful.push(output);
+            }
+            Err(SqsError { code, reason }) => {
+                failed.push(json!({ "Id": entry["Id"], "Code": code, "Message": reason, "SenderFault": true }));
+            }
+        }
+    }
+    Ok(json!({ "Successful": successful, "Failed": failed }))
+}
+
+fn send(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
+    let mut message = SendRequest::new(input["MessageBody"].as_str().unwrap_or_default());
+    for (name, value) in input["MessageAttributes"].as_object().into_iter().flatten() {
+        let text = || value["StringValue"].as_str().unwrap_or_default().to_owned();
+        let value = match value["DataType"].as_str() {
+            Some("String") => Attribute::String(text()),
+            Some("Number") => Attribute::Number(text()),
+            Some("Binary") => Attribute::Binary(STANDARD.decode(value["BinaryValue"].as_str().unwrap()).unwrap()),
+            other => panic!("the data type {other:?} is not simulated"),
+        };
+        message = message.attribute(name, value);
+    }
+    if let Some(group) = input["MessageGroupId"].as_str() {
+        message = message.group(group);
+    }
+    if let Some(id) = input["MessageDeduplicationId"].as_str() {
+        message = message.deduplication_id(id);
+    }
+    if let Some(header) = input["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"].as_str() {
+        message = message.trace_header(header);
+    }
+    Ok(json!({ "MessageId": queue.send(message)? }))
+}
+
+async fn receive(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
+    let number = |name: &str, default: u64| input[name].as_u64().unwrap_or(default);
+    let max = number("MaxNumberOfMessages", 1);
+    if !(1..=10).contains(&max) {
+        let reason = "MaxNumberOfMessages must be between 1 and 10, if provided.";
+        return Err(SqsError { code: "InvalidParameterValue", reason });
+    }
+    let visibility = Duration::from_secs(number("VisibilityTimeout", queue.settings().visibility_timeout.as_secs()));
+    let end = Instant::now() + Duration::from_secs(number("WaitTimeSeconds", 0));
+    // Long polling: returns as soon as there is a message, or empty at the end of the wait.
+    let received = loop {
+        let received = queue.receive_for(usize::try_from(max).unwrap_or(10), visibility)?;
+        if !received.is_empty() || timeout_at(end, queue.changed()).await.is_err() {
+            break received;
+        }
+    };
+    if received.is_empty() {
+        return Ok(json!({}));
+    }
+    Ok(json!({ "Messages": received.iter().map(|message| received_message(message, input)).collect::<Vec<_>>() }))
+}
+
+/// The message as in the reply, with the attributes that the call asks for.
+fn received_message(message: &ReceivedMessage, input: &Value) -> Value {
+    let event = serde_json::to_value(message).unwrap();
+    let mut reply = json!({
+        "MessageId": message.message_id,
+        "ReceiptHandle": message.receipt_handle,
+        "Body": message.body,
+        "MD5OfBody": event["md5OfBody"],
+    });
+    let asked = |list: &str, name: &str| {
+        let mut names = input[list].as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.any(|asked| asked == "All" || asked == name)
+    };
+    let system = event["attributes"].as_object().unwrap().clone().into_iter();
+    let system: Map<_, _> = system
+        .filter(|(name, _)| asked("MessageSystemAttributeNames", name) || asked("AttributeNames", name))
+        .collect();
+    let own = event["messageAttributes"].as_object().unwrap().clone().into_iter();
+    let own: Map<_, _> = own
+        .filter(|(name, _)| asked("MessageAttributeNames", name))
+        .map(|(name, value)| {
+            let mut attribute = json!({ "DataType": value["dataType"] });
+            for (from, to) in [("stringValue", "StringValue"), ("binaryValue", "BinaryValue")] {
+                if let Some(text) = value.get(from) {
+                    attribute[to] = text.clone();
+                }
+            }
+            (name, attribute)
+        })
+        .collect();
+    for (field, attributes) in [("Attributes", system), ("MessageAttributes", own)] {
+        if !attributes.is_empty() {
+            reply[field] = attributes.into();
+        }
+    }
+    reply
+}
+
+fn delete(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
+    queue.delete(input["ReceiptHandle"].as_str().unwrap_or_default())?;
+    Ok(json!({}))
+}
+
+fn change_visibility(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
+    let after = Duration::from_secs(input["VisibilityTimeout"].as_u64().expect("a VisibilityTimeout"));
+    queue.change_visibility(input["ReceiptHandle"].as_str().unwrap_or_default(), after)?;
+    Ok(json!({}))
+}
+
+fn attributes(queue: &Queue, input: &Value) -> Value {
+    let all = [
+        ("ApproximateNumberOfMessages", queue.visible().to_string()),
+        ("ApproximateNumberOfMessagesNotVisible", queue.in_flight().to_string()),
+        ("QueueArn", queue.arn()),
+        ("VisibilityTimeout", queue.settings().visibility_timeout.as_secs().to_string()),
+    ];
+    let names: Vec<_> = input["AttributeNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let asked = all.into_iter().filter(|(name, _)| names.contains(&"All") || names.contains(name));
+    json!({ "Attributes": asked.map(|(name, value)| (name.to_owned(), value.into())).collect::<Map<_, _>>() })
+}
