@@ -1,8 +1,10 @@
-//! The operator's tools of `idempotent-sqs`, as programs. The modules `format`, `output` and `progress` are shared by them.
+//! The operator's tools of `idempotent-sqs`, as programs. They share the modules `format`, `output` and
+//! `progress`.
 //!
 //! This library has no other use, and its interface changes without notice.
 
 mod format;
+pub mod letters;
 mod output;
 mod progress;
 pub mod records;

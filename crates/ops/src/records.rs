@@ -3,18 +3,20 @@
 mod arguments;
 mod failed;
 mod forget;
-mod inspect;
+pub(crate) mod inspect;
 mod scan_progress;
 mod stats;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
 use idempotent_sqs::RedisSettings;
-use idempotent_sqs::config::{ConfigError, Environment};
+use idempotent_sqs::config::Environment;
 use idempotent_sqs::stores::redis::records::{ExpectedRecord, Force, Records};
 
 use crate::output::{self, CommandOutput};
+pub(crate) use arguments::key;
 use arguments::{Arguments, Command};
 
 /// Runs the program with the arguments and the environment of this process.
@@ -24,9 +26,9 @@ pub async fn main() -> ExitCode {
     output::print(run(arguments).await, json)
 }
 
-async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn std::error::Error>> {
+async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn Error>> {
     let Arguments { namespace, json: _, command } = arguments;
-    let records = Records::new(&redis_settings(namespace)?)?;
+    let records = connect(namespace)?;
     Ok(match command {
         Command::Inspect { key } => inspect::run(&records, &key).await?,
         Command::Forget { key, fence, state, force } => {
@@ -41,8 +43,8 @@ async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn std::error::
 /// Longer than the function's default of 500 ms: an operator may be further from Redis.
 const TIMEOUT_MS: &str = "5000";
 
-/// The settings of the function, with this namespace instead of its own if there is one.
-fn redis_settings(namespace: Option<String>) -> Result<RedisSettings, ConfigError> {
+/// The records of the function with the settings of this process, in this namespace instead of its own if there is one.
+pub(crate) fn connect(namespace: Option<String>) -> Result<Records, Box<dyn Error>> {
     let mut environment = Environment::from_process();
     if namespace.is_some() {
         environment = environment.with("IDEMPOTENCY_NAMESPACE", namespace);
@@ -51,5 +53,5 @@ fn redis_settings(namespace: Option<String>) -> Result<RedisSettings, ConfigErro
         environment = environment.with("REDIS_TIMEOUT_MS", Some(TIMEOUT_MS.to_owned()));
     }
     let settings = RedisSettings::read(&mut environment);
-    environment.finish(settings)
+    Ok(Records::new(&environment.finish(settings)?)?)
 }

@@ -71,7 +71,7 @@ pub(crate) enum Command {
 const MAX_KEYS: u64 = 1_000_000;
 
 /// Parses a key as logged, or the hash under which Redis stores a long key.
-fn key(key: &str) -> Result<Key, EmptyKeyError> {
+pub(crate) fn key(key: &str) -> Result<Key, EmptyKeyError> {
     let is_hash = key
         .strip_prefix("sha256:")
         .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));

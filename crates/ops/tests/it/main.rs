@@ -1,4 +1,4 @@
-//! Tests of the operator's tool, by its binary.
+//! Tests of the operator's tools, by their binaries.
 
 #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "any other answer must fail the test")]
@@ -6,6 +6,7 @@
 
 mod forget;
 mod inspect;
+mod letters;
 mod permissions;
 mod scans;
 mod sign_in;
@@ -68,20 +69,12 @@ impl Tool {
     async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_records"));
         command.args(arguments).env_clear().envs(self.settings.iter().cloned());
-        let output = soon(command.output()).await.unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        let code = output.status.code().unwrap();
-        let output = Output { code, stdout: text(output.stdout), stderr: text(output.stderr) };
-        let shows_password = output.stdout.contains(PASSWORD) || output.stderr.contains(PASSWORD);
-        assert!(!shows_password, "{}{}", output.stdout, output.stderr);
-        output
+        Output::new(soon(command.output()).await.unwrap())
     }
 
     /// The exit code and the JSON document.
     async fn json(&self, arguments: &[&str]) -> (i32, Value) {
-        let output = self.run(&[arguments, &["--json"]].concat()).await;
-        let document = serde_json::from_str(&output.stdout);
-        (output.code, document.unwrap_or_else(|error| panic!("{error}: {}{}", output.stdout, output.stderr)))
+        self.run(&[arguments, &["--json"]].concat()).await.json()
     }
 
     async fn inspect(&self, key: &str) -> Value {
@@ -113,6 +106,22 @@ impl Tool {
 }
 
 impl Output {
+    /// The output of a process, which must not contain the password.
+    fn new(output: std::process::Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let code = output.status.code().unwrap();
+        let output = Self { code, stdout: text(output.stdout), stderr: text(output.stderr) };
+        let shows_password = output.stdout.contains(PASSWORD) || output.stderr.contains(PASSWORD);
+        assert!(!shows_password, "{}{}", output.stdout, output.stderr);
+        output
+    }
+
+    /// The exit code and the JSON document.
+    fn json(&self) -> (i32, Value) {
+        let document = serde_json::from_str(&self.stdout);
+        (self.code, document.unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout, self.stderr)))
+    }
+
     /// The value of a row of the table.
     fn row(&self, name: &str) -> &str {
         let line = self.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix("  "));

@@ -1,0 +1,51 @@
+//! SIGINT and SIGTERM end a command after the current letter.
+
+use std::process;
+
+use tokio::sync::watch;
+
+/// Whether the command was interrupted.
+#[derive(Clone)]
+pub(crate) struct Interrupt(watch::Receiver<bool>);
+
+/// The exit code after a second signal, as of a process that SIGINT ended.
+const KILLED_BY_SIGINT: i32 = 130;
+
+impl Interrupt {
+    /// Handles signals from now on. The second one ends the process at once.
+    pub(crate) fn start() -> Self {
+        let (sender, receiver) = watch::channel(false);
+        tokio::spawn(async move {
+            signal().await;
+            eprintln!("interrupted: finishing the current letter; interrupt again to stop at once");
+            sender.send_replace(true);
+            signal().await;
+            process::exit(KILLED_BY_SIGINT);
+        });
+        Self(receiver)
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    pub(crate) async fn wait(&mut self) {
+        if self.0.wait_for(|set| *set).await.is_err() {
+            // The task of the signals ended without one.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn signal() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    if let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        tokio::select! {
+            _ = interrupt => {}
+            _ = terminate.recv() => {}
+        }
+        return;
+    }
+    let _ = interrupt.await;
+}

@@ -1,0 +1,78 @@
+//! The idempotency key of letters without a description, found as the function finds it.
+
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName as Name};
+use idempotent_sqs::config::Environment;
+use idempotent_sqs::sqs::{self, BatchSettings, Envelopes, KeySource, Payload};
+
+use super::letter::{Origin, system};
+
+/// The attribute that a redrive adds, and the first of the default key sources.
+pub(crate) const KEY_ATTRIBUTE: &str = "Idempotency-Key";
+
+/// The settings of the function that determine keys.
+pub(crate) struct KeyFinder {
+    sources: Vec<KeySource>,
+    envelopes: Envelopes,
+}
+
+impl KeyFinder {
+    /// Reads `IDEMPOTENCY_KEY` and `IDEMPOTENCY_ENVELOPE`, with the function's defaults. Adds an error if one is invalid.
+    pub(crate) fn read(environment: &mut Environment) -> Self {
+        let BatchSettings { keys: mut sources, envelopes, .. } = BatchSettings::default();
+        if let Some(text) = environment.get("IDEMPOTENCY_KEY") {
+            match text.split(',').map(|source| source.trim().parse()).collect() {
+                Ok(read) => sources = read,
+                Err::<_, sqs::KeySourceError>(error) => environment.error(&format!("IDEMPOTENCY_KEY: {error}")),
+            }
+        }
+        let choices = [("auto", Envelopes::Auto), ("none", Envelopes::None)];
+        Self { sources, envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &choices, envelopes) }
+    }
+
+    /// The key that the function found in the message before it came to the dead-letter queue. `None` if it has none,
+    /// or if it cannot be determined.
+    pub(crate) fn find(&self, message: &Message, origin: &Origin) -> Option<String> {
+        let is_fifo = system(message, &Name::MessageDeduplicationId).is_some();
+        let message = received(message);
+        let payload = Payload::of(&message, self.envelopes);
+        let known = |source: &&KeySource| match source {
+            KeySource::Attribute(_) => true,
+            // The function reads a payload in S3 from there.
+            KeySource::Body(_) => payload.pointer().is_none(),
+            // A FIFO queue replaces the deduplicationId of a message that it moves, and a send sets a new messageId:
+            // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html
+            KeySource::MessageId => matches!(origin, Origin::RedrivePolicy(_)),
+            KeySource::DeduplicationId => !is_fifo,
+            _ => false,
+        };
+        // A later source counts only if each earlier one is known to have no value.
+        let known: Vec<_> = self.sources.iter().take_while(known).cloned().collect();
+        KeySource::find(&known, &payload).ok().map(|key| key.as_str().to_owned())
+    }
+
+    /// Whether the function uses the attribute [`KEY_ATTRIBUTE`] before a source that a redrive changes.
+    pub(crate) fn uses_attribute(&self) -> bool {
+        let kept = self.sources.iter().take_while(|source| !changes(source));
+        kept.into_iter().any(|source| *source == KeySource::Attribute(KEY_ATTRIBUTE.to_owned()))
+    }
+
+    /// Whether `deduplicationId` is a source of keys.
+    pub(crate) fn uses_deduplication_id(&self) -> bool {
+        self.sources.contains(&KeySource::DeduplicationId)
+    }
+}
+
+/// Whether the value of the source is another one after a redrive.
+fn changes(source: &KeySource) -> bool {
+    matches!(source, KeySource::MessageId | KeySource::DeduplicationId)
+}
+
+/// The message as the function receives it.
+fn received(message: &Message) -> sqs::Message {
+    let mut received = sqs::Message::new(message.message_id().unwrap_or_default(), message.body().unwrap_or_default());
+    let attributes = message.message_attributes().into_iter().flatten();
+    received.attributes =
+        attributes.map(|(name, value)| (name.clone(), value.string_value().map(str::to_owned))).collect();
+    received.group_id = system(message, &Name::MessageGroupId).map(str::to_owned);
+    received
+}

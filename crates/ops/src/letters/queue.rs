@@ -1,0 +1,167 @@
+//! The calls to SQS.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use aws_config::BehaviorVersion;
+use aws_config::timeout::TimeoutConfig;
+use aws_sdk_sqs::config::retry::RetryConfig;
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::operation::send_message::builders::SendMessageInputBuilder;
+use aws_sdk_sqs::types::{
+    ChangeMessageVisibilityBatchRequestEntry, Message, MessageSystemAttributeName, QueueAttributeName,
+};
+use aws_sdk_sqs::{Client, Config};
+use idempotent_sqs::idempotency::error_chain;
+
+/// Most messages in a receive and in a batch request:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
+pub(crate) const BATCH: u8 = 10;
+
+/// A reply takes milliseconds, and a long poll one second.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A dead-letter queue, and the client that calls SQS.
+pub(crate) struct DeadLetterQueue {
+    client: Client,
+    /// Without retries.
+    sender: Client,
+    pub(crate) url: String,
+    /// How long received letters are hidden from other consumers, unless they are made visible before.
+    pub(crate) visibility_timeout: Duration,
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(crate) struct CallError {
+    action: &'static str,
+    reason: String,
+    /// Whether SQS refused the call, so that it had no effect. Otherwise it may have taken effect.
+    pub(crate) is_refused: bool,
+}
+
+/// Approximate numbers of messages in the queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) visible: u64,
+    pub(crate) in_flight: u64,
+}
+
+impl DeadLetterQueue {
+    /// Loads the AWS configuration of this process. No call is made yet.
+    pub(crate) async fn new(url: String, visibility_timeout: Duration) -> Self {
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
+        let config = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts).load().await;
+        let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
+        Self { client: Client::new(&config), sender: Client::from_conf(once), url, visibility_timeout }
+    }
+
+    pub(crate) fn is_fifo(&self) -> bool {
+        is_fifo(&self.url)
+    }
+
+    pub(crate) async fn counts(&self) -> Result<Counts, CallError> {
+        let names = [
+            QueueAttributeName::ApproximateNumberOfMessages,
+            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+        ];
+        let call = self.client.get_queue_attributes().queue_url(&self.url).set_attribute_names(Some(names.to_vec()));
+        let output = call.send().await.map_err(|error| CallError::new("GetQueueAttributes", &error))?;
+        let [visible, in_flight] = names.map(|name| {
+            let count = output.attributes().and_then(|attributes| attributes.get(&name));
+            count.and_then(|count| count.parse().ok()).unwrap_or(0)
+        });
+        Ok(Counts { visible, in_flight })
+    }
+
+    /// Receives up to [`BATCH`] messages. Returns none if no message is visible: a long poll asks all servers of a queue,
+    /// a short poll does not:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
+    pub(crate) async fn receive(&self) -> Result<Vec<Message>, CallError> {
+        let call = self
+            .client
+            .receive_message()
+            .queue_url(&self.url)
+            .max_number_of_messages(BATCH.into())
+            .visibility_timeout(seconds(self.visibility_timeout))
+            .wait_time_seconds(1)
+            .message_system_attribute_names(MessageSystemAttributeName::All)
+            .message_attribute_names("All");
+        let output = call.send().await.map_err(|error| CallError::new("ReceiveMessage", &error))?;
+        Ok(output.messages.unwrap_or_default())
+    }
+
+    pub(crate) async fn delete(&self, receipt_handle: &str) -> Result<(), CallError> {
+        let call = self.client.delete_message().queue_url(&self.url).receipt_handle(receipt_handle);
+        call.send().await.map(drop).map_err(|error| CallError::new("DeleteMessage", &error))
+    }
+
+    /// Makes up to [`BATCH`] messages visible after this time. Returns the indexes of those for which it failed.
+    pub(crate) async fn change_visibility(
+        &self,
+        receipt_handles: &[&str],
+        after: Duration,
+    ) -> Result<Vec<usize>, CallError> {
+        let entries = receipt_handles.iter().enumerate().map(|(index, handle)| {
+            let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
+            entry.receipt_handle(*handle).visibility_timeout(seconds(after)).build()
+        });
+        let entries = entries.collect::<Result<_, _>>().expect("each entry has an id and a receipt handle");
+        let call = self.client.change_message_visibility_batch().queue_url(&self.url).set_entries(Some(entries));
+        let output = call.send().await.map_err(|error| CallError::new("ChangeMessageVisibilityBatch", &error))?;
+        Ok(output.failed().iter().filter_map(|failed| failed.id().parse().ok()).collect())
+    }
+
+    /// Sends a message. Returns its messageId.
+    ///
+    /// It is tried once. If the reply is lost, another attempt could send it twice to a standard queue.
+    pub(crate) async fn send(&self, message: SendMessageInputBuilder) -> Result<String, CallError> {
+        let output = message.send_with(&self.sender).await.map_err(|error| CallError::new("SendMessage", &error))?;
+        Ok(output.message_id.unwrap_or_default())
+    }
+
+    /// The URL of the queue with this ARN.
+    pub(crate) async fn url_of(&self, arn: &str) -> Result<String, String> {
+        let parts: Vec<_> = arn.split(':').collect();
+        let ["arn", _, "sqs", _, account, name] = parts[..] else {
+            return Err(format!("{arn:?} is not the ARN of a queue"));
+        };
+        let call = self.client.get_queue_url().queue_name(name).queue_owner_aws_account_id(account);
+        let output = call.send().await.map_err(|error| CallError::new("GetQueueUrl", &error).to_string())?;
+        output.queue_url.ok_or_else(|| format!("SQS returned no URL for {arn}"))
+    }
+}
+
+/// Only names of FIFO queues end in this way:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
+pub(crate) fn is_fifo(url: &str) -> bool {
+    url.strip_suffix(".fifo").is_some()
+}
+
+fn seconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)
+}
+
+impl CallError {
+    fn new<E: ProvideErrorMetadata + Error + 'static>(action: &'static str, error: &SdkError<E>) -> Self {
+        let reason = match (error.code(), error.message()) {
+            (Some(code), message) => format!("{code}: {}", message.unwrap_or("no message")),
+            (None, _) => error_chain(error),
+        };
+        let is_refused = match error {
+            SdkError::ServiceError(error) => !error.raw().status().is_server_error(),
+            SdkError::ConstructionFailure(_) => true,
+            SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) | _ => false,
+        };
+        Self { action, reason, is_refused }
+    }
+}
+
+impl Error for CallError {}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SQS {}: {}", self.action, self.reason)
+    }
+}

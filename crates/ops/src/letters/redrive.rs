@@ -1,0 +1,174 @@
+//! `redrive`: sends letters back to their source queues, and deletes each one once SQS has accepted it.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::Session;
+use super::arguments::ChangeArguments;
+use super::destinations::Destinations;
+use super::filter::Filter;
+use super::letter::Letter;
+use super::queue::CallError;
+use super::report::{Outcome, Report};
+use super::resend::{self, KeyChange};
+use super::scan::Scan;
+use crate::format;
+use crate::output::CommandOutput;
+use crate::progress::ProgressLine;
+
+/// The options of `redrive`.
+pub(crate) struct Redrive {
+    pub(crate) to: Option<String>,
+    pub(crate) as_is: bool,
+    /// Sends per second.
+    pub(crate) rate: u32,
+}
+
+/// A redrive in progress.
+struct Run<'a> {
+    session: &'a Session,
+    scan: Scan<'a>,
+    destinations: Destinations<'a>,
+    as_is: bool,
+    is_dry: bool,
+    rate: Interval,
+    report: Report,
+    /// The messageIds that SQS returned for the messages of this run.
+    sent: HashSet<String>,
+    /// FIFO: groups of which no more letters are sent, because the order would be lost.
+    blocked_groups: HashSet<Option<String>>,
+    /// Number of letters that get another key.
+    new_keys: u64,
+}
+
+pub(crate) async fn run(
+    session: &Session,
+    filter: &Filter,
+    change: &ChangeArguments,
+    Redrive { to, as_is, rate }: Redrive,
+) -> Result<CommandOutput, Box<dyn Error>> {
+    let mut rate = interval(Duration::from_secs(1) / rate);
+    // After a slow send, the next ones do not catch up.
+    rate.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut run = Run {
+        session,
+        scan: session.scan(),
+        destinations: Destinations::new(&session.queue, to),
+        as_is,
+        is_dry: change.dry_run,
+        rate,
+        report: Report::default(),
+        sent: HashSet::new(),
+        blocked_groups: HashSet::new(),
+        new_keys: 0,
+    };
+    let limit = change.limit.unwrap_or(usize::MAX);
+    let ended = run.redrive(filter, limit).await;
+    let end = run.scan.end(run.report.len() >= limit).await;
+    ended?;
+    let notes = match run.new_keys {
+        0 => String::new(),
+        keys => format!(
+            "{} with a new idempotency key: the function does not find their records
+",
+            format::count(keys)
+        ),
+    };
+    let json = json!({
+        "queue_url": session.queue.url,
+        "dry_run": change.dry_run,
+        "new_keys": run.new_keys,
+    });
+    Ok(run.report.output(json, &end, &notes))
+}
+
+impl Run<'_> {
+    async fn redrive(&mut self, filter: &Filter, limit: usize) -> Result<(), CallError> {
+        let (mut line, total) = (ProgressLine::new(), format::count(self.session.counts.visible));
+        while self.report.len() < limit
+            && let Some(letter) = self.scan.next().await?
+        {
+            if !filter.matches(&letter, self.session.started) {
+                continue;
+            }
+            if self.is_later(&letter) {
+                self.report.add_later();
+                continue;
+            }
+            if !self.letter(&letter).await {
+                break;
+            }
+            line.show(&format!("redriven {} of about {total}", format::count(self.sent.len() as u64)));
+        }
+        Ok(())
+    }
+
+    /// Whether the letter was not in the queue when the run started. Without this check, a letter that fails again would
+    /// be sent again and again.
+    fn is_later(&self, letter: &Letter) -> bool {
+        // The messageId shows it too: the clocks of this machine and of SQS differ, and a letter that the redrive policy of
+        // a standard queue moved keeps its time.
+        let is_own = self.sent.contains(letter.id()) || letter.original_id().is_some_and(|id| self.sent.contains(id));
+        is_own || letter.is_later_than(self.session.started)
+    }
+
+    /// Redrives one letter. Returns whether the run continues.
+    async fn letter(&mut self, letter: &Letter) -> bool {
+        let group = self.session.queue.is_fifo().then(|| letter.group().map(str::to_owned));
+        if group.as_ref().is_some_and(|group| self.blocked_groups.contains(group)) {
+            self.report.add(letter, Outcome::NotSent, "an earlier letter of its group was not sent");
+            return true;
+        }
+        let (outcome, detail) = self.send_and_delete(letter).await;
+        self.report.add(letter, outcome, detail);
+        if matches!(outcome, Outcome::NotSent | Outcome::MaybeSent) {
+            self.blocked_groups.extend(group);
+        }
+        // If letters cannot be deleted, each send would add another one to both queues.
+        outcome != Outcome::NotDeleted
+    }
+
+    async fn send_and_delete(&mut self, letter: &Letter) -> (Outcome, String) {
+        let to = match self.destinations.of(letter).await {
+            Ok(to) => to,
+            Err(reason) => return (Outcome::NotSent, reason),
+        };
+        let key = KeyChange::of(letter, &self.session.keys, self.as_is);
+        self.new_keys += u64::from(key == KeyChange::New);
+        let detail = match key {
+            KeyChange::None => to.clone(),
+            KeyChange::Added => format!("{to}, with Idempotency-Key"),
+            KeyChange::New => format!("{to}, with a new key"),
+        };
+        if self.is_dry {
+            return (Outcome::WouldRedrive, detail);
+        }
+        let mut interrupt = self.session.interrupt.clone();
+        tokio::select! {
+            _ = self.rate.tick() => {}
+            () = interrupt.wait() => return (Outcome::NotSent, "interrupted".to_owned()),
+        }
+        if !self.scan.still_holds(letter).await {
+            return (Outcome::NotSent, "its visibility timeout could not be extended".to_owned());
+        }
+        match self.session.queue.send(resend::message(letter, &to, key)).await {
+            Ok(id) => {
+                self.destinations.accepted(&to);
+                self.sent.insert(id);
+            }
+            Err(error) => {
+                self.destinations.refused(&to);
+                let outcome = if error.is_refused { Outcome::NotSent } else { Outcome::MaybeSent };
+                return (outcome, error.to_string());
+            }
+        }
+        match self.scan.delete(letter).await {
+            Ok(()) => (Outcome::Redriven, detail),
+            Err(error) => (Outcome::NotDeleted, format!("sent to {to}, and is in both queues: {error}")),
+        }
+    }
+}

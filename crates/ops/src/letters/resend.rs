@@ -1,0 +1,74 @@
+//! The message that a redrive sends for a letter.
+
+use std::collections::HashMap;
+
+use aws_sdk_sqs::operation::send_message::builders::SendMessageInputBuilder;
+use aws_sdk_sqs::types::{
+    MessageAttributeValue, MessageSystemAttributeName as Name, MessageSystemAttributeNameForSends,
+    MessageSystemAttributeValue,
+};
+use idempotent_sqs::sqs::DeadLetter;
+
+use super::key::{KEY_ATTRIBUTE, KeyFinder};
+use super::letter::Letter;
+use super::queue::is_fifo;
+
+/// Most attributes of a message:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
+const MAX_ATTRIBUTES: usize = 10;
+
+/// The data type of text in attributes.
+const STRING: &str = "String";
+
+/// What happens to the idempotency key of a letter that is sent again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyChange {
+    /// The function finds the same key in the message, as far as the letter shows.
+    None,
+    /// It would find another, so the attribute [`KEY_ATTRIBUTE`] is added with the letter's key.
+    Added,
+    /// It finds another: the message is new work.
+    New,
+}
+
+impl KeyChange {
+    pub(crate) fn of(letter: &Letter, keys: &KeyFinder, as_is: bool) -> Self {
+        let Some(key) = &letter.key else { return Self::None };
+        let of_group = |group| key.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '));
+        let from_deduplication_id = keys.uses_deduplication_id() && letter.group().is_some_and(of_group);
+        if letter.original_id() != Some(key) && !from_deduplication_id {
+            return Self::None;
+        }
+        let attributes = attributes(letter);
+        let has_room = attributes.len() < MAX_ATTRIBUTES && !attributes.contains_key(KEY_ATTRIBUTE);
+        if has_room && keys.uses_attribute() && !as_is { Self::Added } else { Self::New }
+    }
+}
+
+/// The message with the letter's body, attributes, group and trace header.
+pub(crate) fn message(letter: &Letter, to: &str, key: KeyChange) -> SendMessageInputBuilder {
+    let mut attributes = attributes(letter);
+    if let (KeyChange::Added, Some(key)) = (key, &letter.key) {
+        let value = MessageAttributeValue::builder().data_type(STRING).string_value(key).build();
+        attributes.insert(KEY_ATTRIBUTE.to_owned(), value.expect("it has a data type"));
+    }
+    let trace = letter.system(&Name::AwsTraceHeader).map(|header| {
+        let value = MessageSystemAttributeValue::builder().data_type(STRING).string_value(header).build();
+        (MessageSystemAttributeNameForSends::AwsTraceHeader, value.expect("it has a data type"))
+    });
+    SendMessageInputBuilder::default()
+        .queue_url(to)
+        .message_body(letter.message.body().unwrap_or_default())
+        .set_message_attributes(Some(attributes))
+        .set_message_system_attributes(trace.map(|trace| HashMap::from([trace])))
+        .set_message_group_id(letter.group().map(str::to_owned))
+        // A FIFO queue drops a second send within five minutes, after a run that ended between the send and the delete.
+        .set_message_deduplication_id(is_fifo(to).then(|| letter.id().to_owned()))
+}
+
+/// The attributes of the producer.
+fn attributes(letter: &Letter) -> HashMap<String, MessageAttributeValue> {
+    let mut attributes = letter.message.message_attributes().cloned().unwrap_or_default();
+    attributes.remove(DeadLetter::ATTRIBUTE);
+    attributes
+}

@@ -1,0 +1,200 @@
+//! Receives each letter of the queue once, and hides all of them until the end.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::interrupt::Interrupt;
+use super::key::KeyFinder;
+use super::letter::Letter;
+use super::queue::{BATCH, CallError, Counts, DeadLetterQueue};
+use super::scan_end::ScanEnd;
+
+/// Most letters that are held. SQS has a limit of 120,000 messages in flight, and extending their visibility timeouts takes
+/// one call for ten letters:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>
+const MAX_HELD: usize = 20_000;
+
+/// A scan ends after this many receives in a row without a new letter. Letters become visible again if their visibility
+/// timeouts could not be extended, and a standard queue may deliver a letter twice.
+const MAX_REPEATS: usize = 10;
+
+/// Receives letters. SQS has no way to read a message without receiving it.
+pub(crate) struct Scan<'a> {
+    queue: &'a DeadLetterQueue,
+    keys: &'a KeyFinder,
+    interrupt: Interrupt,
+    /// Letters to return.
+    received: VecDeque<Letter>,
+    /// By messageId.
+    held: HashMap<String, Held>,
+    seen: HashSet<String>,
+    deleted: HashSet<String>,
+    /// When the first visibility timeout has to be extended.
+    extend_at: Instant,
+    /// Whether the last receive found no visible letter.
+    is_complete: bool,
+    in_flight_at_start: u64,
+}
+
+/// A letter in flight.
+struct Held {
+    receipt_handle: String,
+    hidden_until: Instant,
+}
+
+impl<'a> Scan<'a> {
+    pub(crate) fn new(queue: &'a DeadLetterQueue, keys: &'a KeyFinder, interrupt: Interrupt, counts: Counts) -> Self {
+        let (received, held, seen, deleted) = Default::default();
+        let (extend_at, in_flight_at_start) = (Instant::now() + queue.visibility_timeout, counts.in_flight);
+        Self {
+            queue,
+            keys,
+            interrupt,
+            received,
+            held,
+            seen,
+            deleted,
+            extend_at,
+            is_complete: false,
+            in_flight_at_start,
+        }
+    }
+
+    /// The next letter, hidden for another [`margin`](Self::margin) at least. `None` if no other letter is visible, or after an interrupt.
+    pub(crate) async fn next(&mut self) -> Result<Option<Letter>, CallError> {
+        let mut repeats = 0;
+        while !self.interrupt.is_set() {
+            self.extend().await;
+            if let Some(letter) = self.received.pop_front() {
+                return Ok(Some(letter));
+            }
+            if self.held.len() >= MAX_HELD || repeats >= MAX_REPEATS {
+                break;
+            }
+            if !self.receive().await? {
+                self.is_complete = true;
+                break;
+            }
+            repeats += 1;
+        }
+        Ok(None)
+    }
+
+    /// A visibility timeout is extended if less than this remains. Of the default of five minutes it is two, and a send and
+    /// a delete take less, with all retries.
+    fn margin(&self) -> Duration {
+        self.queue.visibility_timeout * 2 / 5
+    }
+
+    /// Returns whether a message was visible.
+    async fn receive(&mut self) -> Result<bool, CallError> {
+        let hidden_until = Instant::now() + self.queue.visibility_timeout;
+        let messages = self.queue.receive().await?;
+        let is_empty = messages.is_empty();
+        for message in messages {
+            let (Some(id), Some(receipt_handle)) = (message.message_id.clone(), message.receipt_handle.clone()) else {
+                continue;
+            };
+            // A standard queue may deliver a message again that was deleted.
+            if self.deleted.contains(&id) && self.queue.delete(&receipt_handle).await.is_ok() {
+                continue;
+            }
+            self.extend_at = self.extend_at.min(hidden_until - self.margin());
+            self.held.insert(id.clone(), Held { receipt_handle, hidden_until });
+            if self.seen.insert(id) {
+                self.received.push_back(Letter::new(message, self.keys));
+            }
+        }
+        Ok(!is_empty)
+    }
+
+    /// Whether a letter that was returned is still hidden, for another [`margin`](Self::margin) at least.
+    pub(crate) async fn still_holds(&mut self, letter: &Letter) -> bool {
+        self.extend().await;
+        self.held.contains_key(letter.id())
+    }
+
+    /// Deletes a letter that was returned.
+    pub(crate) async fn delete(&mut self, letter: &Letter) -> Result<(), CallError> {
+        if let Some(held) = self.held.get(letter.id()) {
+            self.queue.delete(&held.receipt_handle).await?;
+            self.held.remove(letter.id());
+            self.deleted.insert(letter.id().to_owned());
+        }
+        Ok(())
+    }
+
+    /// Extends the visibility timeouts that end soon. A letter for which it fails is not returned: another consumer may
+    /// receive it.
+    async fn extend(&mut self) {
+        if Instant::now() < self.extend_at {
+            return;
+        }
+        let soon = Instant::now() + self.margin();
+        let ending = self.held.iter().filter(|(_, held)| held.hidden_until <= soon);
+        let ending: Vec<_> = ending.map(|(id, held)| (id.clone(), held.receipt_handle.clone())).collect();
+        let mut failed = HashSet::new();
+        for batch in ending.chunks(BATCH.into()) {
+            let hidden_until = Instant::now() + self.queue.visibility_timeout;
+            let handles: Vec<_> = batch.iter().map(|(_, handle)| handle.as_str()).collect();
+            let failures = self.queue.change_visibility(&handles, self.queue.visibility_timeout).await;
+            for (index, (id, _)) in batch.iter().enumerate() {
+                if failures.as_ref().is_ok_and(|failures| !failures.contains(&index)) {
+                    self.held.entry(id.clone()).and_modify(|held| held.hidden_until = hidden_until);
+                } else {
+                    self.held.remove(id);
+                    failed.insert(id.clone());
+                }
+            }
+        }
+        self.forget(&failed);
+        let first = self.held.values().map(|held| held.hidden_until).min();
+        self.extend_at = first.unwrap_or(Instant::now() + self.queue.visibility_timeout) - self.margin();
+    }
+
+    /// Does not return these letters, nor the later ones of their groups on a FIFO queue.
+    fn forget(&mut self, failed: &HashSet<String>) {
+        let is_fifo = self.queue.is_fifo();
+        let mut groups = HashSet::new();
+        let mut kept = VecDeque::new();
+        for letter in self.received.drain(..) {
+            let group = letter.group().map(str::to_owned);
+            if failed.contains(letter.id()) || (is_fifo && groups.contains(&group)) {
+                self.seen.remove(letter.id());
+                groups.insert(group);
+            } else {
+                kept.push_back(letter);
+            }
+        }
+        self.received = kept;
+    }
+
+    /// Number of letters that were received.
+    pub(crate) fn seen(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Makes every letter visible again that was not deleted. `limited`: whether the command ended before the scan.
+    pub(crate) async fn end(self, limited: bool) -> ScanEnd {
+        // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight.
+        let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
+        let counts = if may_be_blocked { self.queue.counts().await.ok() } else { None };
+        let handles: Vec<_> = self.held.values().map(|held| held.receipt_handle.as_str()).collect();
+        let mut still_hidden = 0;
+        for batch in handles.chunks(BATCH.into()) {
+            let failures = self.queue.change_visibility(batch, Duration::ZERO).await;
+            still_hidden += failures.map_or(batch.len(), |failures| failures.len());
+        }
+        ScanEnd {
+            interrupted: self.interrupt.is_set(),
+            limited,
+            complete: self.is_complete,
+            blocked: counts.map_or(0, |counts| counts.visible),
+            in_flight_at_start: self.in_flight_at_start,
+            still_hidden,
+            visibility_timeout: self.queue.visibility_timeout,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Which letters a scan did not return, and why.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::format;
+use crate::output;
+
+/// How a scan ended.
+pub(crate) struct ScanEnd {
+    pub(crate) interrupted: bool,
+    /// Whether the command ended before the scan.
+    pub(crate) limited: bool,
+    /// Whether the scan ended because no other letter was visible.
+    pub(crate) complete: bool,
+    /// Approximate number of letters of a FIFO queue that wait for others of their groups.
+    pub(crate) blocked: u64,
+    /// Approximate number of letters that another consumer had received before.
+    pub(crate) in_flight_at_start: u64,
+    /// Number of letters that could not be made visible again.
+    pub(crate) still_hidden: usize,
+    /// After which they are visible.
+    pub(crate) visibility_timeout: Duration,
+}
+
+impl ScanEnd {
+    /// Whether the scan returned every letter, as far as SQS shows.
+    fn is_complete(&self) -> bool {
+        self.complete && self.blocked == 0 && self.in_flight_at_start == 0
+    }
+
+    /// A line for each reason why letters may be missing.
+    pub(crate) fn note(&self) -> String {
+        let mut lines = Vec::new();
+        if self.interrupted {
+            lines.push("interrupted: the other letters stay in the queue".to_owned());
+        } else if self.limited {
+            lines.push("stopped at --limit: there may be more letters".to_owned());
+        } else if !self.complete {
+            lines.push("stopped at the largest number of letters that can be held: there may be more".to_owned());
+        }
+        if self.blocked > 0 {
+            let count = format::count(self.blocked);
+            lines.push(format!("about {count} more: a FIFO queue shows only the first ones of each message group"));
+        }
+        if self.in_flight_at_start > 0 {
+            let count = format::count(self.in_flight_at_start);
+            lines.push(format!(
+                "about {count} more were in flight: another consumer or an earlier command received them"
+            ));
+        }
+        if self.still_hidden > 0 {
+            let (count, hidden) = (self.still_hidden, format::duration(self.visibility_timeout));
+            lines.push(format!("{count} could not be made visible again: they are after at most {hidden}"));
+        }
+        lines.into_iter().map(|line| line + "\n").collect()
+    }
+
+    /// Adds its fields to a JSON object.
+    pub(crate) fn add_to(&self, json: &mut Value) {
+        output::extend(
+            json,
+            json!({
+                "complete": self.is_complete(),
+                "interrupted": self.interrupted,
+                "blocked": self.blocked,
+                "in_flight_at_start": self.in_flight_at_start,
+                "still_hidden": self.still_hidden,
+            }),
+        );
+    }
+}

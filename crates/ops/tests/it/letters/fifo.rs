@@ -1,0 +1,87 @@
+//! `redrive` on FIFO queues: order, deduplication, and visibility timeouts.
+
+use harness::sqs::Fault;
+use idempotent_sqs_testing::SqsError;
+use serde_json::json;
+
+use super::{Queues, bodies, contents, results};
+
+/// Bodies of the messages of a group, in order.
+fn in_group(queues: &Queues, group: &str) -> Vec<String> {
+    let messages = contents(&queues.payments).into_iter();
+    let of_group = messages.filter(|message| message["attributes"]["MessageGroupId"] == group);
+    of_group.map(|message| message["body"].as_str().unwrap().to_owned()).collect()
+}
+
+fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
+    range.map(|n| n.to_string()).collect()
+}
+
+#[tokio::test]
+async fn more_than_ten_letters_of_a_group_are_redriven_in_order_with_their_group_and_id() {
+    let queues = Queues::fifo().await;
+    let ids: Vec<_> = (0..25).map(|n| queues.add_to_group("a", &n.to_string())).collect();
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, results(&output), &output["complete"]), (0, vec!["REDRIVEN"; 25], &json!(true)));
+    assert!(queues.dead.is_empty());
+    let sent = contents(&queues.payments);
+    let (groups, deduplication): (Vec<_>, Vec<_>) = sent
+        .iter()
+        .map(|message| {
+            (&message["attributes"]["MessageGroupId"], message["attributes"]["MessageDeduplicationId"].clone())
+        })
+        .unzip();
+    assert!(groups.iter().all(|group| **group == "a"));
+    assert_eq!(deduplication, ids.into_iter().map(|id| json!(id)).collect::<Vec<_>>());
+    assert_eq!(sent.iter().map(|message| message["body"].clone()).collect::<Vec<_>>(), numbers(0..25));
+}
+
+#[tokio::test]
+async fn after_a_failed_send_no_later_letter_of_its_group_is_sent() {
+    for fault in [Fault::Refuse(SqsError { code: "InvalidParameterValue", reason: "refused" }), Fault::LoseReply] {
+        let queues = Queues::fifo().await;
+        for n in 0..15 {
+            queues.add_to_group("a", &n.to_string());
+        }
+        queues.add_to_group("b", "15");
+        let script = fault.clone();
+        queues.api.fail(move |call| {
+            (call.action == "SendMessage" && call.input["MessageBody"] == "3").then(|| script.clone())
+        });
+        let (code, output) = queues.redrive(&["--all"]).await;
+        assert_eq!(code, 1);
+        let first = if matches!(fault, Fault::LoseReply) { "MAYBE_SENT" } else { "NOT_SENT" };
+        let expected: Vec<_> = [vec!["REDRIVEN"; 3], vec![first], vec!["NOT_SENT"; 6], vec!["REDRIVEN"]].concat();
+        assert_eq!(results(&output), expected);
+        assert_eq!(output["letters"][4]["detail"], "an earlier letter of its group was not sent");
+        assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (12, 0));
+        // The next run continues the group. The queue drops a second send of the same letter.
+        queues.api.fail(|_| None);
+        assert_eq!(queues.redrive(&["--all"]).await.0, 0);
+        assert_eq!(in_group(&queues, "a"), numbers(0..15));
+    }
+}
+
+#[tokio::test]
+async fn the_letters_behind_others_that_do_not_match_are_reported() {
+    let queues = Queues::fifo().await;
+    (0..12).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
+    let (code, output) = queues.redrive(&["--key", "pay_2"]).await;
+    assert_eq!((code, results(&output), &output["blocked"]), (0, vec!["REDRIVEN"], &json!(2)));
+    assert_eq!(bodies(&queues.payments), ["2"]);
+    let (_, output) = queues.redrive(&["--key", "pay_11"]).await;
+    assert_eq!((results(&output).len(), &output["blocked"]), (0, &json!(1)));
+    assert_eq!(queues.dead.in_flight(), 0);
+}
+
+/// A FIFO queue rejects deletes after the visibility timeout, and would deliver the letters again during the run.
+#[tokio::test]
+async fn visibility_timeouts_are_extended_during_a_slow_run() {
+    let queues = Queues::fifo().await;
+    (0..7).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
+    let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--visibility-timeout", "5"];
+    let (code, output) = queues.json(&arguments).await;
+    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 7]), "{output}");
+    assert_eq!(bodies(&queues.payments), numbers(0..7));
+    assert_eq!(queues.dead.counts().received, 7, "each letter was received once");
+}

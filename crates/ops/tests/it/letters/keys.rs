@@ -1,0 +1,86 @@
+//! `redrive`: the idempotency key of the message that it sends.
+
+use idempotent_sqs::sqs::DeadLetter;
+use idempotent_sqs_testing::SendRequest;
+use serde_json::{Value, json};
+
+use super::{Queues, contents};
+
+/// Redrives the only letter. Returns its attribute `Idempotency-Key` and the number of letters with a new key.
+async fn redriven_key(queues: &Queues, arguments: &[&str]) -> (Value, Value) {
+    let (code, output) = queues.redrive(&[&["--all"], arguments].concat()).await;
+    assert_eq!(code, 0, "{output}");
+    let [message] = contents(&queues.payments).try_into().unwrap();
+    (message["messageAttributes"]["Idempotency-Key"]["stringValue"].clone(), output["new_keys"].clone())
+}
+
+#[tokio::test]
+async fn a_key_that_is_the_original_message_id_is_added_as_an_attribute() {
+    let queues = Queues::standard().await;
+    queues.add("0191d3a2", &json!({ "key": "0191d3a2" }));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!("0191d3a2"), json!(0)));
+    queues.add("0191d3a2", &json!({ "key": "0191d3a2" }));
+    assert_eq!(redriven_key(&queues, &["--as-is"]).await, (json!(null), json!(1)));
+}
+
+#[tokio::test]
+async fn a_letter_of_the_redrive_policy_keeps_its_message_id_as_its_key() {
+    let queues = Queues::standard().await;
+    let id = queues.move_by_policy(SendRequest::new("1"));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!(id), json!(0)));
+}
+
+#[tokio::test]
+async fn a_key_from_elsewhere_is_not_added() {
+    let queues = Queues::standard().await;
+    queues.add("1", &json!({ "key": "from-the-body" }));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(0)));
+    queues.add("2", &json!({ "outcome": "NO_KEY", "key": null }));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(0)));
+    let own = SendRequest::new("3").attribute("Idempotency-Key", "own");
+    queues.send(own.attribute(DeadLetter::ATTRIBUTE, queues.description("3", &json!({ "key": "own" }))));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!("own"), json!(0)));
+}
+
+#[tokio::test]
+async fn a_message_with_ten_attributes_gets_no_other_one_and_its_new_key_is_reported() {
+    let queues = Queues::standard().await;
+    let mut message = SendRequest::new("1");
+    for n in 0..10 {
+        message = message.attribute(format!("a{n}"), "text");
+    }
+    queues.move_by_policy(message);
+    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(1)));
+    // With the description it had ten attributes, so there is room for the key.
+    let mut message =
+        SendRequest::new("2").attribute(DeadLetter::ATTRIBUTE, queues.description("2", &json!({ "key": "2" })));
+    for n in 0..9 {
+        message = message.attribute(format!("a{n}"), "text");
+    }
+    queues.send(message);
+    assert_eq!(redriven_key(&queues, &[]).await, (json!("2"), json!(0)));
+}
+
+#[tokio::test]
+async fn a_function_that_does_not_read_the_attribute_gets_a_new_key() {
+    for sources in ["messageId", "messageId,attribute:Idempotency-Key"] {
+        let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", sources);
+        queues.add("1", &json!({ "key": "1" }));
+        assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(1)), "{sources}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_from_the_deduplication_id_is_added_because_a_redrive_changes_that_id() {
+    for (sources, added, new_keys) in [
+        ("attribute:Idempotency-Key,deduplicationId", json!("a d1"), 0),
+        ("deduplicationId", json!(null), 1),
+        ("attribute:Idempotency-Key,messageId", json!(null), 0),
+    ] {
+        let queues = Queues::fifo().await.with("IDEMPOTENCY_KEY", sources);
+        let attribute = queues.description("1", &json!({ "key": "a d1" }));
+        let letter = SendRequest::new("1").attribute(DeadLetter::ATTRIBUTE, attribute);
+        queues.send(letter.group("a").deduplication_id("1"));
+        assert_eq!(redriven_key(&queues, &[]).await, (added, json!(new_keys)), "{sources}");
+    }
+}

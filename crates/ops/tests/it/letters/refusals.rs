@@ -1,0 +1,109 @@
+//! Calls that SQS refuses, and replies that are lost.
+
+use harness::sqs::{ACCESS_DENIED, Fault};
+use idempotent_sqs_testing::SqsError;
+use serde_json::json;
+
+use super::{Queues, bodies, results};
+
+#[tokio::test]
+async fn a_letter_is_not_deleted_if_its_send_is_refused_and_the_run_ends_after_five_refusals() {
+    let queues = Queues::standard().await;
+    (0..8).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    queues.api.fail(|call| (call.action == "SendMessage").then_some(ACCESS_DENIED));
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, results(&output)), (1, vec!["NOT_SENT"; 8]));
+    let reason = "SQS SendMessage: AccessDeniedException: User: operator is not authorized to perform this action.";
+    assert_eq!(output["letters"][0]["detail"], reason);
+    assert_eq!(output["letters"][5]["detail"], "the queue refused the 5 letters before it");
+    assert_eq!(queues.api.calls("SendMessage").len(), 5, "and none was repeated");
+    assert!(queues.api.calls("DeleteMessage").is_empty());
+    assert_eq!((queues.dead.visible(), queues.dead.in_flight(), queues.payments.visible()), (8, 0, 0));
+}
+
+#[tokio::test]
+async fn one_refused_letter_does_not_affect_the_others() {
+    let queues = Queues::standard().await;
+    (0..12).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let refused = SqsError { code: "InvalidMessageContents", reason: "refused" };
+    queues.api.fail(move |call| {
+        (call.action == "SendMessage" && call.input["MessageBody"] == "3").then(|| Fault::Refuse(refused.clone()))
+    });
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, results(&output).iter().filter(|result| **result == "REDRIVEN").count()), (1, 11));
+    assert_eq!(bodies(&queues.dead), ["3"]);
+}
+
+#[tokio::test]
+async fn if_a_letter_cannot_be_deleted_no_other_one_is_sent() {
+    for command in ["redrive", "delete"] {
+        let queues = Queues::standard().await;
+        (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        queues.api.fail(|call| (call.action == "DeleteMessage").then_some(ACCESS_DENIED));
+        let (code, output) = queues.json(&[command, "--all", "--yes"]).await;
+        assert_eq!((code, results(&output)), (1, vec!["NOT_DELETED"]));
+        let detail = output["letters"][0]["detail"].as_str().unwrap();
+        assert!(detail.contains("SQS DeleteMessage: AccessDeniedException"), "{detail}");
+        let sent = usize::from(command == "redrive");
+        assert_eq!((queues.payments.visible(), queues.dead.visible(), queues.dead.in_flight()), (sent, 3, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_send_without_a_reply_is_not_repeated_and_its_letter_stays() {
+    let queues = Queues::standard().await;
+    let id = queues.add("1", &json!({}));
+    queues.api.fail(|call| (call.action == "SendMessage").then_some(Fault::LoseReply));
+    let output = queues.run(&["redrive", "--all", "--yes"]).await;
+    assert!(output.code == 1 && output.stdout.contains("1 may have been sent, and not deleted"), "{}", output.stdout);
+    assert!(output.stdout.contains(&id), "{}", output.stdout);
+    assert_eq!(queues.api.calls("SendMessage").len(), 1);
+    assert_eq!((queues.payments.visible(), queues.dead.visible(), queues.dead.in_flight()), (1, 1, 0));
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_delete_is_repeated() {
+    let queues = Queues::standard().await;
+    (0..2).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let mut lost = false;
+    queues.api.fail(move |call| {
+        let is_first = call.action == "DeleteMessage" && !std::mem::replace(&mut lost, true);
+        is_first.then_some(Fault::LoseReply)
+    });
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 2]));
+    assert_eq!((queues.payments.visible(), queues.dead.is_empty()), (2, true));
+}
+
+#[tokio::test]
+async fn a_refused_receive_exits_with_2_and_makes_the_letters_visible_that_were_received_before() {
+    for arguments in [
+        &["list"][..],
+        &["redrive", "--key", "none", "--yes"],
+        &["delete", "--key", "none", "--yes"],
+        &["show", "none"],
+    ] {
+        let queues = Queues::standard().await;
+        (0..15).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        let mut receives = 0;
+        queues.api.fail(move |call| {
+            receives += u32::from(call.action == "ReceiveMessage");
+            (call.action == "ReceiveMessage" && receives == 2).then_some(ACCESS_DENIED)
+        });
+        let output = queues.run(arguments).await;
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(output.stderr.contains("error: SQS ReceiveMessage: AccessDenied"), "{}", output.stderr);
+        assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (15, 0), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn letters_that_cannot_be_made_visible_again_are_reported() {
+    let queues = Queues::standard().await;
+    queues.add("1", &json!({}));
+    queues.api.fail(|call| (call.action == "ChangeMessageVisibilityBatch").then_some(ACCESS_DENIED));
+    let output = queues.run(&["list"]).await;
+    let note = "1 could not be made visible again: they are after at most 5 min\n";
+    assert!(output.code == 0 && output.stdout.ends_with(note), "{}", output.stdout);
+    assert_eq!(queues.dead.in_flight(), 1);
+}

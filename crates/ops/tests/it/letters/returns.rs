@@ -1,0 +1,82 @@
+//! `redrive` while letters come into the dead-letter queue.
+
+use std::time::{Duration, SystemTime};
+
+use idempotent_sqs::sqs::DeadLetter;
+use idempotent_sqs_testing::SendRequest;
+use serde_json::json;
+
+use super::{Queues, bodies, move_by_policy, results};
+
+/// The function processes each redriven message at once, and sends it to the dead-letter queue again.
+fn fail_again(queues: &Queues) {
+    let (payments, dead) = (queues.payments.clone(), queues.dead.clone());
+    let template = queues.description("ID", &json!({}));
+    queues.api.fail(move |call| {
+        if call.action == "DeleteMessage" {
+            for message in payments.receive(10) {
+                let letter = SendRequest::new(&*message.body);
+                dead.send(letter.attribute(
+                    DeadLetter::ATTRIBUTE,
+                    template.replace("\"ID\"", &format!("{:?}", message.message_id)),
+                ))
+                .unwrap();
+                payments.delete(&message.receipt_handle).unwrap();
+            }
+        }
+        None
+    });
+}
+
+#[tokio::test]
+async fn a_letter_that_fails_again_during_the_run_is_not_sent_again() {
+    // If this machine's clock is an hour ahead of SQS's, every letter seems to be older than the run.
+    for created_at in [SystemTime::now(), SystemTime::now() - Duration::from_secs(3_600)] {
+        let queues = Queues::start("", created_at).await;
+        (0..5).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        fail_again(&queues);
+        let (code, output) = queues.redrive(&["--all"]).await;
+        assert_eq!((code, results(&output), &output["arrived_during_run"]), (0, vec!["REDRIVEN"; 5], &json!(5)));
+        assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (5, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_the_redrive_policy_moves_again_is_not_sent_again() {
+    for created_at in [SystemTime::now(), SystemTime::now() - Duration::from_secs(3_600)] {
+        let queues = Queues::start("", created_at).await;
+        for n in 0..5 {
+            queues.move_by_policy(SendRequest::new(n.to_string()));
+        }
+        let payments = queues.payments.clone();
+        queues.api.fail(move |call| {
+            if call.action == "DeleteMessage" {
+                move_by_policy(&payments);
+            }
+            None
+        });
+        let (code, output) = queues.redrive(&["--all"]).await;
+        assert_eq!((code, results(&output), &output["arrived_during_run"]), (0, vec!["REDRIVEN"; 5], &json!(5)));
+    }
+}
+
+#[tokio::test]
+async fn other_letters_that_arrive_during_the_run_stay_in_the_queue() {
+    for command in ["redrive", "delete"] {
+        let queues = Queues::standard().await;
+        queues.add("0", &json!({}));
+        let (dead, attribute) = (queues.dead.clone(), queues.description("1", &json!({})));
+        let mut arrives = Some(SendRequest::new("1").attribute(DeadLetter::ATTRIBUTE, attribute));
+        queues.api.fail(move |call| {
+            if call.action == "DeleteMessage"
+                && let Some(letter) = arrives.take()
+            {
+                dead.send(letter).unwrap();
+            }
+            None
+        });
+        let (code, output) = queues.json(&[command, "--all", "--yes"]).await;
+        assert_eq!((code, results(&output).len(), &output["arrived_during_run"]), (0, 1, &json!(1)));
+        assert_eq!(bodies(&queues.dead), ["1"]);
+    }
+}

@@ -1,0 +1,80 @@
+//! Arguments, settings and confirmation.
+
+use harness::sqs::ACCESS_DENIED;
+use idempotent_sqs_testing::{Queue, QueueSettings};
+use serde_json::json;
+
+use super::Queues;
+
+#[tokio::test]
+async fn a_missing_queue_is_reported_with_what_to_do() {
+    let mut queues = Queues::standard().await;
+    let url = queues.api.queue_url(&queues.dead);
+    queues.settings.retain(|(name, _)| *name != "DEAD_LETTER_QUEUE_URL");
+    let output = queues.run(&["list"]).await;
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""));
+    let error =
+        "DEAD_LETTER_QUEUE_URL is missing: set it to the URL of the dead-letter queue, or pass it with --queue-url";
+    assert!(output.stderr.contains(error), "{}", output.stderr);
+    assert_eq!(queues.run(&["list", "--queue-url", &url]).await.code, 0);
+    let absent = Queue::new(QueueSettings { name: "absent".into(), ..QueueSettings::default() }, 7);
+    let output = queues.run(&["list", "--queue-url", &queues.api.queue_url(&absent)]).await;
+    assert!(output.code == 2 && output.stderr.contains("QueueDoesNotExist"), "{}", output.stderr);
+}
+
+#[tokio::test]
+async fn without_a_filter_all_is_required_and_without_a_terminal_yes() {
+    let queues = Queues::standard().await;
+    queues.add("1", &json!({}));
+    for command in ["redrive", "delete"] {
+        for (arguments, error) in [
+            (&[command, "--yes"][..], "no filter: pass --all"),
+            (&[command, "--yes", "--limit", "5"], "no filter: pass --all"),
+            (&[command, "--yes", "--all", "--key", "pay_1"], "--all concerns every letter"),
+            (&[command, "--all"], "stdin is not a terminal, so there is nobody to ask: pass --yes"),
+            (&[command, "--key", "pay_1"], "pass --yes"),
+        ] {
+            let output = queues.run(arguments).await;
+            assert!(output.code == 2 && output.stderr.contains(error), "{arguments:?}: {}", output.stderr);
+            assert_eq!(output.stdout, "");
+        }
+    }
+    assert!(queues.api.calls("ReceiveMessage").is_empty());
+    assert_eq!(queues.dead.visible(), 1);
+}
+
+#[tokio::test]
+async fn invalid_arguments_exit_with_2_and_name_the_error() {
+    let queues = Queues::standard().await;
+    let invalid: [&[&str]; 9] = [
+        &[],
+        &["show"],
+        &["list", "--outcome", "BROKEN"],
+        &["list", "--older-than", "30"],
+        &["list", "--older-than", "h"],
+        &["list", "--newer-than", "5m"],
+        &["list", "--older-than", "99999999999999999999d"],
+        &["redrive", "--all", "--rate", "0"],
+        &["list", "--visibility-timeout", "4"],
+    ];
+    for arguments in invalid {
+        let output = queues.run(arguments).await;
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments:?}");
+        let names = output.stderr.contains("Usage: ") || output.stderr.contains("invalid value");
+        assert!(names, "{arguments:?}: {}", output.stderr);
+    }
+    let help = queues.run(&["--help"]).await;
+    assert!(help.code == 0 && help.stdout.contains("redrive") && help.stdout.contains("AWS_REGION"), "{}", help.stdout);
+}
+
+#[tokio::test]
+async fn a_missing_permission_exits_with_2_and_names_the_call() {
+    let queues = Queues::standard().await;
+    queues.api.fail(|_| Some(ACCESS_DENIED));
+    for arguments in [&["list"][..], &["show", "1"], &["redrive", "--all", "--yes"], &["delete", "--all", "--yes"]] {
+        let output = queues.run(arguments).await;
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments:?}");
+        let error = "error: SQS GetQueueAttributes: AccessDeniedException: User: operator is not authorized";
+        assert!(output.stderr.contains(error), "{}", output.stderr);
+    }
+}
