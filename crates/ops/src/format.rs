@@ -16,13 +16,14 @@ pub(crate) fn rows(rows: &[(&str, String)]) -> String {
     text
 }
 
-/// A table. Each column is as wide as its longest cell.
+/// A table. Each column is as wide as its longest cell. Columns without text are left out.
 pub(crate) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
     for line in lines {
-        let cells: Vec<_> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let cells = line.iter().zip(widths).filter(|(_, width)| *width > 0);
+        let cells: Vec<_> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
         text += cells.join("  ").trim_end();
         text.push('\n');
     }

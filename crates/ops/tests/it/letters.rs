@@ -69,6 +69,12 @@ impl Queues {
         self
     }
 
+    /// With the endpoint of another `api`.
+    fn at_its_api(self) -> Self {
+        let endpoint = self.api.endpoint();
+        self.with("AWS_ENDPOINT_URL_SQS", &endpoint)
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_letters"));
         command.args(arguments).env_clear().envs(self.settings.iter().cloned());

@@ -1,6 +1,8 @@
 //! `redrive` on FIFO queues: order, deduplication, and visibility timeouts.
 
-use harness::sqs::Fault;
+use std::time::Duration;
+
+use harness::sqs::{ACCESS_DENIED, Fault};
 use idempotent_sqs_testing::SqsError;
 use serde_json::json;
 
@@ -72,6 +74,47 @@ async fn the_letters_behind_others_that_do_not_match_are_reported() {
     let (_, output) = queues.redrive(&["--key", "pay_11"]).await;
     assert_eq!((results(&output).len(), &output["blocked"]), (0, &json!(1)));
     assert_eq!(queues.dead.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_letter_whose_visibility_timeout_cannot_be_extended_is_not_sent_nor_any_later_one_of_its_group() {
+    let queues = Queues::fifo().await;
+    (0..7).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
+    queues.api.fail(|call| {
+        let extends =
+            call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0;
+        extends.then_some(ACCESS_DENIED)
+    });
+    let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--visibility-timeout", "5"];
+    let (code, output) = queues.json(&arguments).await;
+    assert_eq!((code, results(&output).last()), (1, Some(&"NOT_SENT")), "{output}");
+    let sent = results(&output).len() - 1;
+    assert!((1..7).contains(&sent), "{output}");
+    assert_eq!(bodies(&queues.payments), numbers(0..u32::try_from(sent).unwrap()));
+    assert_eq!(queues.dead.visible() + queues.dead.in_flight(), 7 - sent);
+}
+
+#[tokio::test]
+async fn the_letters_behind_one_that_became_visible_again_are_not_sent() {
+    let queues = Queues::fifo().await;
+    (0..7).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
+    let dead = queues.dead.clone();
+    queues.api.fail(move |call| {
+        if call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0 {
+            let entries = call.input["Entries"].as_array().unwrap().iter();
+            let mut handles: Vec<_> = entries.map(|entry| entry["ReceiptHandle"].as_str().unwrap()).collect();
+            // In the order of the queue. The first one is that of the current letter.
+            handles.sort_unstable();
+            dead.change_visibility(handles[1], Duration::ZERO).unwrap();
+        }
+        None
+    });
+    let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--visibility-timeout", "5"];
+    let (_, output) = queues.json(&arguments).await;
+    let sent = u32::try_from(results(&output).len()).unwrap();
+    assert!((1..6).contains(&sent), "{output}");
+    assert_eq!((&output["complete"], bodies(&queues.payments)), (&json!(false), numbers(0..sent)));
+    assert_eq!(bodies(&queues.dead), numbers(sent..7));
 }
 
 /// A FIFO queue rejects deletes after the visibility timeout, and would deliver the letters again during the run.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use harness::sqs::SqsApi;
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Attribute, Queue, QueueSettings, SendRequest};
 use serde_json::json;
@@ -126,12 +127,12 @@ async fn a_dry_run_shows_what_would_be_sent_and_changes_nothing() {
 
 #[tokio::test]
 async fn a_letter_of_a_standard_queue_can_go_to_another_queue() {
-    let (queues, other) =
-        (Queues::standard().await, Queue::new(QueueSettings { name: "other".into(), ..Default::default() }, 7));
-    let api = harness::sqs::SqsApi::start(&[&queues.payments, &queues.dead, &other]).await;
+    let mut queues = Queues::standard().await;
+    let other = Queue::new(QueueSettings { name: "other".into(), ..QueueSettings::default() }, 7);
+    queues.api = SqsApi::start(&[&queues.payments, &queues.dead, &other]).await;
     queues.add("1", &json!({}));
-    let queues = queues.with("AWS_ENDPOINT_URL_SQS", &api.endpoint());
-    let (code, output) = queues.redrive(&["--all", "--to", &api.queue_url(&other)]).await;
+    let queues = queues.at_its_api();
+    let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&other)]).await;
     assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"]));
     assert_eq!((bodies(&other).as_slice(), queues.payments.is_empty()), (&["1".to_owned()][..], true));
 }

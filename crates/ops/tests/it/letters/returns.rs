@@ -1,9 +1,11 @@
 //! `redrive` while letters come into the dead-letter queue.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
+use harness::sqs::SqsApi;
 use idempotent_sqs::sqs::DeadLetter;
-use idempotent_sqs_testing::SendRequest;
+use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::json;
 
 use super::{Queues, bodies, move_by_policy, results};
@@ -58,6 +60,22 @@ async fn a_message_that_the_redrive_policy_moves_again_is_not_sent_again() {
         let (code, output) = queues.redrive(&["--all"]).await;
         assert_eq!((code, results(&output), &output["arrived_during_run"]), (0, vec!["REDRIVEN"; 5], &json!(5)));
     }
+}
+
+#[tokio::test]
+async fn a_standard_queue_that_delivers_letters_twice_has_each_one_redriven_and_listed_once() {
+    let duplicates = QueueSettings { concurrent_delivery_rate: 0.7, name: "dead".into(), ..QueueSettings::default() };
+    let mut queues = Queues::standard().await;
+    queues.dead = Queue::new(duplicates, 7);
+    queues.api = SqsApi::start(&[&queues.payments, &queues.dead]).await;
+    (0..30).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let queues = queues.at_its_api();
+    assert_eq!(queues.listed(&[], "key").await.into_iter().collect::<HashSet<_>>().len(), 30);
+    assert_eq!(queues.listed(&[], "key").await.len(), 30);
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 30]));
+    assert!(queues.dead.counts().concurrent_deliveries > 30, "{:?}", queues.dead.counts());
+    assert_eq!((queues.payments.visible(), queues.dead.is_empty()), (30, true));
 }
 
 #[tokio::test]
