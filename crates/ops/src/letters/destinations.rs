@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::letter::Letter;
 use super::queue::DeadLetterQueue;
 
-/// Sends to a queue stop after this many refusals in a row. The next ones would be refused too.
-const MAX_REFUSALS: u32 = 5;
+/// Sends to a queue stop after this many failures in a row. The next ones would fail too.
+const MAX_FAILURES: u32 = 5;
 
 /// Where letters are sent.
 pub(crate) struct Destinations<'a> {
@@ -15,13 +15,13 @@ pub(crate) struct Destinations<'a> {
     to: Option<String>,
     /// URLs by ARN, or why there is none.
     urls: HashMap<String, Result<String, String>>,
-    /// Number of refusals in a row, by URL.
-    refusals: HashMap<String, u32>,
+    /// Number of failed sends in a row, by URL.
+    failures: HashMap<String, u32>,
 }
 
 impl<'a> Destinations<'a> {
     pub(crate) fn new(queue: &'a DeadLetterQueue, to: Option<String>) -> Self {
-        Self { queue, to, urls: HashMap::new(), refusals: HashMap::new() }
+        Self { queue, to, urls: HashMap::new(), failures: HashMap::new() }
     }
 
     /// The URL of the queue to send the letter to, or why it cannot be sent.
@@ -34,8 +34,8 @@ impl<'a> Destinations<'a> {
         if is_same_queue(&url, &self.queue.url) {
             return Err("its destination is the dead-letter queue itself: pass --to QUEUE_URL".to_owned());
         }
-        match self.refusals.get(&url) {
-            Some(&MAX_REFUSALS) => Err(format!("the queue refused the {MAX_REFUSALS} letters before it")),
+        match self.failures.get(&url) {
+            Some(&MAX_FAILURES) => Err(format!("the {MAX_FAILURES} sends before it to its queue failed")),
             Some(_) | None => Ok(url),
         }
     }
@@ -50,11 +50,11 @@ impl<'a> Destinations<'a> {
     }
 
     pub(crate) fn accepted(&mut self, url: &str) {
-        self.refusals.remove(url);
+        self.failures.remove(url);
     }
 
-    pub(crate) fn refused(&mut self, url: &str) {
-        *self.refusals.entry(url.to_owned()).or_default() += 1;
+    pub(crate) fn failed(&mut self, url: &str) {
+        *self.failures.entry(url.to_owned()).or_default() += 1;
     }
 }
 

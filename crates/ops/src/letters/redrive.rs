@@ -161,7 +161,7 @@ impl Run<'_> {
                 self.sent.insert(id);
             }
             Err(error) => {
-                self.destinations.refused(&to);
+                self.destinations.failed(&to);
                 let outcome = if error.is_refused { Outcome::NotSent } else { Outcome::MaybeSent };
                 return (outcome, error.to_string());
             }

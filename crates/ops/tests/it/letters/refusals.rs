@@ -15,7 +15,7 @@ async fn a_letter_is_not_deleted_if_its_send_is_refused_and_the_run_ends_after_f
     assert_eq!((code, results(&output)), (1, vec!["NOT_SENT"; 8]));
     let reason = "SQS SendMessage: AccessDeniedException: User: operator is not authorized to perform this action.";
     assert_eq!(output["letters"][0]["detail"], reason);
-    assert_eq!(output["letters"][5]["detail"], "the queue refused the 5 letters before it");
+    assert_eq!(output["letters"][5]["detail"], "the 5 sends before it to its queue failed");
     assert_eq!(queues.api.calls("SendMessage").len(), 5, "and none was repeated");
     assert!(queues.api.calls("DeleteMessage").is_empty());
     assert_eq!((queues.dead.visible(), queues.dead.in_flight(), queues.payments.visible()), (8, 0, 0));
