@@ -1,4 +1,4 @@
-"""The function's binary, and the deployment package for Lambda."""
+"""The function's binary, the deployment package for Lambda, and the operator's tool."""
 
 import io
 import os
@@ -23,6 +23,13 @@ def build():
     if subprocess.run(["cargo", "build", "--release", "--bin", FUNCTION], cwd=tools.ROOT).returncode:
         raise Failed("cargo build failed")
     return tools.ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / FUNCTION
+
+
+def build_letters():
+    """Builds the operator's tool for dead letters."""
+    if subprocess.run(["cargo", "build", "--package", "idempotent-sqs-ops", "--bin", "letters"], cwd=tools.ROOT).returncode:
+        raise Failed("cargo build failed")
+    return tools.ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / "letters"
 
 
 def pack(binary):

@@ -21,9 +21,11 @@ class Cloud:
     version = f"ministack {version('ministack')}"
     log = tools.TOOLS / "e2e.log"
 
-    def __init__(self, folder, package):
+    def __init__(self, folder, package, letters):
         self.folder = folder
         self.package = package
+        # The operator's tool for dead letters.
+        self.letters = letters
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._process = Process([sys.executable, "-m", "ministack"], self.log, port, env=self._environment(folder, port))

@@ -24,7 +24,7 @@ import deploys
 import failures
 import order
 import tools
-from binary import build, pack
+from binary import build, build_letters, pack
 from cloud import Cloud
 from fixture import Fixture
 from servers import Failed, free_port, run, start_redis
@@ -36,12 +36,12 @@ def main():
     words = sys.argv[1:]
     chosen = [scenario for scenario in SCENARIOS if not words or any(word in scenario.__name__ for word in words)]
     remove_aws_settings()
-    binary, server, port = build(), tools.find_server(), free_port()
+    binary, letters, server, port = build(), build_letters(), tools.find_server(), free_port()
     folder = Path(tempfile.mkdtemp(prefix="e2e-", dir=tools.TOOLS))
     # Registered before the processes start, so that it runs after they have ended.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     start_redis(folder, port)
-    cloud = Cloud(folder, pack(binary))
+    cloud = Cloud(folder, pack(binary), letters)
     print(f"  {Path(server).name} {tools.major_version(server)}, a webhook, and {cloud.version}")
     return run_scenarios(chosen, cloud, binary, f"redis://127.0.0.1:{port}")
 

@@ -3,13 +3,14 @@
 use std::fs;
 
 use harness::workspace;
-use idempotent_sqs::sqs::MessageOutcome;
+use idempotent_sqs::sqs::{DeadLetterOutcome, MessageOutcome};
 
 #[test]
 fn the_metrics_page_describes_a_metric_for_each_outcome() {
     let page = fs::read_to_string(workspace("docs/metrics.md")).unwrap();
-    for outcome in MessageOutcome::ALL {
-        let metric = outcome.metric();
+    let of_messages = MessageOutcome::ALL.into_iter().map(MessageOutcome::metric);
+    let of_dead_letters = DeadLetterOutcome::ALL.into_iter().map(DeadLetterOutcome::metric);
+    for metric in of_messages.chain(of_dead_letters) {
         assert!(page.contains(&format!("`{metric}`")), "docs/metrics.md does not describe {metric}");
     }
 }

@@ -122,9 +122,9 @@ impl Attribute {
 
 impl From<DeadLetterMessage> for SendRequest {
     fn from(message: DeadLetterMessage) -> Self {
-        let DeadLetterMessage { body, attributes, group_id, deduplication_id, .. } = message;
+        let DeadLetterMessage { body, attributes, group_id, deduplication_id, trace_header, .. } = message;
         let attributes = attributes.into_iter().map(|(name, value)| (name, value.into())).collect();
-        Self { body, attributes, group: group_id, deduplication_id }
+        Self { body, attributes, group: group_id, deduplication_id, trace_header }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The idempotency key of letters without a description, found as the function finds it.
 
-use aws_sdk_sqs::types::{Message, MessageSystemAttributeName as Name};
+use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName as Name};
 use idempotent_sqs::config::Environment;
-use idempotent_sqs::sqs::{self, BatchSettings, Envelopes, KeySource, Payload};
+use idempotent_sqs::sqs::{self, AttributeValue, BatchSettings, Envelopes, KeySource, MessageAttribute, Payload};
 
 use super::letter::{Origin, system};
 
@@ -67,12 +67,20 @@ fn changes(source: &KeySource) -> bool {
     matches!(source, KeySource::MessageId | KeySource::DeduplicationId)
 }
 
+fn attribute(attribute: &MessageAttributeValue) -> MessageAttribute {
+    let value = match (attribute.string_value(), attribute.binary_value()) {
+        (Some(text), _) => AttributeValue::Text(text.to_owned()),
+        (None, Some(bytes)) => AttributeValue::Binary(bytes.as_ref().to_owned()),
+        (None, None) => AttributeValue::Unreadable,
+    };
+    MessageAttribute { data_type: attribute.data_type().to_owned(), value }
+}
+
 /// The message as the function receives it.
 fn received(message: &Message) -> sqs::Message {
     let mut received = sqs::Message::new(message.message_id().unwrap_or_default(), message.body().unwrap_or_default());
     let attributes = message.message_attributes().into_iter().flatten();
-    received.attributes =
-        attributes.map(|(name, value)| (name.clone(), value.string_value().map(str::to_owned))).collect();
+    received.attributes = attributes.map(|(name, value)| (name.clone(), attribute(value))).collect();
     received.group_id = system(message, &Name::MessageGroupId).map(str::to_owned);
     received
 }
