@@ -20,8 +20,9 @@ numbers = itertools.count()
 class Message:
     """A message to send. `group` is for FIFO queues."""
 
-    def __init__(self, key, body=None, group=None):
+    def __init__(self, key, body=None, group=None, attributes=None):
         self.key = key
+        self.attributes = attributes or {}
         self.body = body or json.dumps({"paymentId": key, "amount": 4200})
         self.group = group
         # Unique, so that a FIFO queue does not deduplicate messages with the same key.
@@ -29,8 +30,9 @@ class Message:
 
     def entry(self, number):
         entry = {"Id": str(number), "MessageBody": self.body}
-        if self.key:
-            entry["MessageAttributes"] = {KEY: {"DataType": "String", "StringValue": self.key}}
+        key = {KEY: {"DataType": "String", "StringValue": self.key}} if self.key else {}
+        if attributes := {**key, **self.attributes}:
+            entry["MessageAttributes"] = attributes
         if self.group:
             entry |= {"MessageGroupId": self.group, "MessageDeduplicationId": self.deduplication_id}
         return entry
@@ -138,11 +140,15 @@ class Consumer:
         return json.loads(ran.stdout)
 
     def dead_letters(self):
-        """What each dead letter says, by key. They stay in the queue."""
+        """The dead letters by key, each as its description, its body and its other attributes. They stay in the queue."""
         names = {"MessageAttributeNames": ["All"], "MessageSystemAttributeNames": ["All"], "MaxNumberOfMessages": 10}
-        found = self._sqs.receive_message(QueueUrl=self.dead_letter_url, VisibilityTimeout=0, **names)
-        letters = [json.loads(one["MessageAttributes"][LETTER]["StringValue"]) for one in found.get("Messages", [])]
-        return {letter["key"]: letter for letter in letters}
+        received = self._sqs.receive_message(QueueUrl=self.dead_letter_url, VisibilityTimeout=0, **names)
+        found = {}
+        for message in received.get("Messages", []):
+            attributes = message["MessageAttributes"]
+            letter = json.loads(attributes.pop(LETTER)["StringValue"])
+            found[letter["key"]] = letter | {"body": message["Body"], "attributes": attributes}
+        return found
 
     def redrive(self):
         """Sends each dead letter to its queue again, with the mapping disabled, as `send` does."""

@@ -11,16 +11,23 @@ REFUSED = Answer(422)
 def a_poison_message_is_a_dead_letter_at_once_and_is_processed_after_a_redrive(fixture):
     consumer = fixture.consumer()
     fixture.receiver.answer("pay_poison", REFUSED)
-    consumer.send(*map(Message, ["pay_a", "pay_poison", "pay_b"]))
+    attributes = {
+        "Tenant": {"DataType": "String", "StringValue": "größe"},
+        "Amount": {"DataType": "Number", "StringValue": "12.50"},
+        "Image": {"DataType": "Binary", "BinaryValue": b"\x00\x9f\xff"},
+    }
+    poison = Message("pay_poison", "not JSON: ü", attributes=attributes)
+    consumer.send(Message("pay_a"), poison, Message("pay_b"))
     consumer.wait_until_done(TIMEOUT, dead_letters=1)
     fixture.effects("pay_a", "pay_b")
     expect("the calls for pay_poison", len(fixture.receiver.calls_for("pay_poison")), 1)
     letter = consumer.dead_letters()["pay_poison"]
     expect("its outcome and reason", (letter["outcome"], letter["reason"]), ("FAILED_PERMANENTLY", "failed permanently: the webhook returned 422"))
+    expect("its body and attributes", (letter["body"], letter["attributes"]), (poison.body, poison.entry(0)["MessageAttributes"]))
     # Now the webhook accepts pay_poison.
     consumer.redrive()
     consumer.wait_until_done(TIMEOUT)
-    consumer.send(Message("pay_poison"))
+    consumer.send(poison)
     consumer.wait_until_done(TIMEOUT)
     consumer.print_outcomes(fixture.receiver)
     fixture.effects("pay_a", "pay_b", "pay_poison")

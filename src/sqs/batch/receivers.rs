@@ -67,14 +67,57 @@ impl<'a> Receivers<'a> {
                 WorkErrorKind::Retryable { .. } | WorkErrorKind::Busy { .. } | WorkErrorKind::Permanent => true,
                 WorkErrorKind::Uncertain => return,
             },
-            AttemptResult::Returned(RecordedAttempt::Done(_)) => true,
-            AttemptResult::Returned(_) | AttemptResult::NotRun(_) | AttemptResult::NotStarted => return,
+            AttemptResult::Returned(RecordedAttempt::Unreachable(_))
+            | AttemptResult::NotRun(_)
+            | AttemptResult::NotStarted => return,
+            AttemptResult::Returned(_) => true,
         };
         if is_available {
             self.known.lock().remove(receiver);
         } else {
             self.known.lock().insert(receiver.to_owned());
             self.found.lock().insert(receiver.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::idempotency::WorkError;
+
+    /// Whether the receiver is known to be unavailable after this attempt, if it was before.
+    fn stays_unavailable(result: &AttemptResult) -> bool {
+        let known = KnownUnavailable::default();
+        known.lock().insert("webhook".into());
+        Receivers::new(&known).observe("webhook", result);
+        known.contains("webhook")
+    }
+
+    #[test]
+    fn a_receiver_is_available_once_an_attempt_shows_that_it_responds() {
+        let after = Duration::from_secs(1);
+        for responds in [
+            AttemptResult::Returned(RecordedAttempt::Done(Vec::new())),
+            AttemptResult::Returned(RecordedAttempt::DoneBefore(Vec::new())),
+            AttemptResult::Returned(RecordedAttempt::Busy { after }),
+            AttemptResult::Returned(RecordedAttempt::Mismatch),
+            AttemptResult::Failed(WorkError::retryable("refused")),
+            AttemptResult::Failed(WorkError::busy_after("in use", after)),
+            AttemptResult::Failed(WorkError::permanent("no such account")),
+        ] {
+            assert!(!stays_unavailable(&responds));
+        }
+        for shows_nothing in [
+            AttemptResult::Returned(RecordedAttempt::Unreachable("no connection".into())),
+            AttemptResult::Failed(WorkError::unavailable("no connection")),
+            AttemptResult::Failed(WorkError::uncertain("no answer")),
+            AttemptResult::NotRun(WorkError::permanent("parked")),
+            AttemptResult::NotStarted,
+        ] {
+            assert!(stays_unavailable(&shows_nothing));
         }
     }
 }
