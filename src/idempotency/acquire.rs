@@ -85,16 +85,16 @@ impl<S: Store> Idempotency<S> {
     /// if the reply to the commit of its last attempt was lost.
     async fn check_own_record<T>(
         &self,
-        attempt: AcquireRequest,
+        request: AcquireRequest,
         record: &dyn OwnRecord<T>,
         deadline: &Deadline,
     ) -> Outcome
     where
         T: ?Sized + Sync,
     {
-        match read_own_record(record, &attempt, deadline).await {
+        match read_own_record(record, &request, deadline).await {
             Ok(Some(result)) => {
-                let claim = Claim::of_completed_work(attempt, Fence(0), self.policy.max_attempts);
+                let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts);
                 // The work is done, regardless of the store's reply.
                 let _settled = self.complete(&claim, &result, deadline, true).await;
                 Outcome::Duplicate { result: Some(result) }
@@ -110,10 +110,10 @@ impl<S: Store> Idempotency<S> {
 /// Reads the work's own record, up to the deadline. A panic is an unavailable record.
 pub(crate) async fn read_own_record<T: ?Sized + Sync>(
     record: &dyn OwnRecord<T>,
-    attempt: &AcquireRequest,
+    request: &AcquireRequest,
     deadline: &Deadline,
 ) -> Result<Option<Vec<u8>>, WorkError> {
-    let read = async { timeout_at(deadline.work, record.recorded(attempt, deadline.work)).await };
+    let read = async { timeout_at(deadline.work, record.recorded(request, deadline.work)).await };
     match AssertUnwindSafe(read).catch_unwind().await {
         Ok(Ok(recorded)) => recorded,
         Ok(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),

@@ -58,7 +58,7 @@ impl AcquireRequest {
 /// cloned, so only the owner settles the attempt.
 #[derive(Debug)]
 pub struct Claim {
-    attempt: AcquireRequest,
+    request: AcquireRequest,
     fence: Fence,
     number: u8,
     recovery: bool,
@@ -69,23 +69,23 @@ pub struct Claim {
 
 impl Claim {
     /// The claim of an attempt that now owns its record.
-    pub(super) fn new(attempt: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
-        let lease_ends = Deadline::within(attempt.lease).end;
-        Self { attempt, fence, number, recovery, lease_ends, ends: lease_ends }
+    pub(super) fn new(request: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
+        let lease_ends = Deadline::within(request.lease).end;
+        Self { request, fence, number, recovery, lease_ends, ends: lease_ends }
     }
 
     /// The claim of work that another record shows as done, such as the row of an inbox. It owns no record and can only
     /// be completed. That succeeds if the store has no record of the key, or a failed one with the same payload.
     #[must_use]
-    pub fn of_completed_work(attempt: AcquireRequest, fence: Fence, number: u8) -> Self {
+    pub fn of_completed_work(request: AcquireRequest, fence: Fence, number: u8) -> Self {
         let now = Instant::now();
-        Self { attempt, fence, number, recovery: false, lease_ends: now, ends: now }
+        Self { request, fence, number, recovery: false, lease_ends: now, ends: now }
     }
 
     /// The idempotency key. Pass it to the services that the work calls.
     #[must_use]
     pub fn key(&self) -> &Key {
-        &self.attempt.key
+        &self.request.key
     }
 
     /// The fence. Pass it to a resource that rejects lower ones.
@@ -116,7 +116,7 @@ impl Claim {
     /// The arguments of the acquire.
     #[must_use]
     pub fn request(&self) -> &AcquireRequest {
-        &self.attempt
+        &self.request
     }
 
     /// When the lease ends, by this machine's clock.

@@ -99,7 +99,7 @@ pub enum AcquireAnswer {
 #[derive(Clone, Copy, Debug)]
 pub struct SettleRequest<'a> {
     /// The attempt that acquired it.
-    pub attempt: &'a AcquireRequest,
+    pub request: &'a AcquireRequest,
     /// Its fence.
     pub fence: Fence,
     /// Number of the attempt.
@@ -108,12 +108,12 @@ pub struct SettleRequest<'a> {
 
 /// Acquires the record for this attempt. Returns the answer, and the record if it changes.
 #[must_use]
-pub fn acquire(record: Option<&Record>, attempt: &AcquireRequest, now_us: u64) -> (AcquireAnswer, Option<Record>) {
+pub fn acquire(record: Option<&Record>, request: &AcquireRequest, now_us: u64) -> (AcquireAnswer, Option<Record>) {
     let (mut attempts, mut fence, mut recovery) = (0, 0, false);
-    let mut fingerprint = attempt.fingerprint;
+    let mut fingerprint = request.fingerprint;
     if let Some(record) = record {
         let same_payload = record.fingerprint.agrees_with(&fingerprint);
-        let owns = record.owner == attempt.owner;
+        let owns = record.owner == request.owner;
         let mut permanent = false;
         match record.state {
             RecordState::Completed { .. } if !same_payload => return (AcquireAnswer::Mismatch, None),
@@ -126,7 +126,7 @@ pub fn acquire(record: Option<&Record>, attempt: &AcquireRequest, now_us: u64) -
                 return (AcquireAnswer::Acquired { fence: record.fence, attempts: record.attempts, recovery }, None);
             }
             RecordState::Processing { recovery, lease_end_ms } if lease_end_ms.saturating_mul(1000) > now_us => {
-                return conflict(record, recovery, lease_end_ms, attempt, now_us);
+                return conflict(record, recovery, lease_end_ms, request, now_us);
             }
             RecordState::Processing { .. } => recovery = true,
             RecordState::Failed(failure) => (recovery, permanent) = (failure.uncertain, failure.permanent),
@@ -135,8 +135,8 @@ pub fn acquire(record: Option<&Record>, attempt: &AcquireRequest, now_us: u64) -
             return (AcquireAnswer::Mismatch, None);
         }
         let settled_by_this_owner = owns && record.state.name() == record::State::Failed;
-        let used_up = record.attempts >= attempt.max_attempts;
-        if settled_by_this_owner || (permanent || used_up) && record.message == attempt.message {
+        let used_up = record.attempts >= request.max_attempts;
+        if settled_by_this_owner || (permanent || used_up) && record.message == request.message {
             return (AcquireAnswer::Failed, None);
         }
         attempts = if used_up { 0 } else { record.attempts };
@@ -146,13 +146,13 @@ pub fn acquire(record: Option<&Record>, attempt: &AcquireRequest, now_us: u64) -
         }
     }
     let record = Record {
-        owner: attempt.owner,
+        owner: request.owner,
         fingerprint,
-        message: attempt.message,
+        message: request.message,
         fence: Fence(now_us.max(fence + 1)),
         attempts: attempts + 1,
-        state: RecordState::Processing { recovery, lease_end_ms: after(now_us, attempt.lease) },
-        expires_ms: after(now_us, attempt.retention.max(attempt.lease)),
+        state: RecordState::Processing { recovery, lease_end_ms: after(now_us, request.lease) },
+        expires_ms: after(now_us, request.retention.max(request.lease)),
     };
     (AcquireAnswer::Acquired { fence: record.fence, attempts: record.attempts, recovery }, Some(record))
 }
@@ -163,10 +163,10 @@ fn conflict(
     record: &Record,
     recovery: bool,
     lease_end_ms: u64,
-    attempt: &AcquireRequest,
+    request: &AcquireRequest,
     now_us: u64,
 ) -> (AcquireAnswer, Option<Record>) {
-    let longest = attempt.longest_lease.max(attempt.lease);
+    let longest = request.longest_lease.max(request.lease);
     let remains = Duration::from_micros(lease_end_ms.saturating_mul(1000) - now_us);
     if remains <= longest {
         return (AcquireAnswer::Conflict { remains }, None);
@@ -230,7 +230,7 @@ pub fn fail(
 #[must_use]
 pub fn release(
     record: Option<&Record>,
-    attempt: &AcquireRequest,
+    request: &AcquireRequest,
     recovery: Option<SettleRequest<'_>>,
     now_us: u64,
 ) -> (Settled, Option<Record>) {
@@ -241,15 +241,15 @@ pub fn release(
         return (Settled::Recorded, recovery.map(|claim| claim.settled(RecordState::Failed(failure), now_us)));
     };
     match record.state {
-        RecordState::Failed(_) if record.owner == attempt.owner => (Settled::Recorded, None),
-        RecordState::Processing { recovery: uncertain, .. } if record.owner == attempt.owner => {
+        RecordState::Failed(_) if record.owner == request.owner => (Settled::Recorded, None),
+        RecordState::Processing { recovery: uncertain, .. } if record.owner == request.owner => {
             let state = RecordState::Failed(Failure { uncertain, permanent: false });
             let attempts = record.attempts.saturating_sub(1);
             (Settled::Recorded, Some(Record { attempts, state, ..record.clone() }))
         }
         // The next attempt must be a recovery.
         RecordState::Failed(known)
-            if recovery.is_some() && !known.uncertain && record.fingerprint.agrees_with(&attempt.fingerprint) =>
+            if recovery.is_some() && !known.uncertain && record.fingerprint.agrees_with(&request.fingerprint) =>
         {
             let state = RecordState::Failed(Failure { uncertain: true, ..known });
             (Settled::Lost(record::State::Failed), Some(Record { state, ..record.clone() }))
@@ -262,7 +262,7 @@ pub fn release(
 
 impl SettleRequest<'_> {
     fn settled(&self, state: RecordState, now_us: u64) -> Record {
-        let AcquireRequest { owner, fingerprint, message, retention, .. } = *self.attempt;
+        let AcquireRequest { owner, fingerprint, message, retention, .. } = *self.request;
         let expires_ms = after(now_us, retention);
         Record { owner, fingerprint, message, fence: self.fence, attempts: self.number, state, expires_ms }
     }

@@ -127,8 +127,8 @@ impl<S: Store> Idempotency<S> {
 
     /// Releases the record. If the store cannot be reached before the deadline, the lease expires and the next attempt
     /// is a recovery.
-    pub(super) async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) {
-        let _settled = retry_until(deadline.settle, false, || self.store.release(attempt, claim)).await;
+    pub(super) async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) {
+        let _settled = retry_until(deadline.settle, false, || self.store.release(request, claim)).await;
     }
 }
 

@@ -64,11 +64,11 @@ use super::record::{Failure, State, StoredResult};
     note = "`&S`, `Arc<S>` and `Box<S>` implement `Store` if `S` does"
 )]
 pub trait Store: Send + Sync {
-    /// Tries to acquire the record of `attempt.key`.
+    /// Tries to acquire the record of `request.key`.
     ///
     /// # Errors
     /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the record may nevertheless be owned.
-    fn acquire(&self, attempt: AcquireRequest) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
+    fn acquire(&self, request: AcquireRequest) -> impl Future<Output = Result<Acquire, StoreError>> + Send;
 
     /// Records that the work of the claim is done, and where its result is.
     ///
@@ -97,7 +97,7 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]. If [`may_have_run`](StoreError::may_have_run), the outcome is unknown.
     fn release(
         &self,
-        attempt: &AcquireRequest,
+        request: &AcquireRequest,
         claim: Option<&Claim>,
     ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 }
@@ -106,8 +106,8 @@ pub trait Store: Send + Sync {
 macro_rules! impl_store_for_pointer {
     ($($pointer:ty),*) => {$(
         impl<S: Store> Store for $pointer {
-            async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
-                (**self).acquire(attempt).await
+            async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+                (**self).acquire(request).await
             }
 
             async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
@@ -118,8 +118,8 @@ macro_rules! impl_store_for_pointer {
                 (**self).fail(claim, failure).await
             }
 
-            async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-                (**self).release(attempt, claim).await
+            async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+                (**self).release(request, claim).await
             }
         }
     )*};
@@ -160,8 +160,8 @@ impl Acquire {
     /// For implementations of [`Store`]: `attempt` now owns its record. `number` counts the attempts including this
     /// one; `recovery` means that an earlier one may have taken effect.
     #[must_use]
-    pub fn claimed(attempt: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
-        let claim = Claim::new(attempt, fence, number, recovery);
+    pub fn claimed(request: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
+        let claim = Claim::new(request, fence, number, recovery);
         if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
     }
 }

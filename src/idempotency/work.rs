@@ -92,7 +92,7 @@ pub trait OwnRecord<T: ?Sized>: Send + Sync {
     /// record leaves the outcome unknown, and fails the message.
     fn recorded<'a>(
         &'a self,
-        attempt: &'a AcquireRequest,
+        request: &'a AcquireRequest,
         until: Instant,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>>;
 }

@@ -52,15 +52,15 @@ impl MemoryStore {
 }
 
 fn protocol_claim(claim: &Claim) -> protocol::SettleRequest<'_> {
-    protocol::SettleRequest { attempt: claim.request(), fence: claim.fence(), number: claim.attempt() }
+    protocol::SettleRequest { request: claim.request(), fence: claim.fence(), number: claim.attempt() }
 }
 
 impl Store for MemoryStore {
-    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
-        let answer = self.apply(&attempt.key, |record, now| protocol::acquire(record, &attempt, now));
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        let answer = self.apply(&request.key, |record, now| protocol::acquire(record, &request, now));
         Ok(match answer {
             AcquireAnswer::Acquired { fence, attempts, recovery } => {
-                Acquire::claimed(attempt, fence, attempts, recovery)
+                Acquire::claimed(request, fence, attempts, recovery)
             }
             AcquireAnswer::Duplicate { fence, attempts, result } => Acquire::Duplicate { fence, attempts, result },
             // Rounded up to whole milliseconds, as in every store.
@@ -83,8 +83,8 @@ impl Store for MemoryStore {
         Ok(self.apply(claim.key(), |record, now| protocol::fail(record, protocol_claim(claim), failure, now)))
     }
 
-    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         let recovery = claim.filter(|claim| claim.is_recovery()).map(protocol_claim);
-        Ok(self.apply(&attempt.key, |record, now| protocol::release(record, attempt, recovery, now)))
+        Ok(self.apply(&request.key, |record, now| protocol::release(record, request, recovery, now)))
     }
 }

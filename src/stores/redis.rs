@@ -90,9 +90,9 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
-        let reply = self.call(&attempt.key, |key| scripts::acquire(key, &attempt)).await?;
-        scripts::acquired(&reply, attempt)
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        let reply = self.call(&request.key, |key| scripts::acquire(key, &request)).await?;
+        scripts::acquired(&reply, request)
     }
 
     async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
@@ -103,8 +103,8 @@ impl Store for RedisStore {
         scripts::settled(&self.call(claim.key(), |key| scripts::fail(key, claim, failure)).await?)
     }
 
-    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        scripts::settled(&self.call(&attempt.key, |key| scripts::release(key, attempt, claim)).await?)
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        scripts::settled(&self.call(&request.key, |key| scripts::release(key, request, claim)).await?)
     }
 }
 
@@ -116,19 +116,8 @@ fn redis_key(namespace: &str, key: &Key) -> String {
 /// Decodes a reply as each call would, for fuzzing.
 #[doc(hidden)]
 pub fn decode(reply: &[u8]) {
-    use crate::idempotency::{Fingerprint, MessageIdHash, Owner};
-
-    let attempt = AcquireRequest {
-        key: Key::new("key").expect("it is not empty"),
-        owner: Owner::random(),
-        fingerprint: Fingerprint::NONE,
-        message: MessageIdHash::of(""),
-        lease: Duration::ZERO,
-        longest_lease: Duration::ZERO,
-        retention: Duration::ZERO,
-        max_attempts: 1,
-    };
-    let _ = scripts::acquired(reply, attempt);
+    let request = AcquireRequest::new(Key::new("key").expect("it is not empty"));
+    let _ = scripts::acquired(reply, request);
     let _ = scripts::settled(reply);
     records::decode(reply);
 }

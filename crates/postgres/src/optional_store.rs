@@ -29,13 +29,13 @@ impl<S> OptionalStore<S> {
 }
 
 impl<S: Store> Store for OptionalStore<S> {
-    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
-        match self.store.acquire(attempt.clone()).await {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        match self.store.acquire(request.clone()).await {
             Err(error) if error.is_unavailable() && self.outage == OutagePolicy::Proceed => {
-                tracing::warn!(%error, key = attempt.key.as_str(), "the work runs without the idempotency store");
+                tracing::warn!(%error, key = request.key.as_str(), "the work runs without the idempotency store");
                 // Earlier attempts are unknown, so this one is a recovery. A store computes its fences from its clock,
                 // and continues after one computed from this machine's clock.
-                Ok(Acquire::claimed(attempt, Fence::from_clock(), 1, true))
+                Ok(Acquire::claimed(request, Fence::from_clock(), 1, true))
             }
             answer => answer,
         }
@@ -49,7 +49,7 @@ impl<S: Store> Store for OptionalStore<S> {
         self.store.fail(claim, failure).await
     }
 
-    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.store.release(attempt, claim).await
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.store.release(request, claim).await
     }
 }

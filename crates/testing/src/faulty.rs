@@ -198,11 +198,11 @@ where
 }
 
 impl<S: Store + 'static> Store for FaultyStore<S> {
-    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
-        let (inner, key) = (Arc::clone(&self.inner), attempt.key.clone());
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        let (inner, key) = (Arc::clone(&self.inner), request.key.clone());
         let acquire = || {
-            let (inner, attempt) = (Arc::clone(&inner), attempt.clone());
-            async move { inner.acquire(attempt).await }
+            let (inner, request) = (Arc::clone(&inner), request.clone());
+            async move { inner.acquire(request).await }
         };
         self.call(StoreCall::Acquire, &key, acquire).await
     }
@@ -223,12 +223,12 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
         self.call(StoreCall::Settle, claim.key(), fail).await
     }
 
-    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         let release = || {
-            let (inner, attempt, claim) = (Arc::clone(&self.inner), attempt.clone(), claim.map(copy));
-            async move { inner.release(&attempt, claim.as_ref()).await }
+            let (inner, request, claim) = (Arc::clone(&self.inner), request.clone(), claim.map(copy));
+            async move { inner.release(&request, claim.as_ref()).await }
         };
-        self.call(StoreCall::Settle, &attempt.key, release).await
+        self.call(StoreCall::Settle, &request.key, release).await
     }
 }
 

@@ -143,25 +143,25 @@ fn without_flags(script: &'static str) -> &'static str {
     script.split_once('\n').filter(|(first, _)| first.starts_with("#!")).map_or(script, |(_, rest)| rest)
 }
 
-pub(super) fn acquire(key: String, attempt: &AcquireRequest) -> Request {
+pub(super) fn acquire(key: String, request: &AcquireRequest) -> Request {
     let transition = Transition::Acquire {
-        max_attempts: attempt.max_attempts,
-        longest_lease_ms: whole_ms(attempt.longest_lease.max(attempt.lease)),
+        max_attempts: request.max_attempts,
+        longest_lease_ms: whole_ms(request.longest_lease.max(request.lease)),
     };
-    let terms = Terms { transition, retention_ms: retention_ms(attempt), lease_ms: whole_ms(attempt.lease) };
-    let AcquireRequest { owner, fingerprint, message, .. } = attempt;
+    let terms = Terms { transition, retention_ms: retention_ms(request), lease_ms: whole_ms(request.lease) };
+    let AcquireRequest { owner, fingerprint, message, .. } = request;
     let argument = [owner.as_bytes().as_slice(), fingerprint.as_bytes(), message.as_bytes()].concat();
     Request { terms, key, argument }
 }
 
-pub(super) fn release(key: String, attempt: &AcquireRequest, claim: Option<&Claim>) -> Request {
+pub(super) fn release(key: String, request: &AcquireRequest, claim: Option<&Claim>) -> Request {
     let marks = if claim.is_some_and(Claim::is_recovery) { UNCERTAIN } else { 0 };
     let number = claim.map_or(0, |claim| claim.attempt().saturating_sub(1));
     let fence = claim.map_or(Fence(0), Claim::fence);
-    let rest = [attempt.message.as_bytes().as_slice(), &NO_LEASE].concat();
-    let argument = record(b'F', marks, number, fence, attempt, &rest);
+    let rest = [request.message.as_bytes().as_slice(), &NO_LEASE].concat();
+    let argument = record(b'F', marks, number, fence, request, &rest);
     Request {
-        terms: Terms { transition: Transition::Release, retention_ms: retention_ms(attempt), lease_ms: 0 },
+        terms: Terms { transition: Transition::Release, retention_ms: retention_ms(request), lease_ms: 0 },
         key,
         argument,
     }
@@ -184,28 +184,28 @@ pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Request {
 
 /// The argument is the new record.
 fn settle(transition: Transition, key: String, claim: &Claim, state: u8, marks: u8, rest: &[u8]) -> Request {
-    let asked = claim.request();
-    let argument = record(state, marks, claim.attempt(), claim.fence(), asked, rest);
-    Request { terms: Terms { transition, retention_ms: retention_ms(asked), lease_ms: 0 }, key, argument }
+    let request = claim.request();
+    let argument = record(state, marks, claim.attempt(), claim.fence(), request, rest);
+    Request { terms: Terms { transition, retention_ms: retention_ms(request), lease_ms: 0 }, key, argument }
 }
 
-fn record(state: u8, marks: u8, attempts: u8, fence: Fence, attempt: &AcquireRequest, rest: &[u8]) -> Vec<u8> {
+fn record(state: u8, marks: u8, attempts: u8, fence: Fence, request: &AcquireRequest, rest: &[u8]) -> Vec<u8> {
     let head = [state, FORMAT, marks, attempts];
-    let AcquireRequest { owner, fingerprint, .. } = attempt;
+    let AcquireRequest { owner, fingerprint, .. } = request;
     [head.as_slice(), &fence.0.to_be_bytes(), owner.as_bytes(), fingerprint.as_bytes(), rest].concat()
 }
 
 /// At least 1, because Redis rejects an expiry of 0.
-fn retention_ms(attempt: &AcquireRequest) -> u64 {
-    whole_ms(attempt.retention).max(1)
+fn retention_ms(request: &AcquireRequest) -> u64 {
+    whole_ms(request.retention).max(1)
 }
 
-pub(super) fn acquired(reply: &[u8], attempt: AcquireRequest) -> Result<Acquire, StoreError> {
+pub(super) fn acquired(reply: &[u8], request: AcquireRequest) -> Result<Acquire, StoreError> {
     let (word, rest) =
         reply.split_at(reply.iter().position(|byte| *byte == b' ').map_or(reply.len(), |space| space + 1));
     let acquired = match word {
-        b"ACQUIRED " => Head::of(rest).map(|head| Acquire::claimed(attempt, head.fence, head.attempts, false)),
-        b"ACQUIRED_STALE " => Head::of(rest).map(|head| Acquire::claimed(attempt, head.fence, head.attempts, true)),
+        b"ACQUIRED " => Head::of(rest).map(|head| Acquire::claimed(request, head.fence, head.attempts, false)),
+        b"ACQUIRED_STALE " => Head::of(rest).map(|head| Acquire::claimed(request, head.fence, head.attempts, true)),
         b"DUPLICATE " => duplicate(rest),
         b"CONFLICT " => number(rest).map(|ms| Acquire::Conflict { lease_remains: Duration::from_millis(ms) }),
         b"MISMATCH" => Some(Acquire::Mismatch),

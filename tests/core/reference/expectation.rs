@@ -103,21 +103,21 @@ impl Expectation {
     pub(super) fn complete(&mut self, settle: Settle) -> Settled {
         let (_, Granted { ask, fence, attempt: number, .. }) = self.claim(settle);
         let attempt = self.attempt(ask);
-        let claim = protocol::SettleRequest { attempt: &attempt, fence, number };
+        let claim = protocol::SettleRequest { request: &attempt, fence, number };
         self.step(settle.key, |record, now| protocol::complete(record, claim, result(settle.how), now))
     }
 
     pub(super) fn fail(&mut self, settle: Settle) -> Settled {
         let (_, Granted { ask, fence, attempt: number, .. }) = self.claim(settle);
         let attempt = self.attempt(ask);
-        let claim = protocol::SettleRequest { attempt: &attempt, fence, number };
+        let claim = protocol::SettleRequest { request: &attempt, fence, number };
         self.step(settle.key, |record, now| protocol::fail(record, claim, failure(settle.how), now))
     }
 
     pub(super) fn release(&mut self, settle: Settle) -> Settled {
         let (at, Granted { ask, fence, attempt: number, recovery }) = self.claim(settle);
         let attempt = self.attempt(ask);
-        let claim = protocol::SettleRequest { attempt: &attempt, fence, number };
+        let claim = protocol::SettleRequest { request: &attempt, fence, number };
         let in_doubt = Some(claim).filter(|_| at.is_some() && recovery);
         self.step(settle.key, |record, now| protocol::release(record, &attempt, in_doubt, now))
     }

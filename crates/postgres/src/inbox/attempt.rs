@@ -44,10 +44,10 @@ where
 
     fn recorded<'a>(
         &'a self,
-        attempt: &'a AcquireRequest,
+        request: &'a AcquireRequest,
         until: Instant,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(self.read_result(attempt, until))
+        Box::pin(self.read_result(request, until))
     }
 }
 
@@ -89,8 +89,8 @@ impl<W> Inbox<W> {
         }
     }
 
-    async fn read_result(&self, attempt: &AcquireRequest, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
-        match self.row_state(attempt, until).await {
+    async fn read_result(&self, request: &AcquireRequest, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
+        match self.row_state(request, until).await {
             Ok(RowState::Done { result, fence: _ }) => Ok(Some(result)),
             Ok(RowState::Absent | RowState::OtherPayload) => Ok(None),
             Ok(RowState::Unfinished) => Err(unfinished()),
@@ -134,10 +134,10 @@ impl<W> Inbox<W> {
 
     /// Reads the row, after every transaction that may have inserted it has ended. A SELECT would not see a row of an
     /// open transaction, but an INSERT of the same key waits for it. The inserted row is rolled back.
-    async fn row_state(&self, attempt: &AcquireRequest, until: Instant) -> Result<RowState, DatabaseError> {
-        let probe = self.table.probe(attempt);
+    async fn row_state(&self, request: &AcquireRequest, until: Instant) -> Result<RowState, DatabaseError> {
+        let probe = self.table.probe(request);
         let (transaction, inserted) = self.database.begin(until, table::RUN, &probe.parameters()).await?;
-        let state = if inserted == 0 { self.table.read(&transaction, attempt).await } else { Ok(RowState::Absent) };
+        let state = if inserted == 0 { self.table.read(&transaction, request).await } else { Ok(RowState::Absent) };
         transaction.roll_back().await;
         state
     }

@@ -85,8 +85,8 @@ impl InboxTable {
     }
 
     /// A row that is inserted only to check whether one exists, and is rolled back.
-    pub(super) fn probe<'a>(&'a self, attempt: &'a AcquireRequest) -> NewRow<'a> {
-        let (key, fingerprint) = (attempt.key.stored(), attempt.fingerprint.as_bytes());
+    pub(super) fn probe<'a>(&'a self, request: &'a AcquireRequest) -> NewRow<'a> {
+        let (key, fingerprint) = (request.key.stored(), request.fingerprint.as_bytes());
         NewRow { namespace: &self.namespace, key, fingerprint, fence: 0, attempts: 0 }
     }
 
@@ -94,14 +94,14 @@ impl InboxTable {
     pub(super) async fn read(
         &self,
         transaction: &Transaction,
-        attempt: &AcquireRequest,
+        request: &AcquireRequest,
     ) -> Result<RowState, DatabaseError> {
-        let Some(row) = transaction.query_first(READ, &[&self.namespace, &attempt.key.stored()]).await? else {
+        let Some(row) = transaction.query_first(READ, &[&self.namespace, &request.key.stored()]).await? else {
             return Ok(RowState::Absent);
         };
         let fingerprint = row.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
         // This crate writes 16 bytes. Any other value agrees with no payload.
-        if !fingerprint.unwrap_or(Fingerprint::of(b"")).agrees_with(&attempt.fingerprint) {
+        if !fingerprint.unwrap_or(Fingerprint::of(b"")).agrees_with(&request.fingerprint) {
             return Ok(RowState::OtherPayload);
         }
         // The row of an open transaction is not visible, so a row without a result was committed so.

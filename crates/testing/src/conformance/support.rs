@@ -30,8 +30,8 @@ pub(super) use with;
 
 /// Asserts that an acquire returns an answer of this pattern.
 macro_rules! assert_answer {
-    ($store:expr, $attempt:expr, $answer:pat) => {
-        let answer = $store.acquire($attempt).await.unwrap();
+    ($store:expr, $request:expr, $answer:pat) => {
+        let answer = $store.acquire($request).await.unwrap();
         assert!(matches!(answer, $answer), "{answer:?}");
     };
 }
@@ -63,8 +63,8 @@ pub(super) fn with_another_payload(lease: Duration) -> AcquireRequest {
 }
 
 /// The claim of an acquire that must succeed and not be a recovery.
-pub(super) async fn acquired(store: &impl Store, attempt: AcquireRequest) -> Claim {
-    match store.acquire(attempt).await.unwrap() {
+pub(super) async fn acquired(store: &impl Store, request: AcquireRequest) -> Claim {
+    match store.acquire(request).await.unwrap() {
         Acquire::Acquired(claim) => {
             assert!(!claim.is_recovery());
             claim
@@ -74,8 +74,8 @@ pub(super) async fn acquired(store: &impl Store, attempt: AcquireRequest) -> Cla
 }
 
 /// The claim of an acquire that must be a recovery.
-pub(super) async fn taken_over(store: &impl Store, attempt: AcquireRequest) -> Claim {
-    match store.acquire(attempt).await.unwrap() {
+pub(super) async fn taken_over(store: &impl Store, request: AcquireRequest) -> Claim {
+    match store.acquire(request).await.unwrap() {
         Acquire::AcquiredStale(claim) => {
             assert!(claim.is_recovery());
             claim

@@ -56,11 +56,11 @@ async fn a_clock_that_jumps_forward_during_the_work_repeats_nothing() {
 struct Forward(MemoryStore);
 
 impl Store for Forward {
-    async fn acquire(&self, attempt: AcquireRequest) -> Result<Acquire, StoreError> {
-        let asked = with!(attempt.clone(), lease = Duration::ZERO);
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        let asked = with!(request.clone(), lease = Duration::ZERO);
         Ok(match self.0.acquire(asked).await? {
-            Acquire::Acquired(claim) => Acquire::claimed(attempt, claim.fence(), claim.attempt(), false),
-            Acquire::AcquiredStale(claim) => Acquire::claimed(attempt, claim.fence(), claim.attempt(), true),
+            Acquire::Acquired(claim) => Acquire::claimed(request, claim.fence(), claim.attempt(), false),
+            Acquire::AcquiredStale(claim) => Acquire::claimed(request, claim.fence(), claim.attempt(), true),
             other => other,
         })
     }
@@ -73,8 +73,8 @@ impl Store for Forward {
         self.0.fail(claim, failure).await
     }
 
-    async fn release(&self, attempt: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.0.release(attempt, claim).await
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.0.release(request, claim).await
     }
 }
 
