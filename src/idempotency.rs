@@ -43,6 +43,8 @@ pub use decision::{Decision, backoff};
 pub use delivery::Delivery;
 pub use fingerprint::{Fingerprint, MessageIdHash};
 pub use key::{EmptyKeyError, Key};
+#[cfg(feature = "lambda")]
+pub(crate) use object_store::within;
 pub use object_store::{Location, LocationError, ObjectError, ObjectStore};
 #[cfg(feature = "lambda")]
 pub(crate) use owner::Owners;

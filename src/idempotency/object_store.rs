@@ -5,8 +5,10 @@
 use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::time::{Instant, timeout_at};
 
 /// Stores whole objects.
 ///
@@ -93,4 +95,14 @@ impl ObjectError {
     pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Unavailable(source.into())
     }
+}
+
+/// The result of this call, or an error after `limit` and at `until`.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    until: Instant,
+    call: impl Future<Output = Result<T, ObjectError>>,
+) -> Result<T, ObjectError> {
+    let until = until.min(Instant::now() + limit);
+    timeout_at(until, call).await.unwrap_or_else(|elapsed| Err(ObjectError::unavailable(elapsed)))
 }

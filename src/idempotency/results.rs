@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::causes::error_chain;
 use super::key::Key;
-use super::object_store::{Location, ObjectError, ObjectStore};
+use super::object_store::{Location, ObjectError, ObjectStore, within};
 use super::owner::Fence;
 
 /// Largest result that is kept, bytes: the payload limit of a Lambda response.
@@ -44,7 +44,7 @@ impl Results {
         let name = format!("{}{}/{fence}", self.prefix, path_segment(key));
         let location = Location { bucket: self.bucket.clone(), name };
         let written = match result.len() {
-            0..=MAX_RESULT_BYTES => in_time(until, self.objects.put(&location, result.to_vec())).await,
+            0..=MAX_RESULT_BYTES => within(TIMEOUT, until, self.objects.put(&location, result.to_vec())).await,
             _ => Err(ObjectError::TooLarge { max_bytes: MAX_RESULT_BYTES }),
         };
         match written {
@@ -61,7 +61,7 @@ impl Results {
     pub(super) async fn read(&self, location: &[u8], until: Instant) -> Option<Vec<u8>> {
         let location = str::from_utf8(location).ok().and_then(|location| location.parse::<Location>().ok());
         let read = match &location {
-            Some(location) => in_time(until, self.objects.get(location, MAX_RESULT_BYTES)).await,
+            Some(location) => within(TIMEOUT, until, self.objects.get(location, MAX_RESULT_BYTES)).await,
             None => Err(ObjectError::NotFound),
         };
         let log = |error: &ObjectError| {
@@ -70,11 +70,6 @@ impl Results {
         };
         read.inspect_err(log).ok()
     }
-}
-
-async fn in_time<T>(until: Instant, call: impl Future<Output = Result<T, ObjectError>>) -> Result<T, ObjectError> {
-    let until = until.min(Instant::now() + TIMEOUT);
-    timeout_at(until, call).await.unwrap_or_else(|elapsed| Err(ObjectError::unavailable(elapsed)))
 }
 
 /// The key as one segment of an object name. A key that is too long, or has characters that are not allowed in a
@@ -91,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_one_segment_of_a_name_whatever_it_contains() {
+    fn a_key_of_any_characters_is_one_segment_of_a_name() {
         let of = |key: &str| path_segment(&Key::new(key).unwrap());
         assert_eq!(of("pay_7f3a:2026-11.1"), "pay_7f3a:2026-11.1");
         for key in ["..", ".", "../pay_1", "a/b", "größe", " ", "a\nb", &"x".repeat(201)] {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::message::Message;
-use crate::idempotency::{Location, ObjectError, ObjectStore};
+use crate::idempotency::{Location, ObjectError, ObjectStore, within};
 
 /// Longest time to fetch one payload, including retries. Longer fetches indicate a fault and delay the other messages.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,19 +85,17 @@ impl ExtendedClient {
                 ExtendedClientError::BucketNotAllowed
             });
         }
-        let until = until.min(Instant::now() + TIMEOUT);
-        match timeout_at(until, objects.get(location, self.max_bytes)).await {
-            Ok(Ok(bytes)) => {
+        match within(TIMEOUT, until, objects.get(location, self.max_bytes)).await {
+            Ok(bytes) => {
                 // The error is not kept, because it contains the payload.
                 let payload = String::from_utf8(bytes).map_err(|_| ExtendedClientError::NotText)?;
                 Ok(message.with_payload(&payload))
             }
-            Ok(Err(ObjectError::NotFound)) => Err(ExtendedClientError::NotFound),
-            Ok(Err(ObjectError::TooLarge { max_bytes })) => Err(ExtendedClientError::TooLarge(max_bytes)),
-            Ok(Err(error @ (ObjectError::Rejected(_) | ObjectError::Unavailable(_)))) => {
+            Err(ObjectError::NotFound) => Err(ExtendedClientError::NotFound),
+            Err(ObjectError::TooLarge { max_bytes }) => Err(ExtendedClientError::TooLarge(max_bytes)),
+            Err(error @ (ObjectError::Rejected(_) | ObjectError::Unavailable(_))) => {
                 Err(ExtendedClientError::NotRead(error))
             }
-            Err(elapsed) => Err(ExtendedClientError::NotRead(ObjectError::unavailable(elapsed))),
         }
     }
 }

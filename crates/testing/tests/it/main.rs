@@ -5,7 +5,9 @@
 #![allow(clippy::unchecked_time_subtraction, reason = "tests subtract known times")]
 
 mod conformance;
+mod dead_letters;
 mod drive;
+mod duplicates;
 mod faults;
 mod fifo;
 mod mapping;

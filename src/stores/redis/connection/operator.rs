@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, FromRedisValue, RedisResult};
-use tokio::time::timeout;
 
 use super::errors::{repeats_on_any_connection, timed_out};
-use super::wire::{Target, Wire};
+use super::wire::{Target, Wire, within};
 use super::{Connection, TRIES};
 
 impl Connection {
@@ -57,9 +56,7 @@ impl Wire {
         match (route, self) {
             (Some(master), Self::Cluster(connection)) => {
                 let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(master));
-                let reply = timeout(limit, connection.route_command(command.clone(), node)).await;
-                let reply =
-                    reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis within the timeout")))?;
+                let reply = within(limit, connection.route_command(command.clone(), node)).await?;
                 Ok(redis::from_redis_value(reply)?)
             }
             (None | Some(_), wire) => wire.send(command, limit).await,

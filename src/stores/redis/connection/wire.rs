@@ -84,12 +84,17 @@ impl Target {
 impl Wire {
     /// Sends a command and returns its reply.
     pub(super) async fn send<T: FromRedisValue>(&mut self, command: &Cmd, limit: Duration) -> RedisResult<T> {
-        let reply = match self {
-            Self::Server(connection) => timeout(limit, command.query_async(connection)).await,
-            Self::Cluster(connection) => timeout(limit, command.query_async(connection)).await,
-        };
-        reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis within the timeout")))
+        match self {
+            Self::Server(connection) => within(limit, command.query_async(connection)).await,
+            Self::Cluster(connection) => within(limit, command.query_async(connection)).await,
+        }
     }
+}
+
+/// The reply to this call, or an error after `limit`.
+pub(super) async fn within<T>(limit: Duration, call: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let reply = timeout(limit, call).await;
+    reply.unwrap_or_else(|_elapsed| Err(timed_out("no reply from Redis within the timeout")))
 }
 
 #[cfg(test)]
