@@ -51,7 +51,9 @@ impl Report {
             Outcome::Failed { error, .. } | Outcome::Unavailable { error } => {
                 Decision::Retry { after: Some(delay(error, deliveries)) }
             }
-            Outcome::NotStarted | Outcome::Lost { .. } | Outcome::Unsettled { .. } => Decision::Retry { after: None },
+            // The store is unavailable.
+            Outcome::Unsettled { .. } => Decision::Retry { after: Some(backoff(deliveries)) },
+            Outcome::NotStarted | Outcome::Lost { .. } => Decision::Retry { after: None },
             Outcome::Mismatch | Outcome::FailedBefore | Outcome::FailedPermanently { .. } => Decision::DeadLetter,
         }
     }

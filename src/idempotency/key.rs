@@ -36,7 +36,13 @@ impl Key {
     /// # Errors
     /// [`EmptyKeyError`] if `key` is empty.
     pub fn from_stored(key: &str) -> Result<Self, EmptyKeyError> {
-        Self::new(key).map(|restored| Self { is_stored: key.starts_with(HASH_PREFIX), ..restored })
+        Self::new(key).map(|restored| Self { is_stored: is_reserved(key), ..restored })
+    }
+
+    /// The key of the record that a message was sent to the dead-letter queue. No key of a producer has its stored form.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn of_dead_letter(message_id: &str) -> Self {
+        Self { text: format!("{DEAD_LETTER_PREFIX}{message_id}").into(), is_stored: true }
     }
 
     /// The key as the producer sent it, or its stored form if it was restored [from that](Self::from_stored).
@@ -49,11 +55,11 @@ impl Key {
     /// `sha256:` followed by its SHA-256 in hexadecimal.
     ///
     /// These keys are hashed: keys longer than 200 bytes, which would take more memory than their record;
-    /// keys with a NUL, which PostgreSQL text cannot hold; and keys that start with `sha256:`, so that no
-    /// two keys have the same stored form.
+    /// keys with a NUL, which PostgreSQL text cannot hold; and keys that start with `sha256:` or `dead-letter:`, so
+    /// that no two keys have the same stored form.
     #[must_use]
     pub fn stored(&self) -> Cow<'_, str> {
-        let plain = self.is_short() && !self.text.contains('\0') && !self.text.starts_with(HASH_PREFIX);
+        let plain = self.is_short() && !self.text.contains('\0') && !is_reserved(&self.text);
         if plain || self.is_stored { Cow::Borrowed(&self.text) } else { Cow::Owned(self.hashed()) }
     }
 
@@ -75,6 +81,14 @@ impl Key {
 
 /// Start of the stored form of a hashed key.
 const HASH_PREFIX: &str = "sha256:";
+
+/// Start of the key of the record that a message was sent to the dead-letter queue.
+const DEAD_LETTER_PREFIX: &str = "dead-letter:";
+
+/// Whether a key that starts like this is in a stored form.
+fn is_reserved(key: &str) -> bool {
+    [HASH_PREFIX, DEAD_LETTER_PREFIX].iter().any(|prefix| key.starts_with(prefix))
+}
 
 /// Length of the longest key that is stored unchanged, in bytes. Common ids are much shorter.
 const MAX_PLAIN_LENGTH: usize = 200;

@@ -12,6 +12,7 @@ mod run;
 
 use std::num::NonZeroUsize;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use tokio::task::yield_now;
 
@@ -101,15 +102,7 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         timings: Option<&Timings>,
     ) -> Result<Vec<MessageReport>, StoreError> {
         let run = Run::new(self, messages, deadline, timings);
-        stream::iter(run.lanes.firsts.iter().copied().enumerate())
-            .then(|(number, first)| async move {
-                if number > 0 && number.is_multiple_of(WAVE) {
-                    yield_now().await;
-                }
-                first
-            })
-            .for_each_concurrent(run.concurrent_lanes(), |first| run.run_lane(first))
-            .await;
+        join_all(run.lanes_by_receiver().into_iter().map(|lanes| run_lanes(&run, lanes))).await;
         run.into_reports()
     }
 
@@ -120,4 +113,17 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         }
         KeySource::find(&self.settings.keys, payload).map_err(|error| MessageReport::no_key(error.to_string(), message))
     }
+}
+
+/// Runs these lanes, each from its first message.
+async fn run_lanes<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, lanes: Vec<usize>) {
+    stream::iter(lanes.into_iter().enumerate())
+        .then(|(number, first)| async move {
+            if number > 0 && number.is_multiple_of(WAVE) {
+                yield_now().await;
+            }
+            first
+        })
+        .for_each_concurrent(run.concurrent_lanes(), |first| run.run_lane(first))
+        .await;
 }

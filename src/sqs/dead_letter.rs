@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::idempotency::{Outcome, Report, WorkErrorKind};
 
 /// What a message attribute of a dead letter says about it: a JSON object in the attribute
-/// [`DeadLetter::ATTRIBUTE`]. It never contains the payload or a URL.
+/// [`DeadLetter::ATTRIBUTE`]. The key is as the producer chose it. Nothing else is taken from the message, but an error of
+/// the work can contain whatever the work puts into it, except addresses.
 ///
 /// ```
 /// use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
@@ -29,6 +30,9 @@ pub struct DeadLetter {
     /// The idempotency key, if the message has one.
     #[serde(default)]
     pub key: Option<String>,
+    /// The sources of keys that the function used, as in `IDEMPOTENCY_KEY`.
+    #[serde(default)]
+    pub key_sources: Option<String>,
     /// Number of attempts, if known.
     #[serde(default)]
     pub attempts: Option<u8>,
@@ -43,7 +47,7 @@ pub struct DeadLetter {
     /// When the message was first received, as in `2026-11-22T09:31:05.123Z`.
     #[serde(default)]
     pub first_receive: Option<String>,
-    /// When the message was last received, in the same format.
+    /// When the function received the batch of the last delivery, in the same format.
     #[serde(default)]
     pub last_receive: Option<String>,
     /// Name of the Lambda function.

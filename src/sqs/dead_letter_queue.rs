@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use aws_sdk_sqs::config::Builder;
+use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::operation::send_message::builders::SendMessageFluentBuilder;
 use aws_sdk_sqs::types::{MessageAttributeValue, MessageSystemAttributeNameForSends, MessageSystemAttributeValue};
 use aws_smithy_types::{Blob, DateTime, date_time};
@@ -14,6 +16,7 @@ use super::attribute::{AttributeValue, MessageAttribute};
 use super::client::{QueueArn, SqsClient};
 use super::dead_letter::{DeadLetter, DeadLetterOutcome};
 use super::disposition::MessageReport;
+use super::key::KeySource;
 use super::message::Message;
 use crate::aws::AwsConfig;
 use crate::idempotency::error_chain;
@@ -94,20 +97,28 @@ impl DeadLetterQueue {
         Self { function: name, version, ..self }
     }
 
-    /// Describes why this message, which is processed now, cannot succeed.
-    pub(super) fn letter(&self, outcome: DeadLetterOutcome, message: &Message, report: &MessageReport) -> DeadLetter {
+    /// Describes why this message cannot succeed. `received` is when its batch was received.
+    pub(super) fn letter(
+        &self,
+        outcome: DeadLetterOutcome,
+        message: &Message,
+        report: &MessageReport,
+        received: SystemTime,
+        keys: &[KeySource],
+    ) -> DeadLetter {
         let time = |time: DateTime| time.fmt(date_time::Format::DateTime).ok();
         let first_receive = message.first_receive_ms.and_then(|ms| i64::try_from(ms).ok());
         DeadLetter {
             outcome,
             reason: reason(&report.reason),
             key: report.key.as_ref().map(|key| key.as_str().to_owned()),
+            key_sources: Some(keys.iter().map(KeySource::to_string).collect::<Vec<_>>().join(",")),
             attempts: report.attempts,
             fence: report.fence.map(|fence| fence.0),
             source_queue_arn: message.queue_arn.clone(),
             message_id: message.id.clone(),
             first_receive: first_receive.and_then(|ms| time(DateTime::from_millis(ms))),
-            last_receive: time(whole_milliseconds(SystemTime::now())),
+            last_receive: time(whole_milliseconds(received)),
             function: self.function.clone(),
             version: self.version.clone(),
         }
@@ -161,7 +172,9 @@ impl DeadLetterQueue {
                 let until = until.min(Instant::now() + TIMEOUT);
                 let send = async {
                     let request = client.get(QueueArn::of(from)).await.send_message().queue_url(&self.url);
-                    with_message(request, message).send().await
+                    // A retry after a lost reply would send a second letter.
+                    let once = Builder::new().retry_config(RetryConfig::disabled());
+                    with_message(request, message).customize().config_override(once).send().await
                 };
                 match timeout_at(until, send).await {
                     Ok(Ok(_)) => Ok(()),
@@ -253,6 +266,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_letter_names_the_times_of_its_receives_and_the_sources_of_its_key() {
+        let queue = DeadLetterQueue::new("https://sqs/1/dead", AwsConfig::default());
+        let queue = queue.with_function(Some("payments".into()), Some("7".into()));
+        let message = Message { first_receive_ms: Some(1_795_080_483_148), ..Message::new("m1", "") };
+        let report = MessageReport::no_key("no key".into(), &message);
+        let received = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_080_500_000);
+        let sources = [KeySource::Body("/id".into()), KeySource::MessageId];
+        let letter = queue.letter(DeadLetterOutcome::NoKey, &message, &report, received, &sources);
+        assert_eq!(letter.first_receive.as_deref(), Some("2026-11-19T09:28:03.148Z"));
+        assert_eq!(letter.last_receive.as_deref(), Some("2026-11-19T09:28:20Z"));
+        assert_eq!(letter.key_sources.as_deref(), Some("body:/id,messageId"));
+        assert_eq!((letter.function.as_deref(), letter.version.as_deref()), (Some("payments"), Some("7")));
+    }
+
+    #[test]
+    fn a_letter_fits_exactly_into_the_bytes_that_are_left() {
+        let attribute = |value| MessageAttribute { data_type: "Binary".into(), value: AttributeValue::Binary(value) };
+        let queue = DeadLetterQueue::new("https://sqs/1/dead", AwsConfig::default());
+        let report = MessageReport::no_key("no key".into(), &Message::default());
+        let size = |message: &DeadLetterMessage| {
+            let attributes = message.attributes.iter().map(|(name, value)| name.len() + value.size()).sum::<usize>();
+            message.body.len() + attributes
+        };
+        let sent = |body: usize| {
+            let attributes = [("Image".to_owned(), attribute(vec![7; 300_000]))].into();
+            let message = Message { attributes, ..Message::new("m1", "x".repeat(body)) };
+            let letter = queue.letter(DeadLetterOutcome::NoKey, &message, &report, SystemTime::UNIX_EPOCH, &[]);
+            queue.message(&message, letter).unwrap()
+        };
+        let letter = size(&sent(1)) - 300_000 - "Image".len() - "Binary".len() - 1;
+        let most = MAX_MESSAGE_BYTES - 300_000 - "Image".len() - "Binary".len();
+        assert_eq!(size(&sent(most - letter)), MAX_MESSAGE_BYTES, "with the whole reason");
+        assert!(size(&sent(most - letter + 1)) <= MAX_MESSAGE_BYTES, "with a shortened reason");
+        assert_eq!(sent(most).attributes.len(), 1, "without the letter");
+    }
+
+    #[test]
     fn a_reason_contains_no_address() {
         for (with_address, without) in [
             ("no answer from https://user:secret@host/path?token=1 in time", "no answer from <address> in time"),
@@ -277,6 +327,7 @@ mod tests {
         let letter = DeadLetter {
             outcome: DeadLetterOutcome::Mismatch,
             reason: "a\u{1}b\u{ffff}".into(),
+            key_sources: None,
             key: Some("\u{fffe}\u{0}ö\u{10ffff}".into()),
             attempts: None,
             fence: None,

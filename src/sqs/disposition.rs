@@ -179,8 +179,13 @@ impl MessageReport {
                 let kind = if uncertain { "uncertain" } else { "failed" };
                 (acquired, format!("{kind}: {}", error_chain(&error)).into())
             }
-            Outcome::FailedPermanently { error, .. } => {
-                (acquired, format!("failed permanently: {}", error_chain(&error)).into())
+            Outcome::FailedPermanently { error, uncertain } => {
+                let kind = match dead_letter {
+                    Some(DeadLetterOutcome::AttemptsUsedUp) => "attempts used up",
+                    _ => "failed permanently",
+                };
+                let effect = if uncertain { ", and may have taken effect" } else { "" };
+                (acquired, format!("{kind}{effect}: {}", error_chain(&error)).into())
             }
             Outcome::Lost { state: State::Completed, done: true } => {
                 let reason = "another owner acquired the record during the work and completed it";
@@ -215,11 +220,9 @@ impl MessageReport {
         report.hopeless(DeadLetterOutcome::Unreadable)
     }
 
-    /// The payload could not be fetched from S3. If a later fetch may succeed, the message is redelivered after the
-    /// queue's visibility timeout.
+    /// The payload could not be fetched from S3. A later fetch may succeed if the error is transient.
     pub(super) fn no_payload(error: &ExtendedClientError, message: &Message) -> Self {
-        let decision = if error.is_transient() { Decision::Retry { after: None } } else { Decision::DeadLetter };
-        let disposition = Disposition::of(decision, message);
+        let disposition = Disposition::back_off(message);
         let report = Self::without_claim(MessageOutcome::Unreadable, disposition, error_chain(error));
         if error.is_transient() { report } else { report.hopeless(DeadLetterOutcome::Unreadable) }
     }

@@ -58,7 +58,7 @@ fn outcomes() -> Vec<(Outcome, Expected)> {
         (Outcome::Lost { state: State::Failed, done: true }, RetryByBroker),
         (Outcome::Lost { state: State::Failed, done: false }, RetryByBroker),
         (Outcome::NotStarted, RetryByBroker),
-        (Outcome::Unsettled { error: StoreError::unavailable("no reply") }, RetryByBroker),
+        (Outcome::Unsettled { error: StoreError::unavailable("no reply") }, RetryAfterBackoff),
         (Outcome::Conflict { lease_remains: Duration::ZERO }, RetryAfter(Duration::ZERO, seconds(2))),
         (Outcome::Conflict { lease_remains: MINUTE }, RetryAfter(MINUTE, seconds(62))),
         (Outcome::Conflict { lease_remains: Duration::MAX }, RetryAfter(Duration::MAX, Duration::MAX)),

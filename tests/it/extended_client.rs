@@ -4,13 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use harness::with;
-use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Location, ObjectStore, Policy, Work, WorkError};
+use idempotent_sqs::idempotency::{
+    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Work, WorkError,
+};
 use idempotent_sqs::sqs::{
-    Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, KeySource, Message, MessageAttribute, MessageReport,
-    Payload,
+    Batch, BatchSettings, DeadLetter, DeadLetterOutcome, DeadLetterQueue, Disposition, Envelopes, ExtendedClient,
+    KeySource, Message, MessageAttribute, MessageReport, Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::MemoryObjectStore;
@@ -120,6 +123,59 @@ async fn a_payload_in_s3_is_an_in_batch_duplicate_of_the_same_payload_in_a_messa
     let reports = fixture.run(&[pointing("m1", "one"), plain]).await;
     assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "pay_1");
+}
+
+/// A batch with a dead-letter queue, and the outcomes of the letters that it sends.
+async fn letters(objects: Arc<dyn ObjectStore>, message: &Message) -> (Vec<MessageReport>, Vec<DeadLetterOutcome>) {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let outcomes = Arc::clone(&sent);
+    let queue = DeadLetterQueue::with_replacement("https://sqs/1/dead", move |message| {
+        let letter: DeadLetter =
+            serde_json::from_str(message.attributes[DeadLetter::ATTRIBUTE].text().unwrap()).unwrap();
+        outcomes.lock().unwrap().push(letter.outcome);
+        Ok(())
+    });
+    let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
+    let settings = with!(BatchSettings::default(), extended_client = extended_client, dead_letter_queue = Some(queue));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), Seen::default(), settings);
+    let reports = batch.run(std::slice::from_ref(message), Deadline::within(Duration::from_secs(30))).await.unwrap();
+    let sent = sent.lock().unwrap().clone();
+    (reports, sent)
+}
+
+#[tokio::test]
+async fn a_payload_that_is_missing_or_not_allowed_is_an_unreadable_dead_letter() {
+    let elsewhere = json!([CURRENT, { "s3BucketName": "other", "s3Key": "one" }]).to_string();
+    for message in [pointing("m1", "missing"), with!(pointing("m1", "one"), body = Some(elsewhere))] {
+        let (reports, sent) = letters(Arc::new(MemoryObjectStore::default()), &message).await;
+        assert_eq!((reports[0].disposition, sent), (Disposition::DeadLetter, vec![DeadLetterOutcome::Unreadable]));
+    }
+}
+
+/// An object store that is unavailable.
+#[derive(Debug)]
+struct UnavailableObjects;
+
+impl ObjectStore for UnavailableObjects {
+    fn get<'a>(&'a self, _: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(async { Err(ObjectError::unavailable("no connection")) })
+    }
+
+    fn put<'a>(&'a self, _: &'a Location, _: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(async { Err(ObjectError::unavailable("no connection")) })
+    }
+}
+
+#[tokio::test]
+async fn while_s3_is_unavailable_a_message_is_backed_off_and_is_no_dead_letter() {
+    let message = with!(pointing("m1", "one"), receive_count = Some(9));
+    let (reports, sent) = letters(Arc::new(UnavailableObjects), &message).await;
+    let steps = Duration::from_secs(256)..=Duration::from_secs(512);
+    assert!(
+        matches!(reports[0].disposition, Disposition::Redeliver { after: Some(after) } if steps.contains(&after)),
+        "{reports:?}"
+    );
+    assert!(sent.is_empty());
 }
 
 #[tokio::test]

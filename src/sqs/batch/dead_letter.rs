@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::run::Run;
 use crate::idempotency::{
-    Claim, Delivery, Fingerprint, Idempotency, Key, Outcome, Policy, Recovery, Report, Store, Work, WorkError,
-    error_chain,
+    Claim, Deadline, Delivery, Fingerprint, Idempotency, Key, NextStep, Outcome, Policy, Recovery, Report, Store,
+    StoreError, Work, WorkError, error_chain,
 };
 use crate::sqs::dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
 use crate::sqs::disposition::MessageReport;
@@ -21,19 +21,14 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let (Some(outcome), Some(queue)) = (report.dead_letter, &self.batch.settings.dead_letter_queue) else {
             return report;
         };
-        let dead_letter = match queue.message(message, queue.letter(outcome, message, &report)) {
+        let keys = &self.batch.settings.keys;
+        let letter = queue.letter(outcome, message, &report, self.received, keys);
+        let dead_letter = match queue.message(message, letter) {
             Ok(dead_letter) => dead_letter,
-            Err(why) => return report.not_sent(why),
+            Err(why) => return not_sent(message, report, why),
         };
         let work = SendDeadLetter { queue, dead_letter, sent: AtomicBool::new(false) };
-        let Ok(key) = Key::new(&format!("dead-letter:{}", message.id)) else { return report };
-        let delivery = Delivery::new(key)
-            // A producer's key may equal this one. Its payload has another fingerprint.
-            .fingerprint(Fingerprint::of(format!("dead letter of {} {:?}", message.id, message.queue_arn).as_bytes()))
-            .message_id(&message.id)
-            .deadline(self.deadline)
-            .owner(self.owners.next());
-        let result = self.letters().run(&delivery, &work, message).await;
+        let result = self.send_once(message, &work).await;
         let was_sent = work.sent.into_inner();
         self.ran.fetch_or(was_sent, Ordering::Relaxed);
         match result {
@@ -42,19 +37,35 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             Ok(Report { outcome: Outcome::Conflict { .. }, .. }) => {
                 report.not_moved("another delivery is sending its dead letter")
             }
-            Ok(Report { outcome: Outcome::NotStarted, .. }) => report.not_moved("no time was left to send it"),
-            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) => {
-                let (reason, advice) = (error_chain(&error), ADVICE);
-                tracing::warn!(message_id = message.id, reason, advice, "a dead letter was not sent");
-                report.not_sent(&reason)
+            Ok(Report { outcome: Outcome::Unavailable { error } | Outcome::Failed { error, .. }, .. }) => {
+                not_sent(message, report, &error_chain(&error))
             }
-            Ok(_) => report.not_sent("the record of its dead letter could not be acquired"),
+            Ok(_) => not_sent(message, report, "its record could not be acquired, or no time was left"),
             Err(error) if error.is_unavailable() => {
                 self.record_outage(error);
                 report.not_moved("the idempotency store is unavailable")
             }
-            Err(error) => report.not_sent(&error_chain(&error)),
+            Err(error) => not_sent(message, report, &error_chain(&error)),
         }
+    }
+
+    /// Sends the dead letter, unless a record shows that it was sent before.
+    async fn send_once(&self, message: &Message, work: &SendDeadLetter<'_>) -> Result<Report, StoreError> {
+        // The time reserved for settling is used too, because the reason is known only in this delivery.
+        let deadline = Deadline { work: self.deadline.settle, settle: self.deadline.answer, ..self.deadline };
+        let delivery = Delivery::new(Key::of_dead_letter(&message.id))
+            .fingerprint(Fingerprint::of(format!("{} {:?}", message.id, message.queue_arn).as_bytes()))
+            .message_id(&message.id)
+            .deadline(deadline)
+            .owner(self.owners.next());
+        let letters = self.letters();
+        let claim = match letters.acquire(&delivery, work).await? {
+            NextStep::Work(claim) => claim,
+            NextStep::Report(report) => return Ok(report),
+        };
+        let result = letters.attempt_work(&claim, work, message, &deadline).await;
+        // The store is called once. The letter is sent in any case, and its message is deleted.
+        letters.settle(&claim, result, true, &deadline).await
     }
 
     /// The core with a policy for sending dead letters: it is tried in each delivery, also after an attempt that may
@@ -69,8 +80,12 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     }
 }
 
-const ADVICE: &str = "check that the function may call sqs:SendMessage on DEAD_LETTER_QUEUE_URL and can reach SQS; until \
-                      then the message is delivered again after its backoff";
+/// Logs why the message could not be sent. It is delivered again.
+fn not_sent(message: &Message, report: MessageReport, reason: &str) -> MessageReport {
+    let advice = "check that the function may call sqs:SendMessage on DEAD_LETTER_QUEUE_URL and can reach SQS";
+    tracing::warn!(message_id = message.id, reason, advice, "a dead letter was not sent");
+    report.not_sent(reason)
+}
 
 /// The work that sends a dead letter.
 struct SendDeadLetter<'a> {

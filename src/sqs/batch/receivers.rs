@@ -1,14 +1,14 @@
 //! Which receivers are unavailable, so that a batch does not call one of them for each of its messages.
 //!
 //! - Once a message finds its receiver unavailable, no further message of the batch is sent there.
-//! - Later batches of the process send one message at a time, until the receiver responds to one of them.
+//! - Later batches of the process send one message at a time, until the receiver does the work of one of them.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync;
+use tokio::sync::{self, OwnedMutexGuard};
 
-use crate::idempotency::{AttemptResult, RecordedAttempt, WorkErrorKind};
+use crate::idempotency::{AttemptResult, RecordedAttempt};
 
 /// The receivers that were unavailable when they were last called, by [`Work::receiver`](crate::Work::receiver). The
 /// batches of a process share them.
@@ -20,9 +20,11 @@ pub(super) struct Receivers<'a> {
     known: &'a KnownUnavailable,
     /// Receivers that this batch found unavailable.
     found: KnownUnavailable,
-    /// Held while a message is sent to a receiver that is known to be unavailable.
-    probe: sync::Mutex<()>,
+    /// By receiver: held while a message is sent to one that is known to be unavailable.
+    turns: Mutex<HashMap<String, Turn>>,
 }
+
+type Turn = Arc<sync::Mutex<()>>;
 
 impl KnownUnavailable {
     fn contains(&self, receiver: &str) -> bool {
@@ -36,21 +38,30 @@ impl KnownUnavailable {
 
 impl<'a> Receivers<'a> {
     pub(super) fn new(known: &'a KnownUnavailable) -> Self {
-        Self { known, found: KnownUnavailable::default(), probe: sync::Mutex::new(()) }
+        Self { known, found: KnownUnavailable::default(), turns: Mutex::default() }
     }
 
-    /// Waits until this message may be sent. If the receiver is known to be unavailable, the next message waits until
-    /// the returned guard is dropped.
+    /// Waits until this message may be sent. If the receiver is known to be unavailable, the next message for it waits
+    /// until the returned guard is dropped.
     ///
     /// ## Cancel safety
     /// Cancel safe.
-    pub(super) async fn turn(&self, receiver: &str) -> Option<sync::MutexGuard<'_, ()>> {
-        if !self.known.contains(receiver) {
+    pub(super) async fn turn(&self, receiver: &str) -> Option<OwnedMutexGuard<()>> {
+        if !self.is_known_unavailable(receiver) {
             return None;
         }
-        let probe = self.probe.lock().await;
-        let is_still_unavailable = self.known.contains(receiver) && !self.is_unavailable(receiver);
-        is_still_unavailable.then_some(probe)
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(turns.entry(receiver.to_owned()).or_default())
+        };
+        let turn = turn.lock_owned().await;
+        let is_still_unavailable = self.is_known_unavailable(receiver) && !self.is_unavailable(receiver);
+        is_still_unavailable.then_some(turn)
+    }
+
+    /// Whether the receiver was unavailable when it was last called, by this batch or an earlier one.
+    pub(super) fn is_known_unavailable(&self, receiver: &str) -> bool {
+        self.known.contains(receiver)
     }
 
     /// Whether this batch found the receiver unavailable. No further message is sent there.
@@ -58,25 +69,21 @@ impl<'a> Receivers<'a> {
         self.found.contains(receiver)
     }
 
-    /// Learns from how an attempt ended. An uncertain one, such as a timeout, does not show whether the receiver is
-    /// available.
+    /// Learns from how an attempt ended. An error other than unavailable does not show whether the receiver responds: it
+    /// may be a timeout, or be found before the receiver was called.
     pub(super) fn observe(&self, receiver: &str, result: &AttemptResult) {
-        let is_available = match result {
-            AttemptResult::Failed(error) => match error.kind() {
-                WorkErrorKind::Unavailable { .. } => false,
-                WorkErrorKind::Retryable { .. } | WorkErrorKind::Busy { .. } | WorkErrorKind::Permanent => true,
-                WorkErrorKind::Uncertain => return,
-            },
+        match result {
+            AttemptResult::Failed(error) if error.is_unavailable() => {
+                self.known.lock().insert(receiver.to_owned());
+                self.found.lock().insert(receiver.to_owned());
+            }
             AttemptResult::Returned(RecordedAttempt::Unreachable(_))
+            | AttemptResult::Failed(_)
             | AttemptResult::NotRun(_)
-            | AttemptResult::NotStarted => return,
-            AttemptResult::Returned(_) => true,
-        };
-        if is_available {
-            self.known.lock().remove(receiver);
-        } else {
-            self.known.lock().insert(receiver.to_owned());
-            self.found.lock().insert(receiver.to_owned());
+            | AttemptResult::NotStarted => {}
+            AttemptResult::Returned(_) => {
+                self.known.lock().remove(receiver);
+            }
         }
     }
 }
@@ -104,9 +111,6 @@ mod tests {
             AttemptResult::Returned(RecordedAttempt::DoneBefore(Vec::new())),
             AttemptResult::Returned(RecordedAttempt::Busy { after }),
             AttemptResult::Returned(RecordedAttempt::Mismatch),
-            AttemptResult::Failed(WorkError::retryable("refused")),
-            AttemptResult::Failed(WorkError::busy_after("in use", after)),
-            AttemptResult::Failed(WorkError::permanent("no such account")),
         ] {
             assert!(!stays_unavailable(&responds));
         }
@@ -114,6 +118,9 @@ mod tests {
             AttemptResult::Returned(RecordedAttempt::Unreachable("no connection".into())),
             AttemptResult::Failed(WorkError::unavailable("no connection")),
             AttemptResult::Failed(WorkError::uncertain("no answer")),
+            AttemptResult::Failed(WorkError::retryable("refused")),
+            AttemptResult::Failed(WorkError::busy_after("in use", after)),
+            AttemptResult::Failed(WorkError::permanent("no such account")),
             AttemptResult::NotRun(WorkError::permanent("parked")),
             AttemptResult::NotStarted,
         ] {

@@ -1,9 +1,10 @@
 //! One run of a batch.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
@@ -37,6 +38,8 @@ pub(super) struct Run<'a, S, W> {
     /// `None` measures nothing.
     timings: Option<&'a Timings>,
     pub(super) owners: Owners,
+    /// When the batch was received.
+    pub(super) received: SystemTime,
     receivers: Receivers<'a>,
     /// Whether any payload is in S3, so that its key may not be known yet.
     has_pointers: bool,
@@ -78,6 +81,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             deadline,
             timings,
             owners: Owners::random(),
+            received: SystemTime::now(),
             receivers: Receivers::new(&batch.unavailable),
             shared_reports: Mutex::default(),
             slots: Semaphore::new(batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
@@ -93,6 +97,18 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             return Err(outage);
         }
         Ok(self.reports.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The first message of each lane, separately for each receiver that is known to be unavailable: messages that wait
+    /// for their turn do not delay those for other receivers.
+    pub(super) fn lanes_by_receiver(&self) -> Vec<Vec<usize>> {
+        let mut by_receiver: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        for first in &self.lanes.firsts {
+            let receiver = self.receiver(&self.messages[*first]);
+            let unavailable = self.receivers.is_known_unavailable(receiver).then_some(receiver);
+            by_receiver.entry(unavailable).or_default().push(*first);
+        }
+        by_receiver.into_values().collect()
     }
 
     /// Number of lanes that run concurrently.
@@ -143,7 +159,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// Fetches the payload from S3 and processes it. It is not fetched earlier, because the payloads of a whole batch
     /// may not fit in memory.
     async fn process_pointer(&self, message: &Message, pointer: &Payload<'_>, location: &Location) -> MessageReport {
-        if let Some(report) = self.must_not_start(message) {
+        if let Some(report) = self.cannot_run(message) {
             return report;
         }
         let settings = &self.batch.settings;
@@ -198,18 +214,29 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         catch_unwind(AssertUnwindSafe(|| self.batch.work.receiver(message))).unwrap_or_default()
     }
 
-    /// The report if this message must not be started.
-    fn must_not_start(&self, message: &Message) -> Option<MessageReport> {
+    /// The report if no further message can be started.
+    fn cannot_run(&self, message: &Message) -> Option<MessageReport> {
         if self.outage.get().is_some() {
             return Some(MessageReport::backed_off(message, "the idempotency store is unavailable"));
         }
+        self.deadline.has_passed().then(|| {
+            if self.receivers.is_known_unavailable(self.receiver(message)) {
+                MessageReport::backed_off(message, "the deadline passed, and its receiver is unavailable")
+            } else {
+                MessageReport::no_time("the deadline passed before the work started")
+            }
+        })
+    }
+
+    /// The report if this message must not be started.
+    fn must_not_start(&self, message: &Message) -> Option<MessageReport> {
         if self.receivers.is_unavailable(self.receiver(message)) {
             return Some(MessageReport::backed_off(
                 message,
                 "another message of the batch found its receiver unavailable",
             ));
         }
-        self.deadline.has_passed().then(|| MessageReport::no_time("the deadline passed before the work started"))
+        self.cannot_run(message)
     }
 
     /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload.
@@ -220,7 +247,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         fingerprint: Fingerprint,
         missing: Option<ExtendedClientError>,
     ) -> MessageReport {
-        // Before the slot, so that messages for an unavailable receiver do not delay those for other receivers.
+        // Before the slot, which a message that waits for its turn would keep from others.
         let turn = self.receivers.turn(self.receiver(message)).await;
         // The semaphore is never closed.
         let slot = self.slots.acquire().await.ok();

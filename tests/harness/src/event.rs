@@ -57,6 +57,12 @@ impl Record {
         self.with("eventSourceARN", "arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into())
     }
 
+    /// Sets the X-Ray trace header of the sender.
+    pub fn trace_header(mut self, header: &str) -> Self {
+        self.0["attributes"]["AWSTraceHeader"] = header.into();
+        self
+    }
+
     /// Sets the deduplicationId, which is the messageId by default.
     pub fn deduplication_id(mut self, id: &str) -> Self {
         self.0["attributes"]["MessageDeduplicationId"] = id.into();

@@ -36,6 +36,7 @@ pub struct Run {
 /// A work that follows a plan and records its runs.
 pub struct ScriptedWork {
     plan: Box<dyn Fn(&Run) -> Action + Send + Sync>,
+    takes: Duration,
     runs: Mutex<Vec<Run>>,
     concurrent: AtomicUsize,
     max_concurrent: AtomicUsize,
@@ -51,10 +52,16 @@ impl ScriptedWork {
     pub fn new(plan: impl Fn(&Run) -> Action + Send + Sync + 'static) -> Self {
         Self {
             plan: Box::new(plan),
+            takes: Duration::ZERO,
             runs: Mutex::default(),
             concurrent: AtomicUsize::new(0),
             max_concurrent: AtomicUsize::new(0),
         }
+    }
+
+    /// Each run takes this time before it ends.
+    pub fn taking(self, takes: Duration) -> Self {
+        Self { takes, ..self }
     }
 
     /// All runs, in order of their starts.
@@ -83,6 +90,9 @@ impl ScriptedWork {
         let action = (self.plan)(&run);
         self.runs.lock().unwrap().push(run);
         let _running = Running::start(self);
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
+        }
         match action {
             Action::Return(result) => Ok(result.to_vec()),
             Action::FailRetryable => Err(WorkError::retryable("refused")),

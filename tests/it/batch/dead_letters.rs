@@ -11,8 +11,8 @@ use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Recovery, Store};
 use idempotent_sqs::sqs::{
-    AttributeValue, Batch, DeadLetter, DeadLetterMessage, DeadLetterOutcome, DeadLetterQueue, Disposition, Message,
-    MessageAttribute, MessageReport,
+    AttributeValue, Batch, DeadLetter, DeadLetterMessage, DeadLetterOutcome, DeadLetterQueue, Disposition,
+    FingerprintSource, Message, MessageAttribute, MessageReport,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -321,15 +321,94 @@ async fn a_message_that_cannot_be_sent_whole_is_left_to_the_redrive_policy() {
 }
 
 #[tokio::test]
-async fn a_producers_key_that_equals_the_key_of_a_letter_neither_loses_nor_hides_it() {
-    let work = ScriptedWork::new(|run| if run.key == "bad" { Action::FailPermanently } else { Action::Return(b"") });
-    let letters = Letters::default();
+async fn a_producers_key_that_looks_like_the_key_of_a_letter_has_another_record() {
+    for fingerprint in [FingerprintSource::Body, FingerprintSource::None] {
+        let work =
+            ScriptedWork::new(|run| if run.key == "bad" { Action::FailPermanently } else { Action::Return(b"") });
+        let letters = Letters::default();
+        let settings =
+            with!(settings(), dead_letter_queue = Some(letters.queue(URL)), fingerprint = fingerprint.clone());
+        let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+        let reports = run(&batch, &[message("m0", "dead-letter:m1")]).await;
+        assert_eq!(dispositions(&reports), [Disposition::Done]);
+        let reports = run(&batch, &[message("m1", "bad")]).await;
+        assert_eq!((dispositions(&reports), letters.sent().len()), (vec![Disposition::DeadLetter], 1));
+
+        let reports = run(&batch, &[message("m2", "bad")]).await;
+        assert_eq!((dispositions(&reports), letters.sent().len()), (vec![Disposition::DeadLetter], 2));
+        let reports = run(&batch, &[message("m3", "dead-letter:m2")]).await;
+        assert_eq!(dispositions(&reports), [Disposition::Done]);
+        assert_eq!(work.runs().iter().filter(|run| run.key.starts_with("dead-letter:")).count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn the_same_message_id_in_another_queue_is_another_letter() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Return(b"")));
     let batch = batch(MemoryStore::default(), &work, &letters);
-    let reports = run(&batch, &[message("m0", "dead-letter:m1")]).await;
-    assert_eq!(dispositions(&reports), [Disposition::Done]);
-    let reports = run(&batch, &[message("m1", "bad")]).await;
-    assert!(has_first_backoff(reports[0].disposition), "{reports:?}");
+    let no_key = |queue: &str| with!(message("m1", ""), body = Some("no key".into()), queue_arn = Some(queue.into()));
+    for queue in ["arn:aws:sqs:eu-central-1:123456789012:a", "arn:aws:sqs:eu-central-1:123456789012:b"] {
+        run(&batch, &[no_key(queue)]).await;
+    }
+    // The second one has the record of the first, and is left to its redrive policy.
+    assert_eq!(letters.sent().len(), 1);
+    let reports = run(&batch, &[no_key("arn:aws:sqs:eu-central-1:123456789012:b")]).await;
+    assert!(reports[0].dead_letter_not_sent, "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_parks_recoveries_does_not_park_letters() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let parks = with!(Policy::default(), recovery = Recovery::Park);
+    let batch = batch_with(parks, &store, &work, letters.queue(URL));
+    let no_key = [with!(message("m1", ""), body = Some("no key".into()))];
+    // A crash after the acquire.
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::from_hours(1)));
+    assert!(timeout(Duration::from_secs(1), batch.run(&no_key, Deadline::within(TIME))).await.is_err());
+    tokio::time::advance(2 * TIME).await;
+    assert_eq!(dispositions(&run(&batch, &no_key).await), [Disposition::DeadLetter]);
+    assert_eq!(letters.sent().len(), 1);
+}
+
+#[tokio::test]
+async fn a_letter_that_was_sent_counts_as_work_so_its_batch_does_not_fail() {
+    let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+    let of_send = Arc::clone(&store);
+    let queue = DeadLetterQueue::with_replacement(URL, move |_| {
+        of_send.always(StoreCall::Acquire, Some(Fault::Refused));
+        Ok(())
+    });
+    let work = ScriptedWork::always(Action::Return(b""));
+    let batch = batch_with(Policy::default(), Arc::clone(&store), &work, queue);
+    let messages = [with!(in_group("g", "m1", ""), body = Some("no key".into())), in_group("g", "m2", "pay_2")];
+    let reports = run(&batch, &messages).await;
+    assert_eq!(reports[0].disposition, Disposition::DeadLetter);
+    assert!(has_first_backoff(reports[1].disposition), "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_letter_another_delivery_is_sending_is_not_deleted() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let batch = batch(&store, &work, &letters);
+    let no_key = [with!(message("m1", ""), body = Some("no key".into()))];
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::from_hours(1)));
+    assert!(timeout(Duration::from_secs(1), batch.run(&no_key, Deadline::within(TIME))).await.is_err());
+    let reports = run(&batch, &no_key).await;
+    assert!(has_first_backoff(reports[0].disposition) && !reports[0].dead_letter_not_sent, "{reports:?}");
     assert!(letters.sent().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_work_that_was_cancelled_at_the_deadline_is_sent_in_the_same_delivery() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Hang));
+    let once = with!(Policy::default(), max_attempts = 1);
+    let batch = batch_with(once, MemoryStore::default(), &work, letters.queue(URL));
+    assert_eq!(dispositions(&run(&batch, &[message("m1", "pay_1")]).await), [Disposition::DeadLetter]);
+    let DeadLetter { outcome, reason, attempts, .. } = letters.only();
+    assert_eq!((outcome, attempts), (DeadLetterOutcome::AttemptsUsedUp, Some(1)));
+    assert_eq!(reason, "attempts used up, and may have taken effect: the work was cancelled at the deadline");
 }
 
 #[tokio::test]

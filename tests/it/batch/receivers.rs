@@ -1,6 +1,8 @@
 //! Receivers that are unavailable: the rest of a batch is not sent, and later batches send one message at a time.
 
+use std::future::pending;
 use std::num::NonZeroUsize;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -48,35 +50,47 @@ async fn a_receiver_known_to_be_unavailable_gets_one_message_of_a_batch() {
     }
 }
 
+/// A work whose calls take a second and end in this way, after a first one that finds the receiver unavailable.
+fn after_an_outage(ends: impl Fn(usize) -> Action + Send + Sync + 'static) -> ScriptedWork {
+    let calls = AtomicUsize::new(0);
+    ScriptedWork::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
+        0 => Action::FailUnavailable,
+        call => ends(call),
+    })
+    .taking(Duration::from_secs(1))
+}
+
 #[tokio::test(start_paused = true)]
-async fn once_an_unavailable_receiver_responds_the_rest_of_the_batch_is_sent_concurrently() {
-    for responds in [Action::Sleep(Duration::from_secs(1)), Action::FailPermanently, Action::FailBusy] {
+async fn once_an_unavailable_receiver_does_its_work_the_rest_of_the_batch_is_sent_concurrently() {
+    let (store, work) = (MemoryStore::default(), after_an_outage(|_| Action::Return(b"")));
+    let batch = batch(&store, &work);
+    run(&batch, &many(1)).await;
+    let reports = run(&batch, &many(10)).await;
+    assert_eq!(work.runs().len(), 11, "{reports:?}");
+    assert_eq!(work.max_concurrent(), 9, "the first one is sent alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_other_than_unavailable_does_not_show_that_the_receiver_responds() {
+    for fails in [Action::FailUncertain, Action::FailPermanently, Action::FailBusy, Action::FailRetryable] {
         let store = MemoryStore::default();
-        let calls = AtomicUsize::new(0);
-        let work = ScriptedWork::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
-            0 => Action::FailUnavailable,
-            1 => responds,
-            _ => Action::Sleep(Duration::from_secs(1)),
-        });
+        let work = after_an_outage(move |call| if call < 4 { fails } else { Action::FailUnavailable });
         let batch = batch(&store, &work);
         run(&batch, &many(1)).await;
-        let reports = run(&batch, &many(10)).await;
-        assert_eq!(work.runs().len(), 11, "{responds:?}: {reports:?}");
-        assert_eq!(work.max_concurrent(), 9, "{responds:?}: the first one is sent alone");
+        run(&batch, &many(10)).await;
+        assert_eq!((work.runs().len(), work.max_concurrent()), (5, 1), "{fails:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_uncertain_attempt_an_unavailable_receiver_still_gets_one_message_at_a_time() {
-    let (store, calls) = (MemoryStore::default(), AtomicUsize::new(0));
-    let work = ScriptedWork::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
-        1..=3 => Action::FailUncertain,
-        _ => Action::FailUnavailable,
-    });
+async fn messages_that_wait_for_their_turn_until_the_deadline_are_backed_off() {
+    let store = MemoryStore::default();
+    let work = after_an_outage(|_| Action::Hang);
     let batch = batch(&store, &work);
     run(&batch, &many(1)).await;
-    run(&batch, &many(10)).await;
-    assert_eq!((work.runs().len(), work.max_concurrent()), (5, 1));
+    let reports = run(&batch, &many(10)).await;
+    assert_eq!(work.runs().len(), 2);
+    assert!(reports[1..].iter().all(|report| has_first_backoff(report.disposition)), "{reports:?}");
 }
 
 #[tokio::test]
@@ -121,6 +135,44 @@ async fn messages_for_another_receiver_are_sent() {
         // The first batch sends a1, b1 and b2; the second one sends a1. b1 and b2 are duplicates.
         assert_eq!(work.calls.load(Ordering::Relaxed), calls);
     }
+}
+
+/// A work with the receivers `a`, which hangs, `b` and `c`, the first letter of the messageId.
+struct HangingReceiver {
+    unavailable: AtomicBool,
+    sent: Mutex<Vec<String>>,
+}
+
+impl Work<Message> for HangingReceiver {
+    async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        if self.unavailable.load(Ordering::Relaxed) {
+            return Err(WorkError::unavailable("no connection"));
+        }
+        self.sent.lock().unwrap().push(message.id.clone());
+        if message.id.starts_with('a') { pending().await } else { Ok(Vec::new()) }
+    }
+
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        &message.id[..1]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_hangs_delays_no_message_for_another_one() {
+    let work = HangingReceiver { unavailable: AtomicBool::new(true), sent: Mutex::default() };
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    // Both receivers are known to be unavailable, and c is not.
+    batch.run(&["a0", "b0"].map(|id| message(id, id)), Deadline::within(TIME)).await.unwrap();
+    work.unavailable.store(false, Ordering::Relaxed);
+    let ids: Vec<_> = (1..30).map(|n| format!("a{n}")).chain(["b1", "b2", "c1"].map(str::to_owned)).collect();
+    let messages: Vec<_> = ids.iter().map(|id| message(id, id)).collect();
+    batch.run(&messages, Deadline::within(TIME)).await.unwrap();
+    let sent = work.sent.lock().unwrap().clone();
+    for id in ["b1", "b2", "c1"] {
+        assert!(sent.iter().any(|sent| sent == id), "{id} is not in {sent:?}");
+    }
+    assert_eq!(sent.iter().filter(|id| id.starts_with('a')).count(), 1, "{sent:?}");
 }
 
 /// A work that panics when it is asked for the receiver of a message.

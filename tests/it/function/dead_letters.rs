@@ -1,5 +1,8 @@
 //! Dead letters that the function sends (`sqs::dead_letter_queue`).
 
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use super::{Fixture, NO_FAILURES, pay};
@@ -25,7 +28,7 @@ async fn a_message_that_cannot_succeed_is_sent_to_the_dead_letter_queue_and_repo
     let function = fixture.function_with(&[QUEUE]).await;
     let bytes = json!({ "binaryValue": "AJ//", "stringListValues": [], "binaryListValues": [], "dataType": "Binary" });
     let mut record = pay("m1", "pay_1").attribute("Image", bytes).received(3);
-    record = record.with("body", "payload".into());
+    record = record.with("body", "payload".into()).trace_header("Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700");
     assert_eq!(function.answer(event([record.clone(), pay("m2", "pay_2")])).await, NO_FAILURES);
 
     let [sent] = fixture.sqs.sent().try_into().unwrap();
@@ -34,12 +37,15 @@ async fn a_message_that_cannot_succeed_is_sent_to_the_dead_letter_queue_and_repo
     assert_eq!(sent["MessageAttributes"]["Idempotency-Key"], key);
     assert_eq!(sent["MessageAttributes"]["Image"], json!({ "DataType": "Binary", "BinaryValue": "AJ//" }));
     assert_eq!((&sent["MessageGroupId"], &sent["MessageDeduplicationId"]), (&Value::Null, &Value::Null));
+    let trace = json!({ "DataType": "String", "StringValue": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700" });
+    assert_eq!(sent["MessageSystemAttributes"]["AWSTraceHeader"], trace);
     let mut letter = letter(&sent);
     assert!(letter["fence"].take().as_u64().is_some() && letter["last_receive"].take().is_string());
     let expected = json!({
         "outcome": "FAILED_PERMANENTLY",
         "reason": "failed permanently: the webhook returned 422",
         "key": "pay_1",
+        "key_sources": "attribute:Idempotency-Key,messageId",
         "attempts": 1,
         "fence": null,
         "source_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:payments",
@@ -99,7 +105,7 @@ async fn a_function_killed_after_it_sent_a_letter_sends_it_again_and_loses_nothi
     fixture.sqs.hold_sends(true);
     let function = fixture.function_with(&[QUEUE]).await;
     let records = || event([pay("m1", "pay_1")]);
-    let _killed = function.begin(records(), std::time::Duration::from_secs(2));
+    let _killed = function.begin(records(), Duration::from_secs(2));
     fixture.sqs.until_sent(1).await;
     drop(function);
     fixture.sqs.hold_sends(false);
@@ -124,4 +130,31 @@ async fn a_letter_contains_neither_the_payload_nor_the_address_of_the_webhook() 
         let letter = letter(&sent).to_string();
         assert!(!letter.contains(MARKER) && !letter.contains(TOKEN) && !letter.contains("://"), "{letter}");
     }
+}
+
+#[tokio::test]
+async fn a_letter_without_a_reply_is_sent_once_in_a_delivery_and_the_response_does_not_wait_for_it() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("pay_1", Answer::status(400));
+    fixture.sqs.hold_sends(true);
+    let function = fixture.function_with(&[QUEUE]).await;
+    let began = Instant::now();
+    assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(fixture.sqs.sent().len(), 1);
+    fixture.sqs.hold_sends(false);
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    assert_eq!(fixture.sqs.sent().len(), 2, "it is unknown whether the first one was sent");
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_a_record_under_the_key_of_a_letter_deletes_no_message() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond(Answer::status(400));
+    let () = fixture.redis.connection().await.set("payments:dead-letter:m1", "not a record").await.unwrap();
+    let function = fixture.function_with(&[QUEUE]).await;
+    assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
+    let [sent] = fixture.sqs.sent().try_into().unwrap();
+    assert_eq!(letter(&sent)["message_id"], "m2");
+    function.logs("a dead letter was not sent").await;
 }

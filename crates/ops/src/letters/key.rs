@@ -1,10 +1,12 @@
-//! The idempotency key of letters without a description, found as the function finds it.
+//! Where the function finds keys, and the idempotency key of letters without a description.
 
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName as Name};
 use idempotent_sqs::config::Environment;
-use idempotent_sqs::sqs::{self, AttributeValue, BatchSettings, Envelopes, KeySource, MessageAttribute, Payload};
+use idempotent_sqs::sqs::{
+    self, AttributeValue, BatchSettings, Envelopes, KeySource, KeySourceError, MessageAttribute, Payload,
+};
 
-use super::letter::{Origin, system};
+use super::letter::{Letter, Origin, system};
 
 /// The attribute that a redrive adds, and the first of the default key sources.
 pub(crate) const KEY_ATTRIBUTE: &str = "Idempotency-Key";
@@ -20,13 +22,19 @@ impl KeyFinder {
     pub(crate) fn read(environment: &mut Environment) -> Self {
         let BatchSettings { keys: mut sources, envelopes, .. } = BatchSettings::default();
         if let Some(text) = environment.get("IDEMPOTENCY_KEY") {
-            match text.split(',').map(|source| source.trim().parse()).collect() {
+            match parse(&text) {
                 Ok(read) => sources = read,
-                Err::<_, sqs::KeySourceError>(error) => environment.error(&format!("IDEMPOTENCY_KEY: {error}")),
+                Err(error) => environment.error(&format!("IDEMPOTENCY_KEY: {error}")),
             }
         }
         let choices = [("auto", Envelopes::Auto), ("none", Envelopes::None)];
         Self { sources, envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &choices, envelopes) }
+    }
+
+    /// With the key sources that the function wrote into the letter, if it did.
+    pub(crate) fn of(&self, letter: &Letter) -> Self {
+        let written = letter.described().and_then(|described| parse(described.key_sources.as_deref()?).ok());
+        Self { sources: written.unwrap_or_else(|| self.sources.clone()), envelopes: self.envelopes }
     }
 
     /// The key that the function found in the message before it came to the dead-letter queue. `None` if it has none,
@@ -60,6 +68,10 @@ impl KeyFinder {
     pub(crate) fn uses_deduplication_id(&self) -> bool {
         self.sources.contains(&KeySource::DeduplicationId)
     }
+}
+
+fn parse(sources: &str) -> Result<Vec<KeySource>, KeySourceError> {
+    sources.split(',').map(|source| source.trim().parse()).collect()
 }
 
 /// Whether the value of the source is another one after a redrive.

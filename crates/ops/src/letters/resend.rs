@@ -27,13 +27,17 @@ pub(crate) enum KeyChange {
     None,
     /// It would find another, so the attribute [`KEY_ATTRIBUTE`] is added with the letter's key.
     Added,
-    /// It finds another: the message is new work.
+    /// It finds another, or may do so: the message is new work.
     New,
 }
 
 impl KeyChange {
     pub(crate) fn of(letter: &Letter, keys: &KeyFinder, as_is: bool) -> Self {
-        let Some(key) = &letter.key else { return Self::None };
+        let keys = keys.of(letter);
+        let Some(key) = &letter.key else {
+            // The function found no key in a letter that it described. Another letter may have a key from its messageId.
+            return if letter.described().is_some() { Self::None } else { Self::New };
+        };
         let of_group = |group| key.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '));
         let from_deduplication_id = keys.uses_deduplication_id() && letter.group().is_some_and(of_group);
         if letter.original_id() != Some(key) && !from_deduplication_id {

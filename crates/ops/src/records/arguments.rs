@@ -70,12 +70,12 @@ pub(crate) enum Command {
 /// its record (`INFO commandstats`).
 const MAX_KEYS: u64 = 1_000_000;
 
-/// Parses a key as logged, or the hash under which Redis stores a long key.
+/// Parses a key as logged, the hash under which Redis stores a long key, or the key of the record of a dead letter.
 pub(crate) fn key(key: &str) -> Result<Key, EmptyKeyError> {
     let is_hash = key
         .strip_prefix("sha256:")
         .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    if is_hash { Key::from_stored(key) } else { Key::new(key) }
+    if is_hash || key.starts_with("dead-letter:") { Key::from_stored(key) } else { Key::new(key) }
 }
 
 fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {

@@ -84,3 +84,29 @@ async fn a_key_from_the_deduplication_id_is_added_because_a_redrive_changes_that
         assert_eq!(redriven_key(&queues, &[]).await, (added, json!(new_keys)), "{sources}");
     }
 }
+
+#[tokio::test]
+async fn the_key_sources_in_the_description_precede_the_setting() {
+    for (written, set, added, new_keys) in [
+        ("body:/id,messageId", "attribute:Idempotency-Key,messageId", json!(null), 1),
+        ("attribute:Idempotency-Key,messageId", "body:/id,messageId", json!("1"), 0),
+        ("not a source", "attribute:Idempotency-Key,messageId", json!("1"), 0),
+    ] {
+        let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", set);
+        queues.add("1", &json!({ "key": "1", "key_sources": written }));
+        assert_eq!(redriven_key(&queues, &[]).await, (added, json!(new_keys)), "{written}");
+    }
+}
+
+#[tokio::test]
+async fn a_letter_whose_key_is_unknown_may_have_a_new_key() {
+    let queues = Queues::standard().await;
+    let mut message = SendRequest::new("1");
+    for n in 0..10 {
+        message = message.attribute(format!("a{n}"), "text");
+    }
+    // As the function sends it, without room for a description.
+    queues.send(message);
+    let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&queues.payments)]).await;
+    assert_eq!((code, &output["new_keys"]), (0, &json!(1)), "{output}");
+}

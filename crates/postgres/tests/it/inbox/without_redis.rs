@@ -1,8 +1,10 @@
 //! A store that loses records, has a wrong clock, or is unreachable.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 use idempotent_sqs::idempotency::{Acquire, Failure, ObjectStore, Settled, StoredResult};
-use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Disposition, ExtendedClient};
 use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
@@ -179,4 +181,35 @@ async fn a_completed_message_whose_payload_and_record_are_lost_is_a_duplicate() 
     );
     let reports = batch.run(&[message], Deadline::within(TIME)).await.unwrap();
     assert_eq!(reports[0].disposition, Disposition::Done, "{reports:?}");
+}
+
+#[tokio::test]
+async fn without_the_store_each_message_that_cannot_succeed_is_sent_to_the_dead_letter_queue_at_once() {
+    let base = base().await;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let queue = DeadLetterQueue::with_replacement("https://sqs/1/dead.fifo", move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    let store = FaultyStore::new(MemoryStore::default());
+    for call in [StoreCall::Acquire, StoreCall::Settle] {
+        store.always(call, Some(Fault::Refused));
+    }
+    let store = Idempotency::new(OptionalStore::new(store, OutagePolicy::Proceed), Policy::default());
+    let settings = with!(BatchSettings::default(), dead_letter_queue = Some(queue));
+    let batch = Batch::new(store, inbox(Pay::default(), database(&base.url())), settings);
+    let group = ["m1", "m2", "m3"].map(|id| {
+        with!(
+            Message::new(id, "{}"),
+            attributes = [("Idempotency-Key".to_owned(), "".into())].into(),
+            queue_arn = Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into()),
+            group_id = Some("g".into())
+        )
+    });
+    let began = Instant::now();
+    let reports = batch.run(&group, Deadline::within(TIME)).await.unwrap();
+    assert!(reports.iter().all(|report| report.disposition == Disposition::DeadLetter), "{reports:?}");
+    assert!(began.elapsed() < TIME / 2, "{:?}", began.elapsed());
+    assert_eq!(sent.load(Ordering::Relaxed), 3);
 }
