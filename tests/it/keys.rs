@@ -125,6 +125,9 @@ fn a_key_equal_to_the_stored_form_of_a_long_key_is_stored_differently() {
     let literal = key(&long.stored());
     assert_ne!(literal.stored(), long.stored());
     assert_eq!(key("sha25").stored(), "sha25");
+    // The record that a dead letter was sent has this key.
+    assert_ne!(key("dead-letter:m1").stored(), "dead-letter:m1");
+    assert_eq!(Key::from_stored("dead-letter:m1").unwrap().stored(), "dead-letter:m1");
 }
 
 #[test]

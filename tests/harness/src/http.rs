@@ -193,6 +193,7 @@ struct Sends {
     calls: Vec<Value>,
     refused: bool,
     held: bool,
+    failing: bool,
 }
 
 impl Sqs {
@@ -231,6 +232,11 @@ impl Sqs {
     /// Does not respond to further sends while this is set. They take effect.
     pub fn hold_sends(&self, held: bool) {
         self.sends.send_modify(|sends| sends.held = held);
+    }
+
+    /// Answers further sends with 500, although they take effect.
+    pub fn fail_sends(&self, failing: bool) {
+        self.sends.send_modify(|sends| sends.failing = failing);
     }
 
     /// The messages that were sent so far.
@@ -298,6 +304,9 @@ async fn send(sends: &watch::Sender<Sends>, call: Value) -> Answer {
     }
     sends.send_modify(|sends| sends.calls.push(call));
     sends.subscribe().wait_for(|sends| !sends.held).await.unwrap();
+    if sends.borrow().failing {
+        return Answer::with(500, JSON_1_0, br#"{"__type":"com.amazon.coral.service#InternalFailure"}"#);
+    }
     Answer::with(200, JSON_1_0, br#"{"MessageId":"219f8380-5770-4cc2-8c3e-5c715e145f5e"}"#)
 }
 

@@ -143,8 +143,12 @@ async fn a_letter_without_a_reply_is_sent_once_in_a_delivery_and_the_response_do
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(fixture.sqs.sent().len(), 1);
     fixture.sqs.hold_sends(false);
-    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    fixture.sqs.fail_sends(true);
+    assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
     assert_eq!(fixture.sqs.sent().len(), 2, "it is unknown whether the first one was sent");
+    fixture.sqs.fail_sends(false);
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    assert_eq!(fixture.sqs.sent().len(), 3);
 }
 
 #[tokio::test]
