@@ -102,7 +102,8 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         timings: Option<&Timings>,
     ) -> Result<Vec<MessageReport>, StoreError> {
         let run = Run::new(self, messages, deadline, timings);
-        join_all(run.lanes_by_receiver().into_iter().map(|lanes| run_lanes(&run, lanes))).await;
+        let groups = run.lanes_by_receiver().into_iter();
+        join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
         run.into_reports()
     }
 
@@ -115,7 +116,21 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     }
 }
 
-/// Runs these lanes, each from its first message.
+/// Runs the lanes of one receiver if it is known to be unavailable: one after another until it does the work of a
+/// message, and then concurrently.
+async fn run_group<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, unavailable: Option<&str>, mut lanes: Vec<usize>) {
+    if let Some(receiver) = unavailable {
+        let mut started = 0;
+        while started < lanes.len() && run.receivers.is_known_unavailable(receiver) {
+            run.run_lane(lanes[started]).await;
+            started += 1;
+        }
+        lanes.drain(..started);
+    }
+    run_lanes(run, lanes).await;
+}
+
+/// Runs these lanes concurrently, each from its first message.
 async fn run_lanes<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, lanes: Vec<usize>) {
     stream::iter(lanes.into_iter().enumerate())
         .then(|(number, first)| async move {

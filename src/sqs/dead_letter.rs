@@ -30,9 +30,6 @@ pub struct DeadLetter {
     /// The idempotency key, if the message has one.
     #[serde(default)]
     pub key: Option<String>,
-    /// The sources of keys that the function used, as in `IDEMPOTENCY_KEY`.
-    #[serde(default)]
-    pub key_sources: Option<String>,
     /// Number of attempts, if known.
     #[serde(default)]
     pub attempts: Option<u8>,

@@ -16,7 +16,6 @@ use super::attribute::{AttributeValue, MessageAttribute};
 use super::client::{QueueArn, SqsClient};
 use super::dead_letter::{DeadLetter, DeadLetterOutcome};
 use super::disposition::MessageReport;
-use super::key::KeySource;
 use super::message::Message;
 use crate::aws::AwsConfig;
 use crate::idempotency::error_chain;
@@ -104,7 +103,6 @@ impl DeadLetterQueue {
         message: &Message,
         report: &MessageReport,
         received: SystemTime,
-        keys: &[KeySource],
     ) -> DeadLetter {
         let time = |time: DateTime| time.fmt(date_time::Format::DateTime).ok();
         let first_receive = message.first_receive_ms.and_then(|ms| i64::try_from(ms).ok());
@@ -112,7 +110,6 @@ impl DeadLetterQueue {
             outcome,
             reason: reason(&report.reason),
             key: report.key.as_ref().map(|key| key.as_str().to_owned()),
-            key_sources: Some(keys.iter().map(KeySource::to_string).collect::<Vec<_>>().join(",")),
             attempts: report.attempts,
             fence: report.fence.map(|fence| fence.0),
             source_queue_arn: message.queue_arn.clone(),
@@ -266,17 +263,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_names_the_times_of_its_receives_and_the_sources_of_its_key() {
+    fn a_letter_names_the_times_of_its_receives_and_the_function() {
         let queue = DeadLetterQueue::new("https://sqs/1/dead", AwsConfig::default());
         let queue = queue.with_function(Some("payments".into()), Some("7".into()));
         let message = Message { first_receive_ms: Some(1_795_080_483_148), ..Message::new("m1", "") };
         let report = MessageReport::no_key("no key".into(), &message);
         let received = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_080_500_000);
-        let sources = [KeySource::Body("/id".into()), KeySource::MessageId];
-        let letter = queue.letter(DeadLetterOutcome::NoKey, &message, &report, received, &sources);
+        let letter = queue.letter(DeadLetterOutcome::NoKey, &message, &report, received);
         assert_eq!(letter.first_receive.as_deref(), Some("2026-11-19T09:28:03.148Z"));
         assert_eq!(letter.last_receive.as_deref(), Some("2026-11-19T09:28:20Z"));
-        assert_eq!(letter.key_sources.as_deref(), Some("body:/id,messageId"));
         assert_eq!((letter.function.as_deref(), letter.version.as_deref()), (Some("payments"), Some("7")));
     }
 
@@ -292,7 +287,7 @@ mod tests {
         let sent = |body: usize| {
             let attributes = [("Image".to_owned(), attribute(vec![7; 300_000]))].into();
             let message = Message { attributes, ..Message::new("m1", "x".repeat(body)) };
-            let letter = queue.letter(DeadLetterOutcome::NoKey, &message, &report, SystemTime::UNIX_EPOCH, &[]);
+            let letter = queue.letter(DeadLetterOutcome::NoKey, &message, &report, SystemTime::UNIX_EPOCH);
             queue.message(&message, letter).unwrap()
         };
         let letter = size(&sent(1)) - 300_000 - "Image".len() - "Binary".len() - 1;
@@ -327,7 +322,6 @@ mod tests {
         let letter = DeadLetter {
             outcome: DeadLetterOutcome::Mismatch,
             reason: "a\u{1}b\u{ffff}".into(),
-            key_sources: None,
             key: Some("\u{fffe}\u{0}ö\u{10ffff}".into()),
             attempts: None,
             fence: None,

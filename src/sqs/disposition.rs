@@ -220,11 +220,15 @@ impl MessageReport {
         report.hopeless(DeadLetterOutcome::Unreadable)
     }
 
-    /// The payload could not be fetched from S3. A later fetch may succeed if the error is transient.
-    pub(super) fn no_payload(error: &ExtendedClientError, message: &Message) -> Self {
+    /// The payload could not be fetched from S3. A later fetch may succeed.
+    pub(super) fn payload_unavailable(error: &ExtendedClientError, message: &Message) -> Self {
+        Self::without_claim(MessageOutcome::Unreadable, Disposition::back_off(message), error_chain(error))
+    }
+
+    /// The payload in S3 cannot be read.
+    pub(super) fn unreadable_payload(reason: String, message: &Message) -> Self {
         let disposition = Disposition::back_off(message);
-        let report = Self::without_claim(MessageOutcome::Unreadable, disposition, error_chain(error));
-        if error.is_transient() { report } else { report.hopeless(DeadLetterOutcome::Unreadable) }
+        Self::without_claim(MessageOutcome::Unreadable, disposition, reason).hopeless(DeadLetterOutcome::Unreadable)
     }
 
     /// The message has no usable key.

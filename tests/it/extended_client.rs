@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use harness::with;
 use idempotent_sqs::idempotency::{
-    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Work, WorkError,
+    Acquire, AcquireRequest, Claim, Deadline, Idempotency, Key, Location, ObjectError, ObjectStore, Policy, Store,
+    Work, WorkError,
 };
 use idempotent_sqs::sqs::{
     Batch, BatchSettings, DeadLetter, DeadLetterOutcome, DeadLetterQueue, Disposition, Envelopes, ExtendedClient,
@@ -125,31 +126,71 @@ async fn a_payload_in_s3_is_an_in_batch_duplicate_of_the_same_payload_in_a_messa
     assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "pay_1");
 }
 
-/// A batch with a dead-letter queue, and the outcomes of the letters that it sends.
-async fn letters(objects: Arc<dyn ObjectStore>, message: &Message) -> (Vec<MessageReport>, Vec<DeadLetterOutcome>) {
+/// A batch on this store with a dead-letter queue. Returns the report on the message, and the letters that were sent.
+async fn letters(
+    store: &MemoryStore,
+    objects: Arc<dyn ObjectStore>,
+    buckets: &[&str],
+    message: &Message,
+) -> (MessageReport, Vec<DeadLetter>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
-    let outcomes = Arc::clone(&sent);
+    let letters = Arc::clone(&sent);
     let queue = DeadLetterQueue::with_replacement("https://sqs/1/dead", move |message| {
-        let letter: DeadLetter =
-            serde_json::from_str(message.attributes[DeadLetter::ATTRIBUTE].text().unwrap()).unwrap();
-        outcomes.lock().unwrap().push(letter.outcome);
+        let letter = message.attributes[DeadLetter::ATTRIBUTE].text().unwrap();
+        letters.lock().unwrap().push(serde_json::from_str(letter).unwrap());
         Ok(())
     });
-    let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
+    let buckets = buckets.iter().map(|bucket| (*bucket).to_owned()).collect();
+    let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = buckets);
     let settings = with!(BatchSettings::default(), extended_client = extended_client, dead_letter_queue = Some(queue));
-    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), Seen::default(), settings);
+    let batch = Batch::new(Idempotency::new(store, Policy::default()), Seen::default(), settings);
     let reports = batch.run(std::slice::from_ref(message), Deadline::within(Duration::from_secs(30))).await.unwrap();
+    let [report] = reports.try_into().unwrap();
     let sent = sent.lock().unwrap().clone();
-    (reports, sent)
+    (report, sent)
 }
 
 #[tokio::test]
-async fn a_payload_that_is_missing_or_not_allowed_is_an_unreadable_dead_letter() {
+async fn a_payload_that_is_missing_or_not_allowed_is_an_unreadable_dead_letter_with_its_key() {
     let elsewhere = json!([CURRENT, { "s3BucketName": "other", "s3Key": "one" }]).to_string();
     for message in [pointing("m1", "missing"), with!(pointing("m1", "one"), body = Some(elsewhere))] {
-        let (reports, sent) = letters(Arc::new(MemoryObjectStore::default()), &message).await;
-        assert_eq!((reports[0].disposition, sent), (Disposition::DeadLetter, vec![DeadLetterOutcome::Unreadable]));
+        let store = MemoryStore::default();
+        let (report, sent) = letters(&store, Arc::new(MemoryObjectStore::default()), &["payloads"], &message).await;
+        let [letter] = sent.try_into().unwrap();
+        assert_eq!((report.disposition, letter.outcome), (Disposition::DeadLetter, DeadLetterOutcome::Unreadable));
+        assert_eq!(letter.key.as_deref(), Some("pay_1"));
     }
+}
+
+#[tokio::test]
+async fn a_message_whose_work_is_done_is_a_duplicate_also_if_its_payload_can_no_longer_be_read() {
+    let fixture = Fixture::default();
+    fixture.put("one", "payload").await;
+    let message = pointing("m1", "one");
+    assert_eq!(outcomes(&fixture.run(std::slice::from_ref(&message)).await), ["ACQUIRED"]);
+    let objects: Arc<dyn ObjectStore> = Arc::clone(&fixture.objects) as _;
+    let (report, sent) = letters(&fixture.store, objects, &[], &message).await;
+    assert_eq!((report.outcome.as_str(), sent.len()), ("DUPLICATE", 0));
+}
+
+#[tokio::test]
+async fn a_message_that_another_owner_processes_is_in_conflict_also_if_its_payload_cannot_be_read_here() {
+    let (store, message) = (MemoryStore::default(), pointing("m1", "one"));
+    let request = AcquireRequest::new(Key::new("pay_1").unwrap());
+    assert!(matches!(store.acquire(request).await.unwrap(), Acquire::Acquired(_)));
+    let (report, sent) = letters(&store, Arc::new(MemoryObjectStore::default()), &[], &message).await;
+    assert_eq!((report.outcome.as_str(), sent.len()), ("CONFLICT", 0));
+}
+
+#[tokio::test]
+async fn a_payload_that_is_not_allowed_runs_once_the_setting_is_corrected() {
+    let fixture = Fixture::default();
+    fixture.put("one", "payload").await;
+    let message = pointing("m1", "one");
+    let objects: Arc<dyn ObjectStore> = Arc::clone(&fixture.objects) as _;
+    letters(&fixture.store, objects, &[], &message).await;
+    let reports = fixture.run(std::slice::from_ref(&message)).await;
+    assert_eq!((outcomes(&reports), reports[0].attempts), (vec!["ACQUIRED"], Some(1)));
 }
 
 /// An object store that is unavailable.
@@ -169,11 +210,11 @@ impl ObjectStore for UnavailableObjects {
 #[tokio::test]
 async fn while_s3_is_unavailable_a_message_is_backed_off_and_is_no_dead_letter() {
     let message = with!(pointing("m1", "one"), receive_count = Some(9));
-    let (reports, sent) = letters(Arc::new(UnavailableObjects), &message).await;
+    let (report, sent) = letters(&MemoryStore::default(), Arc::new(UnavailableObjects), &["payloads"], &message).await;
     let steps = Duration::from_secs(256)..=Duration::from_secs(512);
     assert!(
-        matches!(reports[0].disposition, Disposition::Redeliver { after: Some(after) } if steps.contains(&after)),
-        "{reports:?}"
+        matches!(report.disposition, Disposition::Redeliver { after: Some(after) } if steps.contains(&after)),
+        "{report:?}"
     );
     assert!(sent.is_empty());
 }

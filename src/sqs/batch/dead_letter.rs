@@ -21,8 +21,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let (Some(outcome), Some(queue)) = (report.dead_letter, &self.batch.settings.dead_letter_queue) else {
             return report;
         };
-        let keys = &self.batch.settings.keys;
-        let letter = queue.letter(outcome, message, &report, self.received, keys);
+        let letter = queue.letter(outcome, message, &report, self.received);
         let dead_letter = match queue.message(message, letter) {
             Ok(dead_letter) => dead_letter,
             Err(why) => return not_sent(message, report, why),
@@ -51,8 +50,9 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
 
     /// Sends the dead letter, unless a record shows that it was sent before.
     async fn send_once(&self, message: &Message, work: &SendDeadLetter<'_>) -> Result<Report, StoreError> {
-        // The time reserved for settling is used too, because the reason is known only in this delivery.
-        let deadline = Deadline { work: self.deadline.settle, settle: self.deadline.answer, ..self.deadline };
+        // Half of the time reserved for settling is used too, because the reason is known only in this delivery.
+        let settling = self.deadline.settle.saturating_duration_since(self.deadline.work);
+        let deadline = Deadline { work: self.deadline.work + settling / 2, ..self.deadline };
         let delivery = Delivery::new(Key::of_dead_letter(&message.id))
             .fingerprint(Fingerprint::of(format!("{} {:?}", message.id, message.queue_arn).as_bytes()))
             .message_id(&message.id)

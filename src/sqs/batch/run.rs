@@ -14,8 +14,8 @@ use super::Batch;
 use super::lanes::Lanes;
 use super::receivers::Receivers;
 use crate::idempotency::{
-    AttemptResult, Deadline, Delivery, Fingerprint, Key, Location, NextStep, Owners, RecordedAttempt, Report, Store,
-    StoreError, Work, WorkError, read_own_record,
+    AttemptResult, Deadline, Delivery, Fingerprint, Key, Location, NextStep, Outcome, Owners, RecordedAttempt, Report,
+    Store, StoreError, Work, WorkError, error_chain, read_own_record,
 };
 use crate::sqs::disposition::{Disposition, MessageReport};
 use crate::sqs::extended_client::ExtendedClientError;
@@ -40,7 +40,7 @@ pub(super) struct Run<'a, S, W> {
     pub(super) owners: Owners,
     /// When the batch was received.
     pub(super) received: SystemTime,
-    receivers: Receivers<'a>,
+    pub(super) receivers: Receivers<'a>,
     /// Whether any payload is in S3, so that its key may not be known yet.
     has_pointers: bool,
     /// Keys that several messages have.
@@ -49,6 +49,8 @@ pub(super) struct Run<'a, S, W> {
     shared_reports: Mutex<HashMap<(Key, Fingerprint), SharedReport>>,
     /// Limits the number of messages that run concurrently.
     slots: Semaphore,
+    /// The same for messages to receivers that are known to be unavailable, which may hang.
+    probe_slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
     /// The first store outage. No message is started after it.
@@ -70,6 +72,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         let payloads: Vec<_> = messages.iter().map(|message| Payload::of(message, batch.settings.envelopes)).collect();
         let keys: Vec<_> =
             messages.iter().zip(&payloads).map(|(message, payload)| batch.key(message, payload)).collect();
+        let concurrency = batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS);
         Self {
             batch,
             messages,
@@ -84,7 +87,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             received: SystemTime::now(),
             receivers: Receivers::new(&batch.unavailable),
             shared_reports: Mutex::default(),
-            slots: Semaphore::new(batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS)),
+            slots: Semaphore::new(concurrency),
+            probe_slots: Semaphore::new(concurrency),
             reports: Mutex::new(vec![MessageReport::no_time("not processed"); messages.len()]),
             outage: OnceLock::new(),
             ran: AtomicBool::new(false),
@@ -99,16 +103,16 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         Ok(self.reports.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The first message of each lane, separately for each receiver that is known to be unavailable: messages that wait
-    /// for their turn do not delay those for other receivers.
-    pub(super) fn lanes_by_receiver(&self) -> Vec<Vec<usize>> {
+    /// The first message of each lane, separately for each receiver that is known to be unavailable. The receiver of a
+    /// lane is that of its first message.
+    pub(super) fn lanes_by_receiver(&self) -> BTreeMap<Option<&str>, Vec<usize>> {
         let mut by_receiver: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
         for first in &self.lanes.firsts {
             let receiver = self.receiver(&self.messages[*first]);
             let unavailable = self.receivers.is_known_unavailable(receiver).then_some(receiver);
             by_receiver.entry(unavailable).or_default().push(*first);
         }
-        by_receiver.into_values().collect()
+        by_receiver
     }
 
     /// Number of lanes that run concurrently.
@@ -171,14 +175,12 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
                     Err(report) => report,
                 }
             }
-            // The payload may have been deleted after its work was done, so this may be a duplicate.
-            Err(missing @ ExtendedClientError::NotFound) => {
-                match KeySource::find(KeySource::before_payload(&settings.keys), pointer) {
-                    Ok(key) => self.run_once(message, &key, Fingerprint::NONE, Some(missing)).await,
-                    Err(_) => MessageReport::no_payload(&missing, message),
-                }
-            }
-            Err(error) => MessageReport::no_payload(&error, message),
+            Err(error) if error.is_transient() => MessageReport::payload_unavailable(&error, message),
+            // The work may have been done before the payload became unreadable, or another owner may be doing it.
+            Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), pointer) {
+                Ok(key) => self.run_once(message, &key, Fingerprint::NONE, Some(error)).await,
+                Err(_) => MessageReport::unreadable_payload(error_chain(&error), message),
+            },
         }
     }
 
@@ -249,8 +251,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     ) -> MessageReport {
         // Before the slot, which a message that waits for its turn would keep from others.
         let turn = self.receivers.turn(self.receiver(message)).await;
-        // The semaphore is never closed.
-        let slot = self.slots.acquire().await.ok();
+        // The semaphores are never closed.
+        let slots = if turn.is_some() { &self.probe_slots } else { &self.slots };
+        let slot = slots.acquire().await.ok();
         if let Some(report) = self.must_not_start(message) {
             return report.with_key(key);
         }
@@ -262,6 +265,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             .owner(self.owners.next());
         let has_payload = missing.is_none();
         match self.run_steps(&delivery, message, missing, (slot, turn)).await {
+            // Nothing ran, and the attempt was not counted: a corrected setting may make the payload readable.
+            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if !has_payload && !error.is_unavailable() => {
+                MessageReport::unreadable_payload(error_chain(&error), message).with_key(key)
+            }
             Ok(report) => {
                 let report = MessageReport::of(report, message, has_payload).with_key(key);
                 self.ran.fetch_or(report.ran, Ordering::Relaxed);
@@ -305,7 +312,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             // The work may have been done, and the payload deleted afterwards.
             match recorded {
                 Ok(Some(result)) => AttemptResult::Returned(RecordedAttempt::DoneBefore(result)),
-                Ok(None) => AttemptResult::NotRun(WorkError::permanent(missing)),
+                Ok(None) if matches!(missing, ExtendedClientError::NotFound) => {
+                    AttemptResult::NotRun(WorkError::permanent(missing))
+                }
+                Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
                 Err(error) => AttemptResult::NotRun(error),
             }
         } else {

@@ -137,7 +137,7 @@ async fn messages_for_another_receiver_are_sent() {
     }
 }
 
-/// A work with the receivers `a`, which hangs, `b` and `c`, the first letter of the messageId.
+/// A work whose receiver is the first letter of the messageId. Only `b` and `c` respond.
 struct HangingReceiver {
     unavailable: AtomicBool,
     sent: Mutex<Vec<String>>,
@@ -149,30 +149,35 @@ impl Work<Message> for HangingReceiver {
             return Err(WorkError::unavailable("no connection"));
         }
         self.sent.lock().unwrap().push(message.id.clone());
-        if message.id.starts_with('a') { pending().await } else { Ok(Vec::new()) }
+        if message.id.starts_with(['b', 'c']) { Ok(Vec::new()) } else { pending().await }
     }
 
     fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
-        &message.id[..1]
+        let first = message.id.chars().next().map_or(0, char::len_utf8);
+        &message.id[..first]
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_hangs_delays_no_message_for_another_one() {
+async fn receivers_that_hang_delay_no_message_for_another_one() {
+    let hanging = ["a", "ä", "å", "á", "à"];
     let work = HangingReceiver { unavailable: AtomicBool::new(true), sent: Mutex::default() };
-    let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(4).unwrap());
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
-    // Both receivers are known to be unavailable, and c is not.
-    batch.run(&["a0", "b0"].map(|id| message(id, id)), Deadline::within(TIME)).await.unwrap();
+    let first: Vec<_> = hanging.iter().chain(&["b"]).map(|id| message(id, id)).collect();
+    // All of these are known to be unavailable, and c is not.
+    batch.run(&first[..1], Deadline::within(TIME)).await.unwrap();
+    batch.run(&first[5..], Deadline::within(TIME)).await.unwrap();
+    batch.run(&first[1..4], Deadline::within(TIME)).await.unwrap();
     work.unavailable.store(false, Ordering::Relaxed);
-    let ids: Vec<_> = (1..30).map(|n| format!("a{n}")).chain(["b1", "b2", "c1"].map(str::to_owned)).collect();
+    let of = |receiver: &'static str| (1..30).map(move |n| format!("{receiver}{n}"));
+    let ids: Vec<_> = hanging[..4].iter().flat_map(|receiver| of(receiver)).chain(of("b")).chain(of("c")).collect();
     let messages: Vec<_> = ids.iter().map(|id| message(id, id)).collect();
     batch.run(&messages, Deadline::within(TIME)).await.unwrap();
     let sent = work.sent.lock().unwrap().clone();
-    for id in ["b1", "b2", "c1"] {
-        assert!(sent.iter().any(|sent| sent == id), "{id} is not in {sent:?}");
-    }
-    assert_eq!(sent.iter().filter(|id| id.starts_with('a')).count(), 1, "{sent:?}");
+    let count = |receiver: &str| sent.iter().filter(|id| id.starts_with(receiver)).count();
+    assert_eq!((count("b"), count("c")), (29, 29), "{sent:?}");
+    assert!(hanging[..4].iter().all(|receiver| count(receiver) <= 1), "{sent:?}");
 }
 
 /// A work that panics when it is asked for the receiver of a message.

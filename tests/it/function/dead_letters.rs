@@ -45,7 +45,6 @@ async fn a_message_that_cannot_succeed_is_sent_to_the_dead_letter_queue_and_repo
         "outcome": "FAILED_PERMANENTLY",
         "reason": "failed permanently: the webhook returned 422",
         "key": "pay_1",
-        "key_sources": "attribute:Idempotency-Key,messageId",
         "attempts": 1,
         "fence": null,
         "source_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:payments",

@@ -3,10 +3,10 @@
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName as Name};
 use idempotent_sqs::config::Environment;
 use idempotent_sqs::sqs::{
-    self, AttributeValue, BatchSettings, Envelopes, KeySource, KeySourceError, MessageAttribute, Payload,
+    self, AttributeValue, BatchSettings, Envelopes, KeyError, KeySource, KeySourceError, MessageAttribute, Payload,
 };
 
-use super::letter::{Letter, Origin, system};
+use super::letter::{Origin, system};
 
 /// The attribute that a redrive adds, and the first of the default key sources.
 pub(crate) const KEY_ATTRIBUTE: &str = "Idempotency-Key";
@@ -31,12 +31,6 @@ impl KeyFinder {
         Self { sources, envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &choices, envelopes) }
     }
 
-    /// With the key sources that the function wrote into the letter, if it did.
-    pub(crate) fn of(&self, letter: &Letter) -> Self {
-        let written = letter.described().and_then(|described| parse(described.key_sources.as_deref()?).ok());
-        Self { sources: written.unwrap_or_else(|| self.sources.clone()), envelopes: self.envelopes }
-    }
-
     /// The key that the function found in the message before it came to the dead-letter queue. `None` if it has none,
     /// or if it cannot be determined.
     pub(crate) fn find(&self, message: &Message, origin: &Origin) -> Option<String> {
@@ -58,25 +52,46 @@ impl KeyFinder {
         KeySource::find(&known, &payload).ok().map(|key| key.as_str().to_owned())
     }
 
-    /// Whether the function uses the attribute [`KEY_ATTRIBUTE`] before a source that a redrive changes.
-    pub(crate) fn uses_attribute(&self) -> bool {
-        let kept = self.sources.iter().take_while(|source| !changes(source));
-        kept.into_iter().any(|source| *source == KeySource::Attribute(KEY_ATTRIBUTE.to_owned()))
-    }
-
-    /// Whether `deduplicationId` is a source of keys.
-    pub(crate) fn uses_deduplication_id(&self) -> bool {
-        self.sources.contains(&KeySource::DeduplicationId)
+    /// The key that the function finds in this message once it is sent again.
+    pub(crate) fn after_redrive(&self, message: &Message, added: Option<&str>) -> NewKey {
+        let mut message = received(message);
+        NEW_ID.clone_into(&mut message.id);
+        message.deduplication_id = message.deduplication_id.map(|_| NEW_ID.to_owned());
+        if let Some(key) = added {
+            message.attributes.insert(KEY_ATTRIBUTE.to_owned(), key.into());
+        }
+        let payload = Payload::of(&message, self.envelopes);
+        for source in &self.sources {
+            if matches!(source, KeySource::Body(_)) && payload.pointer().is_some() {
+                return NewKey::Other;
+            }
+            match KeySource::find(std::slice::from_ref(source), &payload) {
+                // A messageId, a deduplicationId within its group, or the id of an envelope, which stays the same.
+                Ok(key) if key.as_str().ends_with(NEW_ID) => return NewKey::Other,
+                Ok(key) => return NewKey::Key(key.as_str().to_owned()),
+                Err(KeyError::Absent) => {}
+                Err(_) => return NewKey::None,
+            }
+        }
+        NewKey::None
     }
 }
+
+/// The key of a message that is sent again.
+#[derive(PartialEq, Eq)]
+pub(crate) enum NewKey {
+    Key(String),
+    /// Another key than before: it comes from an id that SQS assigns anew, or is unknown.
+    Other,
+    /// None: the message cannot succeed.
+    None,
+}
+
+/// In place of an id that SQS assigns. No key of a message contains a NUL.
+const NEW_ID: &str = "\0new";
 
 fn parse(sources: &str) -> Result<Vec<KeySource>, KeySourceError> {
     sources.split(',').map(|source| source.trim().parse()).collect()
-}
-
-/// Whether the value of the source is another one after a redrive.
-fn changes(source: &KeySource) -> bool {
-    matches!(source, KeySource::MessageId | KeySource::DeduplicationId)
 }
 
 fn attribute(attribute: &MessageAttributeValue) -> MessageAttribute {
@@ -93,6 +108,7 @@ fn received(message: &Message) -> sqs::Message {
     let mut received = sqs::Message::new(message.message_id().unwrap_or_default(), message.body().unwrap_or_default());
     let attributes = message.message_attributes().into_iter().flatten();
     received.attributes = attributes.map(|(name, value)| (name.clone(), attribute(value))).collect();
+    received.deduplication_id = system(message, &Name::MessageDeduplicationId).map(str::to_owned);
     received.group_id = system(message, &Name::MessageGroupId).map(str::to_owned);
     received
 }

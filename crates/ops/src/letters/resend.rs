@@ -9,7 +9,7 @@ use aws_sdk_sqs::types::{
 };
 use idempotent_sqs::sqs::DeadLetter;
 
-use super::key::{KEY_ATTRIBUTE, KeyFinder};
+use super::key::{KEY_ATTRIBUTE, KeyFinder, NewKey};
 use super::letter::Letter;
 use super::queue::is_fifo;
 
@@ -33,19 +33,19 @@ pub(crate) enum KeyChange {
 
 impl KeyChange {
     pub(crate) fn of(letter: &Letter, keys: &KeyFinder, as_is: bool) -> Self {
-        let keys = keys.of(letter);
+        let found = keys.after_redrive(&letter.message, None);
         let Some(key) = &letter.key else {
-            // The function found no key in a letter that it described. Another letter may have a key from its messageId.
-            return if letter.described().is_some() { Self::None } else { Self::New };
+            // A letter without a key may have had one from its messageId, unless the function found none.
+            let had_none = letter.described().is_some();
+            return if had_none && found == NewKey::None { Self::None } else { Self::New };
         };
-        let of_group = |group| key.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '));
-        let from_deduplication_id = keys.uses_deduplication_id() && letter.group().is_some_and(of_group);
-        if letter.original_id() != Some(key) && !from_deduplication_id {
+        if found == NewKey::Key(key.clone()) {
             return Self::None;
         }
         let attributes = attributes(letter);
         let has_room = attributes.len() < MAX_ATTRIBUTES && !attributes.contains_key(KEY_ATTRIBUTE);
-        if has_room && keys.uses_attribute() && !as_is { Self::Added } else { Self::New }
+        let is_kept = || keys.after_redrive(&letter.message, Some(key)) == NewKey::Key(key.clone());
+        if has_room && !as_is && is_kept() { Self::Added } else { Self::New }
     }
 }
 

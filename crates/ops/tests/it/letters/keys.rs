@@ -31,12 +31,12 @@ async fn a_letter_of_the_redrive_policy_keeps_its_message_id_as_its_key() {
 }
 
 #[tokio::test]
-async fn a_key_from_elsewhere_is_not_added() {
+async fn a_key_that_the_function_would_not_find_again_is_added() {
     let queues = Queues::standard().await;
-    queues.add("1", &json!({ "key": "from-the-body" }));
-    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(0)));
+    queues.add("1", &json!({ "key": "of-other-sources" }));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!("of-other-sources"), json!(0)));
     queues.add("2", &json!({ "outcome": "NO_KEY", "key": null }));
-    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(0)));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(1)), "the messageId is a key by default");
     let own = SendRequest::new("3").attribute("Idempotency-Key", "own");
     queues.send(own.attribute(DeadLetter::ATTRIBUTE, queues.description("3", &json!({ "key": "own" }))));
     assert_eq!(redriven_key(&queues, &[]).await, (json!("own"), json!(0)));
@@ -75,7 +75,7 @@ async fn a_key_from_the_deduplication_id_is_added_because_a_redrive_changes_that
     for (sources, added, new_keys) in [
         ("attribute:Idempotency-Key,deduplicationId", json!("a d1"), 0),
         ("deduplicationId", json!(null), 1),
-        ("attribute:Idempotency-Key,messageId", json!(null), 0),
+        ("attribute:Idempotency-Key,messageId", json!("a d1"), 0),
     ] {
         let queues = Queues::fifo().await.with("IDEMPOTENCY_KEY", sources);
         let attribute = queues.description("1", &json!({ "key": "a d1" }));
@@ -86,15 +86,19 @@ async fn a_key_from_the_deduplication_id_is_added_because_a_redrive_changes_that
 }
 
 #[tokio::test]
-async fn the_key_sources_in_the_description_precede_the_setting() {
-    for (written, set, added, new_keys) in [
-        ("body:/id,messageId", "attribute:Idempotency-Key,messageId", json!(null), 1),
-        ("attribute:Idempotency-Key,messageId", "body:/id,messageId", json!("1"), 0),
-        ("not a source", "attribute:Idempotency-Key,messageId", json!("1"), 0),
+async fn the_new_key_is_what_the_function_finds_with_its_present_sources() {
+    for (sources, fields, added, new_keys) in [
+        ("attribute:X-Key,messageId", json!({ "key": "1" }), json!(null), 1),
+        ("messageId", json!({ "key": "pay_1" }), json!(null), 1),
+        ("body:/id,messageId", json!({ "key": "1" }), json!(null), 1),
+        ("body:/id,attribute:Idempotency-Key", json!({ "key": "1" }), json!("1"), 0),
+        // The function found no key, and now it would find the messageId.
+        ("messageId", json!({ "outcome": "NO_KEY", "key": null }), json!(null), 1),
+        ("body:/id", json!({ "outcome": "NO_KEY", "key": null }), json!(null), 0),
     ] {
-        let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", set);
-        queues.add("1", &json!({ "key": "1", "key_sources": written }));
-        assert_eq!(redriven_key(&queues, &[]).await, (added, json!(new_keys)), "{written}");
+        let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", sources);
+        queues.add("1", &fields);
+        assert_eq!(redriven_key(&queues, &[]).await, (added, json!(new_keys)), "{sources} {fields}");
     }
 }
 
