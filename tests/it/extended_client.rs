@@ -1,6 +1,7 @@
 //! Payloads that the SQS extended client libraries store in S3 (`sqs::extended_client`).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -217,6 +218,60 @@ async fn while_s3_is_unavailable_a_message_is_backed_off_and_is_no_dead_letter()
         "{report:?}"
     );
     assert!(sent.is_empty());
+}
+
+/// Objects that count how often they are read.
+#[derive(Debug, Default)]
+struct CountedObjects {
+    reads: AtomicUsize,
+}
+
+impl ObjectStore for CountedObjects {
+    fn get<'a>(&'a self, _: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(b"payload".into()) })
+    }
+
+    fn put<'a>(&'a self, _: &'a Location, _: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A work whose receiver is unavailable in its first run, and then hangs.
+#[derive(Default)]
+struct HangsAfterAnOutage {
+    runs: AtomicUsize,
+}
+
+impl Work<Message> for HangsAfterAnOutage {
+    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        match self.runs.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(WorkError::unavailable("no connection")),
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_payloads_are_held_in_memory_for_a_receiver_that_hangs() {
+    let objects = Arc::new(CountedObjects::default());
+    let extended_client = with!(
+        ExtendedClient::default(),
+        objects = Some(Arc::clone(&objects) as Arc<dyn ObjectStore>),
+        buckets = vec!["payloads".into()]
+    );
+    let settings = with!(BatchSettings::default(), extended_client = extended_client);
+    let work = HangsAfterAnOutage::default();
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages: Vec<_> = (0..20)
+        .map(|n| {
+            let key = attributes(&[("ExtendedPayloadSize", "300000"), ("Idempotency-Key", &format!("pay_{n}"))]);
+            with!(pointing(&format!("m{n}"), "one"), attributes = key)
+        })
+        .collect();
+    batch.run(&messages[..1], Deadline::within(Duration::from_secs(30))).await.unwrap();
+    batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    assert_eq!((objects.reads.load(Ordering::Relaxed), work.runs.load(Ordering::Relaxed)), (2, 2));
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::{TIME, batch, has_first_backoff, many, message, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
@@ -137,7 +139,7 @@ async fn messages_for_another_receiver_are_sent() {
     }
 }
 
-/// A work whose receiver is the first letter of the messageId. Only `b` and `c` respond.
+/// A work whose receiver is the first letter of the messageId. Only `b` and `c` respond, after half a second.
 struct HangingReceiver {
     unavailable: AtomicBool,
     sent: Mutex<Vec<String>>,
@@ -149,7 +151,11 @@ impl Work<Message> for HangingReceiver {
             return Err(WorkError::unavailable("no connection"));
         }
         self.sent.lock().unwrap().push(message.id.clone());
-        if message.id.starts_with(['b', 'c']) { Ok(Vec::new()) } else { pending().await }
+        if !message.id.starts_with(['b', 'c']) {
+            return pending().await;
+        }
+        sleep(Duration::from_millis(500)).await;
+        Ok(Vec::new())
     }
 
     fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
