@@ -13,6 +13,8 @@ def each_message_takes_effect_once(fixture):
     sent = [Message(key) for key in keys]
     consumer.send(*sent)
     consumer.wait_until_done(TIMEOUT)
+    # ministack deletes the messages of a batch before it has stored its log.
+    fixture.wait_for(lambda: len(consumer.outcomes()) == len(keys), "a log line for each message")
     consumer.print_outcomes(fixture.receiver)
     fixture.effects(*keys)
     expect("the outcomes", consumer.outcomes(), dict.fromkeys(sorted(keys), ["ACQUIRED"]))
