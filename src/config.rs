@@ -135,14 +135,22 @@ fn policy(environment: &mut Environment, redis: Option<&RedisSettings>, aws: &Aw
     }
 }
 
+/// Reads where keys are found, as [`Config::read`] does: `IDEMPOTENCY_KEY` and `IDEMPOTENCY_ENVELOPE`. Errors are collected
+/// in `environment`.
+pub fn key_settings(environment: &mut Environment) -> (Vec<KeySource>, Envelopes) {
+    let BatchSettings { keys: default, envelopes, .. } = BatchSettings::default();
+    let choices = [("auto", Envelopes::Auto), ("none", Envelopes::None)];
+    (keys(environment, default), environment.choice("IDEMPOTENCY_ENVELOPE", &choices, envelopes))
+}
+
 fn batch(environment: &mut Environment, aws: &AwsConfig) -> BatchSettings {
     let default = BatchSettings::default();
-    let envelopes = [("auto", Envelopes::Auto), ("none", Envelopes::None)];
+    let (keys, envelopes) = key_settings(environment);
     BatchSettings {
         concurrency: environment.number("BATCH_CONCURRENCY", NonZeroUsize::MIN..=MAX_BATCH, default.concurrency),
-        keys: keys(environment, default.keys),
+        keys,
         fingerprint: fingerprint(environment, default.fingerprint),
-        envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &envelopes, default.envelopes),
+        envelopes,
         extended_client: s3::extended_client(environment, aws),
         dead_letter_queue: dead_letter_queue(environment, aws),
     }

@@ -1,10 +1,8 @@
 //! Where the function finds keys, and the idempotency key of letters without a description.
 
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName as Name};
-use idempotent_sqs::config::Environment;
-use idempotent_sqs::sqs::{
-    self, AttributeValue, BatchSettings, Envelopes, KeyError, KeySource, KeySourceError, MessageAttribute, Payload,
-};
+use idempotent_sqs::config::{Environment, key_settings};
+use idempotent_sqs::sqs::{self, AttributeValue, Envelopes, KeyError, KeySource, MessageAttribute, Payload};
 
 use super::letter::{Origin, system};
 
@@ -18,17 +16,10 @@ pub(crate) struct KeyFinder {
 }
 
 impl KeyFinder {
-    /// Reads `IDEMPOTENCY_KEY` and `IDEMPOTENCY_ENVELOPE`, with the function's defaults. Adds an error if one is invalid.
+    /// Reads the settings as the function does. Adds an error if one is invalid.
     pub(crate) fn read(environment: &mut Environment) -> Self {
-        let BatchSettings { keys: mut sources, envelopes, .. } = BatchSettings::default();
-        if let Some(text) = environment.get("IDEMPOTENCY_KEY") {
-            match parse(&text) {
-                Ok(read) => sources = read,
-                Err(error) => environment.error(&format!("IDEMPOTENCY_KEY: {error}")),
-            }
-        }
-        let choices = [("auto", Envelopes::Auto), ("none", Envelopes::None)];
-        Self { sources, envelopes: environment.choice("IDEMPOTENCY_ENVELOPE", &choices, envelopes) }
+        let (sources, envelopes) = key_settings(environment);
+        Self { sources, envelopes }
     }
 
     /// The key that the function found in the message before it came to the dead-letter queue. `None` if it has none,
@@ -89,10 +80,6 @@ pub(crate) enum NewKey {
 
 /// In place of an id that SQS assigns. No key of a message contains a NUL.
 const NEW_ID: &str = "\0new";
-
-fn parse(sources: &str) -> Result<Vec<KeySource>, KeySourceError> {
-    sources.split(',').map(|source| source.trim().parse()).collect()
-}
 
 fn attribute(attribute: &MessageAttributeValue) -> MessageAttribute {
     let value = match (attribute.string_value(), attribute.binary_value()) {
