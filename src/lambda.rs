@@ -116,7 +116,9 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         let reports = match reports {
             Ok(reports) => reports,
             Err(outage) => {
-                self.back_off(&messages, deadline).await;
+                // Otherwise each message would be received again after the visibility timeout, and a long outage would
+                // use up the receives of the redrive policy.
+                self.delay(messages.iter().map(|message| (message, Disposition::back_off(message))), deadline).await;
                 return Err(error_chain(&outage).into());
             }
         };
@@ -131,20 +133,14 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
                 );
             });
         }
-        if let Some(visibility) = &self.visibility {
-            let delayed = |(message, report): (_, &MessageReport)| Some((message, report.disposition.delay()?));
-            let changes: Vec<_> = reported().filter_map(delayed).collect();
-            visibility.change(&changes, deadline.answer).await;
-        }
+        self.delay(reported().map(|(message, report)| (message, report.disposition)), deadline).await;
         Ok(sqs::response(reported().map(|(message, report)| (message, report.disposition))))
     }
 
-    /// Delays the messages of an invocation that fails. Otherwise each would be received again after the visibility
-    /// timeout, and a long outage would use up the receives of the redrive policy.
-    async fn back_off(&self, messages: &[Message], deadline: Deadline) {
+    /// Sets the visibility timeouts of messages that are delivered again after a delay.
+    async fn delay<'a>(&self, messages: impl Iterator<Item = (&'a Message, Disposition)>, deadline: Deadline) {
         let Some(visibility) = &self.visibility else { return };
-        let delays = messages.iter().map(|message| (message, Disposition::back_off(message)));
-        let changes: Vec<_> = delays.filter_map(|(message, delayed)| Some((message, delayed.delay()?))).collect();
+        let changes: Vec<_> = messages.filter_map(|(message, next)| Some((message, next.delay()?))).collect();
         visibility.change(&changes, deadline.answer).await;
     }
 }
