@@ -7,7 +7,7 @@
 //! - `json`: JSON in a canonical form
 //! - `extended_client`: payloads in S3
 //! - `batch`: runs the messages of an event, each through the core
-//! - `disposition`: whether each message is deleted or delivered again
+//! - `outcome`, `disposition`: what happened to each message, and whether it is deleted or delivered again
 //! - `client`: the SQS client
 //! - `dead_letter`: why a message was moved to the dead-letter queue
 //! - `dead_letter_queue`: sends a message there
@@ -28,6 +28,7 @@ mod fingerprint;
 mod json;
 mod key;
 mod message;
+mod outcome;
 mod payload;
 mod response;
 mod timings;
@@ -37,13 +38,14 @@ pub use attribute::{AttributeValue, MessageAttribute};
 pub use batch::{Batch, BatchSettings};
 pub use dead_letter::{DeadLetter, DeadLetterOutcome, DeadLetterOutcomeError};
 pub use dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
-pub use disposition::{Disposition, MessageOutcome, MessageReport};
+pub use disposition::{Disposition, MessageReport};
 pub use envelope::Envelopes;
 pub use event::{EventError, messages};
 pub use extended_client::{ExtendedClient, ExtendedClientError};
 pub use fingerprint::{FingerprintSource, FingerprintSourceError};
 pub use key::{KeyError, KeySource, KeySourceError};
 pub use message::Message;
+pub use outcome::MessageOutcome;
 pub use payload::Payload;
 pub use response::{BatchItemFailure, SqsBatchResponse, response};
 pub(crate) use timings::Timings;

@@ -3,12 +3,14 @@
 //! - `dead_letter`: moves a message that cannot succeed to the dead-letter queue
 //! - `lanes`: which messages run in order
 //! - `receivers`: which receivers are unavailable
-//! - `run`: the steps of each message
+//! - `run`: one run of a batch
+//! - `steps`: acquire → work → settle for each message
 
 mod dead_letter;
 mod lanes;
 mod receivers;
 mod run;
+mod steps;
 
 use std::num::NonZeroUsize;
 

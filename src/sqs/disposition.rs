@@ -1,7 +1,6 @@
 //! What happened to each message, and whether it is deleted or delivered again.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
 
 use tracing::Span;
@@ -9,6 +8,7 @@ use tracing::Span;
 use super::dead_letter::DeadLetterOutcome;
 use super::extended_client::ExtendedClientError;
 use super::message::Message;
+use super::outcome::MessageOutcome;
 use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, error_chain, random};
 use crate::traces;
 
@@ -33,93 +33,6 @@ pub enum Disposition {
         /// The new visibility timeout. `None` keeps that of the queue.
         after: Option<Duration>,
     },
-}
-
-/// What happened to one message, as a word for logs and metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum MessageOutcome {
-    /// The record was acquired. No earlier attempt took effect.
-    Acquired,
-    /// The record was acquired. An earlier attempt may have taken effect.
-    AcquiredStale,
-    /// The work was done before.
-    Duplicate,
-    /// Another owner holds the lease.
-    Conflict,
-    /// Another payload was completed under the key, or may have taken effect.
-    Mismatch,
-    /// An earlier attempt failed permanently, or all attempts are used up.
-    Failed,
-    /// Another owner acquired the record during the work.
-    Lost,
-    /// Another message of the batch has the same key and payload.
-    InBatchDuplicate,
-    /// The message has no usable key.
-    NoKey,
-    /// The message or its payload could not be read.
-    Unreadable,
-    /// The store did not reply.
-    Unavailable,
-    /// The value under the key in the store is not an idempotency record.
-    NotARecord,
-    /// The message was not processed.
-    NotProcessed,
-}
-
-impl MessageOutcome {
-    /// Every outcome.
-    pub const ALL: [Self; 13] = [
-        Self::Acquired,
-        Self::AcquiredStale,
-        Self::Duplicate,
-        Self::Conflict,
-        Self::Mismatch,
-        Self::Failed,
-        Self::Lost,
-        Self::InBatchDuplicate,
-        Self::NoKey,
-        Self::Unreadable,
-        Self::Unavailable,
-        Self::NotARecord,
-        Self::NotProcessed,
-    ];
-
-    /// The outcome in logs: `ACQUIRED_STALE`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.names().0
-    }
-
-    /// The name of its metric: `AcquiredStale`.
-    #[must_use]
-    pub fn metric(self) -> &'static str {
-        self.names().1
-    }
-
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Acquired => ("ACQUIRED", "Acquired"),
-            Self::AcquiredStale => ("ACQUIRED_STALE", "AcquiredStale"),
-            Self::Duplicate => ("DUPLICATE", "Duplicate"),
-            Self::Conflict => ("CONFLICT", "Conflict"),
-            Self::Mismatch => ("MISMATCH", "Mismatch"),
-            Self::Failed => ("FAILED", "Failed"),
-            Self::Lost => ("LOST", "Lost"),
-            Self::InBatchDuplicate => ("IN_BATCH_DUPLICATE", "InBatchDuplicate"),
-            Self::NoKey => ("NO_KEY", "NoKey"),
-            Self::Unreadable => ("UNREADABLE", "Unreadable"),
-            Self::Unavailable => ("UNAVAILABLE", "Unavailable"),
-            Self::NotARecord => ("NOT_A_RECORD", "NotARecord"),
-            Self::NotProcessed => ("NOT_PROCESSED", "NotProcessed"),
-        }
-    }
-}
-
-impl fmt::Display for MessageOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 /// What happened to one message, and whether it is deleted or delivered again.
@@ -215,9 +128,7 @@ impl MessageReport {
 
     /// The message could not be parsed.
     pub(super) fn unreadable(message: &Message) -> Self {
-        let disposition = Disposition::of(Decision::DeadLetter, message);
-        let report = Self::without_claim(MessageOutcome::Unreadable, disposition, "the message has no readable body");
-        report.hopeless(DeadLetterOutcome::Unreadable)
+        Self::unreadable_payload("the message has no readable body", message)
     }
 
     /// The payload could not be fetched from S3. A later fetch may succeed.
@@ -226,15 +137,13 @@ impl MessageReport {
     }
 
     /// The payload in S3 cannot be read.
-    pub(super) fn unreadable_payload(reason: String, message: &Message) -> Self {
-        let disposition = Disposition::back_off(message);
-        Self::without_claim(MessageOutcome::Unreadable, disposition, reason).hopeless(DeadLetterOutcome::Unreadable)
+    pub(super) fn unreadable_payload(reason: impl Into<Cow<'static, str>>, message: &Message) -> Self {
+        Self::hopeless(MessageOutcome::Unreadable, DeadLetterOutcome::Unreadable, reason, message)
     }
 
     /// The message has no usable key.
     pub(super) fn no_key(reason: String, message: &Message) -> Self {
-        let disposition = Disposition::of(Decision::DeadLetter, message);
-        Self::without_claim(MessageOutcome::NoKey, disposition, reason).hopeless(DeadLetterOutcome::NoKey)
+        Self::hopeless(MessageOutcome::NoKey, DeadLetterOutcome::NoKey, reason, message)
     }
 
     /// The message was not processed.
@@ -282,11 +191,6 @@ impl MessageReport {
         Self { dead_letter_not_sent: true, ..self.not_moved(why) }
     }
 
-    /// Sets why the message cannot succeed.
-    fn hopeless(self, outcome: DeadLetterOutcome) -> Self {
-        Self { dead_letter: Some(outcome), ..self }
-    }
-
     /// Sets the key.
     pub(super) fn with_key(self, key: &Key) -> Self {
         Self { key: Some(key.clone()), ..self }
@@ -307,6 +211,17 @@ impl MessageReport {
         // The record permits an attempt for another messageId, unless it is of another payload.
         let dead_letter = self.dead_letter.filter(|outcome| *outcome == DeadLetterOutcome::Mismatch);
         Self { outcome, disposition, reason: reason.into(), ran: false, dead_letter, ..self.clone() }
+    }
+
+    /// The message cannot succeed, and has no claim.
+    fn hopeless(
+        outcome: MessageOutcome,
+        dead_letter: DeadLetterOutcome,
+        reason: impl Into<Cow<'static, str>>,
+        message: &Message,
+    ) -> Self {
+        let dead_letter = Some(dead_letter);
+        Self { dead_letter, ..Self::without_claim(outcome, Disposition::back_off(message), reason) }
     }
 
     fn without_claim(outcome: MessageOutcome, disposition: Disposition, reason: impl Into<Cow<'static, str>>) -> Self {

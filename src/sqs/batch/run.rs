@@ -2,23 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Batch;
 use super::lanes::Lanes;
 use super::receivers::Receivers;
-use crate::idempotency::{
-    AttemptResult, Deadline, Delivery, Fingerprint, Key, Location, NextStep, Outcome, Owners, RecordedAttempt, Report,
-    Store, StoreError, Work, WorkError, error_chain, read_own_record,
-};
+use crate::idempotency::{Deadline, Fingerprint, Key, Location, Owners, Store, StoreError, Work, error_chain};
 use crate::sqs::disposition::{Disposition, MessageReport};
-use crate::sqs::extended_client::ExtendedClientError;
 use crate::sqs::key::KeySource;
 use crate::sqs::message::Message;
 use crate::sqs::payload::Payload;
@@ -36,7 +31,7 @@ pub(super) struct Run<'a, S, W> {
     pub(super) lanes: Lanes,
     pub(super) deadline: Deadline,
     /// `None` measures nothing.
-    timings: Option<&'a Timings>,
+    pub(super) timings: Option<&'a Timings>,
     pub(super) owners: Owners,
     /// When the batch was received.
     pub(super) received: SystemTime,
@@ -48,9 +43,9 @@ pub(super) struct Run<'a, S, W> {
     /// Reports by key and payload. The first message of each runs, and the others wait for its report.
     shared_reports: Mutex<HashMap<(Key, Fingerprint), SharedReport>>,
     /// Limits the number of messages that run concurrently.
-    slots: Semaphore,
+    pub(super) slots: Semaphore,
     /// The same for messages to receivers that are known to be unavailable, which may hang.
-    probe_slots: Semaphore,
+    pub(super) probe_slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
     /// The first store outage. No message is started after it.
@@ -106,6 +101,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// The first message of each lane, separately for each receiver that is known to be unavailable. The receiver of a
     /// lane is that of its first message.
     pub(super) fn lanes_by_receiver(&self) -> BTreeMap<Option<&str>, Vec<usize>> {
+        if self.receivers.none_known_unavailable() {
+            return BTreeMap::from([(None, self.lanes.firsts.clone())]);
+        }
         let mut by_receiver: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
         for first in &self.lanes.firsts {
             let receiver = self.receiver(&self.messages[*first]);
@@ -212,7 +210,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
-    fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
+    pub(super) fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
         catch_unwind(AssertUnwindSafe(|| self.batch.work.receiver(message))).unwrap_or_default()
     }
 
@@ -231,7 +229,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// The report if this message must not be started.
-    fn must_not_start(&self, message: &Message) -> Option<MessageReport> {
+    pub(super) fn must_not_start(&self, message: &Message) -> Option<MessageReport> {
         if self.receivers.is_unavailable(self.receiver(message)) {
             return Some(MessageReport::backed_off(
                 message,
@@ -239,103 +237,6 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             ));
         }
         self.cannot_run(message)
-    }
-
-    /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload.
-    async fn run_once(
-        &self,
-        message: &Message,
-        key: &Key,
-        fingerprint: Fingerprint,
-        missing: Option<ExtendedClientError>,
-    ) -> MessageReport {
-        // Before the slot, which a message that waits for its turn would keep from others.
-        let turn = self.receivers.turn(self.receiver(message)).await;
-        // The semaphores are never closed.
-        let slots = if turn.is_some() { &self.probe_slots } else { &self.slots };
-        let slot = slots.acquire().await.ok();
-        if let Some(report) = self.must_not_start(message) {
-            return report.with_key(key);
-        }
-        let delivery = Delivery::new(key.clone())
-            .fingerprint(fingerprint)
-            .message_id(&message.id)
-            .deadline(self.deadline)
-            .without_result()
-            .owner(self.owners.next());
-        let has_payload = missing.is_none();
-        match self.run_steps(&delivery, message, missing, (slot, turn)).await {
-            // Nothing ran, and the attempt was not counted: a corrected setting may make the payload readable.
-            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if !has_payload && !error.is_unavailable() => {
-                MessageReport::unreadable_payload(error_chain(&error), message).with_key(key)
-            }
-            Ok(report) => {
-                let report = MessageReport::of(report, message, has_payload).with_key(key);
-                self.ran.fetch_or(report.ran, Ordering::Relaxed);
-                report
-            }
-            Err(error) => {
-                let report = MessageReport::store_error(&error, message).with_key(key);
-                if error.is_unavailable() {
-                    self.record_outage(error);
-                }
-                report
-            }
-        }
-    }
-
-    /// Acquire → work → settle. `turn` ends before settling.
-    async fn run_steps(
-        &self,
-        delivery: &Delivery,
-        message: &Message,
-        missing: Option<ExtendedClientError>,
-        turn: impl Sized,
-    ) -> Result<Report, StoreError> {
-        let Batch { idempotency, work, .. } = self.batch;
-        let (deadline, timings) = (&self.deadline, self.timings);
-
-        let began = timings.map(|_| Instant::now());
-        let next = idempotency.acquire(delivery, work).await;
-        timings.inspect(|timings| timings.store.add_since(began));
-        let claim = match next? {
-            NextStep::Work(claim) => claim,
-            NextStep::Report(report) => return Ok(report),
-        };
-
-        let result = if let Some(missing) = missing {
-            let recorded = match work.own_record() {
-                // Boxed, because this rare case would enlarge the future of every message.
-                Some(record) => Box::pin(read_own_record(record, claim.request(), deadline)).await,
-                None => Ok(None),
-            };
-            // The work may have been done, and the payload deleted afterwards.
-            match recorded {
-                Ok(Some(result)) => AttemptResult::Returned(RecordedAttempt::DoneBefore(result)),
-                Ok(None) if matches!(missing, ExtendedClientError::NotFound) => {
-                    AttemptResult::NotRun(WorkError::permanent(missing))
-                }
-                Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
-                Err(error) => AttemptResult::NotRun(error),
-            }
-        } else {
-            let began = timings.map(|_| Instant::now());
-            let result = idempotency.attempt_work(&claim, work, message, deadline).await;
-            timings.inspect(|timings| timings.work.add_since(began));
-            result
-        };
-        self.receivers.observe(self.receiver(message), &result);
-
-        // The next message starts while this one is settled.
-        drop(turn);
-        let began = timings.map(|_| Instant::now());
-        let report = idempotency.settle(&claim, result, work.own_record().is_some(), deadline).await;
-        timings.inspect(|timings| timings.store.add_since(began));
-        let report = report?;
-        if let Some(timings) = timings {
-            timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
-        }
-        Ok(report)
     }
 }
 

@@ -1,0 +1,114 @@
+//! The steps of one message: acquire → work → settle.
+
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::Batch;
+use super::run::Run;
+use crate::idempotency::{
+    AttemptResult, Delivery, Fingerprint, Key, NextStep, Outcome, RecordedAttempt, Report, Store, StoreError, Work,
+    WorkError, error_chain, read_own_record,
+};
+use crate::sqs::disposition::MessageReport;
+use crate::sqs::extended_client::ExtendedClientError;
+use crate::sqs::message::Message;
+
+impl<S: Store, W: Work<Message>> Run<'_, S, W> {
+    /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload.
+    pub(super) async fn run_once(
+        &self,
+        message: &Message,
+        key: &Key,
+        fingerprint: Fingerprint,
+        missing: Option<ExtendedClientError>,
+    ) -> MessageReport {
+        // Before the slot, which a message that waits for its turn would keep from others.
+        let turn = self.receivers.turn(self.receiver(message)).await;
+        // The semaphores are never closed.
+        let slots = if turn.is_some() { &self.probe_slots } else { &self.slots };
+        let slot = slots.acquire().await.ok();
+        if let Some(report) = self.must_not_start(message) {
+            return report.with_key(key);
+        }
+        let delivery = Delivery::new(key.clone())
+            .fingerprint(fingerprint)
+            .message_id(&message.id)
+            .deadline(self.deadline)
+            .without_result()
+            .owner(self.owners.next());
+        let has_payload = missing.is_none();
+        match self.run_steps(&delivery, message, missing, (slot, turn)).await {
+            // Nothing ran, and the attempt was not counted: a corrected setting may make the payload readable.
+            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if !has_payload && !error.is_unavailable() => {
+                MessageReport::unreadable_payload(error_chain(&error), message).with_key(key)
+            }
+            Ok(report) => {
+                let report = MessageReport::of(report, message, has_payload).with_key(key);
+                self.ran.fetch_or(report.ran, Ordering::Relaxed);
+                report
+            }
+            Err(error) => {
+                let report = MessageReport::store_error(&error, message).with_key(key);
+                if error.is_unavailable() {
+                    self.record_outage(error);
+                }
+                report
+            }
+        }
+    }
+
+    /// Acquire → work → settle. `turn` ends before settling.
+    async fn run_steps(
+        &self,
+        delivery: &Delivery,
+        message: &Message,
+        missing: Option<ExtendedClientError>,
+        turn: impl Sized,
+    ) -> Result<Report, StoreError> {
+        let Batch { idempotency, work, .. } = self.batch;
+        let (deadline, timings) = (&self.deadline, self.timings);
+
+        let began = timings.map(|_| Instant::now());
+        let next = idempotency.acquire(delivery, work).await;
+        timings.inspect(|timings| timings.store.add_since(began));
+        let claim = match next? {
+            NextStep::Work(claim) => claim,
+            NextStep::Report(report) => return Ok(report),
+        };
+
+        let result = if let Some(missing) = missing {
+            let recorded = match work.own_record() {
+                // Boxed, because this rare case would enlarge the future of every message.
+                Some(record) => Box::pin(read_own_record(record, claim.request(), deadline)).await,
+                None => Ok(None),
+            };
+            // The work may have been done, and the payload deleted afterwards.
+            match recorded {
+                Ok(Some(result)) => AttemptResult::Returned(RecordedAttempt::DoneBefore(result)),
+                Ok(None) if matches!(missing, ExtendedClientError::NotFound) => {
+                    AttemptResult::NotRun(WorkError::permanent(missing))
+                }
+                Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
+                Err(error) => AttemptResult::NotRun(error),
+            }
+        } else {
+            let began = timings.map(|_| Instant::now());
+            let result = idempotency.attempt_work(&claim, work, message, deadline).await;
+            timings.inspect(|timings| timings.work.add_since(began));
+            result
+        };
+        self.receivers.observe(self.receiver(message), &result);
+
+        // The next message starts while this one is settled.
+        drop(turn);
+        let began = timings.map(|_| Instant::now());
+        let report = idempotency.settle(&claim, result, work.own_record().is_some(), deadline).await;
+        timings.inspect(|timings| timings.store.add_since(began));
+        let report = report?;
+        if let Some(timings) = timings {
+            timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
+        }
+        Ok(report)
+    }
+}
