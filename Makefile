@@ -24,7 +24,7 @@ test:
 	.tools/venv/bin/python -B tests/template/check.py
 	.tools/venv/bin/python -B tests/identity/sign.py
 	cargo test --workspace --exclude benches --all-features
-	cargo test --package idempotent-sqs --no-default-features --features redis --lib --test core
+	cargo test --package idempotent-sqs --no-default-features --features redis,serde --lib --test core
 
 # The last command checks the core without SQS, Lambda and AWS.
 check:

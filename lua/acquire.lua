@@ -5,7 +5,8 @@
 -- ARGV[2]       maximum number of attempts; once they are used up the reply is FAILED
 -- ARGV[3]       lease, ms: how long the caller may hold a record
 -- ARGV[4]       the longest lease that any caller requests, ms
--- ARGV[4 + i]   the attempt on KEYS[i]: owner c8, fingerprint c16 (zeros: not compared), message c8
+-- ARGV[5]       how long FAILED applies to the message that failed, ms, from the acquire of its last attempt
+-- ARGV[5 + i]   the attempt on KEYS[i]: owner c8, fingerprint c16 (zeros: not compared), message c8
 --
 -- Output: one string for each key
 --   ACQUIRED head         the caller owns the record, which begins with this head, and runs the work
@@ -13,7 +14,8 @@
 --   DUPLICATE record      completed before; the whole record
 --   CONFLICT ms           another owner holds the lease; ms until it ends; the payload is not compared
 --   MISMATCH              another payload was completed under the key, or may have taken effect
---   FAILED                permanent, or attempts used up, until the key is delivered with another messageId
+--   FAILED                permanent, or attempts used up, until ARGV[5] has passed or the key is delivered with
+--                         another messageId
 --   NOT_A_RECORD          the value under the key is not a record and is not changed
 --
 -- Layout of a record: the head, which is state c1 (P | C | F), format B, marks B, attempts B, fence I8; then
@@ -31,8 +33,7 @@ local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\
 
 local function head(recovery, attempt, fence) return struct.pack('>c1BBBI8', 'P', 1, recovery, attempt, fence) end
 local function acquired(r) return (r:byte(3) == 1 and 'ACQUIRED_STALE ' or 'ACQUIRED ') .. r:sub(1, 12) end
-local first_head = head(0, 1, now_us)
-local first_acquired = acquired(first_head)
+local first_head, first_acquired = head(0, 1, now_us), acquired(head(0, 1, now_us))
 
 local function acquire(key, asked, seen)
   -- Completed records do not change. Others may have changed in this run, as a key can occur twice in it.
@@ -58,7 +59,9 @@ local function acquire(key, asked, seen)
   end
   if not same_payload and uncertain == 1 then return 'MISMATCH' end
   -- An owner that has settled cannot acquire again, even if its request arrives late.
-  if holder == owner or (marks >= 2 or attempts >= max_attempts) and previous == asked:sub(25) then return 'FAILED' end
+  -- The fence is the time of the last acquire, in us.
+  local applies = previous == asked:sub(25) and now_us < fence + ARGV[5] * 1000
+  if holder == owner or (marks >= 2 or attempts >= max_attempts) and applies then return 'FAILED' end
   -- An attempt without a fingerprint keeps the stored one.
   if fingerprint == no_fingerprint then asked = owner .. print .. asked:sub(25) end
   local claim = head(uncertain, attempts < max_attempts and attempts + 1 or 1, math.max(fence + 1, now_us))
@@ -67,5 +70,5 @@ local function acquire(key, asked, seen)
 end
 
 local answers, seen = {}, redis.call('MGET', unpack(KEYS))
-for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[4 + i], seen[i]) end
+for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[5 + i], seen[i]) end
 return answers

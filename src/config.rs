@@ -132,6 +132,8 @@ fn policy(environment: &mut Environment, redis: Option<&RedisSettings>, aws: &Aw
         results: s3::results(environment, redis, aws),
         lease_grace,
         longest_lease: MAX_INVOCATION + lease_grace,
+        // A redrive or a new send has another messageId.
+        failed_retention: default.failed_retention,
     }
 }
 

@@ -10,6 +10,7 @@
 //! - `delivery`, `deadline`, `policy`: their input
 //! - `report`, `decision`: their output
 //! - `object_store`, `results`: results that are too large for a record
+//! - `once`: the three steps around a closure (feature `serde`)
 
 mod acquire;
 mod attempt;
@@ -21,6 +22,8 @@ mod delivery;
 mod fingerprint;
 mod key;
 mod object_store;
+#[cfg(feature = "serde")]
+mod once;
 mod owner;
 mod policy;
 pub mod protocol;
@@ -46,6 +49,9 @@ pub use key::{EmptyKeyError, Key};
 #[cfg(feature = "lambda")]
 pub(crate) use object_store::within;
 pub use object_store::{Location, LocationError, ObjectError, ObjectStore};
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub use once::{ClaimInfo, OnceError};
 #[cfg(feature = "lambda")]
 pub(crate) use owner::Owners;
 pub use owner::{Fence, Owner};

@@ -59,6 +59,7 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `redis` | yes | [`RedisStore`] |
+//! | `serde` | yes | [`Idempotency::once`]: closures whose value is kept as JSON |
 //! | `aws` | yes | [`aws`]: IAM authentication tokens and Secrets Manager |
 //! | `lambda` | yes | [`sqs`], [`lambda`], [`config`], [`metrics`], [`traces`]; enables `redis` and `aws` |
 //! | `webhook` | yes | [`webhook`], and the binary `idempotent-sqs` |

@@ -67,6 +67,7 @@ impl<S: Store> Idempotency<S> {
             longest_lease,
             retention: self.policy.retention,
             max_attempts: self.policy.max_attempts,
+            failed_retention: self.policy.failed_retention,
         }
     }
 

@@ -33,14 +33,17 @@ pub struct AcquireRequest {
     /// Number of attempts after which acquire returns [`Acquire::Failed`](super::Acquire::Failed) until the key is
     /// delivered with another messageId.
     pub max_attempts: u8,
+    /// How long a permanent failure and used-up attempts apply to the message that failed, from the acquire of its last
+    /// attempt. After that, the same message counts as another one. Whole milliseconds.
+    pub failed_retention: Duration,
 }
 
 impl AcquireRequest {
     /// An attempt at this key by a new owner: without a fingerprint and a messageId, with a lease of one minute, a
-    /// longest lease of one day, a retention of 14 days and 200 attempts.
+    /// longest lease of one day, a retention of 14 days and 200 attempts. A failure applies for as long as its record.
     #[must_use]
     pub fn new(key: Key) -> Self {
-        let Policy { retention, max_attempts, longest_lease, .. } = Policy::default();
+        let Policy { retention, max_attempts, longest_lease, failed_retention, .. } = Policy::default();
         Self {
             key,
             owner: Owner::random(),
@@ -50,6 +53,7 @@ impl AcquireRequest {
             longest_lease,
             retention,
             max_attempts,
+            failed_retention,
         }
     }
 }

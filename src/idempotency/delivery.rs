@@ -23,11 +23,20 @@ pub struct Delivery {
     pub(super) owner: Option<Owner>,
 }
 
+/// A delivery of the key, as [`Delivery::new`] makes it.
+impl From<Key> for Delivery {
+    fn from(key: Key) -> Self {
+        Self::new(key)
+    }
+}
+
 impl Delivery {
     /// A delivery of `key` with no fingerprint, no messageId and a deadline in one minute.
     ///
     /// All deliveries without a [`message_id`](Self::message_id) count as the same message. So a permanent failure or
-    /// exhausted attempts also fail every later one, until the record's retention ends or a delivery has a messageId.
+    /// exhausted attempts also fail every later one, until
+    /// [`Policy::failed_retention`](super::Policy::failed_retention) or the record's retention ends, or a delivery has a
+    /// messageId.
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));

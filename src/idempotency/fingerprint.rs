@@ -8,6 +8,10 @@ use aws_lc_rs::digest::{Context, SHA256};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
 
+/// The kind of [`Fingerprint::of_json`]. Records store these hashes, so no other kind may have this number.
+#[cfg(feature = "serde")]
+const VALUE: u8 = 16;
+
 impl Fingerprint {
     /// No fingerprint; it matches every payload. The probability that the hash of a payload is all zeros is 2⁻¹²⁸, and
     /// finding such a payload takes 2¹²⁸ tries.
@@ -24,6 +28,28 @@ impl Fingerprint {
     #[must_use]
     pub fn of_kind(kind: u8, content: &[u8]) -> Self {
         Self(sha256_prefix(&[&[kind], content]))
+    }
+
+    /// The fingerprint of a value as JSON: its fields and the keys of its maps in any order.
+    ///
+    /// ```
+    /// use idempotent_sqs::Fingerprint;
+    /// use serde_json::json;
+    ///
+    /// let fingerprint = Fingerprint::of_json(&json!({ "amount": 1250, "currency": "EUR" }))?;
+    /// assert_eq!(fingerprint, Fingerprint::of_json(&json!({ "currency": "EUR", "amount": 1250 }))?);
+    /// # Ok::<_, serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the value cannot be a [`serde_json::Value`], for example because a key of a map is not a string.
+    #[cfg(feature = "serde")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    pub fn of_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
+        let mut json = serde_json::to_value(value)?;
+        // Maps keep their order if another crate enables serde_json's feature `preserve_order`.
+        json.sort_all_objects();
+        Ok(Self::of_kind(VALUE, json.to_string().as_bytes()))
     }
 
     /// Restores a fingerprint from its stored bytes.

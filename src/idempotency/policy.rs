@@ -22,6 +22,11 @@ pub struct Policy {
     /// Number of attempts after which a failure is permanent. Default: 200, which last 36 hours on average with the
     /// [`backoff`](super::backoff).
     pub max_attempts: u8,
+    /// How long a permanent failure and used-up attempts apply to the message that failed, from the acquire of its last
+    /// attempt. After that, the next delivery runs, as a recovery if an attempt may have taken effect, and the attempts
+    /// are counted from 1 again if they were used up. Set it where deliveries have no messageId, such as retried HTTP
+    /// requests. Default: [`Duration::MAX`], as long as the record.
+    pub failed_retention: Duration,
     /// What to do if an earlier attempt may have taken effect. Default: [`Recovery::Rerun`].
     pub recovery: Recovery,
     /// Largest result stored in the record, bytes. Default: 4,096.
@@ -51,6 +56,7 @@ impl Default for Policy {
             retention: Duration::from_hours(14 * 24),
             // An outage of 24 hours uses up about 140, if each attempt may have taken effect. Attempts whose process died before it released the record are also counted.
             max_attempts: 200,
+            failed_retention: Duration::MAX,
             recovery: Recovery::Rerun,
             result_max_bytes: 4096,
             results: None,

@@ -90,8 +90,8 @@ pub enum AcquireAnswer {
     },
     /// Another payload was completed under this key, or may have taken effect.
     Mismatch,
-    /// An earlier attempt failed permanently, or all attempts are used up. Applies until the key is delivered with
-    /// another messageId.
+    /// An earlier attempt failed permanently, or all attempts are used up. Applies for the `failed_retention`, or until
+    /// the key is delivered with another messageId.
     Failed,
 }
 
@@ -136,7 +136,10 @@ pub fn acquire(record: Option<&Record>, request: &AcquireRequest, now_us: u64) -
         }
         let settled_by_this_owner = owns && record.state.name() == record::State::Failed;
         let used_up = record.attempts >= request.max_attempts;
-        if settled_by_this_owner || (permanent || used_up) && record.message == request.message {
+        let failed_retention_us = u64::try_from(request.failed_retention.as_micros()).unwrap_or(u64::MAX);
+        // The fence is the time of the last acquire.
+        let applies = record.message == request.message && now_us < record.fence.0.saturating_add(failed_retention_us);
+        if settled_by_this_owner || (permanent || used_up) && applies {
             return (AcquireAnswer::Failed, None);
         }
         attempts = if used_up { 0 } else { record.attempts };

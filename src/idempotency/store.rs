@@ -44,6 +44,8 @@ use super::record::{Failure, State, StoredResult};
 /// - In every other case complete, fail and release return [`Settled::Lost`] and change nothing.
 /// - Each successful acquire by a new owner counts one attempt, and a release subtracts it. The count restarts at 1
 ///   when a key whose attempts are used up is delivered with another messageId.
+/// - FAILED for the same message applies for `failed_retention` from the acquire of the last attempt, whose time is the
+///   record's fence. After that the same message counts as another one.
 /// - A fence grows with every claim, even after its record was lost, unless the store's clock is then behind the clock
 ///   that produced the lost fence.
 /// - [`Fingerprint::NONE`] agrees with every payload and never replaces a stored fingerprint.
@@ -151,8 +153,8 @@ pub enum Acquire {
     /// Another payload was completed under this key, or may have taken effect. During a lease another payload is a
     /// conflict; after a clean failure it may run.
     Mismatch,
-    /// An earlier attempt failed permanently, or all attempts are used up. Applies until the key is delivered with
-    /// another messageId.
+    /// An earlier attempt failed permanently, or all attempts are used up. Applies for the `failed_retention`, or until
+    /// the key is delivered with another messageId.
     Failed,
 }
 

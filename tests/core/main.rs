@@ -9,6 +9,7 @@ mod core;
 mod deadline;
 mod decision;
 mod model;
+mod once;
 mod redis;
 mod reference;
 mod works;

@@ -45,6 +45,7 @@ const START_US: u64 = 4_000_000_000_000_000;
 #[derive(Clone, Debug)]
 struct Sequence {
     max_attempts: u8,
+    failed_retention_ms: u64,
     steps: Vec<Step>,
 }
 
@@ -112,7 +113,13 @@ fn sequences() -> impl Strategy<Value = Sequence> {
         1 => key.prop_map(Step::Evict),
     ];
     let max_attempts = prop_oneof![4 => 1..4_u8, 1 => Just(255)];
-    (max_attempts, vec(step, 1..14)).prop_map(|(max_attempts, steps)| Sequence { max_attempts, steps })
+    // The last one is `Duration::MAX`, the default.
+    let failed_retention = prop_oneof![Just(0), Just(20), Just(1000), Just(900_000), Just(u64::MAX)];
+    (max_attempts, failed_retention, vec(step, 1..14)).prop_map(|(max_attempts, failed_retention_ms, steps)| Sequence {
+        max_attempts,
+        failed_retention_ms,
+        steps,
+    })
 }
 
 fn number_from_environment(name: &str, otherwise: impl FnOnce() -> u64) -> u64 {

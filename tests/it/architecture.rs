@@ -162,7 +162,8 @@ fn a_disabled_feature_removes_its_dependencies() {
             ("redis,aws,lambda", &["reqwest", "opentelemetry"][..]),
             ("redis,aws,s3", &["lambda_runtime", "aws_sdk_sqs", "metrique_writer_format_emf"]),
             ("redis,aws", &["reqwest"]),
-            ("redis", &["aws_config", "aws_sdk_secretsmanager", "aws_sigv4", "serde_json"]),
+            ("redis,serde", &["aws_config", "aws_sdk_secretsmanager", "aws_sigv4"]),
+            ("redis", &["serde", "serde_json"]),
         ],
     );
     let with_all = dependencies("idempotent-sqs", all);

@@ -49,6 +49,7 @@
 //!
 //! - [`an_ended_lease_is_taken_over_as_a_recovery_under_a_higher_fence`]
 //! - [`a_repeated_acquire_of_a_recovery_gets_the_same_answer`]
+//! - [`a_spent_failure_applies_for_its_failed_retention`]
 //! - [`attempts_that_never_settled_are_counted`]
 //! - [`another_payload_is_a_conflict_during_a_lease_and_a_mismatch_after_it`]
 //! - [`a_late_owner_does_not_change_a_completed_record`]
@@ -169,6 +170,7 @@ macro_rules! __conformance_rows {
             a_parked_failure_is_a_recovery_for_another_message
             an_owner_that_failed_cannot_acquire_again
             used_up_attempts_fail_until_another_message
+            a_spent_failure_applies_for_its_failed_retention
             attempts_that_never_settled_are_counted
             another_payload_is_a_conflict_during_a_lease_and_a_mismatch_after_it
             another_payload_mismatches_a_completed_record

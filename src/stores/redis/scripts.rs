@@ -60,7 +60,7 @@ pub(super) struct Terms {
 /// The script, with the arguments that only it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Transition {
-    Acquire { max_attempts: u8, longest_lease_ms: u64 },
+    Acquire { max_attempts: u8, longest_lease_ms: u64, failed_retention_ms: u64 },
     Complete,
     Fail,
     Release,
@@ -129,8 +129,8 @@ impl Terms {
     /// The arguments that precede those of the records.
     pub(super) fn arguments(&self) -> impl Iterator<Item = u64> {
         let own = match self.transition {
-            Transition::Acquire { max_attempts, longest_lease_ms } => {
-                Some([max_attempts.into(), self.lease_ms, longest_lease_ms])
+            Transition::Acquire { max_attempts, longest_lease_ms, failed_retention_ms } => {
+                Some([max_attempts.into(), self.lease_ms, longest_lease_ms, failed_retention_ms])
             }
             Transition::Complete | Transition::Fail | Transition::Release => None,
         };
@@ -147,6 +147,7 @@ pub(super) fn acquire(key: String, request: &AcquireRequest) -> Request {
     let transition = Transition::Acquire {
         max_attempts: request.max_attempts,
         longest_lease_ms: whole_ms(request.longest_lease.max(request.lease)),
+        failed_retention_ms: whole_ms(request.failed_retention),
     };
     let terms = Terms { transition, retention_ms: retention_ms(request), lease_ms: whole_ms(request.lease) };
     let AcquireRequest { owner, fingerprint, message, .. } = request;

@@ -6,6 +6,7 @@ use super::*;
 pub(super) struct Expectation {
     pub(super) now_us: u64,
     pub(super) max_attempts: u8,
+    pub(super) failed_retention_ms: u64,
     pub(super) records: HashMap<u8, Record>,
     /// By key and owner, in order.
     pub(super) claims: HashMap<(u8, u8), Vec<Granted>>,
@@ -39,7 +40,8 @@ pub(super) fn failure(how: u8) -> Failure {
 impl Expectation {
     pub(super) fn new(sequence: &Sequence) -> Self {
         let (records, claims) = (HashMap::new(), HashMap::new());
-        Self { now_us: START_US, max_attempts: sequence.max_attempts, records, claims }
+        let Sequence { max_attempts, failed_retention_ms, .. } = *sequence;
+        Self { now_us: START_US, max_attempts, failed_retention_ms, records, claims }
     }
 
     pub(super) fn pass(&mut self, us: i64) {
@@ -65,6 +67,7 @@ impl Expectation {
             longest_lease = Duration::from_millis(ask.longest_ms),
             retention = Duration::from_millis(RETENTION_MS),
             max_attempts = self.max_attempts,
+            failed_retention = Duration::from_millis(self.failed_retention_ms),
         )
     }
 

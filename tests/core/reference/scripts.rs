@@ -153,7 +153,8 @@ impl Scripts {
                     }
                     Step::Acquire(asks) => {
                         let [lease_ms, longest_ms] = [asks[0].lease_ms, asks[0].longest_ms.max(asks[0].lease_ms)];
-                        let terms = [RETENTION_MS, sequence.max_attempts.into(), lease_ms, longest_ms];
+                        let attempts = sequence.max_attempts.into();
+                        let terms = [RETENTION_MS, attempts, lease_ms, longest_ms, sequence.failed_retention_ms];
                         let keys = asks.iter().map(|ask| key(ask.key));
                         let records = asks.iter().map(|ask| asked(&reference.attempt(*ask)));
                         call(&mut pipe, &self.acquire, keys, &terms, records, reference.now_us);

@@ -128,6 +128,20 @@ pub async fn used_up_attempts_fail_until_another_message(store: &impl Store) {
     assert_eq!(redriven.attempt(), 1);
 }
 
+/// A permanent failure and used-up attempts apply for the failed retention. Then the same message runs again, as a
+/// recovery if an attempt may have taken effect.
+pub async fn a_spent_failure_applies_for_its_failed_retention(store: &impl Store) {
+    let spent = |failed_retention| with!(attempt(LONG), max_attempts = 1, failed_retention = failed_retention);
+    let claim = acquired(store, spent(LONG)).await;
+    assert_settled(store.fail(&claim, PARKED), Settled::Recorded).await;
+    assert_answer!(store, spent(LONG), Acquire::Failed);
+    sleep(SHORT).await;
+    assert_answer!(store, spent(LONG), Acquire::Failed);
+    let recovery = taken_over(store, spent(SHORT)).await;
+    assert_eq!(recovery.attempt(), 1);
+    assert!(recovery.fence() > claim.fence());
+}
+
 /// Attempts whose lease ended without a settlement are counted.
 pub async fn attempts_that_never_settled_are_counted(store: &impl Store) {
     acquired(store, with!(attempt(SHORT), max_attempts = 2)).await;
