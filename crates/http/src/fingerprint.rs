@@ -1,0 +1,132 @@
+//! What makes two requests with one key the same request.
+
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use idempotent_sqs::Fingerprint;
+use serde_json::Value;
+
+/// The fingerprint of a request: method, path, query, content type and body.
+///
+/// The parameters of the query are sorted by name. A JSON body whose numbers are integers of 64 bits is compared by
+/// value, any other body byte by byte: the value of other numbers depends on the parser.
+pub(crate) fn of(parts: &Parts, body: &[u8]) -> Fingerprint {
+    let media_type = MediaType::of(parts);
+    let mut content = Vec::new();
+    let mut add = |part: &[u8]| {
+        // With the length in front, parts cannot be shifted into each other.
+        content.extend_from_slice(&part.len().to_be_bytes());
+        content.extend_from_slice(part);
+    };
+    add(parts.method.as_str().as_bytes());
+    add(parts.uri.path().as_bytes());
+    let mut parameters: Vec<&str> = parts.uri.query().map(|query| query.split('&').collect()).unwrap_or_default();
+    // Stable: parameters of the same name keep their order.
+    parameters.sort_by_key(|parameter| parameter.split_once('=').map_or(*parameter, |(name, _)| name));
+    add(parameters.join("&").as_bytes());
+    add(media_type.text.as_bytes());
+    for encoding in parts.headers.get_all(CONTENT_ENCODING) {
+        add(encoding.as_bytes());
+    }
+    let by_value = media_type.is_json && !parts.headers.contains_key(CONTENT_ENCODING);
+    match by_value.then(|| json(body)).flatten() {
+        Some(value) => add(&[b"json ".as_slice(), value.as_bytes()].concat()),
+        None => add(&[b"bytes ".as_slice(), body].concat()),
+    }
+    Fingerprint::of(&content)
+}
+
+/// The fingerprint of a body that can be compared by value.
+fn json(body: &[u8]) -> Option<Fingerprint> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    has_only_integers(&value).then(|| Fingerprint::of_json(&value).ok()).flatten()
+}
+
+fn has_only_integers(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_i64() || number.is_u64(),
+        Value::Array(items) => items.iter().all(has_only_integers),
+        Value::Object(fields) => fields.values().all(has_only_integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
+}
+
+struct MediaType {
+    text: String,
+    is_json: bool,
+}
+
+impl MediaType {
+    /// The content type in lower case. JSON has no parameters: <https://www.rfc-editor.org/rfc/rfc8259#section-11>
+    fn of(parts: &Parts) -> Self {
+        let value = parts.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let value = value.unwrap_or_default();
+        let (essence, parameters) = value.split_once(';').unwrap_or((&value, ""));
+        let essence = essence.trim().to_ascii_lowercase();
+        let is_json = essence == "application/json" || essence.ends_with("+json");
+        // A parameter's value, such as a boundary, may depend on case.
+        let text = if is_json { essence } else { format!("{essence};{}", parameters.trim()) };
+        Self { text, is_json }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn print(method: &str, uri: &str, content_type: &str, body: &[u8]) -> Fingerprint {
+        let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, content_type);
+        of(&request.body(()).unwrap().into_parts().0, body)
+    }
+
+    #[test]
+    fn json_is_compared_by_value() {
+        let first = print("POST", "/p?b=2&a=1", "application/json", br#"{"amount":1250,"to":["x",null]}"#);
+        let same = [
+            ("application/json", r#"{ "to": ["x", null], "amount": 1250 }"#),
+            ("application/json; charset=utf-8", r#"{"amount":1250,"to":["\u0078",null]}"#),
+            ("Application/JSON", r#"{"amount":1250,"to":["x",null]}"#),
+        ];
+        for (content_type, body) in same {
+            assert_eq!(print("POST", "/p?a=1&b=2", content_type, body.as_bytes()), first, "{body}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_a_parser_may_round_are_compared_as_they_are_written() {
+        let of = |body: &str| print("POST", "/", "application/json", body.as_bytes());
+        for (one, other) in [
+            ("0.1", "0.10000000000000001"),
+            ("9007199254740993.0", "9007199254740992.0"),
+            ("18446744073709551616", "18446744073709551617"),
+            ("-0", "0"),
+        ] {
+            assert_ne!(of(one), of(other), "{one} {other}");
+            assert_ne!(of(&format!("[{{\"a\":{one}}}]")), of(&format!("[{{\"a\":{other}}}]")));
+        }
+    }
+
+    #[test]
+    fn requests_that_differ_have_different_fingerprints() {
+        let prints = [
+            print("POST", "/p", "application/json", b"1"),
+            print("PATCH", "/p", "application/json", b"1"),
+            print("POST", "/q", "application/json", b"1"),
+            print("POST", "/p?a=1", "application/json", b"1"),
+            print("POST", "/p?a=1&a=2", "application/json", b"1"),
+            print("POST", "/p?a=2&a=1", "application/json", b"1"),
+            print("POST", "/p", "text/plain", b"1"),
+            print("POST", "/p", "text/plain; charset=utf-8", b"1"),
+            print("POST", "/p", "application/json", b"2"),
+            print("POST", "/p", "application/json", b"{"),
+            print("POST", "/p", "application/json", b"{ "),
+            print("POST", "/p", "application/json", b""),
+            print("POST", "/p", "application/octet-stream", b"\xff\x00"),
+            print("POST", "/p", "application/octet-stream", b"\xff\x01"),
+        ];
+        for (index, one) in prints.iter().enumerate() {
+            assert!(!prints[..index].contains(one), "{index}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A [`tower`](https://docs.rs/tower) layer for the HTTP header `Idempotency-Key`, for axum, hyper and `lambda_http`.
+//!
+//! A client that does not know whether its request took effect sends it again with the same key. The layer runs the
+//! first request, keeps its response, and answers each retry with it. It follows
+//! [draft-ietf-httpapi-idempotency-key-header-07](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/07/).
+//!
+//! ```
+//! use axum::{Extension, Router, routing::post};
+//! use http::{StatusCode, header::AUTHORIZATION};
+//! use idempotent_sqs::MemoryStore;
+//! use idempotent_sqs_http::{IdempotencyLayer, IdempotentRequest, Principal};
+//!
+//! async fn pay(Extension(request): Extension<IdempotentRequest>) -> (StatusCode, String) {
+//!     if request.is_recovery {
+//!         // An earlier attempt may have paid: check before paying again.
+//!     }
+//!     (StatusCode::CREATED, format!("paid under {}", request.client_key))
+//! }
+//!
+//! let layer = IdempotencyLayer::builder(MemoryStore::default(), |request| {
+//!     request.headers.get(AUTHORIZATION).map(Principal::new)
+//! })
+//! .build();
+//! let router: Router = Router::new().route("/payments", post(pay)).layer(layer);
+//! ```
+//!
+//! # Responses
+//! | situation | answer |
+//! |---|---|
+//! | first request | the handler's response |
+//! | retry of a completed request | its status, headers and body, with `Idempotent-Replayed: true` |
+//! | retry while the first request runs | [409](#in-flight) with `Retry-After`, the remaining time of its lease |
+//! | the key was used for another request | [422](#mismatch) |
+//! | no key, or a malformed one | [400](#key-missing) |
+//! | no principal | [401](#principal-missing) |
+//! | request body too large, or too slow | [413](#body-too-large), [408](#body-timeout) |
+//! | store out of reach | [503](#store-unavailable); the handler does not run |
+//! | the handler panicked, or ran out of time | [500](#failed), [504](#deadline) |
+//! | attempts used up | [500](#failed-before) |
+//!
+//! The layer's own answers are problem details ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). The key is echoed
+//! in each response.
+//!
+//! # What is kept
+//! | response of the handler | record | a retry |
+//! |---|---|---|
+//! | 2xx, 3xx, 4xx except 429 | COMPLETED with status, headers and body | gets the same response |
+//! | 429, 503 | released | runs |
+//! | other 5xx, a panic, an error of the service, the deadline | FAILED, uncertain | runs as a recovery |
+//! | larger than the limit, a stream, an upgrade | COMPLETED with status and headers | gets status and headers, and `Idempotent-Body-Omitted: true` |
+//!
+//! With [`ServerErrors::Keep`] other 5xx are kept as 4xx are. A recovery has [`IdempotentRequest::is_recovery`].
+//!
+//! Kept responses do not have these headers: those of one connection (RFC 9110, section 7.6.1), `Date`, `Set-Cookie`,
+//! those of authentication, and trace ids. A response whose trailers were read is kept without them.
+//!
+//! # A key that failed for good
+//! A retried HTTP request has no messageId that would distinguish it from the request that failed. Once a key has used
+//! up [`Policy::max_attempts`](idempotent_sqs::Policy::max_attempts) attempts, or was parked, its retries are answered
+//! with [500](#failed-before) and do not run for
+//! [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention), counted from the start of the last attempt.
+//! Then the next retry runs, as a recovery if an attempt may have taken effect, and attempts are counted from 1.
+//! The record, and with it the knowledge that an attempt may have taken effect, lasts for
+//! [`Policy::retention`](idempotent_sqs::Policy::retention).
+//!
+//! # Disconnected clients and shutdown
+//! The handler runs in a task of its own, so a client that disconnects does not cancel it. Call
+//! [`IdempotencyLayer::drained`] after the server has stopped accepting requests. On Lambda, where a process is frozen
+//! after its response, set [`spawn(false)`](IdempotencyLayerBuilder::spawn).
+//!
+//! # Problems
+//! ## key-missing
+//! The request needs an `Idempotency-Key`.
+//! ## key-malformed
+//! The key is a String of structured fields ([RFC 8941](https://www.rfc-editor.org/rfc/rfc8941), section 3.3.3) such as
+//! `"7f3a"`, or the same without quotes, and has 1 to 255 characters. Parameters are not allowed.
+//! ## principal-missing
+//! The request has no principal that its key belongs to.
+//! ## body-too-large
+//! The body is larger than the layer reads.
+//! ## body-timeout
+//! The body did not arrive in time. Nothing ran.
+//! ## body-unreadable
+//! The body could not be read. Nothing ran.
+//! ## in-flight
+//! A request with this key is running. Retry after the given time.
+//! ## mismatch
+//! The key was used for a request with another method, path, query, content type or body.
+//! ## response-not-kept
+//! The request was completed, and its response was not kept or cannot be read now.
+//! ## failed
+//! The handler failed, and the request may have taken effect. A retry is told so.
+//! ## deadline
+//! The handler ran out of time, and the request may have taken effect. A retry is told so.
+//! ## failed-before
+//! Earlier requests with this key failed for good. Nothing ran.
+//! ## not-started
+//! There was no time left to start the handler.
+//! ## store-unavailable
+//! The store of idempotency records is out of reach. Nothing ran.
+//!
+//! # Modules
+//! - `key`, `principal`, `fingerprint`: what makes two requests the same
+//! - `layer`, `settings`: the layer and its builder
+//! - `service`: requests, with and without a key
+//! - `run`: a request with a key
+//! - `handler`: the inner service as a work
+//! - `stored`, `headers`: responses as results of the record
+//! - `body`: bodies of requests and responses
+//! - `answer`, `problem`: answers, and problem details
+//! - `request`: what the handler is told
+//! - `report`: what is logged and counted
+
+mod answer;
+mod body;
+mod fingerprint;
+mod handler;
+mod headers;
+mod key;
+mod layer;
+mod principal;
+mod problem;
+mod report;
+mod request;
+mod run;
+mod service;
+mod settings;
+mod stored;
+
+pub use body::{RequestBody, ResponseBody};
+pub use layer::IdempotencyLayer;
+pub use principal::Principal;
+pub use report::{RequestOutcome, RequestReport};
+pub use request::IdempotentRequest;
+pub use service::IdempotencyService;
+pub use settings::{IdempotencyLayerBuilder, KeyRule, ServerErrors, StoreOutage};

@@ -1,0 +1,101 @@
+//! What is logged and counted for each request with a key.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use crate::problem::Problem;
+
+/// One request that the layer answered, for metrics.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RequestReport {
+    /// What happened.
+    pub outcome: RequestOutcome,
+    /// Status of the response. `None` if the inner service returned an error.
+    pub status: Option<StatusCode>,
+    /// Method of the request.
+    pub method: Method,
+    /// The key as the client sent it, if it is valid.
+    pub client_key: Option<String>,
+    /// Number of attempts, if known.
+    pub attempts: Option<u8>,
+    /// Whether the handler ran as a recovery.
+    pub is_recovery: bool,
+    /// From the request's head to the response's head, including the request's body.
+    pub duration: Duration,
+}
+
+/// What happened to a request with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RequestOutcome {
+    /// The handler ran, and its response is recorded.
+    Completed,
+    /// The handler ran, and its response could not be recorded, or another owner holds the record.
+    NotRecorded,
+    /// The handler answered with 429 or 503, and the record was released.
+    Released,
+    /// The handler failed, and the request may have taken effect.
+    Uncertain,
+    /// The response of an earlier request was replayed.
+    Replayed,
+    /// Another request with this key is running.
+    InFlight,
+    /// The key was used for another request.
+    Mismatch,
+    /// The request was completed, and its response was not kept.
+    ResponseNotKept,
+    /// Earlier requests with this key failed for good.
+    FailedBefore,
+    /// There was no time left to start the handler.
+    NotStarted,
+    /// The store was out of reach. The handler did not run.
+    StoreUnavailable,
+    /// The store was out of reach, and the handler ran without it.
+    Unprotected,
+    /// The request was rejected: its key, principal or body.
+    Rejected,
+}
+
+impl RequestOutcome {
+    /// A name for logs and metrics, such as `IN_FLIGHT`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "COMPLETED",
+            Self::NotRecorded => "NOT_RECORDED",
+            Self::Released => "RELEASED",
+            Self::Uncertain => "UNCERTAIN",
+            Self::Replayed => "REPLAYED",
+            Self::InFlight => "IN_FLIGHT",
+            Self::Mismatch => "MISMATCH",
+            Self::ResponseNotKept => "RESPONSE_NOT_KEPT",
+            Self::FailedBefore => "FAILED_BEFORE",
+            Self::NotStarted => "NOT_STARTED",
+            Self::StoreUnavailable => "STORE_UNAVAILABLE",
+            Self::Unprotected => "UNPROTECTED",
+            Self::Rejected => "REJECTED",
+        }
+    }
+}
+
+impl From<Problem> for RequestOutcome {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::KeyMissing
+            | Problem::KeyMalformed
+            | Problem::PrincipalMissing
+            | Problem::BodyTooLarge
+            | Problem::BodyTimeout
+            | Problem::BodyUnreadable => Self::Rejected,
+            Problem::InFlight { .. } => Self::InFlight,
+            Problem::Mismatch { .. } => Self::Mismatch,
+            Problem::ResponseNotKept => Self::ResponseNotKept,
+            Problem::Failed | Problem::Deadline => Self::Uncertain,
+            Problem::FailedBefore => Self::FailedBefore,
+            Problem::NotStarted => Self::NotStarted,
+            Problem::StoreUnavailable => Self::StoreUnavailable,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The builder of the layer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderName, Method, StatusCode};
+use idempotent_sqs::{Idempotency, Policy, Store};
+use tokio::sync::watch;
+
+use crate::layer::{IdempotencyLayer, Shared};
+use crate::principal::Principal;
+use crate::report::RequestReport;
+
+/// Whether a request needs a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRule {
+    /// A request without a key is rejected with 400.
+    Required,
+    /// A request without a key runs without protection.
+    Optional,
+    /// The request runs without protection, and its key is not read.
+    Ignored,
+}
+
+/// What a 5xx other than 503 means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerErrors {
+    /// The request may have taken effect: a retry runs as a recovery.
+    Uncertain,
+    /// The response is final: a retry gets it.
+    Keep,
+}
+
+/// What to do while the store is out of reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOutage {
+    /// Answer 503. Nothing runs.
+    Reject,
+    /// Run the handler without protection: the request may take effect more than once, and no recovery is told so.
+    RunUnprotected,
+}
+
+/// A function of the head of a request.
+type Hook<T> = Box<dyn Fn(&Parts) -> T + Send + Sync>;
+
+/// The values that the builder sets.
+pub(crate) struct Settings {
+    pub(crate) principal: Hook<Option<Principal>>,
+    pub(crate) key_rule: Hook<KeyRule>,
+    pub(crate) report: Box<dyn Fn(&RequestReport) + Send + Sync>,
+    pub(crate) policy: Policy,
+    pub(crate) timeout: Duration,
+    pub(crate) wait: Duration,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) mismatch_status: StatusCode,
+    pub(crate) server_errors: ServerErrors,
+    pub(crate) store_outage: StoreOutage,
+    pub(crate) dropped_headers: Vec<HeaderName>,
+    pub(crate) spawn: bool,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("policy", &self.policy).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// Builds an [`IdempotencyLayer`]. Made by [`IdempotencyLayer::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct IdempotencyLayerBuilder<S> {
+    store: S,
+    settings: Settings,
+}
+
+impl<S: Store> IdempotencyLayerBuilder<S> {
+    pub(crate) fn new(store: S, principal: impl Fn(&Parts) -> Option<Principal> + Send + Sync + 'static) -> Self {
+        let key_rule = |parts: &Parts| {
+            if [Method::POST, Method::PATCH].contains(&parts.method) { KeyRule::Required } else { KeyRule::Ignored }
+        };
+        let settings = Settings {
+            principal: Box::new(principal),
+            key_rule: Box::new(key_rule),
+            report: Box::new(|_| {}),
+            policy: Self::default_policy(),
+            timeout: Duration::from_secs(30),
+            wait: Duration::ZERO,
+            max_body_bytes: 1 << 20,
+            mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
+            server_errors: ServerErrors::Uncertain,
+            store_outage: StoreOutage::Reject,
+            dropped_headers: Vec::new(),
+            spawn: true,
+        };
+        Self { store, settings }
+    }
+
+    /// The default of [`policy`](Self::policy): a retention of 24 hours, responses of up to 64 KiB in the record, 10
+    /// attempts, and a failed retention of one hour.
+    #[must_use]
+    pub fn default_policy() -> Policy {
+        let mut policy = Policy::default();
+        policy.retention = Duration::from_hours(24);
+        policy.result_max_bytes = 64 << 10;
+        policy.max_attempts = 10;
+        policy.failed_retention = Duration::from_hours(1);
+        policy
+    }
+
+    /// Sets how records are kept and attempts are counted. Start with [`default_policy`](Self::default_policy).
+    ///
+    /// A response above `result_max_bytes`, with its headers, goes to `results` if that is set, up to
+    /// [`MAX_RESULT_BYTES`](idempotent_sqs::idempotency::MAX_RESULT_BYTES). Else only its status and headers are kept.
+    pub fn policy(self, policy: Policy) -> Self {
+        self.set(|settings| settings.policy = policy)
+    }
+
+    /// Sets which requests need a key. Default: POST and PATCH need one, others ignore it.
+    pub fn key_rule(self, rule: impl Fn(&Parts) -> KeyRule + Send + Sync + 'static) -> Self {
+        self.set(|settings| settings.key_rule = Box::new(rule))
+    }
+
+    /// Sets the time for one run, from the acquire to the recorded response. Up to a second of it is reserved for the
+    /// record. The lease lasts as long, and [`Policy::lease_grace`] longer: after a crash, retries get 409 until then.
+    /// The body of the request must also arrive within this time. Default: 30 seconds.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.set(|settings| settings.timeout = timeout)
+    }
+
+    /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait.
+    pub fn wait(self, wait: Duration) -> Self {
+        self.set(|settings| settings.wait = wait)
+    }
+
+    /// Sets the largest body of a request with a key, bytes. The layer reads it into memory. Default: 1 MiB.
+    pub fn max_body_bytes(self, max_bytes: usize) -> Self {
+        self.set(|settings| settings.max_body_bytes = max_bytes)
+    }
+
+    /// Sets the status for a key that was used for another request. Default: 422.
+    pub fn mismatch_status(self, status: StatusCode) -> Self {
+        self.set(|settings| settings.mismatch_status = status)
+    }
+
+    /// Sets what a 5xx other than 503 means. Default: [`ServerErrors::Uncertain`].
+    pub fn server_errors(self, server_errors: ServerErrors) -> Self {
+        self.set(|settings| settings.server_errors = server_errors)
+    }
+
+    /// Sets what to do while the store is out of reach. Default: [`StoreOutage::Reject`].
+    pub fn store_outage(self, store_outage: StoreOutage) -> Self {
+        self.set(|settings| settings.store_outage = store_outage)
+    }
+
+    /// Drops a header from replayed responses, in addition to the ones that are always dropped.
+    pub fn drop_header(self, name: HeaderName) -> Self {
+        self.set(|settings| settings.dropped_headers.push(name))
+    }
+
+    /// Sets whether handlers run in tasks of their own, so that a client that disconnects does not cancel them. On
+    /// Lambda set `false`: nothing runs there after the response, and no client disconnects. Default: `true`.
+    pub fn spawn(self, spawn: bool) -> Self {
+        self.set(|settings| settings.spawn = spawn)
+    }
+
+    /// Sets a function that is called once for each answered request with a key, for metrics.
+    pub fn report(self, report: impl Fn(&RequestReport) + Send + Sync + 'static) -> Self {
+        self.set(|settings| settings.report = Box::new(report))
+    }
+
+    /// Builds the layer.
+    pub fn build(self) -> IdempotencyLayer<S> {
+        let idempotency = Idempotency::new(self.store, self.settings.policy.clone());
+        let running = watch::Sender::new(());
+        IdempotencyLayer { shared: Arc::new(Shared { idempotency, settings: self.settings, running }) }
+    }
+
+    fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+}

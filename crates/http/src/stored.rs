@@ -1,0 +1,161 @@
+//! Responses as results of their record.
+//!
+//! ```text
+//! version (1) | marks (1: the body was not kept) | status u16 | number of headers u16
+//! for each header: length u16, name, length u32, value
+//! body
+//! ```
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+
+use crate::headers::{self, BODY_OMITTED, REPLAYED};
+
+const VERSION: u8 = 1;
+const BODY_NOT_KEPT: u8 = 1;
+
+/// Status and headers of a response, without its body.
+pub(crate) fn head(status: StatusCode, headers: &HeaderMap, dropped: &[HeaderName], with_body: bool) -> Vec<u8> {
+    let mut bytes = vec![VERSION, if with_body { 0 } else { BODY_NOT_KEPT }];
+    bytes.extend(status.as_u16().to_be_bytes());
+    let count_at = bytes.len();
+    bytes.extend([0; 2]);
+    let mut count = 0_u16;
+    for (name, value) in headers::kept(headers, dropped, with_body) {
+        // A header map has fewer than 2^15 entries, and names of at most 2^16 bytes.
+        let (Ok(name_length), Ok(value_length)) = (u16::try_from(name.as_str().len()), u32::try_from(value.len()))
+        else {
+            continue;
+        };
+        bytes.extend(name_length.to_be_bytes());
+        bytes.extend(name.as_str().as_bytes());
+        bytes.extend(value_length.to_be_bytes());
+        bytes.extend(value.as_bytes());
+        count += 1;
+    }
+    bytes[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+    bytes
+}
+
+/// The response that was stored, marked as replayed. `None` if these bytes are not a response.
+pub(crate) fn replay(stored: &[u8]) -> Option<Response<Bytes>> {
+    let mut rest = stored;
+    let [version, marks] = *take::<2>(&mut rest)?;
+    let status = StatusCode::from_u16(u16::from_be_bytes(*take(&mut rest)?)).ok()?;
+    if version != VERSION {
+        return None;
+    }
+    let mut headers = HeaderMap::new();
+    for _ in 0..u16::from_be_bytes(*take(&mut rest)?) {
+        let name_length = u16::from_be_bytes(*take(&mut rest)?).into();
+        let name = HeaderName::from_bytes(slice(&mut rest, name_length)?).ok()?;
+        let value_length = usize::try_from(u32::from_be_bytes(*take(&mut rest)?)).ok()?;
+        headers.append(name, HeaderValue::from_bytes(slice(&mut rest, value_length)?).ok()?);
+    }
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    if marks & BODY_NOT_KEPT != 0 {
+        headers.insert(BODY_OMITTED, HeaderValue::from_static("true"));
+    }
+    let mut response = Response::new(Bytes::copy_from_slice(rest));
+    // A replay does not switch protocols.
+    *response.status_mut() = if status == StatusCode::SWITCHING_PROTOCOLS { StatusCode::OK } else { status };
+    *response.headers_mut() = headers;
+    Some(response)
+}
+
+fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(first)
+}
+
+fn slice<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (first, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static [u8])]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static [u8])| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap())
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn stored(pairs: &[(&'static str, &'static [u8])], body: &[u8]) -> Response<Bytes> {
+        let dropped = [HeaderName::from_static("x-node")];
+        replay(&[head(StatusCode::CREATED, &headers(pairs), &dropped, true), body.to_vec()].concat()).unwrap()
+    }
+
+    #[test]
+    fn status_headers_and_any_bytes_are_kept() {
+        let body: Vec<u8> = (0..=255).collect();
+        let replayed = stored(
+            &[("location", b"/p/1"), ("etag", b"\"a\""), ("content-type", b"image/png"), ("x-a", b"\xff")],
+            &body,
+        );
+        assert_eq!((replayed.status(), replayed.body().as_ref()), (StatusCode::CREATED, body.as_slice()));
+        let expected = [
+            ("location", b"/p/1" as &[u8]),
+            ("etag", b"\"a\""),
+            ("content-type", b"image/png"),
+            ("x-a", b"\xff"),
+            ("idempotent-replayed", b"true"),
+        ];
+        assert_eq!(replayed.headers(), &headers(&expected));
+    }
+
+    #[test]
+    fn headers_of_one_connection_session_or_trace_are_dropped() {
+        let replayed = stored(
+            &[
+                ("connection", b"close, X-Hop"),
+                ("x-hop", b"1"),
+                ("keep-alive", b"1"),
+                ("transfer-encoding", b"chunked"),
+                ("date", b"1"),
+                ("set-cookie", b"a=b"),
+                ("www-authenticate", b"Basic"),
+                ("authorization", b"a"),
+                ("traceparent", b"1"),
+                ("x-request-id", b"1"),
+                ("x-b3-traceid", b"1"),
+                ("content-length", b"3"),
+                ("idempotent-replayed", b"false"),
+                ("x-node", b"7"),
+                ("x-kept", b"1"),
+            ],
+            b"",
+        );
+        assert_eq!(replayed.headers(), &headers(&[("x-kept", b"1"), ("idempotent-replayed", b"true")]));
+    }
+
+    #[test]
+    fn a_response_without_its_body_is_marked_and_does_not_describe_one() {
+        let original = headers(&[("content-type", b"video/mp4"), ("content-encoding", b"gzip"), ("etag", b"\"a\"")]);
+        let replayed = replay(&head(StatusCode::OK, &original, &[], false)).unwrap();
+        let expected = [
+            ("content-type", b"video/mp4" as &[u8]),
+            ("etag", b"\"a\""),
+            ("idempotent-replayed", b"true"),
+            ("idempotent-body-omitted", b"true"),
+        ];
+        assert_eq!(replayed.headers(), &headers(&expected));
+        assert!(replayed.body().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_response_or_none(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = replay(&[vec![VERSION], bytes.clone()].concat());
+            let _ = replay(&bytes);
+        }
+    }
+}

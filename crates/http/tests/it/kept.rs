@@ -1,0 +1,220 @@
+//! Responses that are kept, and those that are not.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use bytes::Bytes;
+use harness::with;
+use http_body_util::{BodyExt, StreamBody};
+use idempotent_sqs::MemoryStore;
+use idempotent_sqs::idempotency::Results;
+use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, ServerErrors};
+use idempotent_sqs_testing::MemoryObjectStore;
+use tower::ServiceExt;
+
+use crate::api::*;
+
+fn policy() -> idempotent_sqs::Policy {
+    IdempotencyLayerBuilder::<MemoryStore>::default_policy()
+}
+
+#[tokio::test]
+async fn every_status_up_to_499_except_429_is_kept() {
+    for status in (200..500).filter(|status| *status != 429) {
+        let (runs, status) = (Runs::default(), StatusCode::from_u16(status).unwrap());
+        let counted = runs.clone();
+        let router = router(builder().build(), move |_| {
+            counted.add();
+            async move { response(status, "") }
+        });
+        let [first, again] = [send(&router, post("a")).await, send(&router, post("a")).await];
+        assert_eq!(
+            (first.status, again.status, again.is_replayed(), runs.count()),
+            (status.as_u16(), status.as_u16(), true, 1)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_429_and_a_503_are_passed_on_and_released() {
+    for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
+        let runs = Runs::default();
+        let counted = runs.clone();
+        let router = router(builder().build(), move |seen: Seen| {
+            let attempt = seen.attempt.unwrap();
+            assert_eq!((attempt.attempt, attempt.is_recovery), (1, false), "a released run is not an attempt");
+            let run = counted.add();
+            async move {
+                if run > 20 {
+                    return response(StatusCode::CREATED, "done");
+                }
+                Response::builder().status(status).header("retry-after", "7").body(Body::from("later")).unwrap()
+            }
+        });
+        for _ in 0..20 {
+            let answer = send(&router, post("a")).await;
+            assert_eq!((answer.status, &*answer.body), (status.as_u16(), b"later".as_slice()));
+            assert_eq!((answer.header("retry-after"), answer.is_replayed()), (Some("7"), false));
+        }
+        assert_eq!(send(&router, post("a")).await.status, 201);
+        assert!(send(&router, post("a")).await.is_replayed());
+    }
+}
+
+#[tokio::test]
+async fn other_server_errors_are_kept_if_the_policy_says_so() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let router = router(builder().server_errors(ServerErrors::Keep).build(), move |_| {
+        counted.add();
+        async { response(StatusCode::INTERNAL_SERVER_ERROR, "broken") }
+    });
+    send(&router, post("a")).await;
+    let again = send(&router, post("a")).await;
+    assert_eq!((again.status, &*again.body, again.is_replayed(), runs.count()), (500, b"broken".as_slice(), true, 1));
+}
+
+#[tokio::test]
+async fn a_binary_body_and_its_headers_survive() {
+    let body: Vec<u8> = (0..=255).cycle().take(50_000).collect();
+    let sent = body.clone();
+    let router = router(builder().build(), move |_| {
+        let response = Response::builder().header("content-type", "image/png").header("location", "/payments/1");
+        let response = response.header("etag", "\"v1\"").header("set-cookie", "session=1").header("x-request-id", "7");
+        let response = response.body(Body::from(sent.clone())).unwrap();
+        async { response }
+    });
+    let [first, again] = [send(&router, post("a")).await, send(&router, post("a")).await];
+    assert_eq!((&first.body, &again.body), (&Bytes::from(body.clone()), &Bytes::from(body)));
+    assert_eq!((first.header("set-cookie"), first.header("x-request-id")), (Some("session=1"), Some("7")));
+    assert_eq!((again.header("set-cookie"), again.header("x-request-id")), (None, None));
+    for (name, value) in [("content-type", "image/png"), ("location", "/payments/1"), ("etag", "\"v1\"")] {
+        assert_eq!((first.header(name), again.header(name)), (Some(value), Some(value)));
+    }
+}
+
+#[tokio::test]
+async fn an_oversize_response_reaches_its_client_whole_and_does_not_run_again() {
+    for chunk in [70_000, 1000] {
+        let body = move || {
+            let chunks = (0..70_000 / chunk).map(move |_| Ok::<_, std::io::Error>(Bytes::from(vec![7; chunk])));
+            if chunk == 70_000 {
+                Body::from(vec![7; chunk])
+            } else {
+                Body::from_stream(futures_util::stream::iter(chunks))
+            }
+        };
+        let runs = Runs::default();
+        let counted = runs.clone();
+        let router = router(builder().build(), move |_| {
+            counted.add();
+            let response = Response::builder().status(201).header("location", "/r/1").header("content-encoding", "x");
+            async move { response.body(body()).unwrap() }
+        });
+        let [first, again] = [send(&router, post("a")).await, send(&router, post("a")).await];
+        assert_eq!((first.status, first.body.len(), first.header("idempotent-body-omitted")), (201, 70_000, None));
+        assert_eq!((again.status, again.body.len(), again.header("idempotent-body-omitted")), (201, 0, Some("true")));
+        assert_eq!((again.header("location"), again.header("content-encoding")), (Some("/r/1"), None));
+        assert_eq!((again.is_replayed(), runs.count()), (true, 1));
+    }
+}
+
+#[tokio::test]
+async fn headers_that_are_too_large_do_not_make_a_request_run_again() {
+    let policy = with!(policy(), result_max_bytes = 64);
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let router = router(builder().policy(policy).build(), move |_| {
+        counted.add();
+        async { Response::builder().status(202).header("location", "x".repeat(100)).body(Body::from("ok")).unwrap() }
+    });
+    let [first, again] = [send(&router, post("a")).await, send(&router, post("a")).await];
+    assert_eq!((first.status, &*first.body), (202, b"ok".as_slice()));
+    assert_eq!(
+        (again.status, again.header("location"), again.header("idempotent-body-omitted")),
+        (202, None, Some("true"))
+    );
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn a_large_response_is_kept_as_an_object() {
+    let results = Results::new(Arc::new(MemoryObjectStore::default()), "results", "http/");
+    let policy = with!(policy(), results = Some(results));
+    let router = router(builder().policy(policy).build(), async |_| response(StatusCode::OK, vec![7; 200_000]));
+    send(&router, post("a")).await;
+    let again = send(&router, post("a")).await;
+    assert_eq!((again.status, again.body.len(), again.is_replayed()), (200, 200_000, true));
+}
+
+#[tokio::test]
+async fn server_sent_events_stream_to_their_client_and_do_not_run_again() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let (events, received) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
+    let received = Arc::new(std::sync::Mutex::new(Some(received)));
+    let router = router(builder().build(), move |_| {
+        counted.add();
+        let received = received.lock().unwrap().take().unwrap();
+        let stream = futures_util::stream::unfold(received, async |mut received| {
+            Some((Ok::<_, std::io::Error>(received.recv().await?), received))
+        });
+        let response = Response::builder().header("content-type", "Text/Event-Stream; charset=utf-8");
+        let response = response.body(Body::from_stream(stream)).unwrap();
+        async { response }
+    });
+    // The stream has not ended, and its events arrive.
+    let mut first = router.clone().oneshot(post("a")).await.unwrap().into_body();
+    for event in ["data: 1\n\n", "data: 2\n\n"] {
+        events.send(Bytes::from(event)).unwrap();
+        assert_eq!(first.frame().await.unwrap().unwrap().into_data().unwrap(), event);
+        let again = send(&router, post("a")).await;
+        assert_eq!((again.status, again.body.len(), again.header("idempotent-body-omitted")), (200, 0, Some("true")));
+    }
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn an_upgrade_is_not_replayed_as_one() {
+    let router = router(builder().build(), async |_| response(StatusCode::SWITCHING_PROTOCOLS, ""));
+    assert_eq!(send(&router, post("a")).await.status, 101);
+    let again = send(&router, post("a")).await;
+    assert_eq!((again.status, again.header("idempotent-body-omitted")), (200, Some("true")));
+}
+
+#[tokio::test]
+async fn trailers_reach_the_first_client() {
+    let router = router(builder().build(), async |_| {
+        let trailers = [("x-checksum".parse().unwrap(), "7".parse().unwrap())].into_iter().collect();
+        let frames = [http_body::Frame::data(Bytes::from("body")), http_body::Frame::trailers(trailers)];
+        let body = StreamBody::new(futures_util::stream::iter(frames.map(Ok::<_, std::convert::Infallible>)));
+        Response::new(Body::new(body))
+    });
+    let first = router.clone().oneshot(post("a")).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(first.trailers().unwrap().get("x-checksum").unwrap(), "7");
+    assert_eq!(&*send(&router, post("a")).await.body, b"body");
+}
+
+#[tokio::test]
+async fn each_request_with_a_key_is_reported_once() {
+    let reports = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&reports);
+    let layer = builder().report(move |report| {
+        let status = report.status.unwrap().as_u16();
+        seen.lock().unwrap().push((report.outcome, status, report.client_key.clone(), report.attempts));
+    });
+    let (router, _) = counting(layer.build());
+    for request in [post("a"), post("a"), post("\""), axum::http::Request::get("/").body(Body::empty()).unwrap()] {
+        send(&router, request).await;
+    }
+    let key = || Some("a".to_owned());
+    assert_eq!(
+        *reports.lock().unwrap(),
+        [
+            (RequestOutcome::Completed, 201, key(), Some(1)),
+            (RequestOutcome::Replayed, 201, key(), Some(1)),
+            (RequestOutcome::Rejected, 400, None, None),
+        ]
+    );
+}

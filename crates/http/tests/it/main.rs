@@ -1,0 +1,12 @@
+//! The layer: first with requests in memory, then over real connections.
+
+#![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "any other answer must fail the test")]
+
+mod api;
+mod clients;
+mod kept;
+mod keys;
+mod recovery;
+mod rejected;
+mod store;

@@ -1,0 +1,81 @@
+//! Stores that are out of reach, and lost replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use idempotent_sqs::MemoryStore;
+use idempotent_sqs_http::StoreOutage;
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+use tokio::time::advance;
+
+use crate::api::*;
+
+fn faulty() -> Arc<FaultyStore<MemoryStore>> {
+    Arc::new(FaultyStore::new(MemoryStore::default()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_out_of_reach_nothing_runs() {
+    for fault in [Fault::Refused, Fault::ReplyLost, Fault::Unreachable] {
+        let store = faulty();
+        let (router, runs) = counting(builder_on(Arc::clone(&store)).build());
+        store.always(StoreCall::Acquire, Some(fault));
+        let answer = send(&router, post("a")).await;
+        assert_eq!((answer.status, &*answer.problem(), runs.count()), (503, "store-unavailable", 0), "{fault:?}");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        store.always(StoreCall::Acquire, None);
+        // The lost acquire was released.
+        let answer = send(&router, post("a")).await;
+        assert_eq!((answer.status, runs.count()), (201, 1), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn by_policy_a_request_runs_without_the_store() {
+    let store = faulty();
+    let layer = builder_on(Arc::clone(&store)).store_outage(StoreOutage::RunUnprotected).build();
+    let router = router(layer, async |seen: Seen| {
+        response(StatusCode::CREATED, format!("{} {:?}", seen.attempt.is_some(), seen.headers.get("idempotency-key")))
+    });
+    store.always(StoreCall::Acquire, Some(Fault::Refused));
+    for _ in 0..2 {
+        let answer = send(&router, post("a")).await;
+        assert_eq!((answer.status, &*answer.body), (201, b"false Some(\"a\")".as_slice()));
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_executes_calls_twice_changes_nothing() {
+    let store = faulty();
+    let (router, runs) = counting(builder_on(Arc::clone(&store)).build());
+    store.always(StoreCall::Acquire, Some(Fault::Twice));
+    store.always(StoreCall::Settle, Some(Fault::Twice));
+    assert_eq!(send(&router, post("a")).await.status, 201);
+    assert!(send(&router, post("a")).await.is_replayed());
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_the_record_of_a_response_is_repeated() {
+    let store = faulty();
+    let (router, runs) = counting(builder_on(Arc::clone(&store)).build());
+    store.next(StoreCall::Settle, Fault::ReplyLost);
+    assert_eq!(send(&router, post("a")).await.status, 201);
+    assert!(send(&router, post("a")).await.is_replayed());
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_cannot_be_recorded_reaches_its_client_and_the_retry_is_told() {
+    let store = faulty();
+    let router = router(builder_on(Arc::clone(&store)).build(), async |seen: Seen| {
+        response(StatusCode::CREATED, seen.attempt.unwrap().is_recovery.to_string())
+    });
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let first = send(&router, post("a")).await;
+    assert_eq!((first.status, &*first.body), (201, b"false".as_slice()));
+    store.always(StoreCall::Settle, None);
+    advance(Duration::from_secs(32)).await;
+    assert_eq!(&*send(&router, post("a")).await.body, b"true");
+}
