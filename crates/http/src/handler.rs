@@ -17,12 +17,26 @@ use crate::request::IdempotentRequest;
 use crate::settings::{ServerErrors, Settings};
 use crate::stored;
 
+/// The inner service and one request, until the handler starts or the request is withdrawn.
+#[derive(Debug)]
+pub(crate) struct Pending<Inner, B>(Mutex<Option<(Inner, Request<RequestBody<B>>)>>);
+
+impl<Inner, B> Pending<Inner, B> {
+    pub(crate) fn new(inner: Inner, request: Request<RequestBody<B>>) -> Self {
+        Self(Mutex::new(Some((inner, request))))
+    }
+
+    /// Only the first caller gets the request.
+    pub(crate) fn take(&self) -> Option<(Inner, Request<RequestBody<B>>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 /// The inner service, one request, and its answer.
 pub(crate) struct Handler<'a, Inner, B, RB, E> {
     pub(crate) settings: &'a Settings,
     pub(crate) client_key: &'a str,
-    /// Taken when the work runs.
-    pub(crate) request: Mutex<Option<(Inner, Request<RequestBody<B>>)>>,
+    pub(crate) pending: &'a Pending<Inner, B>,
     pub(crate) answer: Mutex<Option<Answer<RB, E>>>,
 }
 
@@ -36,8 +50,8 @@ where
     E: Send,
 {
     async fn run(&self, claim: &Claim, (): &()) -> Result<Vec<u8>, WorkError> {
-        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (mut inner, mut request) = request.ok_or_else(|| WorkError::unavailable("the request ran already"))?;
+        let request = self.pending.take();
+        let (mut inner, mut request) = request.ok_or_else(|| WorkError::unavailable("the request was withdrawn"))?;
         request.extensions_mut().insert(IdempotentRequest::new(claim, self.client_key.to_owned()));
         let (answer, result) = match inner.call(request).await {
             Ok(response) => self.classify(response).await,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::request::Parts;
 use idempotent_sqs::{Idempotency, Store};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tower_layer::Layer;
+use tracing::Instrument;
 
 use crate::principal::Principal;
 use crate::service::IdempotencyService;
@@ -29,6 +31,19 @@ pub(crate) struct Shared<S> {
     pub(crate) running: watch::Sender<()>,
 }
 
+impl<S> Shared<S> {
+    /// Runs a task that [`drained`](IdempotencyLayer::drained) waits for.
+    pub(crate) fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        let running = self.running.subscribe();
+        let task = async move {
+            let ended = task.await;
+            drop(running);
+            ended
+        };
+        tokio::spawn(task.in_current_span())
+    }
+}
+
 impl<S: Store> IdempotencyLayer<S> {
     /// A builder with default settings. `principal` returns whose key it is; a request for which it returns `None` is
     /// rejected with 401. To share keys among all clients, return [`Principal::GLOBAL`].
@@ -42,7 +57,8 @@ impl<S: Store> IdempotencyLayer<S> {
     }
 
     /// Waits until no handler runs in a task of its own. Await it before the process ends, after the server has stopped
-    /// accepting requests. It takes no longer than the [timeout](IdempotencyLayerBuilder::timeout) of the last request.
+    /// accepting requests. Handlers end at their
+    /// [timeout](IdempotencyLayerBuilder::timeout).
     ///
     /// ## Cancel safety
     /// Changes nothing.

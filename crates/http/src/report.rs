@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{Method, StatusCode};
+use tokio::time::Instant;
+use tracing::Span;
 
+use crate::answer::{Answer, Summary};
 use crate::problem::Problem;
+use crate::settings::Settings;
 
 /// One request that the layer answered, for metrics.
 #[derive(Clone, Debug)]
@@ -97,5 +102,41 @@ impl From<Problem> for RequestOutcome {
             Problem::NotStarted => Self::NotStarted,
             Problem::StoreUnavailable => Self::StoreUnavailable,
         }
+    }
+}
+
+/// Logs and reports one request.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    started: Instant,
+    method: Method,
+    path: String,
+    client_key: Option<String>,
+}
+
+impl Reporter {
+    pub(crate) fn new(parts: &Parts, client_key: Option<String>) -> Self {
+        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        Self { started: Instant::now(), method, path, client_key }
+    }
+
+    /// The key, and nothing if it is missing or malformed.
+    pub(crate) fn client_key(&self) -> &str {
+        self.client_key.as_deref().unwrap_or_default()
+    }
+
+    /// The span of the request. Neither it nor the log has the query or a body.
+    pub(crate) fn span(&self) -> Span {
+        let Self { method, path, client_key, .. } = self;
+        tracing::info_span!("idempotent_request", %method, path, key = client_key)
+    }
+
+    pub(crate) fn report<RB, E>(&self, settings: &Settings, answer: &Answer<RB, E>, summary: &Summary) {
+        let Summary { outcome, attempts, is_recovery } = *summary;
+        let status = answer.as_ref().ok().map(http::Response::status);
+        let (method, client_key, duration) = (self.method.clone(), self.client_key.clone(), self.started.elapsed());
+        let (code, ms) = (status.map(|status| status.as_u16()), duration.as_millis());
+        tracing::info!(outcome = outcome.as_str(), status = code, attempts, is_recovery, ms, "request answered");
+        (settings.report)(&RequestReport { outcome, status, method, client_key, attempts, is_recovery, duration });
     }
 }

@@ -8,23 +8,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use idempotent_sqs::{Delivery, Store};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tower_service::Service;
 use tracing::Instrument;
 
-use crate::answer::{Answer, Summary, reject};
+use crate::answer::{Answer, reject};
 use crate::body::{RequestBody, ResponseBody};
 use crate::fingerprint;
-use crate::key::{ClientKey, IDEMPOTENCY_KEY};
+use crate::handler::Pending;
+use crate::key::{ClientKey, IDEMPOTENCY_KEY, MalformedKey};
 use crate::layer::Shared;
 use crate::problem::Problem;
-use crate::report::RequestReport;
+use crate::report::Reporter;
 use crate::request::IdempotentRequest;
-use crate::run::{KeyedRequest, run};
+use crate::run::{run, without_store};
 use crate::settings::KeyRule;
 
 /// The service of an [`IdempotencyLayer`](crate::IdempotencyLayer).
@@ -85,7 +87,6 @@ where
     RB: Body<Data = Bytes> + Send + 'static,
     RB::Error: Send,
 {
-    let started = Instant::now();
     let (parts, body) = request.into_parts();
     // The layer may be applied twice, to a router and to one of its routes.
     let is_served = parts.extensions.get::<IdempotentRequest>().is_some();
@@ -95,62 +96,101 @@ where
         let request = Request::from_parts(parts, RequestBody::unread(body));
         return inner.call(request).await.map(|response| response.map(ResponseBody::unread));
     }
-    let method = parts.method.clone();
     let header = key.as_ref().ok().and_then(|key| Some(key.as_ref()?.header.clone()));
     let client_key = key.as_ref().ok().and_then(|key| Some(key.as_ref()?.text.clone()));
-    let span = tracing::info_span!("idempotent_request", %method, path = parts.uri.path(), key = client_key);
-    let settings = &shared.settings;
-    let (answer, summary) = async {
-        let key = match key {
-            Ok(Some(key)) => key,
-            Ok(None) => return reject(Problem::KeyMissing),
-            Err(_) => return reject(Problem::KeyMalformed),
-        };
-        let Some(principal) = (settings.principal)(&parts) else { return reject(Problem::PrincipalMissing) };
-        let body = match read(body, settings.max_body_bytes, settings.timeout).await {
-            Ok(body) => body,
-            Err(problem) => return reject(problem),
-        };
-        let fingerprint = fingerprint::of(&parts, &body);
-        let delivery = Delivery::new(principal.record_key(&key.text)).fingerprint(fingerprint);
-        let task = run(Arc::clone(&shared), inner, KeyedRequest { key, delivery, parts, body });
-        if !settings.spawn {
-            return task.await;
+    let reporter = Reporter::new(&parts, client_key);
+    let span = reporter.span();
+    let answer = match accept(&shared, key, parts, body).instrument(span.clone()).await {
+        Ok((delivery, request)) => {
+            protect(shared, Pending::new(inner, request), delivery, reporter).instrument(span).await
         }
-        let running = shared.running.subscribe();
-        let task = async move {
-            let ended = task.await;
-            drop(running);
-            ended
-        };
-        // If the client disconnects, this future is dropped, and the task goes on.
-        match tokio::spawn(task.in_current_span()).await {
-            Ok(ended) => ended,
-            // The runtime is shutting down, or a hook of the user panicked.
-            Err(_) => reject(Problem::Failed),
+        Err(problem) => {
+            let (answer, summary) = reject(problem);
+            span.in_scope(|| reporter.report(&shared.settings, &answer, &summary));
+            answer
         }
-    }
-    .instrument(span.clone())
-    .await;
-    let answer = answer.map(|mut response| {
+    };
+    answer.map(|mut response| {
         if let Some(key) = header {
             response.headers_mut().insert(IDEMPOTENCY_KEY, key);
         }
         response
-    });
-    let status = answer.as_ref().ok().map(Response::status);
-    let Summary { outcome, attempts, is_recovery } = summary;
-    let report =
-        RequestReport { outcome, status, method, client_key, attempts, is_recovery, duration: started.elapsed() };
-    span.in_scope(|| {
-        let (status, ms) = (status.map(|status| status.as_u16()), report.duration.as_millis());
-        tracing::info!(outcome = outcome.as_str(), status, attempts, is_recovery, ms, "request answered");
-        (settings.report)(&report);
-    });
-    answer
+    })
 }
 
-/// Reads the body of a request, of at most `max_bytes`. Nothing is acquired yet, so a slow client holds no lease.
+/// Checks key and principal, and reads the body. Nothing is acquired yet, so a slow client holds no lease.
+async fn accept<S, B>(
+    shared: &Shared<S>,
+    key: Result<Option<ClientKey>, MalformedKey>,
+    parts: Parts,
+    body: B,
+) -> Result<(Delivery, Request<RequestBody<B>>), Problem>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let settings = &shared.settings;
+    let key = key.map_err(|_| Problem::KeyMalformed)?.ok_or(Problem::KeyMissing)?;
+    let principal = (settings.principal)(&parts).ok_or(Problem::PrincipalMissing)?;
+    let body = read(body, settings.max_body_bytes, settings.timeout).await?;
+    let fingerprint = fingerprint::of(&parts, &body);
+    let delivery = Delivery::new(principal.record_key(&key.text)).fingerprint(fingerprint);
+    Ok((delivery, Request::from_parts(parts, RequestBody::read(body))))
+}
+
+/// Runs the request in a task of its own, unless the settings say otherwise.
+async fn protect<Inner, S, B, RB>(
+    shared: Arc<Shared<S>>,
+    pending: Pending<Inner, B>,
+    delivery: Delivery,
+    reporter: Reporter,
+) -> Answer<RB, Inner::Error>
+where
+    Inner: Service<Request<RequestBody<B>>, Response = Response<RB>> + Send + 'static,
+    Inner::Future: Send,
+    Inner::Error: Send + 'static,
+    S: Store + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    RB: Body<Data = Bytes> + Send + 'static,
+    RB::Error: Send,
+{
+    let (pending, reporter) = (Arc::new(pending), Arc::new(reporter));
+    let (spawns, replies_within) = (shared.settings.spawn, shared.settings.store_timeout + shared.settings.wait);
+    let task = {
+        let (shared, pending, reporter) = (Arc::clone(&shared), Arc::clone(&pending), Arc::clone(&reporter));
+        async move {
+            let ended = run(&shared, &pending, reporter.client_key(), &delivery).await?;
+            reporter.report(&shared.settings, &ended.0, &ended.1);
+            Some(ended.0)
+        }
+    };
+    let answer = if spawns {
+        // If the client disconnects, this future is dropped, and the task goes on.
+        let mut task = shared.spawn(task);
+        match timeout(replies_within, &mut task).await {
+            Ok(ended) => ended.ok().flatten(),
+            Err(_) => match pending.take() {
+                // The store hangs. The task releases the record, and finds no request to run.
+                Some(request) => {
+                    let own = Arc::clone(&shared);
+                    let task = async move {
+                        let (answer, summary) = without_store(request, own.settings.store_outage).await;
+                        reporter.report(&own.settings, &answer, &summary);
+                        answer
+                    };
+                    shared.spawn(task).await.ok()
+                }
+                None => task.await.ok().flatten(),
+            },
+        }
+    } else {
+        task.await
+    };
+    // The runtime is shutting down, or a hook of the user panicked.
+    answer.unwrap_or_else(|| reject(Problem::Failed).0)
+}
+
+/// Reads the body of a request, of at most `max_bytes`.
 async fn read<B>(body: B, max_bytes: usize, within: Duration) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,

@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) policy: Policy,
     pub(crate) timeout: Duration,
     pub(crate) wait: Duration,
+    pub(crate) store_timeout: Duration,
     pub(crate) max_body_bytes: usize,
     pub(crate) mismatch_status: StatusCode,
     pub(crate) server_errors: ServerErrors,
@@ -87,6 +88,7 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
             policy: Self::default_policy(),
             timeout: Duration::from_secs(30),
             wait: Duration::ZERO,
+            store_timeout: Duration::from_secs(2),
             max_body_bytes: 1 << 20,
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             server_errors: ServerErrors::Uncertain,
@@ -132,6 +134,13 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait)
+    }
+
+    /// Sets how long a request waits for the store to reply before it is treated as out of reach. It should be longer than
+    /// the store's own timeouts, so that a lost reply is repeated first. Without [`spawn`](Self::spawn) it has no effect,
+    /// and a request may wait until its timeout. Default: 2 seconds.
+    pub fn store_timeout(self, timeout: Duration) -> Self {
+        self.set(|settings| settings.store_timeout = timeout)
     }
 
     /// Sets the largest body of a request with a key, bytes. The layer reads it into memory. Default: 1 MiB.

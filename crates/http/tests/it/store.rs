@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use idempotent_sqs::MemoryStore;
 use idempotent_sqs_http::StoreOutage;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 use crate::api::*;
 
@@ -78,4 +78,41 @@ async fn a_response_that_cannot_be_recorded_reaches_its_client_and_the_retry_is_
     store.always(StoreCall::Settle, None);
     advance(Duration::from_secs(32)).await;
     assert_eq!(&*send(&router, post("a")).await.body, b"true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_is_out_of_reach_after_its_timeout_and_nothing_runs_later() {
+    for fault in [Fault::Unreachable, Fault::Slow(Duration::from_secs(5)), Fault::Late(Duration::from_secs(5))] {
+        let store = faulty();
+        let layer = builder_on(Arc::clone(&store)).store_timeout(Duration::from_secs(3)).build();
+        let (router, runs) = counting(layer.clone());
+        store.next(StoreCall::Acquire, fault);
+        let started = Instant::now();
+        assert_eq!(send(&router, post("a")).await.problem(), "store-unavailable");
+        assert_eq!((started.elapsed().as_secs(), runs.count()), (3, 0), "{fault:?}");
+        layer.drained().await;
+        assert_eq!(runs.count(), 0, "{fault:?}");
+        let answer = send(&router, post("a")).await;
+        assert_eq!((answer.status, runs.count()), (201, 1), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_policy_a_request_runs_once_without_a_store_that_hangs() {
+    let store = faulty();
+    let layer = builder_on(Arc::clone(&store)).store_outage(StoreOutage::RunUnprotected).build();
+    let (router, runs) = counting(layer.clone());
+    store.next(StoreCall::Acquire, Fault::Unreachable);
+    assert_eq!(send(&router, post("a")).await.status, 201);
+    layer.drained().await;
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_slower_than_the_store_timeout_runs_to_its_end() {
+    let router = router(builder().store_timeout(Duration::from_millis(1)).build(), async |_| {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        response(StatusCode::CREATED, "done")
+    });
+    assert_eq!(&*send(&router, post("a")).await.body, b"done");
 }

@@ -1,0 +1,62 @@
+//! A payments API that pays once for each `Idempotency-Key`. `README.md` shows how to try it.
+//!
+//! | variable | default | |
+//! |---|---|---|
+//! | `PORT` | 3000 | port on loopback; 0 takes a free one |
+//! | `REDIS_URL` | `redis://127.0.0.1:6379` | the store of idempotency records |
+//! | `PAYMENTS_FILE` | `payments.jsonl` | gets a line of JSON for each payment |
+//! | `WORK_MS` | 0 | how long a payment takes, ms |
+
+mod payments;
+mod routes;
+
+use std::env;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::header::AUTHORIZATION;
+use idempotent_sqs::{RedisSettings, RedisStore};
+use idempotent_sqs_http::{IdempotencyLayer, Principal};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use payments::Payments;
+use routes::Api;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let variable = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
+    let work = Duration::from_millis(variable("WORK_MS", "0").parse()?);
+    let payments = Payments::open(variable("PAYMENTS_FILE", "payments.jsonl").into())?;
+    let url = variable("REDIS_URL", "redis://127.0.0.1:6379").parse()?;
+    let store = RedisStore::new(&RedisSettings::new(url, "axum-payments"))?;
+
+    // Requests without the header share the principal "anonymous".
+    let layer = IdempotencyLayer::builder(store, |request| {
+        let authorization = request.headers.get(AUTHORIZATION);
+        Some(authorization.map_or(Principal::new("anonymous"), |value| {
+            Principal::new([b"authorization ", value.as_bytes()].concat())
+        }))
+    })
+    // If the process is killed, retries get 409 for this long.
+    .timeout(work + Duration::from_secs(5))
+    .build();
+
+    let router = routes::router(Arc::new(Api { payments, work })).layer(layer.clone());
+    let listener = TcpListener::bind(("127.0.0.1", variable("PORT", "3000").parse()?)).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let stop = async move {
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    };
+    axum::serve(listener, router).with_graceful_shutdown(stop).await?;
+    // Payments whose clients have disconnected.
+    layer.drained().await;
+    Ok(())
+}
