@@ -9,4 +9,5 @@ mod kept;
 mod keys;
 mod recovery;
 mod rejected;
+mod sockets;
 mod store;
