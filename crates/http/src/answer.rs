@@ -42,13 +42,13 @@ pub(crate) fn conclude<RB, E>(
     deadline: Deadline,
     mismatch_status: StatusCode,
 ) -> (Answer<RB, E>, Summary) {
-    let Report { outcome, attempts, recovery: is_recovery, ran, .. } = report;
+    let Report { outcome, attempts, recovery: is_recovery, .. } = report;
     let (answer, outcome) = if let Some(answer) = answer {
         (answer, outcome_of_run(&outcome))
     } else if let Some(response) = replayed(&outcome) {
         (Ok(whole(response)), RequestOutcome::Replayed)
     } else {
-        let problem = problem(&outcome, ran, deadline, mismatch_status);
+        let problem = problem(&outcome, deadline, mismatch_status);
         (Ok(whole(problem.response())), problem.into())
     };
     (answer, Summary { outcome, attempts, is_recovery })
@@ -72,22 +72,21 @@ fn outcome_of_run(outcome: &Outcome) -> RequestOutcome {
     }
 }
 
-fn replayed(outcome: &Outcome) -> Option<Response<Bytes>> {
+/// The marked response of an earlier run, if this is one.
+pub(crate) fn replayed(outcome: &Outcome) -> Option<Response<Bytes>> {
     if let Outcome::Duplicate { result: Some(result) } = outcome { stored::replay(result) } else { None }
 }
 
-fn problem(outcome: &Outcome, ran: bool, deadline: Deadline, mismatch_status: StatusCode) -> Problem {
+/// The layer's own answer to a request that has no response.
+pub(crate) fn problem(outcome: &Outcome, deadline: Deadline, mismatch_status: StatusCode) -> Problem {
     match outcome {
         Outcome::Conflict { lease_remains } => Problem::InFlight { lease_remains: *lease_remains },
         Outcome::Mismatch => Problem::Mismatch { status: mismatch_status },
-        Outcome::FailedBefore => Problem::FailedBefore,
-        // The policy parks recoveries.
-        Outcome::FailedPermanently { .. } if !ran => Problem::FailedBefore,
+        Outcome::FailedBefore | Outcome::FailedPermanently { .. } => Problem::FailedBefore,
         Outcome::NotStarted => Problem::NotStarted,
         Outcome::Duplicate { .. } => Problem::ResponseNotKept,
         // The handler panicked, was cancelled at the deadline, or its response broke off.
         Outcome::Failed { .. }
-        | Outcome::FailedPermanently { .. }
         | Outcome::Unsettled { .. }
         | Outcome::Lost { .. }
         | Outcome::Unavailable { .. }

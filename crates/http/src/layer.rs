@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::Request;
 use http::request::Parts;
-use idempotent_sqs::{Idempotency, Store};
+use idempotent_sqs::{Idempotency, Store, Work};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower_layer::Layer;
 use tracing::Instrument;
 
+use crate::endpoint::IdempotentEndpoint;
 use crate::principal::Principal;
 use crate::service::IdempotencyService;
 use crate::settings::{IdempotencyLayerBuilder, Settings};
@@ -54,6 +57,42 @@ impl<S: Store> IdempotencyLayer<S> {
         principal: impl Fn(&Parts) -> Option<Principal> + Send + Sync + 'static,
     ) -> IdempotencyLayerBuilder<S> {
         IdempotencyLayerBuilder::new(store, principal)
+    }
+
+    /// A service that answers with the result of a [`Work`] instead of an inner service, so that the response can be part
+    /// of the transaction of an inbox (`idempotent-sqs-postgres`). The work returns its response by
+    /// [`encode_response`](crate::encode_response). Every request needs a key.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{Request, Response};
+    /// use idempotent_sqs::{Claim, MemoryStore, Work, WorkError};
+    /// use idempotent_sqs_http::{IdempotencyLayer, Principal, encode_response};
+    ///
+    /// struct Pay;
+    ///
+    /// impl Work<Request<Bytes>> for Pay {
+    ///     async fn run(&self, claim: &Claim, request: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+    ///         let receipt = format!("paid {} bytes under {}", request.body().len(), claim.key());
+    ///         Ok(encode_response(&Response::builder().status(201).body(receipt).map_err(WorkError::permanent)?))
+    ///     }
+    /// }
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::default(), |_| Some(Principal::GLOBAL)).build();
+    /// let router: axum::Router = axum::Router::new().route_service("/payments", layer.endpoint(Pay));
+    /// ```
+    ///
+    /// | the work returns | answer |
+    /// |---|---|
+    /// | `Ok` | its response, as kept |
+    /// | retryable, unavailable, busy | [503](crate#unavailable) with `Retry-After`; a retry runs |
+    /// | uncertain, a panic, the deadline | [500](crate#failed), [504](crate#deadline); a retry is a recovery |
+    /// | permanent | [500](crate#failed-before), for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention) |
+    ///
+    /// A response above `result_max_bytes` is not kept in the store; a retry is answered with
+    /// [410](crate#response-not-kept).
+    pub fn endpoint<W: Work<Request<Bytes>>>(&self, work: W) -> IdempotentEndpoint<W, S> {
+        IdempotentEndpoint { work: Arc::new(work), shared: Arc::clone(&self.shared) }
     }
 
     /// Waits until no handler runs in a task of its own. Await it before the process ends, after the server has stopped

@@ -54,6 +54,11 @@
 //! Kept responses do not have these headers: those of one connection (RFC 9110, section 7.6.1), `Date`, `Set-Cookie`,
 //! those of authentication, and trace ids. A response whose trailers were read is kept without them.
 //!
+//! # In one transaction with the effect
+//! With [`IdempotencyLayer::endpoint`] a [`Work`](idempotent_sqs::Work) answers the requests. If it is the `Inbox` of
+//! `idempotent-sqs-postgres`, the response commits in one transaction with the effect: it takes effect once even if the
+//! store loses its records.
+//!
 //! # A key that failed for good
 //! A retried HTTP request has no messageId that would distinguish it from the request that failed. Once a key has used
 //! up [`Policy::max_attempts`](idempotent_sqs::Policy::max_attempts) attempts, or was parked, its retries are answered
@@ -93,9 +98,11 @@
 //! ## deadline
 //! The handler ran out of time, and the request may have taken effect. A retry is told so.
 //! ## failed-before
-//! Earlier requests with this key failed for good. Nothing ran.
+//! Requests with this key have failed for good. They may have taken effect.
 //! ## not-started
 //! There was no time left to start the handler.
+//! ## unavailable
+//! The work cannot be done now. Nothing was done.
 //! ## store-unavailable
 //! The store of idempotency records is out of reach. Nothing ran.
 //!
@@ -105,6 +112,7 @@
 //! - `service`: requests, with and without a key
 //! - `run`: a request with a key
 //! - `handler`: the inner service as a work
+//! - `endpoint`: a work instead of an inner service
 //! - `stored`, `headers`: responses as results of the record
 //! - `body`: bodies of requests and responses
 //! - `answer`, `problem`: answers, and problem details
@@ -113,6 +121,7 @@
 
 mod answer;
 mod body;
+mod endpoint;
 mod fingerprint;
 mod handler;
 mod headers;
@@ -128,9 +137,11 @@ mod settings;
 mod stored;
 
 pub use body::{RequestBody, ResponseBody};
+pub use endpoint::IdempotentEndpoint;
 pub use layer::IdempotencyLayer;
 pub use principal::Principal;
 pub use report::{RequestOutcome, RequestReport};
 pub use request::IdempotentRequest;
 pub use service::IdempotencyService;
 pub use settings::{IdempotencyLayerBuilder, KeyRule, ServerErrors, StoreOutage};
+pub use stored::encode_response;

@@ -22,6 +22,7 @@ pub(crate) enum Problem {
     Deadline,
     FailedBefore,
     NotStarted,
+    Unavailable { after: Option<Duration> },
     StoreUnavailable,
 }
 
@@ -101,14 +102,20 @@ impl Problem {
             Self::FailedBefore => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "failed-before",
-                "Earlier requests with this Idempotency-Key failed",
-                "Nothing was done now. The request may have taken effect before.",
+                "Requests with this Idempotency-Key have failed for good",
+                "They are not tried again for now. The request may have taken effect before.",
             ),
             Self::NotStarted => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "not-started",
                 "The request was not started in time",
                 "Nothing was done. Send it again with the same key.",
+            ),
+            Self::Unavailable { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "The request cannot be done now",
+                "Nothing was done. Send it again with the same key after the time in Retry-After.",
             ),
             Self::StoreUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -132,12 +139,11 @@ impl Problem {
         response
     }
 
-    /// Whole seconds, rounded up: a retry at that time finds the lease ended.
+    /// The value of `Retry-After`, seconds.
     fn retry_after(self) -> Option<u64> {
         match self {
-            Self::InFlight { lease_remains } => {
-                Some(lease_remains.as_millis().div_ceil(1000).try_into().unwrap_or(1).max(1))
-            }
+            Self::InFlight { lease_remains } => Some(seconds(lease_remains)),
+            Self::Unavailable { after } => Some(seconds(after.unwrap_or_default())),
             Self::NotStarted | Self::StoreUnavailable => Some(1),
             Self::KeyMissing
             | Self::KeyMalformed
@@ -152,4 +158,9 @@ impl Problem {
             | Self::FailedBefore => None,
         }
     }
+}
+
+/// Whole seconds, at least one. Rounded up: a retry at that time finds the lease ended.
+fn seconds(time: Duration) -> u64 {
+    time.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).max(1)
 }

@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::answer::{Answer, Summary};
+use crate::answer::Summary;
 use crate::problem::Problem;
 use crate::settings::Settings;
 
@@ -39,7 +39,7 @@ pub enum RequestOutcome {
     Completed,
     /// The handler ran, and its response could not be recorded, or another owner holds the record.
     NotRecorded,
-    /// The handler answered with 429 or 503, and the record was released.
+    /// The handler answered with 429 or 503, or the work had no effect: a retry runs.
     Released,
     /// The handler failed, and the request may have taken effect.
     Uncertain,
@@ -100,6 +100,7 @@ impl From<Problem> for RequestOutcome {
             Problem::Failed | Problem::Deadline => Self::Uncertain,
             Problem::FailedBefore => Self::FailedBefore,
             Problem::NotStarted => Self::NotStarted,
+            Problem::Unavailable { .. } => Self::Released,
             Problem::StoreUnavailable => Self::StoreUnavailable,
         }
     }
@@ -131,9 +132,8 @@ impl Reporter {
         tracing::info_span!("idempotent_request", %method, path, key = client_key)
     }
 
-    pub(crate) fn report<RB, E>(&self, settings: &Settings, answer: &Answer<RB, E>, summary: &Summary) {
+    pub(crate) fn report(&self, settings: &Settings, status: Option<StatusCode>, summary: &Summary) {
         let Summary { outcome, attempts, is_recovery } = *summary;
-        let status = answer.as_ref().ok().map(http::Response::status);
         let (method, client_key, duration) = (self.method.clone(), self.client_key.clone(), self.started.elapsed());
         let (code, ms) = (status.map(|status| status.as_u16()), duration.as_millis());
         tracing::info!(outcome = outcome.as_str(), status = code, attempts, is_recovery, ms, "request answered");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use idempotent_sqs::{Delivery, Store};
@@ -102,11 +102,12 @@ where
     let span = reporter.span();
     let answer = match accept(&shared, key, parts, body).instrument(span.clone()).await {
         Ok((delivery, request)) => {
-            protect(shared, Pending::new(inner, request), delivery, reporter).instrument(span).await
+            let pending = Pending::new(inner, request.map(RequestBody::read));
+            protect(shared, pending, delivery, reporter).instrument(span).await
         }
         Err(problem) => {
             let (answer, summary) = reject(problem);
-            span.in_scope(|| reporter.report(&shared.settings, &answer, &summary));
+            span.in_scope(|| reporter.report(&shared.settings, status(&answer), &summary));
             answer
         }
     };
@@ -118,13 +119,17 @@ where
     })
 }
 
+fn status<RB, E>(answer: &Answer<RB, E>) -> Option<StatusCode> {
+    answer.as_ref().ok().map(Response::status)
+}
+
 /// Checks key and principal, and reads the body. Nothing is acquired yet, so a slow client holds no lease.
-async fn accept<S, B>(
+pub(crate) async fn accept<S, B>(
     shared: &Shared<S>,
     key: Result<Option<ClientKey>, MalformedKey>,
     parts: Parts,
     body: B,
-) -> Result<(Delivery, Request<RequestBody<B>>), Problem>
+) -> Result<(Delivery, Request<Bytes>), Problem>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -135,7 +140,7 @@ where
     let body = read(body, settings.max_body_bytes, settings.timeout).await?;
     let fingerprint = fingerprint::of(&parts, &body);
     let delivery = Delivery::new(principal.record_key(&key.text)).fingerprint(fingerprint);
-    Ok((delivery, Request::from_parts(parts, RequestBody::read(body))))
+    Ok((delivery, Request::from_parts(parts, body)))
 }
 
 /// Runs the request in a task of its own, unless the settings say otherwise.
@@ -160,7 +165,7 @@ where
         let (shared, pending, reporter) = (Arc::clone(&shared), Arc::clone(&pending), Arc::clone(&reporter));
         async move {
             let ended = run(&shared, &pending, reporter.client_key(), &delivery).await?;
-            reporter.report(&shared.settings, &ended.0, &ended.1);
+            reporter.report(&shared.settings, status(&ended.0), &ended.1);
             Some(ended.0)
         }
     };
@@ -175,7 +180,7 @@ where
                     let own = Arc::clone(&shared);
                     let task = async move {
                         let (answer, summary) = without_store(request, own.settings.store_outage).await;
-                        reporter.report(&own.settings, &answer, &summary);
+                        reporter.report(&own.settings, status(&answer), &summary);
                         answer
                     };
                     shared.spawn(task).await.ok()

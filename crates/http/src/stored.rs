@@ -38,8 +38,24 @@ pub(crate) fn head(status: StatusCode, headers: &HeaderMap, dropped: &[HeaderNam
     bytes
 }
 
+/// The result of a [`Work`](idempotent_sqs::Work) that answers with this response: its status, headers and body. The
+/// headers that a retry must not get are left out, so the first client does not get them either.
+#[must_use]
+pub fn encode_response<B: AsRef<[u8]>>(response: &Response<B>) -> Vec<u8> {
+    let mut bytes = head(response.status(), response.headers(), &[], true);
+    bytes.extend_from_slice(response.body().as_ref());
+    bytes
+}
+
 /// The response that was stored, marked as replayed. `None` if these bytes are not a response.
 pub(crate) fn replay(stored: &[u8]) -> Option<Response<Bytes>> {
+    let mut response = restore(stored)?;
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    Some(response)
+}
+
+/// The response that was stored. `None` if these bytes are not a response.
+pub(crate) fn restore(stored: &[u8]) -> Option<Response<Bytes>> {
     let mut rest = stored;
     let [version, marks] = *take::<2>(&mut rest)?;
     let status = StatusCode::from_u16(u16::from_be_bytes(*take(&mut rest)?)).ok()?;
@@ -53,7 +69,6 @@ pub(crate) fn replay(stored: &[u8]) -> Option<Response<Bytes>> {
         let value_length = usize::try_from(u32::from_be_bytes(*take(&mut rest)?)).ok()?;
         headers.append(name, HeaderValue::from_bytes(slice(&mut rest, value_length)?).ok()?);
     }
-    headers.insert(REPLAYED, HeaderValue::from_static("true"));
     if marks & BODY_NOT_KEPT != 0 {
         headers.insert(BODY_OMITTED, HeaderValue::from_static("true"));
     }
