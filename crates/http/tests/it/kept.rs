@@ -120,6 +120,33 @@ async fn an_oversize_response_reaches_its_client_whole_and_does_not_run_again() 
     }
 }
 
+/// A body of a known length above the limit, whose bytes do not come.
+struct Large;
+
+impl http_body::Body for Large {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(70_000)
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_is_known_to_be_oversize_starts_at_once() {
+    let router = router(builder().build(), async |_| Response::new(Body::new(Large)));
+    let first = harness::soon(router.clone().oneshot(post("a"))).await.unwrap();
+    assert_eq!(first.status(), 200);
+    assert_eq!(send(&router, post("a")).await.header("idempotent-body-omitted"), Some("true"));
+}
+
 #[tokio::test]
 async fn headers_that_are_too_large_do_not_make_a_request_run_again() {
     let policy = with!(policy(), result_max_bytes = 64);

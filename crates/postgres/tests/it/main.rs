@@ -6,5 +6,6 @@
 
 mod backfill;
 mod fixture;
+mod http;
 mod inbox;
 mod settings;
