@@ -1,13 +1,17 @@
 //! An API whose handler a test writes, and requests to it.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, Request, Response, StatusCode};
 use bytes::Bytes;
+use http_body::{Frame, SizeHint};
 use idempotent_sqs::{MemoryStore, Store};
 use idempotent_sqs_http::{IdempotencyLayer, IdempotencyLayerBuilder, IdempotentRequest, Principal};
 use tower::ServiceExt;
@@ -112,4 +116,20 @@ pub(crate) async fn send(router: &Router, request: Request<Body>) -> Answer {
     let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+}
+
+/// A body of 2 MiB, which is above each limit, whose bytes do not come.
+pub(crate) struct Large;
+
+impl http_body::Body for Large {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(2 << 20)
+    }
 }

@@ -120,25 +120,6 @@ async fn an_oversize_response_reaches_its_client_whole_and_does_not_run_again() 
     }
 }
 
-/// A body of a known length above the limit, whose bytes do not come.
-struct Large;
-
-impl http_body::Body for Large {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        std::task::Poll::Pending
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        http_body::SizeHint::with_exact(70_000)
-    }
-}
-
 #[tokio::test]
 async fn a_response_that_is_known_to_be_oversize_starts_at_once() {
     let router = router(builder().build(), async |_| Response::new(Body::new(Large)));
@@ -244,4 +225,12 @@ async fn each_request_with_a_key_is_reported_once() {
             (RequestOutcome::Rejected, 400, None, None),
         ]
     );
+}
+
+#[test]
+fn the_default_policy_is_that_of_the_documentation() {
+    let policy = policy();
+    let hour = std::time::Duration::from_hours(1);
+    assert_eq!((policy.retention, policy.failed_retention), (24 * hour, hour));
+    assert_eq!((policy.max_attempts, policy.result_max_bytes), (10, 65_536));
 }

@@ -44,6 +44,8 @@ async fn a_body_above_the_limit_is_rejected_and_one_at_the_limit_runs() {
         assert_eq!((answer.status, &*answer.problem(), runs.count()), (413, "body-too-large", 0));
     }
     assert_eq!(send(&router, post_body(Body::from("12345678"))).await.status, 201);
+    // A length that is known to be too large is rejected before the body arrives.
+    assert_eq!(harness::soon(send(&router, post_body(Body::new(Large)))).await.problem(), "body-too-large");
 }
 
 #[tokio::test]
@@ -58,6 +60,7 @@ async fn a_body_that_breaks_off_is_rejected() {
 async fn a_body_that_does_not_arrive_is_rejected_and_holds_no_lease() {
     let (router, runs) = counting(builder().timeout(Duration::from_secs(5)).build());
     let pending = futures_util::stream::pending::<Result<Bytes, Infallible>>();
+    let started = tokio::time::Instant::now();
     let waiting = tokio::spawn({
         let router = router.clone();
         async move { send(&router, post_body(Body::from_stream(pending))).await }
@@ -66,6 +69,7 @@ async fn a_body_that_does_not_arrive_is_rejected_and_holds_no_lease() {
     assert_eq!(send(&router, post_body(Body::empty())).await.status, 201);
     let answer = waiting.await.unwrap();
     assert_eq!((answer.status, &*answer.problem(), runs.count()), (408, "body-timeout", 1));
+    assert_eq!(started.elapsed().as_secs(), 5);
 }
 
 #[tokio::test]

@@ -1,23 +1,30 @@
 //! Real connections: axum's server on loopback over HTTP/1.1 and HTTP/2, a real Redis, and reqwest as the client.
 
+use std::convert::Infallible;
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Response, StatusCode};
+use axum::http::{Request, Response, StatusCode};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use harness::front::Front;
 use harness::redis::Redis;
 use harness::{soon, until};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use idempotent_sqs::{RedisStore, Store};
-use idempotent_sqs_http::{IdempotencyLayer, IdempotencyLayerBuilder};
+use idempotent_sqs_http::{IdempotencyLayer, IdempotencyLayerBuilder, RequestBody};
 use reqwest::{Client, RequestBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
+use tower::Layer;
 
 use crate::api::*;
 
@@ -215,4 +222,40 @@ async fn lost_replies_of_redis_run_nothing_twice() {
     assert_eq!(runs.count(), 2);
     let again = server.pay(client, "lost").send().await.unwrap();
     assert_eq!((again.headers()["idempotent-replayed"].as_bytes(), runs.count()), (b"true".as_slice(), 2));
+}
+
+#[tokio::test]
+async fn the_layer_serves_hyper_without_axum() {
+    let inner = tower::service_fn(async |request: Request<RequestBody<Incoming>>| {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        Ok::<_, Infallible>(Response::new(Full::new(body)))
+    });
+    let service = TowerToHyperService::new(builder().build().layer(inner));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let process = tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service.clone();
+            connections.spawn(async move {
+                let server = auto::Builder::new(TokioExecutor::new());
+                // A client may close its connection at any time.
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    let server = Server { port, process };
+    for (version, client) in clients().into_iter().enumerate() {
+        for replayed in [false, true] {
+            let answer = server.pay(&client, &version.to_string()).send().await.unwrap();
+            assert_eq!(
+                (answer.status().as_u16(), answer.headers().contains_key("idempotent-replayed")),
+                (200, replayed)
+            );
+            assert_eq!(answer.bytes().await.unwrap(), r#"{"amount":1250}"#);
+        }
+        // Passed on without a key.
+        let get = client.get(format!("http://127.0.0.1:{}/", server.port)).body("plain").send().await.unwrap();
+        assert_eq!(get.bytes().await.unwrap(), "plain");
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use idempotent_sqs::MemoryStore;
-use idempotent_sqs_http::StoreOutage;
+use idempotent_sqs_http::{RequestOutcome, StoreOutage};
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, advance};
 
@@ -84,14 +84,20 @@ async fn a_response_that_cannot_be_recorded_reaches_its_client_and_the_retry_is_
 async fn a_store_that_hangs_is_out_of_reach_after_its_timeout_and_nothing_runs_later() {
     for fault in [Fault::Unreachable, Fault::Slow(Duration::from_secs(5)), Fault::Late(Duration::from_secs(5))] {
         let store = faulty();
-        let layer = builder_on(Arc::clone(&store)).store_timeout(Duration::from_secs(3)).build();
+        let reports = Runs::default();
+        let reported = reports.clone();
+        let layer = builder_on(Arc::clone(&store)).store_timeout(Duration::from_secs(3)).report(move |report| {
+            reported.add();
+            assert_eq!(report.outcome == RequestOutcome::StoreUnavailable, report.status.unwrap() == 503);
+        });
+        let layer = layer.build();
         let (router, runs) = counting(layer.clone());
         store.next(StoreCall::Acquire, fault);
         let started = Instant::now();
         assert_eq!(send(&router, post("a")).await.problem(), "store-unavailable");
         assert_eq!((started.elapsed().as_secs(), runs.count()), (3, 0), "{fault:?}");
         layer.drained().await;
-        assert_eq!(runs.count(), 0, "{fault:?}");
+        assert_eq!((runs.count(), reports.count()), (0, 1), "{fault:?}");
         let answer = send(&router, post("a")).await;
         assert_eq!((answer.status, runs.count()), (201, 1), "{fault:?}");
     }
