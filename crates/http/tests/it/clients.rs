@@ -1,13 +1,20 @@
 //! Clients that disconnect, and shutdown.
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use bytes::Bytes;
 use harness::{soon, until};
+use idempotent_sqs::{Claim, WorkError, work_fn};
+use idempotent_sqs_http::{RequestBody, encode_response};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
-use tower::ServiceExt;
+use tower::{Layer, Service, ServiceExt};
 
 use crate::api::*;
 
@@ -106,4 +113,61 @@ async fn of_200_concurrent_requests_one_runs() {
     assert_eq!((count(201) + count(409), runs.count()), (200, 1));
     assert_eq!(answers.iter().filter(|answer| answer.status == 201 && !answer.is_replayed()).count(), 1);
     assert!(answers.iter().filter(|answer| answer.status == 201).all(|answer| &*answer.body == b"done"));
+}
+
+#[tokio::test]
+async fn a_client_that_disconnects_does_not_cancel_the_work_of_an_endpoint() {
+    let gate = Gate::new();
+    let passed = Arc::clone(&gate);
+    let layer = builder().build();
+    let endpoint = layer.endpoint(work_fn(move |_: &Claim, _: &Request<Bytes>| {
+        let passed = Arc::clone(&passed);
+        async move {
+            passed.pass().await;
+            Ok::<_, WorkError>(encode_response(&Response::new("done")))
+        }
+    }));
+    let router = axum::Router::new().fallback_service(endpoint);
+    let mut request = Box::pin(router.clone().oneshot(post("a")));
+    tokio::select! {
+        _ = &mut request => panic!("the gate is closed"),
+        () = gate.started.notified() => drop(request),
+    }
+    gate.open.add_permits(1);
+    soon(layer.drained()).await;
+    assert!(send(&router, post("a")).await.is_replayed());
+}
+
+/// A service that must be ready when it is called. A clone is not ready.
+#[derive(Debug, Default)]
+struct NeedsReady(bool);
+
+impl Clone for NeedsReady {
+    fn clone(&self) -> Self {
+        Self(false)
+    }
+}
+
+impl Service<Request<RequestBody<Body>>> for NeedsReady {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0 = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<RequestBody<Body>>) -> Self::Future {
+        assert!(self.0, "it is called when it is ready");
+        ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+#[tokio::test]
+async fn the_inner_service_is_called_when_it_is_ready() {
+    let service = builder().build().layer(NeedsReady::default());
+    for request in [post("a"), Request::get("/").body(Body::empty()).unwrap()] {
+        assert_eq!(service.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use idempotent_sqs::MemoryStore;
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Settled, Store, StoreError, StoredResult};
 use idempotent_sqs_http::{RequestOutcome, StoreOutage};
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, advance};
@@ -121,4 +122,33 @@ async fn a_handler_that_is_slower_than_the_store_timeout_runs_to_its_end() {
         response(StatusCode::CREATED, "done")
     });
     assert_eq!(&*send(&router, post("a")).await.body, b"done");
+}
+
+/// A store whose value under every key is not a record.
+struct Foreign;
+
+impl Store for Foreign {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        Err(StoreError::NotARecord(request.key.to_string()))
+    }
+
+    async fn complete(&self, _: &Claim, _: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        panic!("nothing was acquired")
+    }
+
+    async fn fail(&self, _: &Claim, _: Failure) -> Result<Settled, StoreError> {
+        panic!("nothing was acquired")
+    }
+
+    async fn release(&self, _: &AcquireRequest, _: Option<&Claim>) -> Result<Settled, StoreError> {
+        panic!("nothing was acquired")
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_a_record_is_no_outage_and_nothing_runs() {
+    for policy in [StoreOutage::Reject, StoreOutage::RunUnprotected] {
+        let (router, runs) = counting(builder_on(Foreign).store_outage(policy).build());
+        assert_eq!((send(&router, post("a")).await.status, runs.count()), (503, 0));
+    }
 }
