@@ -3,7 +3,8 @@
 use idempotent_sqs::{Fingerprint, Key};
 
 /// The client that a key belongs to: keys of different principals are different keys. It is stored as a hash, so it may
-/// be made of a secret such as the header `Authorization`.
+/// be made of a secret such as the header `Authorization`. The hash has no salt: a secret that is easily guessed can be
+/// found from it.
 ///
 /// If clients share one principal, a client that guesses the key and the request of another one gets its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,7 +44,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     .timeout(work + Duration::from_secs(5))
     .build();
 
-    let router = routes::router(Arc::new(Api { payments, work })).layer(layer.clone());
+    // `layer` would also apply to unknown paths, which need no key.
+    let router = routes::router(Arc::new(Api { payments, work })).route_layer(layer.clone());
     let listener = TcpListener::bind(("127.0.0.1", variable("PORT", "3000").parse()?)).await?;
     println!("listening on http://{}", listener.local_addr()?);
     let mut terminated = signal(SignalKind::terminate())?;

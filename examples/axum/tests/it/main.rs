@@ -69,8 +69,9 @@ async fn requests_that_are_wrong_pay_nothing() {
     }
     let missing = post().body(r#"{"amount":1250,"currency":"EUR"}"#).send().await.unwrap();
     assert_eq!(missing.status(), 400);
-    let unknown = client.get(server.url("/payments/pay_0")).send().await.unwrap();
-    assert_eq!(unknown.status(), 404);
+    for unknown in [client.get(server.url("/payments/pay_0")), client.post(server.url("/refunds"))] {
+        assert_eq!(unknown.send().await.unwrap().status(), 404);
+    }
     assert!(server.payments().is_empty());
 }
 
