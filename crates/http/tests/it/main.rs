@@ -8,6 +8,7 @@ mod clients;
 mod endpoint;
 mod kept;
 mod keys;
+mod logs;
 mod recovery;
 mod rejected;
 mod sockets;

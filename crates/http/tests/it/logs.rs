@@ -1,0 +1,55 @@
+//! The span and the log line of a request.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::http::{Request, Response};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::api::*;
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn each_request_has_one_line_without_payload_query_or_principal() {
+    let log = Log::default();
+    // For all threads: whether a line is logged at all is remembered for the process. Other tests have other paths.
+    tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).init();
+    let router = router(builder().build(), async |_| Response::new(Body::from("secret-response")));
+    let request = |key: &str| {
+        let request = Request::post("/logged?secret-query=1").header("idempotency-key", key);
+        request.header("authorization", "Bearer secret-token").body(Body::from("secret-request")).unwrap()
+    };
+    for key in ["pay_1", "pay_1", "\""] {
+        send(&router, request(key)).await;
+    }
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("/logged")).collect();
+    assert_eq!(lines.len(), 3, "{log}");
+    for (line, outcome) in lines.iter().zip(["COMPLETED", "REPLAYED", "REJECTED"]) {
+        assert!(line.contains("idempotent_request{method=POST path=\"/logged\"") && line.contains(outcome), "{line}");
+    }
+    assert!(lines[0].contains("key=\"pay_1\"") && lines[0].contains("attempts=1"), "{log}");
+    assert!(!log.contains("secret"), "{log}");
+}
