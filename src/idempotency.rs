@@ -10,6 +10,7 @@
 //! - `delivery`, `deadline`, `policy`: their input
 //! - `report`, `decision`: their output
 //! - `object_store`, `results`: results that are too large for a record
+//! - `json`: JSON in a canonical form, for fingerprints
 //! - `once`: the three steps around a closure (feature `serde`)
 
 mod acquire;
@@ -20,6 +21,7 @@ mod deadline;
 mod decision;
 mod delivery;
 mod fingerprint;
+pub(crate) mod json;
 mod key;
 mod object_store;
 #[cfg(feature = "serde")]

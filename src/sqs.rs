@@ -4,7 +4,7 @@
 //! - `message`, `attribute`: one delivery, and its message attributes
 //! - `envelope`, `payload`: the payload within the notifications of SNS, EventBridge and S3
 //! - `key`, `fingerprint`: how the key and the fingerprint of a message are found
-//! - `json`: JSON in a canonical form
+//! - `json`: values within JSON
 //! - `extended_client`: payloads in S3
 //! - `batch`: runs the messages of an event, each through the core
 //! - `outcome`, `disposition`: what happened to each message, and whether it is deleted or delivered again

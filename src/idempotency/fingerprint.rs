@@ -4,18 +4,20 @@ use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256};
 
+use super::json;
+
 /// Hash of a payload, which detects a key that is reused for other work: the first 128 bits of SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
-
-/// The kind of [`Fingerprint::of_json`]. Records store these hashes, so no other kind may have this number.
-#[cfg(feature = "serde")]
-const VALUE: u8 = 16;
 
 impl Fingerprint {
     /// No fingerprint; it matches every payload. The probability that the hash of a payload is all zeros is 2⁻¹²⁸, and
     /// finding such a payload takes 2¹²⁸ tries.
     pub const NONE: Self = Self([0; 16]);
+
+    /// The kind of [`of_json_text`](Self::of_json_text). Records store these hashes, so no other kind may have this
+    /// number.
+    pub(crate) const JSON: u8 = 2;
 
     /// The fingerprint of these bytes.
     #[must_use]
@@ -30,26 +32,35 @@ impl Fingerprint {
         Self(sha256_prefix(&[&[kind], content]))
     }
 
-    /// The fingerprint of a value as JSON: its fields and the keys of its maps in any order.
+    /// The fingerprint of a JSON text by its value: numbers by their exact decimal value, regardless of the order of
+    /// keys, white space and escapes. If an object has a key more than once, the last value counts.
+    ///
+    /// Returns `None` if the text is not JSON, is nested more than 128 deep, or has a number with an exponent beyond
+    /// 128 bits.
     ///
     /// ```
     /// use idempotent_sqs::Fingerprint;
-    /// use serde_json::json;
     ///
-    /// let fingerprint = Fingerprint::of_json(&json!({ "amount": 1250, "currency": "EUR" }))?;
-    /// assert_eq!(fingerprint, Fingerprint::of_json(&json!({ "currency": "EUR", "amount": 1250 }))?);
-    /// # Ok::<_, serde_json::Error>(())
+    /// let fingerprint = Fingerprint::of_json_text(r#"{"amount": 12.50, "currency": "EUR"}"#);
+    /// assert_eq!(fingerprint, Fingerprint::of_json_text(r#"{"currency":"EUR","amount":12.5}"#));
+    /// assert_eq!(None, Fingerprint::of_json_text("12.50 EUR"));
     /// ```
+    #[must_use]
+    pub fn of_json_text(text: &str) -> Option<Self> {
+        Some(Self::of_kind(Self::JSON, &json::canonical(text)?))
+    }
+
+    /// The fingerprint of a value as JSON. It equals [`of_json_text`](Self::of_json_text) of the text to which the value
+    /// is serialized.
     ///
     /// # Errors
-    /// If the value cannot be a [`serde_json::Value`], for example because a key of a map is not a string.
+    /// If the value cannot be serialized as JSON, for example because a key of a map is not a string, or if the text is
+    /// beyond the limits of [`of_json_text`](Self::of_json_text).
     #[cfg(feature = "serde")]
     #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
     pub fn of_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
-        let mut json = serde_json::to_value(value)?;
-        // Maps keep their order if another crate enables serde_json's feature `preserve_order`.
-        json.sort_all_objects();
-        Ok(Self::of_kind(VALUE, json.to_string().as_bytes()))
+        let text = serde_json::to_string(value)?;
+        Self::of_json_text(&text).ok_or_else(|| serde::ser::Error::custom("the JSON is nested too deep"))
     }
 
     /// Restores a fingerprint from its stored bytes.

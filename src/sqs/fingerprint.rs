@@ -27,7 +27,7 @@ enum ContentKind {
     /// A payload that is not JSON.
     Text = 1,
     /// A JSON payload in its canonical form.
-    Json = 2,
+    Json = Fingerprint::JSON,
     /// The values at some pointers of a JSON payload.
     Pointers = 3,
     /// The fields of an EventBridge event that are the same whenever it is sent.

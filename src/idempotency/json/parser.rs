@@ -31,7 +31,7 @@ struct Entry {
 }
 
 impl<'a> Parser<'a> {
-    /// The canonical form of this text. Returns `None` if it is not JSON or exceeds the limits of [`super::Json`].
+    /// The canonical form of this text. Returns `None` if it is not JSON or exceeds the limits of [`super::canonical`].
     pub(super) fn canonical(text: &'a str) -> Option<Vec<u8>> {
         let mut parser = Self { rest: text.as_bytes(), form: Vec::with_capacity(text.len()), ..Self::default() };
         parser.value()?;
