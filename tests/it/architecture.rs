@@ -177,6 +177,10 @@ fn a_disabled_feature_removes_its_dependencies() {
     for name in ["tokio_postgres", "clap"] {
         assert!(!with_all.contains(name), "{name}");
     }
+    for name in ["metrique_writer_core", "metrique_writer_format_emf"] {
+        assert!(dependencies("idempotent-sqs-http", "emf").contains(name), "{name}");
+        assert!(!dependencies("idempotent-sqs-http", "").contains(name), "{name}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use idempotent_sqs::Deadline;
-use idempotent_sqs::idempotency::{Outcome, Report};
+use idempotent_sqs::idempotency::{Fence, Outcome, Report};
 
 use crate::body::ResponseBody;
 use crate::problem::Problem;
@@ -16,13 +16,14 @@ pub(crate) type Answer<RB, E> = Result<Response<ResponseBody<RB>>, E>;
 /// What happened, for the report.
 pub(crate) struct Summary {
     pub(crate) outcome: RequestOutcome,
+    pub(crate) fence: Option<Fence>,
     pub(crate) attempts: Option<u8>,
     pub(crate) is_recovery: bool,
 }
 
 impl From<RequestOutcome> for Summary {
     fn from(outcome: RequestOutcome) -> Self {
-        Self { outcome, attempts: None, is_recovery: false }
+        Self { outcome, fence: None, attempts: None, is_recovery: false }
     }
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn conclude<RB, E>(
     deadline: Deadline,
     mismatch_status: StatusCode,
 ) -> (Answer<RB, E>, Summary) {
-    let Report { outcome, attempts, recovery: is_recovery, .. } = report;
+    let Report { outcome, fence, attempts, recovery: is_recovery, .. } = report;
     let (answer, outcome) = if let Some(answer) = answer {
         (answer, outcome_of_run(&outcome))
     } else if let Some(response) = replayed(&outcome) {
@@ -51,7 +52,7 @@ pub(crate) fn conclude<RB, E>(
         let problem = problem(&outcome, deadline, mismatch_status);
         (Ok(whole(problem.response())), problem.into())
     };
-    (answer, Summary { outcome, attempts, is_recovery })
+    (answer, Summary { outcome, fence, attempts, is_recovery })
 }
 
 /// What is reported if the inner service answered.

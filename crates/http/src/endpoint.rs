@@ -122,12 +122,12 @@ where
 }
 
 fn conclude(report: Report, deadline: Deadline, mismatch_status: StatusCode) -> (Response<Bytes>, Summary) {
-    let Report { outcome, attempts, recovery: is_recovery, .. } = report;
+    let Report { outcome, fence, attempts, recovery: is_recovery, .. } = report;
     let (response, outcome) = answered(&outcome).unwrap_or_else(|| {
         let problem = retry(&outcome).unwrap_or_else(|| problem(&outcome, deadline, mismatch_status));
         (problem.response(), problem.into())
     });
-    (response, Summary { outcome, attempts, is_recovery })
+    (response, Summary { outcome, fence, attempts, is_recovery })
 }
 
 /// The response of this or an earlier run.

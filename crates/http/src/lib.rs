@@ -1,3 +1,4 @@
+#![cfg_attr(docsrs, feature(doc_cfg))]
 //! A [`tower`](https://docs.rs/tower) layer for the HTTP header `Idempotency-Key`, for axum, hyper and `lambda_http`.
 //!
 //! A client that does not know whether its request took effect sends it again with the same key. The layer runs the
@@ -118,6 +119,7 @@
 //! - `answer`, `problem`: answers, and problem details
 //! - `request`: what the handler is told
 //! - `report`: what is logged and counted
+//! - `metrics`: metrics for CloudWatch (feature `emf`)
 
 mod answer;
 mod body;
@@ -127,6 +129,8 @@ mod handler;
 mod headers;
 mod key;
 mod layer;
+#[cfg(feature = "emf")]
+mod metrics;
 mod principal;
 mod problem;
 mod report;
@@ -139,6 +143,9 @@ mod stored;
 pub use body::{RequestBody, ResponseBody};
 pub use endpoint::IdempotentEndpoint;
 pub use layer::IdempotencyLayer;
+#[cfg(feature = "emf")]
+#[cfg_attr(docsrs, doc(cfg(feature = "emf")))]
+pub use metrics::EmfMetrics;
 pub use principal::Principal;
 pub use report::{RequestOutcome, RequestReport};
 pub use request::IdempotentRequest;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
+use idempotent_sqs::idempotency::Fence;
 use tokio::time::Instant;
 use tracing::Span;
+use tracing::field::Empty;
 
 use crate::answer::Summary;
 use crate::problem::Problem;
@@ -23,6 +25,8 @@ pub struct RequestReport {
     pub method: Method,
     /// The key as the client sent it, if it is valid.
     pub client_key: Option<String>,
+    /// The fence of the attempt, if the handler ran.
+    pub fence: Option<Fence>,
     /// Number of attempts, if known.
     pub attempts: Option<u8>,
     /// Whether the handler ran as a recovery.
@@ -64,23 +68,33 @@ pub enum RequestOutcome {
 }
 
 impl RequestOutcome {
-    /// A name for logs and metrics, such as `IN_FLIGHT`.
+    /// The outcome in logs: `IN_FLIGHT`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
+        self.names().0
+    }
+
+    /// The name of its metric: `InFlight`.
+    #[must_use]
+    pub fn metric(self) -> &'static str {
+        self.names().1
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Completed => "COMPLETED",
-            Self::NotRecorded => "NOT_RECORDED",
-            Self::Released => "RELEASED",
-            Self::Uncertain => "UNCERTAIN",
-            Self::Replayed => "REPLAYED",
-            Self::InFlight => "IN_FLIGHT",
-            Self::Mismatch => "MISMATCH",
-            Self::ResponseNotKept => "RESPONSE_NOT_KEPT",
-            Self::FailedBefore => "FAILED_BEFORE",
-            Self::NotStarted => "NOT_STARTED",
-            Self::StoreUnavailable => "STORE_UNAVAILABLE",
-            Self::Unprotected => "UNPROTECTED",
-            Self::Rejected => "REJECTED",
+            Self::Completed => ("COMPLETED", "Completed"),
+            Self::NotRecorded => ("NOT_RECORDED", "NotRecorded"),
+            Self::Released => ("RELEASED", "Released"),
+            Self::Uncertain => ("UNCERTAIN", "Uncertain"),
+            Self::Replayed => ("REPLAYED", "Replayed"),
+            Self::InFlight => ("IN_FLIGHT", "InFlight"),
+            Self::Mismatch => ("MISMATCH", "Mismatch"),
+            Self::ResponseNotKept => ("RESPONSE_NOT_KEPT", "ResponseNotKept"),
+            Self::FailedBefore => ("FAILED_BEFORE", "FailedBefore"),
+            Self::NotStarted => ("NOT_STARTED", "NotStarted"),
+            Self::StoreUnavailable => ("STORE_UNAVAILABLE", "StoreUnavailable"),
+            Self::Unprotected => ("UNPROTECTED", "Unprotected"),
+            Self::Rejected => ("REJECTED", "Rejected"),
         }
     }
 }
@@ -111,14 +125,26 @@ impl From<Problem> for RequestOutcome {
 pub(crate) struct Reporter {
     started: Instant,
     method: Method,
-    path: String,
     client_key: Option<String>,
+    /// Neither it nor the log has the query or a body.
+    span: Span,
 }
 
 impl Reporter {
     pub(crate) fn new(parts: &Parts, client_key: Option<String>) -> Self {
-        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-        Self { started: Instant::now(), method, path, client_key }
+        let method = parts.method.clone();
+        // The names of OpenTelemetry's conventions, and those of the spans of messages.
+        let span = tracing::info_span!(
+            "idempotent_request",
+            otel.status_code = Empty,
+            http.request.method = %method,
+            url.path = parts.uri.path(),
+            idempotency.key = client_key,
+            idempotency.outcome = Empty,
+            idempotency.fence = Empty,
+            idempotency.attempt = Empty,
+        );
+        Self { started: Instant::now(), method, client_key, span }
     }
 
     /// The key, and nothing if it is missing or malformed.
@@ -126,17 +152,31 @@ impl Reporter {
         self.client_key.as_deref().unwrap_or_default()
     }
 
-    /// The span of the request. Neither it nor the log has the query or a body.
+    /// The span of the request.
     pub(crate) fn span(&self) -> Span {
-        let Self { method, path, client_key, .. } = self;
-        tracing::info_span!("idempotent_request", %method, path, key = client_key)
+        self.span.clone()
     }
 
     pub(crate) fn report(&self, settings: &Settings, status: Option<StatusCode>, summary: &Summary) {
-        let Summary { outcome, attempts, is_recovery } = *summary;
+        let Summary { outcome, attempts, fence, is_recovery } = *summary;
+        self.span.record("idempotency.outcome", outcome.as_str());
+        self.span.record("idempotency.fence", fence.map(|fence| fence.0));
+        self.span.record("idempotency.attempt", attempts);
+        if status.is_none_or(|status| status.is_server_error()) {
+            self.span.record("otel.status_code", "error");
+        }
         let (method, client_key, duration) = (self.method.clone(), self.client_key.clone(), self.started.elapsed());
         let (code, ms) = (status.map(|status| status.as_u16()), duration.as_millis());
-        tracing::info!(outcome = outcome.as_str(), status = code, attempts, is_recovery, ms, "request answered");
-        (settings.report)(&RequestReport { outcome, status, method, client_key, attempts, is_recovery, duration });
+        tracing::info!(parent: &self.span, status = code, is_recovery, ms, "request answered");
+        (settings.report)(&RequestReport {
+            outcome,
+            status,
+            method,
+            client_key,
+            fence,
+            attempts,
+            is_recovery,
+            duration,
+        });
     }
 }

@@ -48,8 +48,8 @@ async fn each_request_has_one_line_without_payload_query_or_principal() {
     let lines: Vec<_> = log.lines().filter(|line| line.contains("/logged")).collect();
     assert_eq!(lines.len(), 3, "{log}");
     for (line, outcome) in lines.iter().zip(["COMPLETED", "REPLAYED", "REJECTED"]) {
-        assert!(line.contains("idempotent_request{method=POST path=\"/logged\"") && line.contains(outcome), "{line}");
+        assert!(line.contains("http.request.method=POST url.path=\"/logged\"") && line.contains(outcome), "{line}");
     }
-    assert!(lines[0].contains("key=\"pay_1\"") && lines[0].contains("attempts=1"), "{log}");
+    assert!(lines[0].contains("idempotency.key=\"pay_1\"") && lines[0].contains("idempotency.attempt=1"), "{log}");
     assert!(!log.contains("secret"), "{log}");
 }
