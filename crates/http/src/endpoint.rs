@@ -24,6 +24,7 @@ use crate::problem::Problem;
 use crate::report::{Reporter, RequestOutcome};
 use crate::service::accept;
 use crate::stored;
+use crate::time_limit::TimeLimit;
 
 /// A service that answers each request with the result of a [`Work`]. Made by
 /// [`IdempotencyLayer::endpoint`](crate::IdempotencyLayer::endpoint).
@@ -84,10 +85,11 @@ where
             key.clone().ok().flatten().map(|key| (key.text, key.header)).unzip();
         let reporter = Reporter::new(&parts, text);
         let (span, shared) = (reporter.span(), Arc::clone(&self.shared));
-        let mut response = match accept(&shared, key, parts, body).instrument(span.clone()).await {
+        let limit = TimeLimit::of(&shared.settings, &parts);
+        let mut response = match accept(&shared, key, parts, body, limit).instrument(span.clone()).await {
             Ok((delivery, request)) => {
                 let spawns = shared.settings.spawn;
-                let task = self.run(delivery, request, reporter).instrument(span);
+                let task = self.run(delivery, request, limit, reporter).instrument(span);
                 let ended = if spawns { shared.spawn(task).await.ok() } else { Some(task.await) };
                 // The runtime is shutting down, or a hook of the user panicked.
                 ended.unwrap_or_else(|| Problem::Failed.response())
@@ -105,9 +107,15 @@ where
         response
     }
 
-    async fn run(self, delivery: Delivery, request: Request<Bytes>, reporter: Reporter) -> Response<Bytes> {
+    async fn run(
+        self,
+        delivery: Delivery,
+        request: Request<Bytes>,
+        limit: TimeLimit,
+        reporter: Reporter,
+    ) -> Response<Bytes> {
         let settings = &self.shared.settings;
-        let deadline = Deadline::within(settings.timeout);
+        let deadline = limit.deadline();
         let report = self.shared.idempotency.run(&delivery.deadline(deadline), &*self.work, &request).await;
         let (response, summary) = match report {
             Ok(report) => conclude(report, deadline, settings.mismatch_status),

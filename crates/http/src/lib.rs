@@ -72,7 +72,8 @@
 //! # Disconnected clients and shutdown
 //! The handler runs in a task of its own, so a client that disconnects does not cancel it. Call
 //! [`IdempotencyLayer::drained`] after the server has stopped accepting requests. On Lambda, where a process is frozen
-//! after its response, set [`spawn(false)`](IdempotencyLayerBuilder::spawn).
+//! after its response, set [`spawn(false)`](IdempotencyLayerBuilder::spawn) and the invocation's
+//! [`deadline`](IdempotencyLayerBuilder::deadline).
 //!
 //! # Problems
 //! ## key-missing
@@ -117,6 +118,7 @@
 //! - `stored`, `headers`: responses as results of the record
 //! - `body`: bodies of requests and responses
 //! - `answer`, `problem`: answers, and problem details
+//! - `time_limit`: how long a request may take
 //! - `request`: what the handler is told
 //! - `report`: what is logged and counted
 //! - `metrics`: metrics for CloudWatch (feature `emf`)
@@ -139,6 +141,7 @@ mod run;
 mod service;
 mod settings;
 mod stored;
+mod time_limit;
 
 pub use body::{RequestBody, ResponseBody};
 pub use endpoint::IdempotentEndpoint;

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body::Body;
 use idempotent_sqs::idempotency::{Outcome, Report, error_chain};
 use idempotent_sqs::{Deadline, Delivery, Store};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tower_service::Service;
 
 use crate::answer::{Answer, Summary, conclude, reject};
@@ -18,6 +18,7 @@ use crate::layer::Shared;
 use crate::problem::Problem;
 use crate::report::RequestOutcome;
 use crate::settings::StoreOutage;
+use crate::time_limit::TimeLimit;
 
 /// Pause between two acquires of a request that waits for another one.
 const WAIT_STEP: Duration = Duration::from_millis(50);
@@ -29,6 +30,7 @@ pub(crate) async fn run<Inner, S, B, RB>(
     pending: &Pending<Inner, B>,
     client_key: &str,
     delivery: &Delivery,
+    limit: TimeLimit,
 ) -> Option<(Answer<RB, Inner::Error>, Summary)>
 where
     Inner: Service<Request<RequestBody<B>>, Response = Response<RB>> + Send,
@@ -41,9 +43,9 @@ where
 {
     let settings = &shared.settings;
     let handler = Handler { settings, client_key, pending, answer: Mutex::new(None) };
-    let waits_until = Instant::now() + settings.wait;
+    let waits_until = limit.waits_until(settings.wait);
     let (report, deadline) = loop {
-        let deadline = Deadline::within(settings.timeout);
+        let deadline = limit.deadline();
         let report = shared.idempotency.run(&delivery.clone().deadline(deadline), &handler, &()).await;
         match report {
             Ok(Report { outcome: Outcome::Conflict { lease_remains }, .. }) if Instant::now() < waits_until => {
@@ -63,24 +65,29 @@ where
             let request = pending.take()?;
             // A value that is not a record is no outage.
             let policy = if error.is_unavailable() { settings.store_outage } else { StoreOutage::Reject };
-            Some(without_store(request, policy).await)
+            Some(without_store(request, policy, limit.deadline()).await)
         }
     }
 }
 
-/// The store is out of reach, and the handler has not run.
+/// The store is out of reach, and the handler has not run. It runs up to this deadline, if the policy lets it.
 pub(crate) async fn without_store<Inner, B, RB>(
     (mut inner, request): (Inner, Request<RequestBody<B>>),
     policy: StoreOutage,
+    deadline: Deadline,
 ) -> (Answer<RB, Inner::Error>, Summary)
 where
     Inner: Service<Request<RequestBody<B>>, Response = Response<RB>>,
 {
     match policy {
-        StoreOutage::Reject => reject(Problem::StoreUnavailable),
-        StoreOutage::RunUnprotected => {
-            let answer = inner.call(request).await.map(|response| response.map(ResponseBody::unread));
-            (answer, RequestOutcome::Unprotected.into())
+        StoreOutage::RunUnprotected if !deadline.has_passed() => {
+            match timeout_at(deadline.work, inner.call(request)).await {
+                Ok(answer) => {
+                    (answer.map(|response| response.map(ResponseBody::unread)), RequestOutcome::Unprotected.into())
+                }
+                Err(_elapsed) => reject(Problem::Deadline),
+            }
         }
+        StoreOutage::Reject | StoreOutage::RunUnprotected => reject(Problem::StoreUnavailable),
     }
 }

@@ -5,7 +5,6 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -13,7 +12,7 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use idempotent_sqs::{Delivery, Store};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 use tracing::Instrument;
 
@@ -28,6 +27,7 @@ use crate::report::Reporter;
 use crate::request::IdempotentRequest;
 use crate::run::{run, without_store};
 use crate::settings::KeyRule;
+use crate::time_limit::TimeLimit;
 
 /// The service of an [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Debug)]
@@ -100,10 +100,11 @@ where
     let client_key = key.as_ref().ok().and_then(|key| Some(key.as_ref()?.text.clone()));
     let reporter = Reporter::new(&parts, client_key);
     let span = reporter.span();
-    let answer = match accept(&shared, key, parts, body).instrument(span.clone()).await {
+    let limit = TimeLimit::of(&shared.settings, &parts);
+    let answer = match accept(&shared, key, parts, body, limit).instrument(span.clone()).await {
         Ok((delivery, request)) => {
             let pending = Pending::new(inner, request.map(RequestBody::read));
-            protect(shared, pending, delivery, reporter).instrument(span).await
+            protect(shared, pending, delivery, limit, reporter).instrument(span).await
         }
         Err(problem) => {
             let (answer, summary) = reject(problem);
@@ -129,6 +130,7 @@ pub(crate) async fn accept<S, B>(
     key: Result<Option<ClientKey>, MalformedKey>,
     parts: Parts,
     body: B,
+    limit: TimeLimit,
 ) -> Result<(Delivery, Request<Bytes>), Problem>
 where
     B: Body<Data = Bytes>,
@@ -137,7 +139,7 @@ where
     let settings = &shared.settings;
     let key = key.map_err(|_| Problem::KeyMalformed)?.ok_or(Problem::KeyMissing)?;
     let principal = (settings.principal)(&parts).ok_or(Problem::PrincipalMissing)?;
-    let body = read(body, settings.max_body_bytes, settings.timeout).await?;
+    let body = read(body, settings.max_body_bytes, limit.waits_until(settings.timeout)).await?;
     let fingerprint = fingerprint::of(&parts, &body);
     let delivery = Delivery::new(principal.record_key(&key.text)).fingerprint(fingerprint);
     Ok((delivery, Request::from_parts(parts, body)))
@@ -148,6 +150,7 @@ async fn protect<Inner, S, B, RB>(
     shared: Arc<Shared<S>>,
     pending: Pending<Inner, B>,
     delivery: Delivery,
+    limit: TimeLimit,
     reporter: Reporter,
 ) -> Answer<RB, Inner::Error>
 where
@@ -164,7 +167,7 @@ where
     let task = {
         let (shared, pending, reporter) = (Arc::clone(&shared), Arc::clone(&pending), Arc::clone(&reporter));
         async move {
-            let ended = run(&shared, &pending, reporter.client_key(), &delivery).await?;
+            let ended = run(&shared, &pending, reporter.client_key(), &delivery, limit).await?;
             reporter.report(&shared.settings, status(&ended.0), &ended.1);
             Some(ended.0)
         }
@@ -179,7 +182,8 @@ where
                 Some(request) => {
                     let own = Arc::clone(&shared);
                     let task = async move {
-                        let (answer, summary) = without_store(request, own.settings.store_outage).await;
+                        let (answer, summary) =
+                            without_store(request, own.settings.store_outage, limit.deadline()).await;
                         reporter.report(&own.settings, status(&answer), &summary);
                         answer
                     };
@@ -196,7 +200,7 @@ where
 }
 
 /// Reads the body of a request, of at most `max_bytes`.
-async fn read<B>(body: B, max_bytes: usize, within: Duration) -> Result<Bytes, Problem>
+async fn read<B>(body: B, max_bytes: usize, until: Instant) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -204,7 +208,7 @@ where
     if body.size_hint().lower() > max_bytes as u64 {
         return Err(Problem::BodyTooLarge);
     }
-    match timeout(within, Limited::new(body, max_bytes).collect()).await {
+    match timeout_at(until, Limited::new(body, max_bytes).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::BodyTooLarge),
         Ok(Err(_)) => Err(Problem::BodyUnreadable),

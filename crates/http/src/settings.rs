@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderName, Method, StatusCode};
-use idempotent_sqs::{Idempotency, Policy, Store};
+use idempotent_sqs::{Deadline, Idempotency, Policy, Store};
 use tokio::sync::watch;
 
 use crate::layer::{IdempotencyLayer, Shared};
@@ -52,6 +52,7 @@ pub(crate) struct Settings {
     pub(crate) report: Box<dyn Fn(&RequestReport) + Send + Sync>,
     pub(crate) policy: Policy,
     pub(crate) timeout: Duration,
+    pub(crate) deadline: Hook<Option<Deadline>>,
     pub(crate) wait: Duration,
     pub(crate) store_timeout: Duration,
     pub(crate) max_body_bytes: usize,
@@ -87,6 +88,7 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
             report: Box::new(|_| {}),
             policy: Self::default_policy(),
             timeout: Duration::from_secs(30),
+            deadline: Box::new(|_| None),
             wait: Duration::ZERO,
             store_timeout: Duration::from_secs(2),
             max_body_bytes: 1 << 20,
@@ -131,6 +133,24 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.timeout = timeout)
     }
 
+    /// Sets a function that returns when everything for a request must have ended, such as the end of its Lambda
+    /// invocation. The time for a run is then the shorter of [`timeout`](Self::timeout) and what remains until the
+    /// deadline: the handler is cancelled at [`Deadline::work`], its record is settled before [`Deadline::settle`], and
+    /// the answer is returned before [`Deadline::end`]. Requests that run without a key have no deadline. Default:
+    /// `None` for each request.
+    ///
+    /// ```
+    /// # use idempotent_sqs::{Deadline, MemoryStore};
+    /// # use idempotent_sqs_http::{IdempotencyLayer, Principal};
+    /// // An outer layer puts the deadline into the extensions of the request.
+    /// let layer = IdempotencyLayer::builder(MemoryStore::default(), |_| Some(Principal::GLOBAL))
+    ///     .deadline(|request| request.extensions.get::<Deadline>().copied())
+    ///     .build();
+    /// ```
+    pub fn deadline(self, deadline: impl Fn(&Parts) -> Option<Deadline> + Send + Sync + 'static) -> Self {
+        self.set(|settings| settings.deadline = Box::new(deadline))
+    }
+
     /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait)
@@ -138,7 +158,7 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
 
     /// Sets how long a request waits for the store to reply before it is treated as out of reach. It should be longer than
     /// the store's own timeouts, so that a lost reply is repeated first. Without [`spawn`](Self::spawn) it has no effect,
-    /// and a request may wait until its timeout. Default: 2 seconds.
+    /// and a request may wait until its timeout or its [`deadline`](Self::deadline). Default: 2 seconds.
     pub fn store_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.store_timeout = timeout)
     }
@@ -170,6 +190,9 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
 
     /// Sets whether handlers run in tasks of their own, so that a client that disconnects does not cancel them. On
     /// Lambda set `false`: nothing runs there after the response, and no client disconnects. Default: `true`.
+    ///
+    /// With `false`, a request whose future is dropped ends there. If its handler had started, the key is in conflict until
+    /// the lease ends, and the next retry is a recovery.
     pub fn spawn(self, spawn: bool) -> Self {
         self.set(|settings| settings.spawn = spawn)
     }

@@ -5,6 +5,7 @@
 
 mod api;
 mod clients;
+mod deadline;
 mod endpoint;
 mod kept;
 mod keys;
