@@ -3,11 +3,12 @@
 
 #![allow(dead_code, reason = "each fuzz target uses one property")]
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+use std::fmt;
 
 use idempotent_sqs::sqs;
 use idempotent_sqs::sqs::{Disposition, Envelopes, FingerprintSource, KeyError, KeySource, Message, Payload};
-use serde::de::IgnoredAny;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Any text as an event is rejected, or every message has an id, and a response names only messages of the event, each
@@ -78,12 +79,14 @@ fn is_within_limits(text: &str) -> bool {
 fn rewritten(json: &str) -> String {
     let unchanged = || json.to_owned();
     match json.trim_ascii_start().as_bytes().first() {
-        Some(b'{') => serde_json::from_str::<BTreeMap<String, &RawValue>>(json).map_or_else(
+        Some(b'{') => serde_json::from_str::<Entries<'_>>(json).map_or_else(
             |_has_a_key_that_is_not_unicode| unchanged(),
-            |entries| {
+            |Entries(mut entries)| {
+                // Stable: values of the same key keep their order.
+                entries.sort_by(|(one, _), (other, _)| other.cmp(one));
                 let entry =
-                    |(key, value): (&String, &&RawValue)| format!("{} : {}", escaped(key), rewritten(value.get()));
-                format!("{{\n{} }}", entries.iter().rev().map(entry).collect::<Vec<_>>().join("\t,"))
+                    |(key, value): &(String, &RawValue)| format!("{} : {}", escaped(key), rewritten(value.get()));
+                format!("{{\n{} }}", entries.iter().map(entry).collect::<Vec<_>>().join("\t,"))
             },
         ),
         Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(json).map_or_else(
@@ -101,6 +104,33 @@ fn rewritten(json: &str) -> String {
             format!("{mantissa}{point}00E{exponent}")
         }
         _ => unchanged(),
+    }
+}
+
+/// The entries of an object, also those with the same key.
+struct Entries<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor;
+
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries<'de>, M::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(EntriesVisitor)
     }
 }
 

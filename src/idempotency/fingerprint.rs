@@ -33,7 +33,7 @@ impl Fingerprint {
     }
 
     /// The fingerprint of a JSON text by its value: numbers by their exact decimal value, regardless of the order of
-    /// keys, white space and escapes. If an object has a key more than once, the last value counts.
+    /// keys, white space and escapes. If an object has a key more than once, each of its values counts.
     ///
     /// Returns `None` if the text is not JSON, is nested more than 128 deep, or has a number with an exponent beyond
     /// 128 bits.

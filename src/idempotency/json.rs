@@ -23,7 +23,8 @@ mod parser;
 pub(crate) const LENGTH_SIZE: usize = 4;
 
 /// The canonical form of this text. The order of keys, white space, escapes and the notation of numbers have no effect
-/// on it. If an object has a key more than once, the last value is used.
+/// on it. If an object has a key more than once, all values are kept, the last one first: which of them counts depends on
+/// the parser.
 ///
 /// Returns `None` if the text is not JSON, is nested more than 128 deep, or has a number with an exponent beyond 128
 /// bits.
@@ -40,8 +41,7 @@ mod tests {
         let texts = [
             r#"{"a":1,"b":[true,null,"x/y"],"c":{"d":-2.5}}"#,
             "{ \"c\" : {\"d\":-25e-1}, \"b\":[true , null,\"\\u0078\\/y\"], \"a\" : 1.0 }",
-            r#"{"a":7,"a":1,"b":[true,null,"x/y"],"c":{"d":1,"d":-2.5}}"#,
-            r#"{"a":7,"b":0,"c":{"d":-2.50},"b":[true,null,"x\u002fy"],"a":1e0}"#,
+            r#"{"c":{"d":-2.50},"b":[true,null,"x\u002fy"],"a":1e0}"#,
         ];
         for text in texts {
             assert_eq!(canonical(text).unwrap(), canonical(texts[0]).unwrap(), "{text}");
@@ -74,6 +74,9 @@ mod tests {
             "[\"12\"]",
             "{}",
             "{\"a\":1}",
+            "{\"a\":1,\"a\":2}",
+            "{\"a\":2,\"a\":1}",
+            "{\"a\":1,\"a\":1}",
             "{\"a\":\"1\"}",
             "[\"a\",1]",
             "{\"a\":{}}",
@@ -98,7 +101,6 @@ mod tests {
         let texts = [
             r#"{"b":{"z":[{"d":1,"c":2}],"y":3},"a":{"x":{"f":4,"e":5}},"bb":6}"#,
             r#"{"a":{"x":{"e":5,"f":4}},"b":{"y":3,"z":[{"c":2,"d":1}]},"bb":6}"#,
-            r#"{"bb":{"q":0,"p":0},"b":1,"a":{"x":{"f":4,"e":7,"e":5}},"bb":6,"b":{"z":[{"d":1,"c":2}],"y":3}}"#,
         ];
         for text in texts {
             assert_eq!(canonical(text).unwrap(), canonical(texts[0]).unwrap(), "{text}");

@@ -164,6 +164,12 @@ mod tests {
     }
 
     #[test]
+    fn of_several_values_with_one_key_a_pointer_finds_the_last() {
+        let json = Json::parse(r#"{"a":"1","b":0,"a":"2","c":0,"a":"3"}"#).unwrap();
+        assert_eq!(json.value().pointer("/a").and_then(Value::text), Some("3"));
+    }
+
+    #[test]
     fn a_pointer_finds_what_serde_json_finds() {
         let text = r#"{"a":{"b":[10,{"c":"x"}],"~/":1,"~1":5,"":2},"0":[3],"é":4}"#;
         let json = Json::parse(text).unwrap();

@@ -49,11 +49,13 @@ async fn run(store: &MemoryStore, work: &ScriptedWork, keys: &str, bodies: &[&st
 fn json_is_compared_by_value_and_other_text_by_its_bytes() {
     same(r#"{"a":1,"b":[{"c":2,"d":3}]}"#, "{ \"b\": [{\"d\":3,\n\"c\":2}], \"a\": 1 }");
     same(r#"{"a":1}"#, r#"{"a":1.0}"#);
-    same(r#"{"a":1}"#, r#"{"a":2,"a":1}"#);
+    same(r#"{"a":2,"b":3,"a":1}"#, r#"{"b":3,"a":2,"a":1.0}"#);
     same(r#""ü/😀""#, r#""\u00fc\/\ud83d\uDE00""#);
     differ(r#"{"a":1}"#, r#"{"a":"1"}"#);
     differ(r#"{"a":1}"#, r#"{"a":2}"#);
     differ(r#"{"a":1}"#, r#"{"a":1,"a":2}"#);
+    differ(r#"{"a":1}"#, r#"{"a":2,"a":1}"#);
+    differ(r#"{"a":1,"a":2}"#, r#"{"a":2,"a":1}"#);
     differ("[1,2]", "[2,1]");
     differ("{}", "null");
     differ("no JSON", "no  JSON");

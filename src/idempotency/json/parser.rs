@@ -134,7 +134,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// Sorts the entries of an object by key and removes repeated keys. Its entries start at the index `first`, its
+    /// Sorts the entries of an object by key, the last of equal keys first. Its entries start at the index `first`, its
     /// content at `start`.
     fn sort_entries(&mut self, first: usize, start: usize) {
         let Self { form, entries, scratch, .. } = self;
@@ -143,11 +143,10 @@ impl<'a> Parser<'a> {
         if entries.is_sorted_by(|one, next| key(one) < key(next)) {
             return;
         }
-        // The sort is stable, so the last of several equal keys is the last one in the text.
-        entries.sort_by(|one, other| key(one).cmp(key(other)));
+        entries.sort_by(|one, other| key(one).cmp(key(other)).then(other.start.cmp(&one.start)));
         scratch.clear();
-        for last in entries.chunk_by(|one, next| key(one) == key(next)).filter_map(<[Entry]>::last) {
-            scratch.extend_from_slice(&form[last.start..last.end]);
+        for entry in entries {
+            scratch.extend_from_slice(&form[entry.start..entry.end]);
         }
         form.truncate(start);
         form.extend_from_slice(scratch);
