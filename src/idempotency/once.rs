@@ -56,7 +56,8 @@ pub enum OnceError {
     Mismatch,
     /// An earlier call failed permanently, or all attempts are used up. The closure did not run. This applies for
     /// [`Policy::failed_retention`](super::Policy::failed_retention), or until the key comes with another
-    /// [`message_id`](Delivery::message_id).
+    /// [`message_id`](Delivery::message_id). With [`Recovery::Park`](super::Recovery::Park) also a call that may have taken
+    /// effect.
     #[error("an earlier call with this key failed permanently, or used up its attempts")]
     FailedBefore,
     /// The closure ran and failed, panicked or was cancelled at the deadline.
@@ -95,6 +96,9 @@ impl<S: Store> Idempotency<S> {
     /// as an object if [`Policy::results`](super::Policy::results) is set. The fingerprint is that of the payload as
     /// [JSON](Fingerprint::of_json). `delivery` is a [`Key`], or a [`Delivery`] with a deadline or a
     /// messageId of its own; the deadline of a key is in one minute.
+    ///
+    /// A later call gets the value that is read back from JSON. What JSON cannot hold, such as `NaN` or `Some(None)`, is
+    /// read back as another value, or as [`OtherType`](OnceError::OtherType).
     ///
     /// ```
     /// use idempotent_sqs::{Idempotency, Key, MemoryStore, Policy, WorkError};
@@ -162,6 +166,8 @@ impl<S: Store> Idempotency<S> {
             (Outcome::Conflict { lease_remains }, _) => Err(OnceError::Conflict { lease_remains }),
             (Outcome::Mismatch, _) => Err(OnceError::Mismatch),
             (Outcome::FailedBefore, _) => Err(OnceError::FailedBefore),
+            // Parked: the policy lets no recovery run.
+            (Outcome::FailedPermanently { .. }, _) if !report.ran => Err(OnceError::FailedBefore),
             (Outcome::Failed { error, uncertain }, _) => Err(OnceError::Failed { error, uncertain, permanent: false }),
             (Outcome::FailedPermanently { error, uncertain }, _) => {
                 Err(OnceError::Failed { error, uncertain, permanent: true })
