@@ -1,7 +1,7 @@
 //! Payments, a line of JSON each in a file.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,16 @@ pub(crate) struct Payments {
 impl Payments {
     /// Opens the file, and creates it if it does not exist.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        OpenOptions::new().create(true).append(true).open(&path)?;
+        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
+        // A line that a full disk cut off.
+        if file.metadata()?.len() > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != [b'\n'] {
+                file.write_all(b"\n")?;
+            }
+        }
         Ok(Self { path })
     }
 
@@ -46,7 +55,8 @@ impl Payments {
     /// The first payment for which this is true.
     pub(crate) fn find(&self, is_wanted: impl Fn(&Payment) -> bool) -> io::Result<Option<Payment>> {
         for line in BufReader::new(File::open(&self.path)?).lines() {
-            let payment: Payment = serde_json::from_str(&line?)?;
+            // A damaged line is no payment.
+            let Ok(payment) = serde_json::from_str(&line?) else { continue };
             if is_wanted(&payment) {
                 return Ok(Some(payment));
             }

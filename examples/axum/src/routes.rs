@@ -58,6 +58,10 @@ async fn pay(
         let record_key = request.key.as_str();
         let paid = api.payments.find(|payment| payment.record_key == record_key).map_err(|error| failed(&error))?;
         if let Some(payment) = paid {
+            // Redis lost the record of another payment with this key.
+            if (payment.amount, &payment.currency) != (amount, &currency) {
+                return Err(problem(StatusCode::UNPROCESSABLE_ENTITY, "The key was used for another payment"));
+            }
             return Ok(created(&payment));
         }
     }

@@ -11,6 +11,8 @@ use harness::redis::Redis;
 use harness::{soon, until};
 use reqwest::Client;
 use server::Server;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 fn client() -> Client {
@@ -69,6 +71,9 @@ async fn requests_that_are_wrong_pay_nothing() {
     }
     let missing = post().body(r#"{"amount":1250,"currency":"EUR"}"#).send().await.unwrap();
     assert_eq!(missing.status(), 400);
+    let two_principals =
+        post().header("idempotency-key", "2p").header("authorization", "a").header("authorization", "b");
+    assert_eq!(two_principals.body(r#"{"amount":1250,"currency":"EUR"}"#).send().await.unwrap().status(), 401);
     for unknown in [client.get(server.url("/payments/pay_0")), client.post(server.url("/refunds"))] {
         assert_eq!(unknown.send().await.unwrap().status(), 404);
     }
@@ -170,6 +175,37 @@ async fn a_shutdown_waits_for_a_payment_whose_client_is_gone() {
     assert_eq!(server.payments().len(), 1);
     server.restart(0).await;
     assert!(server.pay(&client, "pay-1").await.replayed);
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_a_client_that_does_not_finish_its_request() {
+    let redis = Redis::start().await;
+    let mut server = Server::start(&redis.url(), 0).await;
+    let mut half = TcpStream::connect(server.url("").strip_prefix("http://").unwrap()).await.unwrap();
+    half.write_all(b"POST /payments HTTP/1.1\r\nHost: a\r\n").await.unwrap();
+    // Another request shows that the server has accepted the connection.
+    assert_eq!(server.pay(&client(), "pay-1").await.status, 201);
+    server.terminate().await;
+}
+
+#[tokio::test]
+async fn a_recovery_does_not_answer_with_another_payment_of_a_lost_record() {
+    let redis = Redis::start().await;
+    let (mut server, client) = (Server::start(&redis.url(), 300).await, client());
+    server.pay(&client, "pay-1").await;
+    let mut connection = redis.connection().await;
+    let () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
+    let request = tokio::spawn({
+        let (server, client) = (server.address(), client.clone());
+        async move { server.try_pay_amount(&client, "pay-1", 99).await.is_err() }
+    });
+    in_flight(&redis).await;
+    server.kill().await;
+    assert!(request.await.unwrap(), "the connection was closed");
+    server.restart(0).await;
+    let retry = || async { server.address().try_pay_amount(&client, "pay-1", 99).await.unwrap().status };
+    until(|| async { retry().await != 409 }).await;
+    assert_eq!((retry().await, server.payments().len()), (422, 1));
 }
 
 #[tokio::test]

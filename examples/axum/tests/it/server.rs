@@ -90,10 +90,18 @@ impl Address {
     }
 
     async fn try_pay_as(&self, client: &Client, key: &str, principal: Option<&str>) -> reqwest::Result<Answer> {
+        self.send(client, key, principal, 1250).await
+    }
+
+    pub(crate) async fn try_pay_amount(&self, client: &Client, key: &str, amount: u64) -> reqwest::Result<Answer> {
+        self.send(client, key, Some("Bearer alice"), amount).await
+    }
+
+    async fn send(&self, client: &Client, key: &str, principal: Option<&str>, amount: u64) -> reqwest::Result<Answer> {
         let request = client.post(format!("{}/payments", self.0)).header("idempotency-key", key);
         let request = if let Some(value) = principal { request.header("authorization", value) } else { request };
         let request = request.header("content-type", "application/json").timeout(Duration::from_secs(30));
-        let answer = request.body(r#"{"amount": 1250, "currency": "EUR"}"#).send().await?;
+        let answer = request.body(format!(r#"{{"amount": {amount}, "currency": "EUR"}}"#)).send().await?;
         let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         Ok(Answer {
             status: answer.status().as_u16(),
