@@ -1,13 +1,17 @@
 //! The answer to a request with a key.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use idempotent_sqs::Deadline;
-use idempotent_sqs::idempotency::{Fence, Outcome, Report};
+use idempotent_sqs::idempotency::{Fence, Outcome, Report, WorkErrorKind};
+use idempotent_sqs::{Deadline, WorkError};
+use tokio::time::Instant;
 
 use crate::body::ResponseBody;
 use crate::problem::Problem;
 use crate::report::RequestOutcome;
+use crate::settings::Settings;
 use crate::stored;
 
 /// What the service returns.
@@ -32,38 +36,39 @@ pub(crate) fn reject<RB, E>(problem: Problem) -> (Answer<RB, E>, Summary) {
     (Ok(whole(problem.response())), RequestOutcome::from(problem).into())
 }
 
-fn whole<RB>(response: Response<Bytes>) -> Response<ResponseBody<RB>> {
+pub(crate) fn whole<RB>(response: Response<Bytes>) -> Response<ResponseBody<RB>> {
     response.map(|body| ResponseBody::read(body, None))
 }
 
-/// The answer for this report. `answer` is that of the inner service, if it ran.
+/// The answer for this report. `answer` is that of the run, if it returned one, and `ended` is when the run ended.
 pub(crate) fn conclude<RB, E>(
     report: Report,
     answer: Option<Answer<RB, E>>,
+    ended: Option<Instant>,
     deadline: Deadline,
-    mismatch_status: StatusCode,
+    settings: &Settings,
 ) -> (Answer<RB, E>, Summary) {
-    let Report { outcome, fence, attempts, recovery: is_recovery, .. } = report;
+    let Report { outcome, fence, attempts, ran, recovery, .. } = report;
     let (answer, outcome) = if let Some(answer) = answer {
         (answer, outcome_of_run(&outcome))
-    } else if let Some(response) = replayed(&outcome) {
+    } else if let Some(response) = replayed(&outcome, settings) {
         (Ok(whole(response)), RequestOutcome::Replayed)
     } else {
-        let problem = problem(&outcome, deadline, mismatch_status);
+        let cut = ended.is_none_or(|ended| ended >= deadline.work);
+        let problem = problem(&outcome, ran, cut, settings.mismatch_status);
         (Ok(whole(problem.response())), problem.into())
     };
-    (answer, Summary { outcome, fence, attempts, is_recovery })
+    (answer, Summary { outcome, fence, attempts, is_recovery: ran && recovery })
 }
 
-/// What is reported if the inner service answered.
+/// What is reported if the run returned an answer.
 fn outcome_of_run(outcome: &Outcome) -> RequestOutcome {
     match outcome {
-        Outcome::Done { .. } => RequestOutcome::Completed,
+        Outcome::Done { .. } | Outcome::DoneByOwnRecord { .. } => RequestOutcome::Completed,
         Outcome::Unavailable { .. } => RequestOutcome::Released,
         Outcome::Failed { .. } | Outcome::FailedPermanently { .. } => RequestOutcome::Uncertain,
         Outcome::Unsettled { .. }
         | Outcome::Lost { .. }
-        | Outcome::DoneByOwnRecord { .. }
         | Outcome::Duplicate { .. }
         | Outcome::Conflict { .. }
         | Outcome::Mismatch
@@ -74,31 +79,48 @@ fn outcome_of_run(outcome: &Outcome) -> RequestOutcome {
 }
 
 /// The marked response of an earlier run, if this is one.
-pub(crate) fn replayed(outcome: &Outcome) -> Option<Response<Bytes>> {
-    if let Outcome::Duplicate { result: Some(result) } = outcome { stored::replay(result) } else { None }
+fn replayed(outcome: &Outcome, settings: &Settings) -> Option<Response<Bytes>> {
+    let Outcome::Duplicate { result: Some(result) } = outcome else { return None };
+    stored::replay(result, &settings.dropped_headers)
 }
 
-/// The layer's own answer to a request that has no response.
-pub(crate) fn problem(outcome: &Outcome, deadline: Deadline, mismatch_status: StatusCode) -> Problem {
+/// The layer's own answer to a request that has no response. `cut` if its run was cancelled at the deadline.
+fn problem(outcome: &Outcome, ran: bool, cut: bool, mismatch_status: StatusCode) -> Problem {
     match outcome {
         Outcome::Conflict { lease_remains } => Problem::InFlight { lease_remains: *lease_remains },
         Outcome::Mismatch => Problem::Mismatch { status: mismatch_status },
-        Outcome::FailedBefore | Outcome::FailedPermanently { .. } => Problem::FailedBefore,
+        Outcome::FailedBefore => Problem::FailedBefore,
+        Outcome::FailedPermanently { error, .. } if !ran || error.kind() == WorkErrorKind::Permanent => {
+            Problem::FailedBefore
+        }
         Outcome::NotStarted => Problem::NotStarted,
         Outcome::Duplicate { .. } => Problem::ResponseNotKept,
+        Outcome::Unavailable { error } | Outcome::Failed { error, uncertain: false } => {
+            Problem::Unavailable { after: after(error) }
+        }
         // The handler panicked, was cancelled at the deadline, or its response broke off.
         Outcome::Failed { .. }
+        | Outcome::FailedPermanently { .. }
         | Outcome::Unsettled { .. }
         | Outcome::Lost { .. }
-        | Outcome::Unavailable { .. }
         | Outcome::Done { .. }
         | Outcome::DoneByOwnRecord { .. }
         | _ => {
-            if deadline.has_passed() {
+            if cut {
                 Problem::Deadline
             } else {
                 Problem::Failed
             }
         }
+    }
+}
+
+/// When to try again, if the work said so.
+fn after(error: &WorkError) -> Option<Duration> {
+    match error.kind() {
+        WorkErrorKind::Retryable { after } | WorkErrorKind::Unavailable { after } | WorkErrorKind::Busy { after } => {
+            after
+        }
+        WorkErrorKind::Uncertain | WorkErrorKind::Permanent | _ => None,
     }
 }

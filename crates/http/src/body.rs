@@ -1,6 +1,7 @@
 //! Bodies of requests and responses.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,19 +10,16 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 /// Body of a request for the inner service: read by the layer, or of a request that the layer passes on.
-#[derive(Debug)]
 pub struct RequestBody<B> {
     body: Parts<B>,
 }
 
 /// Body of a response: read by the layer, or that of the inner service.
-#[derive(Debug)]
 pub struct ResponseBody<B> {
     body: Parts<B>,
 }
 
 /// Frames that were read, and the rest of the body.
-#[derive(Debug)]
 struct Parts<B> {
     read: VecDeque<Frame<Bytes>>,
     /// Boxed, because it may have to stay in place, and moves with the response.
@@ -54,8 +52,8 @@ impl<B: Body<Data = Bytes>> Parts<B> {
 }
 
 impl<B> RequestBody<B> {
-    pub(crate) fn read(bytes: Bytes) -> Self {
-        Self { body: Parts { read: frames(bytes, None), rest: None } }
+    pub(crate) fn read(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self { body: Parts { read: frames(bytes, trailers), rest: None } }
     }
 
     pub(crate) fn unread(body: B) -> Self {
@@ -83,9 +81,15 @@ fn frames(bytes: Bytes, trailers: Option<HeaderMap>) -> VecDeque<Frame<Bytes>> {
     data.into_iter().chain(trailers.map(Frame::trailers)).collect()
 }
 
-/// Implements [`Body`] by the field `body`.
+/// Implements [`Body`] by the field `body`, and `Debug` without the payload.
 macro_rules! impl_body {
     ($($body:ident),*) => {$(
+        impl<B> fmt::Debug for $body<B> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($body)).finish_non_exhaustive()
+            }
+        }
+
         impl<B: Body<Data = Bytes>> Body for $body<B> {
             type Data = Bytes;
             type Error = B::Error;

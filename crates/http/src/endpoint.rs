@@ -3,28 +3,32 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use futures_util::future::BoxFuture;
+use http::{Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::Full;
-use idempotent_sqs::idempotency::{Outcome, Report, WorkErrorKind, error_chain};
-use idempotent_sqs::{Deadline, Delivery, Store, Work};
+use http_body_util::Empty;
+use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt};
+use idempotent_sqs::{Claim, Deadline, Store, Work, WorkError};
+use tokio::time::Instant;
 use tower_service::Service;
-use tracing::Instrument;
 
-use crate::answer::{Summary, problem, replayed};
-use crate::key::{ClientKey, IDEMPOTENCY_KEY};
+use crate::answer::{Answer, Summary, reject, whole};
+use crate::body::ResponseBody;
+use crate::key::ClientKey;
 use crate::layer::Shared;
+use crate::pending::PendingRequest;
 use crate::problem::Problem;
-use crate::report::{Reporter, RequestOutcome};
-use crate::service::accept;
+use crate::request::IdempotentRequest;
+use crate::run::Attempt;
+use crate::service::serve;
+use crate::settings::Settings;
 use crate::stored;
-use crate::time_limit::TimeLimit;
 
 /// A service that answers each request with the result of a [`Work`]. Made by
 /// [`IdempotencyLayer::endpoint`](crate::IdempotencyLayer::endpoint).
@@ -52,7 +56,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<ResponseBody<Empty<Bytes>>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
@@ -64,95 +68,106 @@ where
     /// If the future is dropped before the request's body has arrived, nothing runs. After that the work runs to its
     /// end, unless [`spawn(false)`](crate::IdempotencyLayerBuilder::spawn) is set.
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let endpoint = self.clone();
-        Box::pin(async move { Ok(endpoint.answer(request).await.map(Full::new)) })
+        let Self { work, shared } = self.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            if parts.extensions.get::<IdempotentRequest>().is_some() {
+                tracing::error!("an endpoint cannot run inside a layer: both need the key; remove the layer");
+                return reject(Problem::Failed).0;
+            }
+            let key = ClientKey::of(&parts.headers);
+            let settings = Arc::clone(&shared.settings);
+            let run = |_, request, _| WorkRun {
+                settings,
+                work,
+                request: PendingRequest::new(request),
+                answer: Mutex::new(None),
+            };
+            serve(shared, key, parts, body, run).await
+        })
     }
 }
 
-impl<W, S> IdempotentEndpoint<W, S>
-where
-    W: Work<Request<Bytes>> + 'static,
-    S: Store + 'static,
-{
-    async fn answer<B>(self, request: Request<B>) -> Response<Bytes>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
-        let (parts, body) = request.into_parts();
-        let key = ClientKey::of(&parts.headers);
-        let (text, header): (Option<String>, Option<HeaderValue>) =
-            key.clone().ok().flatten().map(|key| (key.text, key.header)).unzip();
-        let reporter = Reporter::new(&parts, text);
-        let (span, shared) = (reporter.span(), Arc::clone(&self.shared));
-        let limit = TimeLimit::of(&shared.settings, &parts);
-        let mut response = match accept(&shared, key, parts, body, limit).instrument(span.clone()).await {
-            Ok((delivery, request)) => {
-                let spawns = shared.settings.spawn;
-                let task = self.run(delivery, request, limit, reporter).instrument(span);
-                let ended = if spawns { shared.spawn(task).await.ok() } else { Some(task.await) };
-                // The runtime is shutting down, or a hook of the user panicked.
-                ended.unwrap_or_else(|| Problem::Failed.response())
-            }
-            Err(problem) => {
-                let response = problem.response();
-                let summary = RequestOutcome::from(problem).into();
-                span.in_scope(|| reporter.report(&shared.settings, Some(response.status()), &summary));
-                response
-            }
+/// The work, one request, and its answer.
+struct WorkRun<W> {
+    settings: Arc<Settings>,
+    work: Arc<W>,
+    request: PendingRequest<Request<Bytes>>,
+    answer: Mutex<Option<Answer<Empty<Bytes>, Infallible>>>,
+}
+
+impl<W: Work<Request<Bytes>>> WorkRun<W> {
+    /// Keeps the response in this result for the client. Returns its status.
+    fn keep_answer(&self, result: &[u8]) -> Option<StatusCode> {
+        let response = stored::restore(result)?;
+        let status = response.status();
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(whole(response)));
+        Some(status)
+    }
+}
+
+fn withdrawn() -> WorkError {
+    WorkError::unavailable("the request was withdrawn")
+}
+
+impl<W: Work<Request<Bytes>>> Work<()> for WorkRun<W> {
+    async fn run(&self, claim: &Claim, (): &()) -> Result<Vec<u8>, WorkError> {
+        let (request, _running) = self.request.start().ok_or_else(withdrawn)?;
+        let result = if claim.is_recovery() {
+            self.work.recover(claim, &request).await?
+        } else {
+            self.work.run(claim, &request).await?
         };
-        if let Some(key) = header {
-            response.headers_mut().insert(IDEMPOTENCY_KEY, key);
-        }
-        response
+        self.keep_answer(&result).map_or(Ok(()), |status| self.settings.check(status))?;
+        Ok(result)
     }
 
-    async fn run(
-        self,
-        delivery: Delivery,
-        request: Request<Bytes>,
-        limit: TimeLimit,
-        reporter: Reporter,
-    ) -> Response<Bytes> {
-        let settings = &self.shared.settings;
-        let deadline = limit.deadline();
-        let report = self.shared.idempotency.run(&delivery.deadline(deadline), &*self.work, &request).await;
-        let (response, summary) = match report {
-            Ok(report) => conclude(report, deadline, settings.mismatch_status),
-            Err(error) => {
-                tracing::warn!(reason = error_chain(&error), "the store did not reply");
-                (Problem::StoreUnavailable.response(), RequestOutcome::StoreUnavailable.into())
+    fn own_record(&self) -> Option<&dyn OwnRecord<()>> {
+        self.work.own_record().map(|_| self as &dyn OwnRecord<()>)
+    }
+}
+
+/// The record of an inbox commits with the response, whatever its status.
+impl<W: Work<Request<Bytes>>> OwnRecord<()> for WorkRun<W> {
+    fn attempt<'a>(&'a self, claim: &'a Claim, (): &'a ()) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(async move {
+            let record = self.work.own_record().ok_or_else(|| WorkError::uncertain("the work has no record now"))?;
+            let (request, _running) = self.request.start().ok_or_else(withdrawn)?;
+            let attempt = record.attempt(claim, &request).await?;
+            if let RecordedAttempt::Done(result) = &attempt {
+                self.keep_answer(result);
             }
-        };
-        reporter.report(settings, Some(response.status()), &summary);
-        response
+            Ok(attempt)
+        })
     }
-}
 
-fn conclude(report: Report, deadline: Deadline, mismatch_status: StatusCode) -> (Response<Bytes>, Summary) {
-    let Report { outcome, fence, attempts, recovery: is_recovery, .. } = report;
-    let (response, outcome) = answered(&outcome).unwrap_or_else(|| {
-        let problem = retry(&outcome).unwrap_or_else(|| problem(&outcome, deadline, mismatch_status));
-        (problem.response(), problem.into())
-    });
-    (response, Summary { outcome, fence, attempts, is_recovery })
-}
-
-/// The response of this or an earlier run.
-fn answered(outcome: &Outcome) -> Option<(Response<Bytes>, RequestOutcome)> {
-    if let Outcome::Done { result } | Outcome::DoneByOwnRecord { result } = outcome {
-        return Some((stored::restore(result)?, RequestOutcome::Completed));
-    }
-    Some((replayed(outcome)?, RequestOutcome::Replayed))
-}
-
-/// The work had no effect and may be tried again.
-fn retry(outcome: &Outcome) -> Option<Problem> {
-    let (Outcome::Failed { error, uncertain: false } | Outcome::Unavailable { error }) = outcome else { return None };
-    match error.kind() {
-        WorkErrorKind::Retryable { after } | WorkErrorKind::Unavailable { after } | WorkErrorKind::Busy { after } => {
-            Some(Problem::Unavailable { after })
+    fn recorded<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        match self.work.own_record() {
+            Some(record) => record.recorded(request, until),
+            None => Box::pin(ready(Ok(None))),
         }
-        WorkErrorKind::Uncertain | WorkErrorKind::Permanent | _ => None,
+    }
+}
+
+impl<W: Work<Request<Bytes>> + 'static> Attempt for WorkRun<W> {
+    type Request = Request<Bytes>;
+    type Body = Empty<Bytes>;
+    type Error = Infallible;
+
+    fn request(&self) -> &PendingRequest<Request<Bytes>> {
+        &self.request
+    }
+
+    fn take_answer(&self) -> Option<Answer<Empty<Bytes>, Infallible>> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A work needs a claim, so it does not run.
+    async fn run_unprotected(_: Request<Bytes>, _: Deadline) -> (Answer<Empty<Bytes>, Infallible>, Summary) {
+        reject(Problem::StoreUnavailable)
     }
 }

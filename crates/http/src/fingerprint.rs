@@ -44,8 +44,8 @@ struct MediaType {
 impl MediaType {
     /// The content type in lower case. JSON has no parameters: <https://www.rfc-editor.org/rfc/rfc8259#section-11>
     fn of(parts: &Parts) -> Self {
-        let value = parts.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        let value = value.unwrap_or_default();
+        let values = parts.headers.get_all(CONTENT_TYPE).iter();
+        let value = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect::<Vec<_>>().join(", ");
         let (essence, parameters) = value.split_once(';').unwrap_or((&value, ""));
         let essence = essence.trim().to_ascii_lowercase();
         let is_json = essence == "application/json" || essence.ends_with("+json");
@@ -109,6 +109,8 @@ mod tests {
             print("POST", "/p", "application/json", b"2"),
             print("POST", "/p", "application/json", b"{"),
             print("POST", "/p", "application/json", b"{ "),
+            print("POST", "/p", "application/json", br#"{"amount":1250}"#),
+            print("POST", "/p", "application/json", br#"{"amount":99,"amount":1250}"#),
             print("POST", "/p", "application/json", b""),
             print("POST", "/p", "application/octet-stream", b"\xff\x00"),
             print("POST", "/p", "application/octet-stream", b"\xff\x01"),

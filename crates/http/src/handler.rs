@@ -1,46 +1,54 @@
 //! The inner service as a work: its response is the result.
 
-use std::sync::{Mutex, PoisonError};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response, StatusCode, response};
 use http_body::Body;
 use http_body_util::BodyExt;
 use idempotent_sqs::idempotency::MAX_RESULT_BYTES;
-use idempotent_sqs::{Claim, Work, WorkError};
+use idempotent_sqs::{Claim, Deadline, Work, WorkError};
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Summary, reject};
 use crate::body::{RequestBody, ResponseBody};
+use crate::headers;
+use crate::pending::PendingRequest;
+use crate::problem::Problem;
+use crate::report::RequestOutcome;
 use crate::request::IdempotentRequest;
-use crate::settings::{ServerErrors, Settings};
+use crate::run::Attempt;
+use crate::settings::Settings;
 use crate::stored;
 
-/// The inner service and one request, until the handler starts or the request is withdrawn.
-#[derive(Debug)]
-pub(crate) struct Pending<Inner, B>(Mutex<Option<(Inner, Request<RequestBody<B>>)>>);
-
-impl<Inner, B> Pending<Inner, B> {
-    pub(crate) fn new(inner: Inner, request: Request<RequestBody<B>>) -> Self {
-        Self(Mutex::new(Some((inner, request))))
-    }
-
-    /// Only the first caller gets the request.
-    pub(crate) fn take(&self) -> Option<(Inner, Request<RequestBody<B>>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
+/// A body that has not ended after this time is a stream.
+const STREAM_AFTER: Duration = Duration::from_secs(5);
 
 /// The inner service, one request, and its answer.
-pub(crate) struct Handler<'a, Inner, B, RB, E> {
-    pub(crate) settings: &'a Settings,
-    pub(crate) client_key: &'a str,
-    pub(crate) pending: &'a Pending<Inner, B>,
-    pub(crate) answer: Mutex<Option<Answer<RB, E>>>,
+pub(crate) struct Handler<Inner, B, RB, E> {
+    settings: Arc<Settings>,
+    client_key: String,
+    request: PendingRequest<(Inner, Request<RequestBody<B>>)>,
+    answer: Mutex<Option<Answer<RB, E>>>,
 }
 
-impl<Inner, B, RB, E> Work<()> for Handler<'_, Inner, B, RB, E>
+impl<Inner, B, RB, E> Handler<Inner, B, RB, E> {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        client_key: String,
+        inner: Inner,
+        request: Request<RequestBody<B>>,
+    ) -> Self {
+        Self { settings, client_key, request: PendingRequest::new((inner, request)), answer: Mutex::new(None) }
+    }
+}
+
+impl<Inner, B, RB, E> Work<()> for Handler<Inner, B, RB, E>
 where
     Inner: Service<Request<RequestBody<B>>, Response = Response<RB>, Error = E> + Send,
     Inner::Future: Send,
@@ -50,11 +58,12 @@ where
     E: Send,
 {
     async fn run(&self, claim: &Claim, (): &()) -> Result<Vec<u8>, WorkError> {
-        let request = self.pending.take();
-        let (mut inner, mut request) = request.ok_or_else(|| WorkError::unavailable("the request was withdrawn"))?;
-        request.extensions_mut().insert(IdempotentRequest::new(claim, self.client_key.to_owned()));
+        let request = self.request.start();
+        let ((mut inner, mut request), _running) =
+            request.ok_or_else(|| WorkError::unavailable("the request was withdrawn"))?;
+        request.extensions_mut().insert(IdempotentRequest::new(claim, self.client_key.clone()));
         let (answer, result) = match inner.call(request).await {
-            Ok(response) => self.classify(response).await,
+            Ok(response) => self.classify(response, claim.ends()).await,
             // The error may contain the payload.
             Err(error) => (Some(Err(error)), Err(WorkError::uncertain("the inner service returned an error"))),
         };
@@ -63,32 +72,66 @@ where
     }
 }
 
-impl<Inner, B, RB, E> Handler<'_, Inner, B, RB, E>
+impl<Inner, B, RB, E> Attempt for Handler<Inner, B, RB, E>
+where
+    Inner: Service<Request<RequestBody<B>>, Response = Response<RB>, Error = E> + Send + 'static,
+    Inner::Future: Send,
+    B: Send + 'static,
+    RB: Body<Data = Bytes> + Send + 'static,
+    RB::Error: Send,
+    E: Send + 'static,
+{
+    type Request = (Inner, Request<RequestBody<B>>);
+    type Body = RB;
+    type Error = E;
+
+    fn request(&self) -> &PendingRequest<Self::Request> {
+        &self.request
+    }
+
+    fn take_answer(&self) -> Option<Answer<RB, E>> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn run_unprotected((mut inner, request): Self::Request, deadline: Deadline) -> (Answer<RB, E>, Summary) {
+        let run = async { timeout_at(deadline.work, inner.call(request)).await };
+        let answer = match AssertUnwindSafe(run).catch_unwind().await {
+            Ok(Ok(answer)) => answer.map(|response| response.map(ResponseBody::unread)),
+            Ok(Err(_elapsed)) => reject(Problem::Deadline).0,
+            Err(_panic) => reject(Problem::Failed).0,
+        };
+        (answer, RequestOutcome::Unprotected.into())
+    }
+}
+
+impl<Inner, B, RB, E> Handler<Inner, B, RB, E>
 where
     RB: Body<Data = Bytes>,
 {
     /// The response for this client, if there is one, and the result for the record.
-    async fn classify(&self, response: Response<RB>) -> (Option<Answer<RB, E>>, Result<Vec<u8>, WorkError>) {
-        let status = response.status();
+    async fn classify(
+        &self,
+        mut response: Response<RB>,
+        ends: Instant,
+    ) -> (Option<Answer<RB, E>>, Result<Vec<u8>, WorkError>) {
+        headers::unmark(response.headers_mut());
         let unread = |response: Response<RB>| Some(Ok(response.map(ResponseBody::unread)));
-        if [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
-            return (unread(response), Err(WorkError::unavailable(format!("the handler answered {status}"))));
-        }
-        if status.is_server_error() && self.settings.server_errors == ServerErrors::Uncertain {
-            return (unread(response), Err(WorkError::uncertain(format!("the handler answered {status}"))));
+        if let Err(error) = self.settings.check(response.status()) {
+            return (unread(response), Err(error));
         }
         let (parts, body) = response.into_parts();
-        let mut result = self.head(&parts, true);
+        let mut result = stored::head(parts.status, &parts.headers, &self.settings.dropped_headers);
         if is_stream(&parts) || result.len() > self.max_stored() {
             result = self.head_alone(&parts);
             return (unread(Response::from_parts(parts, body)), Ok(result));
         }
-        match read(body, self.max_stored() - result.len()).await {
+        let until = Instant::now() + STREAM_AFTER.min(ends.saturating_duration_since(Instant::now()) / 2);
+        match read(body, self.max_stored() - result.len(), until).await {
             Ok(ReadBody::Whole(bytes, trailers)) => {
                 result.extend_from_slice(&bytes);
                 (Some(Ok(Response::from_parts(parts, ResponseBody::read(bytes, trailers)))), Ok(result))
             }
-            Ok(ReadBody::TooLarge(body)) => {
+            Ok(ReadBody::Rest(body)) => {
                 result = self.head_alone(&parts);
                 (Some(Ok(Response::from_parts(parts, body))), Ok(result))
             }
@@ -102,15 +145,9 @@ where
         if policy.results.is_some() { MAX_RESULT_BYTES.max(policy.result_max_bytes) } else { policy.result_max_bytes }
     }
 
-    fn head(&self, parts: &response::Parts, with_body: bool) -> Vec<u8> {
-        stored::head(parts.status, &parts.headers, &self.settings.dropped_headers, with_body)
-    }
-
-    /// The result without a body, and without headers if these are too large. The request is completed in any case, so
-    /// that it does not run again.
+    /// The result without a body. The request is completed in any case, so that it does not run again.
     fn head_alone(&self, parts: &response::Parts) -> Vec<u8> {
-        let head = self.head(parts, false);
-        if head.len() <= self.max_stored() { head } else { stored::head(parts.status, &HeaderMap::new(), &[], false) }
+        stored::head_without_body(parts.status, &parts.headers, &self.settings.dropped_headers, self.max_stored())
     }
 }
 
@@ -123,24 +160,24 @@ fn is_stream(parts: &response::Parts) -> bool {
 
 enum ReadBody<RB> {
     Whole(Bytes, Option<HeaderMap>),
-    TooLarge(ResponseBody<RB>),
+    /// What was read, in front of the rest of a body that is too large or a stream.
+    Rest(ResponseBody<RB>),
 }
 
-/// Reads a body of at most `max_bytes`. A larger one is returned with what was read of it.
-async fn read<RB: Body<Data = Bytes>>(body: RB, max_bytes: usize) -> Result<ReadBody<RB>, RB::Error> {
-    let (mut body, mut bytes) = (Box::pin(body), BytesMut::new());
-    if body.size_hint().lower() > max_bytes as u64 {
-        return Ok(ReadBody::TooLarge(ResponseBody::partly_read(Bytes::new(), body)));
-    }
-    let mut trailers = None;
-    while let Some(frame) = body.frame().await {
+/// Reads a body of at most `max_bytes`, up to this time.
+async fn read<RB: Body<Data = Bytes>>(body: RB, max_bytes: usize, until: Instant) -> Result<ReadBody<RB>, RB::Error> {
+    let (mut body, mut bytes, mut trailers) = (Box::pin(body), BytesMut::new(), None);
+    while body.size_hint().lower() <= (max_bytes - bytes.len()) as u64 {
+        // A frame that is not ready yet is not lost.
+        let Ok(frame) = timeout_at(until, body.frame()).await else { break };
+        let Some(frame) = frame else { return Ok(ReadBody::Whole(bytes.freeze(), trailers)) };
         match frame?.into_data() {
             Ok(data) => bytes.extend_from_slice(&data),
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
         if bytes.len() > max_bytes {
-            return Ok(ReadBody::TooLarge(ResponseBody::partly_read(bytes.freeze(), body)));
+            break;
         }
     }
-    Ok(ReadBody::Whole(bytes.freeze(), trailers))
+    Ok(ReadBody::Rest(ResponseBody::partly_read(bytes.freeze(), body)))
 }

@@ -29,7 +29,7 @@ pub struct IdempotencyLayer<S> {
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
     pub(crate) idempotency: Idempotency<S>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     /// Each running task has a receiver.
     pub(crate) running: watch::Sender<()>,
 }
@@ -89,8 +89,11 @@ impl<S: Store> IdempotencyLayer<S> {
     /// | uncertain, a panic, the deadline | [500](crate#failed), [504](crate#deadline); a retry is a recovery |
     /// | permanent | [500](crate#failed-before), for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention) |
     ///
+    /// Responses with 429 and 503 are released, and other 5xx are uncertain, as those of a handler are. An inbox commits its
+    /// response whatever its status: return a [`WorkError`](idempotent_sqs::WorkError) to roll back.
+    ///
     /// A response above `result_max_bytes` is not kept in the store; a retry is answered with
-    /// [410](crate#response-not-kept).
+    /// [410](crate#response-not-kept). An endpoint does not run inside a layer: it has the layer's work done already.
     pub fn endpoint<W: Work<Request<Bytes>>>(&self, work: W) -> IdempotentEndpoint<W, S> {
         IdempotentEndpoint { work: Arc::new(work), shared: Arc::clone(&self.shared) }
     }

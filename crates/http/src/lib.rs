@@ -30,7 +30,7 @@
 //! |---|---|
 //! | first request | the handler's response |
 //! | retry of a completed request | its status, headers and body, with `Idempotent-Replayed: true` |
-//! | retry while the first request runs | [409](#in-flight) with `Retry-After`, the remaining time of its lease |
+//! | retry while the first request runs, also with another payload | [409](#in-flight) with `Retry-After`, the remaining time of its lease |
 //! | the key was used for another request | [422](#mismatch) |
 //! | no key, or a malformed one | [400](#key-missing) |
 //! | no principal | [401](#principal-missing) |
@@ -39,21 +39,29 @@
 //! | the handler panicked, or ran out of time | [500](#failed), [504](#deadline) |
 //! | attempts used up | [500](#failed-before) |
 //!
-//! The layer's own answers are problem details ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). The key is echoed
-//! in each response.
+//! The layer's own answers are problem details ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). A valid key is
+//! echoed in each response.
 //!
 //! # What is kept
 //! | response of the handler | record | a retry |
 //! |---|---|---|
 //! | 2xx, 3xx, 4xx except 429 | COMPLETED with status, headers and body | gets the same response |
 //! | 429, 503 | released | runs |
-//! | other 5xx, a panic, an error of the service, the deadline | FAILED, uncertain | runs as a recovery |
+//! | other 5xx, an unknown status, a panic, an error of the service, the deadline | FAILED, uncertain | runs as a recovery |
 //! | larger than the limit, a stream, an upgrade | COMPLETED with status and headers | gets status and headers, and `Idempotent-Body-Omitted: true` |
 //!
-//! With [`ServerErrors::Keep`] other 5xx are kept as 4xx are. A recovery has [`IdempotentRequest::is_recovery`].
+//! A stream is `text/event-stream`, or a body that has not ended five seconds after its head, or at half of the time
+//! that remains if that is sooner. What a handler does while its body streams is not protected: the request is already
+//! completed, and a client that disconnects ends it.
+//!
+//! With [`ServerErrors::Keep`] other 5xx are kept as 4xx are. A recovery has [`IdempotentRequest::is_recovery`]. After a
+//! release the key is free, also for another request.
 //!
 //! Kept responses do not have these headers: those of one connection (RFC 9110, section 7.6.1), `Date`, `Set-Cookie`,
-//! those of authentication, and trace ids. A response whose trailers were read is kept without them.
+//! those of authentication, and trace ids. A response whose trailers were read is kept without them, so the layer is not for gRPC.
+//!
+//! A store that loses records loses what it knows: then a request runs again without being told. An inbox
+//! (see below) prevents that.
 //!
 //! # In one transaction with the effect
 //! With [`IdempotencyLayer::endpoint`] a [`Work`](idempotent_sqs::Work) answers the requests. If it is the `Inbox` of
@@ -62,10 +70,11 @@
 //!
 //! # A key that failed for good
 //! A retried HTTP request has no messageId that would distinguish it from the request that failed. Once a key has used
-//! up [`Policy::max_attempts`](idempotent_sqs::Policy::max_attempts) attempts, or was parked, its retries are answered
-//! with [500](#failed-before) and do not run for
+//! up [`Policy::max_attempts`](idempotent_sqs::Policy::max_attempts) attempts, its retries are answered with [500](#failed-before) and do not run for
 //! [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention), counted from the start of the last attempt.
-//! Then the next retry runs, as a recovery if an attempt may have taken effect, and attempts are counted from 1.
+//! Then the next retry runs, as a recovery if an attempt may have taken effect, and attempts are counted from 1. With
+//! [`Recovery::Park`](idempotent_sqs::idempotency::Recovery::Park) no recovery runs, so such a key fails for as long as
+//! its record exists.
 //! The record, and with it the knowledge that an attempt may have taken effect, lasts for
 //! [`Policy::retention`](idempotent_sqs::Policy::retention).
 //!
@@ -82,7 +91,8 @@
 //! The key is a String of structured fields ([RFC 8941](https://www.rfc-editor.org/rfc/rfc8941), section 3.3.3) such as
 //! `"7f3a"`, or the same without quotes, and has 1 to 255 characters. Parameters are not allowed.
 //! ## principal-missing
-//! The request has no principal that its key belongs to.
+//! The request has no principal that its key belongs to. The layer does not know how to authenticate, and sends no
+//! `WWW-Authenticate`: put an authentication that does outside of it.
 //! ## body-too-large
 //! The body is larger than the layer reads.
 //! ## body-timeout
@@ -104,15 +114,16 @@
 //! ## not-started
 //! There was no time left to start the handler.
 //! ## unavailable
-//! The work cannot be done now. Nothing was done.
+//! The work cannot be done now. This request had no effect.
 //! ## store-unavailable
-//! The store of idempotency records is out of reach. Nothing ran.
+//! The store of idempotency records is out of reach. This request did not run.
 //!
 //! # Modules
 //! - `key`, `principal`, `fingerprint`: what makes two requests the same
 //! - `layer`, `settings`: the layer and its builder
 //! - `service`: requests, with and without a key
-//! - `run`: a request with a key
+//! - `run`: acquire, run, settle, in a task of its own
+//! - `pending`: a request until it starts
 //! - `handler`: the inner service as a work
 //! - `endpoint`: a work instead of an inner service
 //! - `stored`, `headers`: responses as results of the record
@@ -133,6 +144,7 @@ mod key;
 mod layer;
 #[cfg(feature = "emf")]
 mod metrics;
+mod pending;
 mod principal;
 mod problem;
 mod report;

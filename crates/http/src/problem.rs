@@ -61,13 +61,13 @@ impl Problem {
                 StatusCode::REQUEST_TIMEOUT,
                 "body-timeout",
                 "The body did not arrive in time",
-                "Nothing was done. Send the request again.",
+                "This request did not run. Send it again.",
             ),
             Self::BodyUnreadable => (
                 StatusCode::BAD_REQUEST,
                 "body-unreadable",
                 "The body could not be read",
-                "Nothing was done. Send the request again.",
+                "This request did not run. Send it again.",
             ),
             Self::InFlight { .. } => (
                 StatusCode::CONFLICT,
@@ -109,19 +109,19 @@ impl Problem {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "not-started",
                 "The request was not started in time",
-                "Nothing was done. Send it again with the same key.",
+                "This request did not run. Send it again with the same key.",
             ),
             Self::Unavailable { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
                 "The request cannot be done now",
-                "Nothing was done. Send it again with the same key after the time in Retry-After.",
+                "This request had no effect. Send it again with the same key after the time in Retry-After.",
             ),
             Self::StoreUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "store-unavailable",
                 "The store of idempotency records is out of reach",
-                "Nothing was done. Send the request again with the same key.",
+                "This request did not run. Send it again with the same key after the time in Retry-After.",
             ),
         }
     }

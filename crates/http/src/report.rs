@@ -1,5 +1,6 @@
 //! What is logged and counted for each request with a key.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use http::request::Parts;
@@ -147,11 +148,6 @@ impl Reporter {
         Self { started: Instant::now(), method, client_key, span }
     }
 
-    /// The key, and nothing if it is missing or malformed.
-    pub(crate) fn client_key(&self) -> &str {
-        self.client_key.as_deref().unwrap_or_default()
-    }
-
     /// The span of the request.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
@@ -168,15 +164,9 @@ impl Reporter {
         let (method, client_key, duration) = (self.method.clone(), self.client_key.clone(), self.started.elapsed());
         let (code, ms) = (status.map(|status| status.as_u16()), duration.as_millis());
         tracing::info!(parent: &self.span, status = code, is_recovery, ms, "request answered");
-        (settings.report)(&RequestReport {
-            outcome,
-            status,
-            method,
-            client_key,
-            fence,
-            attempts,
-            is_recovery,
-            duration,
-        });
+        let report = RequestReport { outcome, status, method, client_key, fence, attempts, is_recovery, duration };
+        if catch_unwind(AssertUnwindSafe(|| (settings.report)(&report))).is_err() {
+            tracing::error!(parent: &self.span, "the function that gets reports panicked");
+        }
     }
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct IdempotentRequest {
-    /// The key of the record, which is different for each principal. Pass it to the services that the handler calls.
+    /// The key of the record, which is different for each principal. Pass it to the services that the handler calls. It
+    /// has the hash of the [`Principal`](crate::Principal) in it.
     pub key: Key,
     /// The key as the client sent it, without quotes.
     pub client_key: String,

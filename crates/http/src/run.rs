@@ -1,93 +1,149 @@
-//! A request with a key, from the acquire to its answer.
+//! A request with a key: acquire, run, settle.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use idempotent_sqs::idempotency::{Outcome, Report, error_chain};
-use idempotent_sqs::{Deadline, Delivery, Store};
-use tokio::time::{Instant, sleep, timeout_at};
-use tower_service::Service;
+use http::{Response, StatusCode};
+use idempotent_sqs::idempotency::{Outcome, Report, StoreError, error_chain};
+use idempotent_sqs::{Deadline, Delivery, Store, Work};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::answer::{Answer, Summary, conclude, reject};
-use crate::body::{RequestBody, ResponseBody};
-use crate::handler::{Handler, Pending};
 use crate::layer::Shared;
+use crate::pending::PendingRequest;
 use crate::problem::Problem;
-use crate::report::RequestOutcome;
+use crate::report::Reporter;
 use crate::settings::StoreOutage;
 use crate::time_limit::TimeLimit;
 
 /// Pause between two acquires of a request that waits for another one.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
-/// Acquires the record, runs the handler and records its response. Returns `None` if the request was withdrawn before
-/// the handler started.
-pub(crate) async fn run<Inner, S, B, RB>(
-    shared: &Shared<S>,
-    pending: &Pending<Inner, B>,
-    client_key: &str,
-    delivery: &Delivery,
+/// A request and what runs for it: the inner service of a layer, or the work of an endpoint.
+pub(crate) trait Attempt: Work<()> + 'static {
+    type Request: Send;
+    type Body: Send;
+    type Error: Send;
+
+    fn request(&self) -> &PendingRequest<Self::Request>;
+
+    /// The answer of the run, if it returned one.
+    fn take_answer(&self) -> Option<Answer<Self::Body, Self::Error>>;
+
+    /// Answers without the store, by [`StoreOutage::RunUnprotected`].
+    fn run_unprotected(
+        request: Self::Request,
+        deadline: Deadline,
+    ) -> impl Future<Output = (Answer<Self::Body, Self::Error>, Summary)> + Send;
+}
+
+/// Runs the request in a task of its own, unless the settings say otherwise.
+pub(crate) async fn protect<S: Store + 'static, A: Attempt>(
+    shared: Arc<Shared<S>>,
+    attempt: A,
+    delivery: Delivery,
     limit: TimeLimit,
-) -> Option<(Answer<RB, Inner::Error>, Summary)>
-where
-    Inner: Service<Request<RequestBody<B>>, Response = Response<RB>> + Send,
-    Inner::Future: Send,
-    Inner::Error: Send,
-    S: Store,
-    B: Body<Data = Bytes> + Send,
-    RB: Body<Data = Bytes> + Send,
-    RB::Error: Send,
-{
-    let settings = &shared.settings;
-    let handler = Handler { settings, client_key, pending, answer: Mutex::new(None) };
-    let waits_until = limit.waits_until(settings.wait);
-    let (report, deadline) = loop {
-        let deadline = limit.deadline();
-        let report = shared.idempotency.run(&delivery.clone().deadline(deadline), &handler, &()).await;
-        match report {
-            Ok(Report { outcome: Outcome::Conflict { lease_remains }, .. }) if Instant::now() < waits_until => {
+    reporter: Reporter,
+) -> Answer<A::Body, A::Error> {
+    let request = Arc::new(Protected { shared: Arc::clone(&shared), attempt, delivery, limit, reporter });
+    let run = {
+        let request = Arc::clone(&request);
+        async move { request.run().await }
+    };
+    let answer = if shared.settings.spawn {
+        // If the client disconnects, this future is dropped, and the task goes on.
+        let mut task = shared.spawn(run);
+        match timeout(shared.settings.store_timeout.saturating_add(shared.settings.wait), &mut task).await {
+            Ok(ended) => ended.ok().flatten(),
+            Err(_elapsed) => match request.attempt.request().withdraw() {
+                // The store hangs. The first task releases the record, and finds no request to run.
+                Some(withdrawn) => shared.spawn(async move { request.outage(withdrawn).await }).await.ok(),
+                None => task.await.ok().flatten(),
+            },
+        }
+    } else {
+        run.await
+    };
+    // The runtime is shutting down.
+    answer.unwrap_or_else(|| reject(Problem::Failed).0)
+}
+
+/// A request, its record, and its time.
+struct Protected<S, A> {
+    shared: Arc<Shared<S>>,
+    attempt: A,
+    delivery: Delivery,
+    limit: TimeLimit,
+    reporter: Reporter,
+}
+
+impl<S: Store, A: Attempt> Protected<S, A> {
+    /// Answers the request. Returns `None` if it was withdrawn before it started.
+    async fn run(&self) -> Option<Answer<A::Body, A::Error>> {
+        let request = self.attempt.request();
+        match self.report().await {
+            // The record was released.
+            Ok((Report { outcome: Outcome::Unavailable { .. }, .. }, _)) if request.is_withdrawn() => None,
+            Ok((report, deadline)) => {
+                let settings = &self.shared.settings;
+                let answer = self.attempt.take_answer();
+                Some(self.answer(conclude(report, answer, request.ended(), deadline, settings)))
+            }
+            Err(error) => {
+                tracing::warn!(reason = error_chain(&error), "the store did not reply");
+                match request.withdraw() {
+                    // A value that is not a record is no outage.
+                    Some(withdrawn) if error.is_unavailable() => Some(self.outage(withdrawn).await),
+                    None if request.is_withdrawn() => None,
+                    Some(_) | None => Some(self.answer(reject(Problem::StoreUnavailable))),
+                }
+            }
+        }
+    }
+
+    /// Acquires the record, runs the request and settles the record. Waits for another run, if the settings say so.
+    async fn report(&self) -> Result<(Report, Deadline), StoreError> {
+        let waits_until = self.limit.waits_until(self.shared.settings.wait);
+        loop {
+            let deadline = self.limit.deadline();
+            // Without a result that is kept as an object: reading it is not waiting for the store.
+            let delivery = self.delivery.clone().deadline(deadline);
+            let report = self.shared.idempotency.run(&delivery.clone().without_result(), &self.attempt, &()).await?;
+            if let Outcome::Conflict { lease_remains } = report.outcome
+                && Instant::now() < waits_until
+            {
                 let pause = WAIT_STEP.min(lease_remains).min(waits_until - Instant::now());
                 sleep(pause.max(Duration::from_millis(1))).await;
+                continue;
             }
-            report => break (report, deadline),
+            if let Outcome::Duplicate { result: None } = report.outcome
+                && self.shared.settings.policy.results.is_some()
+            {
+                // Nothing runs for this request any more, even if the record is lost now.
+                drop(self.attempt.request().start());
+                let read = self.shared.idempotency.run(&delivery, &self.attempt, &()).await;
+                let is_read = |read: &Report| matches!(read.outcome, Outcome::Duplicate { .. });
+                return Ok((read.ok().filter(is_read).unwrap_or(report), deadline));
+            }
+            return Ok((report, deadline));
         }
-    };
-    let answer = handler.answer.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match report {
-        // The record was released.
-        Ok(Report { outcome: Outcome::Unavailable { .. }, .. }) if answer.is_none() => None,
-        Ok(report) => Some(conclude(report, answer, deadline, settings.mismatch_status)),
-        Err(error) => {
-            tracing::warn!(reason = error_chain(&error), "the store did not reply");
-            let request = pending.take()?;
-            // A value that is not a record is no outage.
-            let policy = if error.is_unavailable() { settings.store_outage } else { StoreOutage::Reject };
-            Some(without_store(request, policy, limit.deadline()).await)
-        }
+    }
+
+    /// Answers a request that did not start, because the store is out of reach.
+    async fn outage(&self, withdrawn: A::Request) -> Answer<A::Body, A::Error> {
+        let deadline = self.limit.deadline();
+        self.answer(match self.shared.settings.store_outage {
+            StoreOutage::RunUnprotected if !deadline.has_passed() => A::run_unprotected(withdrawn, deadline).await,
+            StoreOutage::Reject | StoreOutage::RunUnprotected => reject(Problem::StoreUnavailable),
+        })
+    }
+
+    fn answer(&self, (answer, summary): (Answer<A::Body, A::Error>, Summary)) -> Answer<A::Body, A::Error> {
+        self.reporter.report(&self.shared.settings, status(&answer), &summary);
+        answer
     }
 }
 
-/// The store is out of reach, and the handler has not run. It runs up to this deadline, if the policy lets it.
-pub(crate) async fn without_store<Inner, B, RB>(
-    (mut inner, request): (Inner, Request<RequestBody<B>>),
-    policy: StoreOutage,
-    deadline: Deadline,
-) -> (Answer<RB, Inner::Error>, Summary)
-where
-    Inner: Service<Request<RequestBody<B>>, Response = Response<RB>>,
-{
-    match policy {
-        StoreOutage::RunUnprotected if !deadline.has_passed() => {
-            match timeout_at(deadline.work, inner.call(request)).await {
-                Ok(answer) => {
-                    (answer.map(|response| response.map(ResponseBody::unread)), RequestOutcome::Unprotected.into())
-                }
-                Err(_elapsed) => reject(Problem::Deadline),
-            }
-        }
-        StoreOutage::Reject | StoreOutage::RunUnprotected => reject(Problem::StoreUnavailable),
-    }
+pub(crate) fn status<B, E>(answer: &Answer<B, E>) -> Option<StatusCode> {
+    answer.as_ref().ok().map(Response::status)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderName, Method, StatusCode};
-use idempotent_sqs::{Deadline, Idempotency, Policy, Store};
+use idempotent_sqs::{Deadline, Idempotency, Policy, Store, WorkError};
 use tokio::sync::watch;
 
 use crate::layer::{IdempotencyLayer, Shared};
@@ -38,7 +38,8 @@ pub enum ServerErrors {
 pub enum StoreOutage {
     /// Answer 503. Nothing runs.
     Reject,
-    /// Run the handler without protection: the request may take effect more than once, and no recovery is told so.
+    /// Run the handler without protection, up to its timeout: the request may take effect more than once, and no recovery
+    /// is told so. An [endpoint](IdempotencyLayer::endpoint) answers 503 nevertheless.
     RunUnprotected,
 }
 
@@ -61,6 +62,22 @@ pub(crate) struct Settings {
     pub(crate) store_outage: StoreOutage,
     pub(crate) dropped_headers: Vec<HeaderName>,
     pub(crate) spawn: bool,
+}
+
+impl Settings {
+    /// Checks whether a response with this status is final: a retry gets it. The error says what a retry does instead.
+    pub(crate) fn check(&self, status: StatusCode) -> Result<(), WorkError> {
+        let answered = || format!("the handler answered {status}");
+        if [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
+            return Err(WorkError::unavailable(answered()));
+        }
+        let is_uncertain = match status.as_u16() {
+            101 | 200..500 => false,
+            500..600 => self.server_errors == ServerErrors::Uncertain,
+            _unknown => true,
+        };
+        if is_uncertain { Err(WorkError::uncertain(answered())) } else { Ok(()) }
+    }
 }
 
 impl fmt::Debug for Settings {
@@ -121,7 +138,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.policy = policy)
     }
 
-    /// Sets which requests need a key. Default: POST and PATCH need one, others ignore it.
+    /// Sets which requests need a key. Default: POST and PATCH need one, others ignore it. Requests of an
+    /// [endpoint](IdempotencyLayer::endpoint) always need one.
     pub fn key_rule(self, rule: impl Fn(&Parts) -> KeyRule + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.key_rule = Box::new(rule))
     }
@@ -197,7 +215,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.spawn = spawn)
     }
 
-    /// Sets a function that is called once for each answered request with a key, for metrics.
+    /// Sets a function that is called once for each answered request with a key, for metrics. It must not block. A panic of
+    /// it is logged, and does not change the answer.
     pub fn report(self, report: impl Fn(&RequestReport) + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.report = Box::new(report))
     }
@@ -206,7 +225,7 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     pub fn build(self) -> IdempotencyLayer<S> {
         let idempotency = Idempotency::new(self.store, self.settings.policy.clone());
         let running = watch::Sender::new(());
-        IdempotencyLayer { shared: Arc::new(Shared { idempotency, settings: self.settings, running }) }
+        IdempotencyLayer { shared: Arc::new(Shared { idempotency, settings: Arc::new(self.settings), running }) }
     }
 
     fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {

@@ -15,19 +15,42 @@ use crate::headers::{self, BODY_OMITTED, REPLAYED};
 const VERSION: u8 = 1;
 const BODY_NOT_KEPT: u8 = 1;
 
-/// Status and headers of a response, without its body.
-pub(crate) fn head(status: StatusCode, headers: &HeaderMap, dropped: &[HeaderName], with_body: bool) -> Vec<u8> {
-    let mut bytes = vec![VERSION, if with_body { 0 } else { BODY_NOT_KEPT }];
+/// Status and headers of a response, in front of its body.
+pub(crate) fn head(status: StatusCode, headers: &HeaderMap, dropped: &[HeaderName]) -> Vec<u8> {
+    encode(0, status, headers::kept(headers, dropped), usize::MAX)
+}
+
+/// Status and headers of a response without its body: those headers that fit into `max_bytes`.
+pub(crate) fn head_without_body(
+    status: StatusCode,
+    headers: &HeaderMap,
+    dropped: &[HeaderName],
+    max_bytes: usize,
+) -> Vec<u8> {
+    let headers = headers::kept(headers, dropped).filter(|(name, _)| !headers::describes_body(name));
+    encode(BODY_NOT_KEPT, status, headers, max_bytes)
+}
+
+fn encode<'a>(
+    marks: u8,
+    status: StatusCode,
+    headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
+    max_bytes: usize,
+) -> Vec<u8> {
+    let mut bytes = vec![VERSION, marks];
     bytes.extend(status.as_u16().to_be_bytes());
     let count_at = bytes.len();
     bytes.extend([0; 2]);
     let mut count = 0_u16;
-    for (name, value) in headers::kept(headers, dropped, with_body) {
+    for (name, value) in headers {
         // A header map has fewer than 2^15 entries, and names of at most 2^16 bytes.
         let (Ok(name_length), Ok(value_length)) = (u16::try_from(name.as_str().len()), u32::try_from(value.len()))
         else {
             continue;
         };
+        if bytes.len() + 6 + name.as_str().len() + value.len() > max_bytes {
+            continue;
+        }
         bytes.extend(name_length.to_be_bytes());
         bytes.extend(name.as_str().as_bytes());
         bytes.extend(value_length.to_be_bytes());
@@ -42,14 +65,18 @@ pub(crate) fn head(status: StatusCode, headers: &HeaderMap, dropped: &[HeaderNam
 /// headers that a retry must not get are left out, so the first client does not get them either.
 #[must_use]
 pub fn encode_response<B: AsRef<[u8]>>(response: &Response<B>) -> Vec<u8> {
-    let mut bytes = head(response.status(), response.headers(), &[], true);
+    let mut bytes = head(response.status(), response.headers(), &[]);
     bytes.extend_from_slice(response.body().as_ref());
     bytes
 }
 
-/// The response that was stored, marked as replayed. `None` if these bytes are not a response.
-pub(crate) fn replay(stored: &[u8]) -> Option<Response<Bytes>> {
+/// The response that was stored, without these headers, and marked as replayed. `None` if these bytes are not a
+/// response.
+pub(crate) fn replay(stored: &[u8], dropped: &[HeaderName]) -> Option<Response<Bytes>> {
     let mut response = restore(stored)?;
+    for name in dropped {
+        response.headers_mut().remove(name);
+    }
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Some(response)
 }
@@ -106,7 +133,7 @@ mod tests {
 
     fn stored(pairs: &[(&'static str, &'static [u8])], body: &[u8]) -> Response<Bytes> {
         let dropped = [HeaderName::from_static("x-node")];
-        replay(&[head(StatusCode::CREATED, &headers(pairs), &dropped, true), body.to_vec()].concat()).unwrap()
+        replay(&[head(StatusCode::CREATED, &headers(pairs), &dropped), body.to_vec()].concat(), &[]).unwrap()
     }
 
     #[test]
@@ -154,8 +181,13 @@ mod tests {
 
     #[test]
     fn a_response_without_its_body_is_marked_and_does_not_describe_one() {
-        let original = headers(&[("content-type", b"video/mp4"), ("content-encoding", b"gzip"), ("etag", b"\"a\"")]);
-        let replayed = replay(&head(StatusCode::OK, &original, &[], false)).unwrap();
+        let original = headers(&[
+            ("content-type", b"video/mp4"),
+            ("content-encoding", b"gzip"),
+            ("digest", b"a"),
+            ("etag", b"\"a\""),
+        ]);
+        let replayed = replay(&head_without_body(StatusCode::OK, &original, &[], usize::MAX), &[]).unwrap();
         let expected = [
             ("content-type", b"video/mp4" as &[u8]),
             ("etag", b"\"a\""),
@@ -166,11 +198,23 @@ mod tests {
         assert!(replayed.body().is_empty());
     }
 
+    #[test]
+    fn a_response_without_its_body_keeps_the_headers_that_fit() {
+        let long = "x".repeat(100);
+        let mut original = headers(&[("location", b"/p/1"), ("etag", b"\"a\"")]);
+        original.insert("x-long", long.parse().unwrap());
+        let stored = head_without_body(StatusCode::CREATED, &original, &[], 60);
+        assert!(stored.len() <= 60);
+        let replayed = replay(&stored, &[]).unwrap();
+        let names = ["location", "etag", "x-long"].map(|name| replayed.headers().contains_key(name));
+        assert_eq!((replayed.status(), names), (StatusCode::CREATED, [true, true, false]));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_response_or_none(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = replay(&[vec![VERSION], bytes.clone()].concat());
-            let _ = replay(&bytes);
+            let _ = replay(&[vec![VERSION], bytes.clone()].concat(), &[]);
+            let _ = replay(&bytes, &[]);
         }
     }
 }

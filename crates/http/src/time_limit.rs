@@ -28,7 +28,7 @@ impl TimeLimit {
 
     /// When a request that waits before its run gives up: after `wait`, or when no time is left to start.
     pub(crate) fn waits_until(&self, wait: Duration) -> Instant {
-        let own = Instant::now() + wait;
+        let own = Deadline::within(wait).end;
         self.invocation.map_or(own, |invocation| own.min(invocation.work))
     }
 }

@@ -1,12 +1,15 @@
 //! A work that answers requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::{Request, Response};
 use bytes::Bytes;
-use idempotent_sqs::{Claim, Work, WorkError};
-use idempotent_sqs_http::encode_response;
+use idempotent_sqs::{Claim, MemoryStore, Store, Work, WorkError};
+use idempotent_sqs_http::{IdempotencyLayerBuilder, encode_response};
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+use tokio::time::{Instant, sleep};
 
 use crate::api::*;
 
@@ -25,6 +28,11 @@ impl Work<Request<Bytes>> for Told {
             b"permanent" => Err(WorkError::permanent("refused")),
             b"panic" => panic!("planned"),
             b"hang" => std::future::pending().await,
+            b"503" => Ok(encode_response(&Response::builder().status(503).body("later").unwrap())),
+            b"slow" => {
+                sleep(Duration::from_secs(1)).await;
+                Ok(encode_response(&response.unwrap()))
+            }
             b"garbage" => Ok(b"not a response".to_vec()),
             _ => Ok(encode_response(&response.unwrap())),
         }
@@ -32,8 +40,12 @@ impl Work<Request<Bytes>> for Told {
 }
 
 fn told() -> (Router, Runs) {
+    told_by(builder())
+}
+
+fn told_by<S: Store + 'static>(builder: IdempotencyLayerBuilder<S>) -> (Router, Runs) {
     let runs = Runs::default();
-    let endpoint = builder().build().endpoint(Told(runs.clone()));
+    let endpoint = builder.build().endpoint(Told(runs.clone()));
     (Router::new().fallback_service(endpoint), runs)
 }
 
@@ -93,5 +105,55 @@ async fn a_request_without_a_valid_key_is_rejected() {
     let no_key = Request::get("/").body(axum::body::Body::empty()).unwrap();
     assert_eq!(send(&router, no_key).await.problem(), "key-missing");
     assert_eq!(send(&router, post("\"")).await.problem(), "key-malformed");
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_503_of_a_work_is_passed_on_and_released() {
+    let (router, runs) = told();
+    let answer = send(&router, request("503")).await;
+    assert_eq!((answer.status, &*answer.body), (503, b"later".as_slice()));
+    assert_eq!(&*send(&router, request("503")).await.body, b"run 2 attempt 1 false");
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_waits_and_drops_headers_as_set() {
+    let (router, runs) = told_by(builder().wait(Duration::from_secs(5)).drop_header("location".parse().unwrap()));
+    let (one, two) = tokio::join!(send(&router, request("slow")), send(&router, request("slow")));
+    assert_eq!((one.status, two.status, runs.count()), (201, 201, 1));
+    assert_eq!((one.header("location"), two.header("location")), (Some("/1"), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_answers_503_soon_while_the_store_hangs_and_nothing_runs_later() {
+    let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+    store.next(StoreCall::Acquire, Fault::Unreachable);
+    let (router, runs) = told_by(builder_on(Arc::clone(&store)));
+    let started = Instant::now();
+    let answer = send(&router, request("pay")).await;
+    assert_eq!((&*answer.problem(), started.elapsed().as_secs()), ("store-unavailable", 2));
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(runs.count(), 0);
+    assert_eq!(send(&router, request("pay")).await.status, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_of_a_work_that_cannot_be_recorded_reaches_its_client_and_the_retry_is_told() {
+    let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+    let (router, _) = told_by(builder_on(Arc::clone(&store)));
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    assert_eq!(send(&router, request("pay")).await.body, "run 1 attempt 1 false");
+    store.always(StoreCall::Settle, None);
+    sleep(Duration::from_secs(31)).await;
+    assert_eq!(send(&router, request("pay")).await.body, "run 2 attempt 2 true");
+}
+
+#[tokio::test]
+async fn an_endpoint_inside_a_layer_is_an_error_and_not_a_conflict_with_itself() {
+    let layer = builder().build();
+    let runs = Runs::default();
+    let router = Router::new().fallback_service(layer.endpoint(Told(runs.clone()))).layer(layer);
+    assert_eq!(send(&router, request("pay")).await.problem(), "failed");
     assert_eq!(runs.count(), 0);
 }

@@ -1,17 +1,24 @@
 //! Responses that are kept, and those that are not.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Response, StatusCode};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{iter, unfold};
 use harness::with;
+use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use idempotent_sqs::MemoryStore;
-use idempotent_sqs::idempotency::Results;
-use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, ServerErrors};
+use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore, Results};
+use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestBody, RequestOutcome, ServerErrors, StoreOutage};
 use idempotent_sqs_testing::MemoryObjectStore;
-use tower::ServiceExt;
+use tokio::time::{Instant, sleep};
+use tower::{Layer, ServiceExt, service_fn};
 
 use crate::api::*;
 
@@ -156,6 +163,62 @@ async fn a_large_response_is_kept_as_an_object() {
     assert_eq!((again.status, again.body.len(), again.is_replayed()), (200, 200_000, true));
 }
 
+/// Objects in memory. Reading one takes 4 s, longer than the store's timeout.
+#[derive(Debug, Default)]
+struct SlowObjects(MemoryObjectStore);
+
+impl ObjectStore for SlowObjects {
+    fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(async move {
+            sleep(Duration::from_secs(4)).await;
+            self.0.get(location, max_bytes).await
+        })
+    }
+
+    fn put<'a>(&'a self, location: &'a Location, bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        self.0.put(location, bytes)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_read_slowly_is_replayed_and_no_outage_of_the_store() {
+    for outage in [StoreOutage::Reject, StoreOutage::RunUnprotected] {
+        let results = Results::new(Arc::new(SlowObjects::default()), "results", "http/");
+        let layer = builder().policy(with!(policy(), results = Some(results))).store_outage(outage).build();
+        let runs = Runs::default();
+        let counted = runs.clone();
+        let router = router(layer, move |_| {
+            counted.add();
+            async { response(StatusCode::CREATED, vec![7; 200_000]) }
+        });
+        send(&router, post("a")).await;
+        let again = send(&router, post("a")).await;
+        assert_eq!((again.status, again.body.len(), again.is_replayed(), runs.count()), (201, 200_000, true, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_any_type_reaches_its_client_and_does_not_run_again() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let router = router(builder().build(), move |_| {
+        counted.add();
+        let lines = unfold(0, |line| async move {
+            sleep(Duration::from_secs(2)).await;
+            Some((Ok::<_, Infallible>(format!("{line}\n")), line + 1))
+        });
+        async { Response::new(Body::from_stream(lines.take(30))) }
+    });
+    let started = Instant::now();
+    let first = router.clone().oneshot(post("a")).await.unwrap();
+    assert_eq!((first.status(), started.elapsed().as_secs()), (StatusCode::OK, 5));
+    let lines = first.into_body().collect().await.unwrap().to_bytes();
+    assert!(lines.starts_with(b"0\n1\n2\n") && lines.ends_with(b"28\n29\n"), "{}", lines.escape_ascii());
+    assert_eq!(started.elapsed().as_secs(), 60);
+    let again = send(&router, post("a")).await;
+    assert_eq!((again.status, again.header("idempotent-body-omitted"), runs.count()), (200, Some("true"), 1));
+}
+
 #[tokio::test]
 async fn server_sent_events_stream_to_their_client_and_do_not_run_again() {
     let runs = Runs::default();
@@ -233,4 +296,48 @@ fn the_default_policy_is_that_of_the_documentation() {
     let hour = std::time::Duration::from_hours(1);
     assert_eq!((policy.retention, policy.failed_retention), (24 * hour, hour));
     assert_eq!((policy.max_attempts, policy.result_max_bytes), (10, 65_536));
+}
+
+#[tokio::test]
+async fn a_report_that_panics_does_not_change_the_answer() {
+    let (router, _) = counting(builder().report(|_| panic!("planned")).build());
+    assert_eq!(send(&router, post("a")).await.status, 201);
+    assert_eq!(send(&router, post("\"")).await.status, 400);
+}
+
+#[tokio::test]
+async fn marks_of_another_service_are_not_passed_on() {
+    let router = router(builder().build(), async |_| {
+        let marked =
+            Response::builder().header("idempotent-replayed", "true").header("idempotent-body-omitted", "true");
+        marked.body(Body::from("first")).unwrap()
+    });
+    let first = send(&router, post("a")).await;
+    assert_eq!((first.is_replayed(), first.header("idempotent-body-omitted")), (false, None));
+}
+
+#[tokio::test]
+async fn a_status_that_is_no_final_one_is_uncertain() {
+    for status in [100, 103, 600, 999] {
+        let router = router(builder().build(), move |seen: Seen| async move {
+            let status = if seen.attempt.unwrap().is_recovery { 201 } else { status };
+            response(StatusCode::from_u16(status).unwrap(), "")
+        });
+        let statuses = [send(&router, post("a")).await.status, send(&router, post("a")).await.status];
+        assert_eq!(statuses, [status, 201]);
+    }
+}
+
+#[tokio::test]
+async fn trailers_of_a_request_reach_the_handler() {
+    let service = builder().build().layer(service_fn(|request: Request<RequestBody<Body>>| async move {
+        let body = request.into_body().collect().await.unwrap();
+        let checksum = body.trailers().unwrap()["x-checksum"].clone();
+        Ok::<_, Infallible>(Response::new(Body::from(checksum.to_str().unwrap().to_owned())))
+    }));
+    let trailers = HeaderMap::from_iter([("x-checksum".parse().unwrap(), "7".parse().unwrap())]);
+    let frames = [Ok::<_, Infallible>(Frame::data(Bytes::from("{}"))), Ok(Frame::trailers(trailers))];
+    let request = post("a").map(|_| Body::new(StreamBody::new(iter(frames))));
+    let answer = service.oneshot(request).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "7");
 }

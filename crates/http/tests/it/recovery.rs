@@ -1,5 +1,7 @@
 //! Failures of the handler, and what a retry is told.
 
+use std::future::pending;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,6 +11,7 @@ use harness::with;
 use idempotent_sqs::MemoryStore;
 use idempotent_sqs::idempotency::Recovery;
 use idempotent_sqs_http::{IdempotencyLayerBuilder, IdempotentRequest, RequestBody};
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{advance, sleep};
 use tower::{Layer, ServiceExt};
 
@@ -114,14 +117,20 @@ async fn used_up_attempts_are_not_run_for_the_failed_retention_and_then_recover(
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_parked_recovery_does_not_run() {
     let policy = with!(IdempotencyLayerBuilder::<MemoryStore>::default_policy(), recovery = Recovery::Park);
-    let router = router(builder().policy(policy).build(), |seen| fail_first(First::Answer(500), seen));
+    let recoveries = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::clone(&recoveries);
+    let layer =
+        builder().policy(policy).report(move |report| reported.lock().unwrap().push(report.is_recovery)).build();
+    let router = router(layer, |seen| fail_first(First::Answer(500), seen));
     send(&router, post("a")).await;
     for _ in 0..2 {
         assert_eq!(send(&router, post("a")).await.problem(), "failed-before");
+        advance(Duration::from_secs(3601)).await;
     }
+    assert_eq!(*recoveries.lock().unwrap(), [false; 3]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,4 +176,28 @@ async fn a_wait_ends_with_409() {
         again
     });
     assert_eq!((first.status, again.status), (504, 409));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_last_attempt_that_panics_or_hangs_is_answered_as_any_other() {
+    for (hangs, status, problem) in [(false, 500, "failed"), (true, 504, "deadline")] {
+        let policy = with!(IdempotencyLayerBuilder::<MemoryStore>::default_policy(), max_attempts = 1);
+        let router = router(builder().policy(policy).build(), move |_| async move {
+            if hangs {
+                pending::<()>().await;
+            }
+            panic!("planned")
+        });
+        let answer = send(&router, post("a")).await;
+        assert_eq!((answer.status, &*answer.problem()), (status, problem));
+        assert_eq!(send(&router, post("a")).await.problem(), "failed-before");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_that_cannot_be_recorded_is_not_called_a_deadline() {
+    let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let router = router(builder_on(store).build(), async |_| panic!("planned"));
+    assert_eq!(send(&router, post("a")).await.problem(), "failed");
 }

@@ -1,5 +1,6 @@
 //! Stores that are out of reach, and lost replies.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +114,34 @@ async fn by_policy_a_request_runs_once_without_a_store_that_hangs() {
     assert_eq!(send(&router, post("a")).await.status, 201);
     layer.drained().await;
     assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unprotected_run_that_panics_or_hangs_is_answered_and_reported() {
+    for (hangs, status) in [(false, 500), (true, 504)] {
+        let store = faulty();
+        store.always(StoreCall::Acquire, Some(Fault::Refused));
+        let reports = Runs::default();
+        let reported = reports.clone();
+        let layer = builder_on(store).store_outage(StoreOutage::RunUnprotected);
+        let layer = layer.report(move |_| assert!(reported.add() > 0)).build();
+        let router = router(layer.clone(), move |_| async move {
+            if hangs {
+                pending::<()>().await;
+            }
+            panic!("planned")
+        });
+        assert_eq!((send(&router, post("a")).await.status, reports.count()), (status, 1));
+        layer.drained().await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_of_any_length_can_be_set() {
+    for layer in [builder().wait(Duration::MAX), builder().store_timeout(Duration::MAX).wait(Duration::MAX)] {
+        let (router, _) = counting(layer.build());
+        assert_eq!(send(&router, post("a")).await.status, 201);
+    }
 }
 
 #[tokio::test(start_paused = true)]
