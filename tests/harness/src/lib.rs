@@ -1,7 +1,7 @@
 //! Servers for the tests of this workspace, and replacements for what only AWS has. All listen on loopback, on free
 //! ports, and end with their test.
 //!
-//! - `redis`, `postgres`: real servers
+//! - `redis`, `postgres`: real servers; `sentinel`: a primary, a replica and sentinels
 //! - `lambda`: a function's process under a Lambda Runtime API
 //! - `http`: an HTTP server for webhooks and AWS APIs; `s3`, `secrets`: two of these APIs
 //! - `sqs`: the API of SQS on simulated queues
@@ -28,6 +28,7 @@ pub mod rds;
 pub mod redis;
 pub mod s3;
 pub mod secrets;
+pub mod sentinel;
 pub mod sigv4;
 #[cfg(feature = "lambda")]
 pub mod sqs;

@@ -1,12 +1,14 @@
 //! Real Redis servers, each on a free port and in its own directory. They end with their test.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use idempotent_sqs::{RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo};
+use redis_test::utils::{TlsFilePaths, build_keys_and_certs_for_tls};
 use tempfile::TempDir;
 
 use super::{TIMEOUT, until};
@@ -33,7 +35,7 @@ impl Redis {
         for _ in 0..20 {
             let port = free_port();
             let mut process = spawn(&directory, &["--port".into(), port.to_string()], &options);
-            if listens(&mut process, &directory).await {
+            if listens(&mut process, || is_ready(&directory)).await {
                 return Self { process, directory, port, options, scheme: "redis" };
             }
         }
@@ -41,26 +43,14 @@ impl Redis {
     }
 
     /// A server that accepts only TLS, with a certificate of its own certificate authority.
-    pub async fn start_with_tls() -> (Self, redis_test::utils::TlsFilePaths) {
+    pub async fn start_with_tls() -> (Self, TlsFilePaths) {
         let directory = tempfile::tempdir().unwrap();
-        let files = redis_test::utils::build_keys_and_certs_for_tls(&directory);
+        let files = build_keys_and_certs_for_tls(&directory);
         for _ in 0..20 {
             let port = free_port();
-            let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-            let options = vec![
-                "--tls-port".into(),
-                port.to_string(),
-                "--tls-cert-file".into(),
-                path(&files.redis_crt),
-                "--tls-key-file".into(),
-                path(&files.redis_key),
-                "--tls-ca-cert-file".into(),
-                path(&files.ca_crt),
-                "--tls-auth-clients".into(),
-                "no".into(),
-            ];
+            let options = tls_options(port, &files);
             let mut process = spawn(&directory, &["--port".into(), "0".into()], &options);
-            if listens(&mut process, &directory).await {
+            if listens(&mut process, || is_ready(&directory)).await {
                 return (Self { process, directory, port, options, scheme: "rediss" }, files);
             }
         }
@@ -100,7 +90,7 @@ impl Redis {
     /// Starts the server again after [`kill`](Self::kill), with the same port and directory.
     pub async fn restart(&mut self) {
         self.process = spawn(&self.directory, &["--port".into(), self.port.to_string()], &self.options);
-        assert!(listens(&mut self.process, &self.directory).await, "{}", log(&self.directory));
+        assert!(listens(&mut self.process, || is_ready(&self.directory)).await, "{}", log(&self.directory));
     }
 
     /// Sends a signal: `-STOP` freezes the process, `-CONT` resumes it.
@@ -142,6 +132,23 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// Options of a process that accepts only TLS on this port.
+pub(crate) fn tls_options(port: u16, files: &TlsFilePaths) -> Vec<String> {
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    vec![
+        "--tls-port".into(),
+        port.to_string(),
+        "--tls-cert-file".into(),
+        path(&files.redis_crt),
+        "--tls-key-file".into(),
+        path(&files.redis_key),
+        "--tls-ca-cert-file".into(),
+        path(&files.ca_crt),
+        "--tls-auth-clients".into(),
+        "no".into(),
+    ]
+}
+
 fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
     // The log of an earlier process would be mistaken for that of this one.
     let _ = std::fs::remove_file(directory.path().join("redis.log"));
@@ -156,19 +163,23 @@ fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
         .expect("redis-server is not installed; `make test` installs it")
 }
 
-/// Whether this process accepts connections, by its log. Another server may listen on the same port, in which case
-/// this process ends.
-async fn listens(process: &mut Child, directory: &TempDir) -> bool {
+/// Whether this process becomes ready, by its log. Another server may listen on the same port, in which case this process
+/// ends.
+pub(crate) async fn listens(process: &mut Child, is_ready: impl Fn() -> bool) -> bool {
     let mut ended = false;
     until(|| {
         ended = process.try_wait().unwrap().is_some();
-        let ready = log(directory).contains("Ready to accept connections");
+        let ready = is_ready();
         async move { ended || ready }
     })
     .await;
     !ended
 }
 
-fn log(directory: &TempDir) -> String {
+fn is_ready(directory: &TempDir) -> bool {
+    log(directory).contains("Ready to accept connections")
+}
+
+pub(crate) fn log(directory: &TempDir) -> String {
     std::fs::read_to_string(directory.path().join("redis.log")).unwrap_or_default()
 }
