@@ -31,6 +31,9 @@ pub(super) fn read(environment: &mut Environment, aws: &AwsConfig) -> Option<Red
             None
         }
     });
+    if cluster && url.as_ref().is_some_and(RedisUrl::uses_sentinel) {
+        environment.error("REDIS_CLUSTER is true, and REDIS_URL has sentinels, which do not know clusters: remove one");
+    }
     let credentials = credentials(environment, url.as_ref(), iam, secret, aws);
     let mut settings = RedisSettings::new(url?, namespace?);
     settings.cluster = cluster;
@@ -69,7 +72,11 @@ fn credentials(
             None
         }
         (Some(iam), None) => {
-            if url.is_some_and(|url| url.has_password() || url.user().is_some()) {
+            if url.is_some_and(RedisUrl::uses_sentinel) {
+                environment.error(
+                    "REDIS_URL has sentinels, and REDIS_IAM_USER is for ElastiCache, which has none: remove one of them",
+                );
+            } else if url.is_some_and(|url| url.has_password() || url.user().is_some()) {
                 environment.error(
                     "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL",
                 );
@@ -110,7 +117,8 @@ fn iam(environment: &mut Environment) -> Option<ElastiCacheIamSettings> {
 /// Example of the ARN of a secret, for error messages.
 pub const SECRET_ARN_EXAMPLE: &str = "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME";
 
-const URL_EXAMPLE: &str = "redis://HOST:6379, or rediss://HOST:6379 for TLS";
+const URL_EXAMPLE: &str =
+    "redis://HOST:6379, rediss://HOST:6379 for TLS, or redis+sentinel://HOST:26379/SERVICE for Sentinel";
 
 const IAM_USER_EXAMPLE: &str = "the id of an ElastiCache user for IAM, which equals its name";
 

@@ -1,4 +1,5 @@
-//! Records in Redis or Valkey, on one server or a cluster: ElastiCache, ElastiCache Serverless, MemoryDB.
+//! Records in Redis or Valkey, on one server or a cluster: ElastiCache, ElastiCache Serverless, MemoryDB, or your own,
+//! also by Sentinel.
 //!
 //! - `batching`: calls that are made together share a script call
 //! - `connection`: the connection to a server or a cluster
@@ -32,12 +33,13 @@ pub use url::{RedisUrl, RedisUrlError};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisSettings {
-    /// The server, or any node of a cluster.
+    /// The server, the sentinels that name it, or any node of a cluster.
     pub url: RedisUrl,
-    /// Whether to use the cluster protocol. ElastiCache Serverless requires it. Default: `false`.
+    /// Whether to use the cluster protocol. ElastiCache Serverless requires it, and Sentinel excludes it. Default:
+    /// `false`.
     pub cluster: bool,
-    /// Timeout for opening a connection, and for a reply. Connecting to a cluster takes up to twice this time, and a
-    /// call is tried at most twice. Default: 500 ms.
+    /// Timeout for opening a connection, and for a reply. Connecting to a cluster or by Sentinel takes up to twice
+    /// this time, and a call is tried at most twice. Default: 500 ms.
     pub timeout: Duration,
     /// Name of the logical consumer, the first part of every Redis key. It must not contain a colon.
     pub namespace: String,
@@ -54,12 +56,13 @@ impl RedisSettings {
     }
 }
 
-/// The client library rejected the settings. The message does not contain the URL.
+/// The client library rejected the settings, or they exclude each other. The message does not contain the URL.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct RedisSettingsError(#[from] redis::RedisError);
 
-/// A [`Store`] in Redis or Valkey. It connects at its first use, and again after a failed call.
+/// A [`Store`] in Redis or Valkey. It connects at its first use, and again after a failed call. By Sentinel, it asks the
+/// sentinels each time and connects only to a primary.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     namespace: Arc<str>,
@@ -70,7 +73,8 @@ impl RedisStore {
     /// Creates the store. No connection is opened yet.
     ///
     /// # Errors
-    /// [`RedisSettingsError`] if the client library rejects the URL.
+    /// [`RedisSettingsError`] if the client library rejects the URL, or if it has sentinels and
+    /// [`RedisSettings::cluster`] is set.
     pub fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
         let batcher = Batcher::new(Connection::new(settings)?);
         Ok(Self { namespace: settings.namespace.as_str().into(), batcher })

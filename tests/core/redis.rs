@@ -1,6 +1,7 @@
 //! Records in Redis: their layout, the scripts, and servers that reject calls.
 
 mod connections;
+mod sentinel;
 
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ mod logs;
 mod metrics;
 mod redis;
 mod s3;
+mod sentinel;
 #[cfg(feature = "otel")]
 mod traces;
 mod visibility;

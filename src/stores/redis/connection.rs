@@ -1,14 +1,19 @@
 //! The connection to a server or a cluster, which is replaced when it fails.
 //!
 //! The client library does not reconnect from a demoted primary or an unresponsive server. So a connection whose call
-//! failed is dropped, and the call is sent again on a new one: every script is safe to run twice.
+//! failed is dropped, and the call is sent again on a new one: every script is safe to run twice. Sentinels are asked
+//! for the primary before each connection.
 //!
 //! - `errors`: classifies errors of the client library
 //! - `operator`: plain commands for the operator's view of the records
-//! - `wire`: opens connections and sends commands
+//! - `sentinel`: finds the primary by Redis Sentinel
+//! - `target`: what to connect to
+//! - `wire`: opens a connection to one server, and sends commands
 
 mod errors;
 mod operator;
+mod sentinel;
+mod target;
 mod wire;
 
 use std::fmt;
@@ -28,7 +33,8 @@ use crate::credentials::{CredentialsSource, Login};
 use crate::idempotency::StoreError;
 
 use errors::{is_not_compiled, is_rejected_whole, repeats_on_any_connection, timed_out};
-use wire::{Target, Wire};
+use target::Target;
+use wire::Wire;
 
 pub(super) use errors::is_wrong_type;
 
@@ -101,10 +107,7 @@ impl Connection {
     /// How many records may share one script call. On a cluster their keys are on different nodes, so each record has
     /// its own call; the calls are concurrent.
     pub(super) fn records_per_call(&self) -> usize {
-        match self.target {
-            Target::Server(_) => RECORDS_PER_CALL,
-            Target::Cluster(_) => 1,
-        }
+        if self.is_cluster() { 1 } else { RECORDS_PER_CALL }
     }
 
     /// Calls a script for these requests, which share its terms, and returns a reply for each that is left. Requests
@@ -123,7 +126,7 @@ impl Connection {
                 Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
                     // The cluster client retries by itself and reports only its last error.
-                    let rejected = matches!(self.target, Target::Server(_)) && is_rejected_whole(&error);
+                    let rejected = !self.is_cluster() && is_rejected_whole(&error);
                     may_have_run |= sent && !rejected;
                     let is_final = repeats_on_any_connection(&error);
                     last = error;
@@ -260,7 +263,7 @@ impl Connection {
             (Target::Server(_), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot)) => {
                 format!("the server is part of a cluster: set REDIS_CLUSTER=true ({error})").into()
             }
-            (Target::Server(_) | Target::Cluster(_), _) => error.into(),
+            (Target::Server(_) | Target::Sentinel(_) | Target::Cluster(_), _) => error.into(),
         }
     }
 }

@@ -15,8 +15,9 @@ use crate::credentials::{CredentialsSource, Login};
 /// User of a connection without a user name: <https://redis.io/docs/latest/commands/auth/>
 const DEFAULT_USER: &str = "default";
 
-/// The same server with this login.
-pub(super) fn signed_in(server: ConnectionInfo, login: &Login) -> ConnectionInfo {
+/// The same server with this login, or with that of its URL.
+pub(super) fn signed_in(server: ConnectionInfo, login: Option<&Login>) -> ConnectionInfo {
+    let Some(login) = login else { return server };
     let settings = server.redis_settings().clone().set_username(user(login)).set_password(&login.password);
     server.set_redis_settings(settings)
 }

@@ -82,7 +82,8 @@ impl Records {
     /// Creates the view of the records with these settings. No connection is opened yet.
     ///
     /// # Errors
-    /// [`RedisSettingsError`] if the client library rejects the URL.
+    /// [`RedisSettingsError`] if the client library rejects the URL, or if it has sentinels and
+    /// [`RedisSettings::cluster`] is set.
     pub fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
         Ok(Self { namespace: settings.namespace.clone(), connection: Connection::new(settings)? })
     }

@@ -38,7 +38,8 @@ fn a_missing_setting_is_reported_with_an_example() {
     assert_eq!(
         errors(&[]),
         [
-            "REDIS_URL is missing: set it to redis://HOST:6379, or rediss://HOST:6379 for TLS",
+            "REDIS_URL is missing: set it to redis://HOST:6379, rediss://HOST:6379 for TLS, or \
+             redis+sentinel://HOST:26379/SERVICE for Sentinel",
             "IDEMPOTENCY_NAMESPACE is missing: set it to the name of the logical consumer, such as payments",
             "TARGET_URL is missing: set it to the https:// address of the webhook",
         ]
@@ -120,8 +121,9 @@ fn each_error_names_the_valid_values() {
         ("TARGET_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
         ("TARGET_CONNECT_TIMEOUT_MS", "0", "a whole number from 1 to 900000"),
         ("VISIBILITY_BACKOFF", "FALSE", "true or false"),
-        ("REDIS_URL", "cache.internal:6379", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
-        ("REDIS_URL", "unix:///run/redis.sock", "redis://HOST:6379, or rediss://HOST:6379 for TLS"),
+        ("REDIS_URL", "cache.internal:6379", "redis://HOST:6379, rediss://HOST:6379 for TLS"),
+        ("REDIS_URL", "unix:///run/redis.sock", "redis+sentinel://HOST:26379/SERVICE for Sentinel"),
+        ("REDIS_URL", "redis+sentinel://cache.internal", "the name of the service is missing after the sentinels"),
         ("REDIS_URL", "rediss://cache.internal/#insecure", "certificates are always verified"),
         ("REDIS_IAM_SERVERLESS", "yes", "true or false"),
         ("REDIS_IAM_SESSION_SECONDS", "0", "a whole number from 1 to 43200"),

@@ -1,4 +1,4 @@
-//! Credentials for Redis: a user and password in the URL, an IAM user, or a secret.
+//! Credentials for Redis: a user and password in the URL, an IAM user, or a secret; settings that exclude each other.
 
 use super::{REQUIRED, Settings, errors, read};
 
@@ -23,7 +23,8 @@ fn credentials_are_in_the_url_or_an_iam_user_or_a_secret() {
     let (iam, session) = credentials(&all).unwrap();
     assert!(iam.contains("serverless: true"), "{iam}");
     assert_eq!(session, Some(900));
-    for url in [TLS, ("REDIS_URL", "redis://payments@cache")] {
+    let sentinel = ("REDIS_URL", "redis+sentinel://payments@a,b/mymaster?sentinel_password=secret");
+    for url in [TLS, ("REDIS_URL", "redis://payments@cache"), sentinel] {
         let (secret, session) = credentials(&[SECRET, url]).unwrap();
         assert!(secret.starts_with("SecretCredentials") && secret.contains(SECRET.1), "{secret}");
         assert_eq!(session, None);
@@ -31,9 +32,10 @@ fn credentials_are_in_the_url_or_an_iam_user_or_a_secret() {
 }
 
 #[test]
-fn conflicting_or_incomplete_credentials_and_iam_without_tls_are_errors() {
+fn conflicting_or_incomplete_settings_and_iam_without_tls_are_errors() {
     let with_password = ("REDIS_URL", "rediss://:secret@cache");
-    let cases: [(Settings, &str); 7] = [
+    let sentinel = ("REDIS_URL", "rediss+sentinel://cache/mymaster");
+    let cases: [(Settings, &str); 9] = [
         (&[TLS, USER, CACHE, SECRET], "REDIS_SECRET_ARN and REDIS_IAM_USER are both set"),
         (&[with_password, USER, CACHE], "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them"),
         (&[("REDIS_URL", "rediss://payments@cache"), USER, CACHE], "REDIS_URL has a user or a password"),
@@ -41,6 +43,8 @@ fn conflicting_or_incomplete_credentials_and_iam_without_tls_are_errors() {
         (&[USER, CACHE], "REDIS_URL does not use TLS"),
         (&[TLS, USER], "REDIS_IAM_CACHE is missing"),
         (&[TLS, CACHE], "REDIS_IAM_USER is missing"),
+        (&[sentinel, USER, CACHE], "REDIS_URL has sentinels, and REDIS_IAM_USER is for ElastiCache"),
+        (&[sentinel, ("REDIS_CLUSTER", "true")], "REDIS_CLUSTER is true, and REDIS_URL has sentinels"),
     ];
     for (settings, expected) in cases {
         let errors = errors(&[REQUIRED, settings]);

@@ -9,6 +9,7 @@ mod inspect;
 mod letters;
 mod permissions;
 mod scans;
+mod sentinel;
 mod sign_in;
 mod usage;
 

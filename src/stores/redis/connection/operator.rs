@@ -6,15 +6,12 @@ use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, FromRedisValue, RedisResult};
 
 use super::errors::{repeats_on_any_connection, timed_out};
-use super::wire::{Target, Wire, within};
+use super::wire::{Wire, within};
 use super::{Connection, TRIES};
 
 impl Connection {
     pub(in crate::stores::redis) fn is_cluster(&self) -> bool {
-        match self.target {
-            Target::Server(_) => false,
-            Target::Cluster(_) => true,
-        }
+        self.target.is_cluster()
     }
 
     /// Sends a command, at most twice, and returns its reply. `route` selects the master of a slot; without it the

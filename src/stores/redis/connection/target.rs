@@ -1,0 +1,98 @@
+//! What to connect to: a server, the primary that sentinels name, or a cluster.
+
+use std::sync::Arc;
+
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::io::tcp::TcpSettings;
+use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
+
+use super::sentinel::Sentinels;
+use super::wire::{Wire, connect};
+use crate::credentials::Login;
+use crate::stores::redis::credentials::{ClusterLogins, signed_in};
+use crate::stores::redis::{RedisSettings, RedisSettingsError, RedisUrl};
+
+/// Redirections that the cluster client follows within one try.
+const REDIRECTIONS: u32 = 3;
+
+/// The server, the sentinels or the cluster to connect to.
+pub(super) enum Target {
+    Server(Box<ConnectionInfo>),
+    Sentinel(Box<Sentinels>),
+    Cluster(Box<ClusterClient>),
+}
+
+impl Target {
+    pub(super) fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
+        let RedisUrl { server, service } = settings.url.clone();
+        // Disables Nagle's algorithm, which would delay a call until the previous one is acknowledged.
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let server = server.set_tcp_settings(tcp.clone());
+        match (service, settings.cluster) {
+            (None, false) => Ok(Self::Server(Box::new(server))),
+            (Some(service), false) => Ok(Self::Sentinel(Box::new(Sentinels::new(service, server, settings.timeout)))),
+            (None, true) => Ok(Self::Cluster(Box::new(cluster(server, tcp, settings)?))),
+            (Some(_), true) => {
+                let why = "sentinels do not know clusters: turn the cluster protocol off";
+                Err(RedisError::from((ErrorKind::InvalidClientConfig, why)).into())
+            }
+        }
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        match self {
+            Self::Server(_) | Self::Sentinel(_) => false,
+            Self::Cluster(_) => true,
+        }
+    }
+
+    /// Connections that are opened one after another: to the sentinels and then to the primary, or to the first node of
+    /// a cluster and then to all nodes concurrently.
+    pub(super) fn round_trips(&self) -> u32 {
+        match self {
+            Self::Server(_) => 1,
+            Self::Sentinel(_) | Self::Cluster(_) => 2,
+        }
+    }
+
+    /// Opens a connection.
+    pub(super) async fn open(&self, login: Option<&Login>) -> RedisResult<Wire> {
+        match self {
+            Self::Server(server) => connect(signed_in((**server).clone(), login)).await.map(Wire::Server),
+            Self::Sentinel(sentinels) => sentinels.open(login).await.map(Wire::Server),
+            // The cluster client requests a login for each node's connection.
+            Self::Cluster(client) => client.get_async_connection().await.map(Wire::Cluster),
+        }
+    }
+}
+
+fn cluster(node: ConnectionInfo, tcp: TcpSettings, settings: &RedisSettings) -> RedisResult<ClusterClient> {
+    let mut cluster = ClusterClientBuilder::new([node]);
+    if let Some(source) = &settings.credentials {
+        cluster = cluster.set_credentials_provider(ClusterLogins(Arc::clone(source)));
+    }
+    cluster
+        .tcp_settings(tcp)
+        .connection_timeout(settings.timeout)
+        .response_timeout(settings.timeout)
+        .retries(REDIRECTIONS)
+        .min_retry_wait(10)
+        .max_retry_wait(100)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentinels_and_a_cluster_have_time_for_two_connections_one_after_another() {
+        let round_trips = |url: &str, cluster| {
+            let settings = RedisSettings { cluster, ..RedisSettings::new(url.parse().unwrap(), "payments") };
+            Target::new(&settings).unwrap().round_trips()
+        };
+        assert_eq!(round_trips("redis://127.0.0.1", false), 1);
+        assert_eq!(round_trips("redis://127.0.0.1", true), 2);
+        assert_eq!(round_trips("redis+sentinel://127.0.0.1/mymaster", false), 2);
+    }
+}

@@ -1,0 +1,156 @@
+//! The primary that real sentinels name, before and after a failover.
+
+use harness::sentinel::{self, Sentinel, Service, is_synchronized};
+
+use super::*;
+
+/// What the error of a call says.
+async fn refusal(url: &str) -> String {
+    let error = on(url).acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(error.is_unavailable() && !error.may_have_run(), "{error:?}");
+    std::error::Error::source(&error).unwrap().to_string()
+}
+
+/// Claims `before` and completes `done`, and returns the claim once both records are on the replica.
+async fn records(store: &RedisStore, replica: &Redis) -> Claim {
+    let done = acquired(store, attempt("done")).await;
+    store.complete(&done, StoredResult::Inline(b"receipt")).await.unwrap();
+    let before = acquired(store, attempt("before")).await;
+    let connection = replica.connection().await;
+    until(|| {
+        let mut connection = connection.clone();
+        async move { connection.exists("payments:before").await.unwrap() }
+    })
+    .await;
+    before
+}
+
+/// Waits until the store answers, and checks the records after a failover to this server.
+async fn continues(store: &RedisStore, claim: &Claim, primary: &Redis) {
+    until(|| async { matches!(store.acquire(attempt("done")).await, Ok(Acquire::Duplicate { .. })) }).await;
+    assert_eq!(store.complete(claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
+    acquired(store, attempt("after")).await;
+    let mut connection = primary.connection().await;
+    let state: String = connection.getrange("payments:before", 0, 0).await.unwrap();
+    let exists: bool = connection.exists("payments:after").await.unwrap();
+    assert!(state == "C" && exists, "recorded on the new primary");
+}
+
+#[tokio::test]
+async fn calls_continue_on_the_new_primary_after_the_old_one_was_killed() {
+    let mut service = Service::start().await;
+    let store = on(&service.url());
+    let claim = records(&store, &service.servers[1]).await;
+    service.servers[0].kill();
+    continues(&store, &claim, &service.servers[1]).await;
+}
+
+#[tokio::test]
+async fn calls_leave_a_primary_that_hangs() {
+    let service = Service::start().await;
+    let store = on(&service.url());
+    let claim = records(&store, &service.servers[1]).await;
+    service.servers[0].signal("-STOP");
+    continues(&store, &claim, &service.servers[1]).await;
+    service.servers[0].signal("-CONT");
+}
+
+#[tokio::test]
+async fn the_next_call_leaves_a_primary_that_a_manual_failover_demoted() {
+    let service = Service::start().await;
+    let store = on(&service.url());
+    let claim = records(&store, &service.servers[1]).await;
+    let () = service.sentinels[0].call(&["FAILOVER", sentinel::SERVICE]).await.unwrap();
+    service.is_primary(&service.servers[1]).await;
+    // The sentinels leave the old primary as it is for a while.
+    is_synchronized(&service.servers[0]).await;
+    assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
+    continues(&store, &claim, &service.servers[1]).await;
+}
+
+#[tokio::test]
+async fn sentinels_that_are_down_or_silent_delay_nothing() {
+    let redis = Redis::start().await;
+    let (silent, alive) = (Sentinel::watch(&redis, 1).await, Sentinel::watch(&redis, 1).await);
+    silent.signal("-STOP");
+    let url = sentinel::url(&[free_port(), silent.port(), alive.port()]);
+    let settings = with!(RedisSettings::new(url.parse().unwrap(), "payments"), timeout = Duration::from_secs(15));
+    let asked = std::time::Instant::now();
+    acquired(&RedisStore::new(&settings).unwrap(), attempt("pay_1")).await;
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_replica_that_a_sentinel_names_is_not_used() {
+    let primary = Redis::start_with(&["--repl-diskless-sync-delay", "0"]).await;
+    let old = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]).await;
+    is_synchronized(&old).await;
+    // Two sentinels would have to agree before these change their minds.
+    let (stale, current) = (Sentinel::watch(&old, 2).await, Sentinel::watch(&primary, 2).await);
+    let refused = refusal(&sentinel::url(&[stale.port()])).await;
+    assert!(refused.contains(&format!("127.0.0.1:{}, which is not a primary", old.port())), "{refused}");
+    acquired(&on(&sentinel::url(&[stale.port(), current.port()])), attempt("pay_1")).await;
+}
+
+#[tokio::test]
+async fn an_unknown_service_and_sentinels_that_do_not_reply_have_their_own_errors() {
+    let redis = Redis::start().await;
+    let sentinel = Sentinel::watch(&redis, 1).await;
+    let unknown = |sentinels: &[u16]| sentinel::url(sentinels).replace(sentinel::SERVICE, "other");
+    let refused = refusal(&unknown(&[sentinel.port()])).await;
+    assert_eq!(refused, "no sentinel knows the service other: check its name in REDIS_URL");
+    let refused = refusal(&unknown(&[sentinel.port(), 1])).await;
+    assert!(refused.starts_with("no sentinel knows the service other, and some did not reply: "), "{refused}");
+    let refused = refusal(&sentinel::url(&[1, 2])).await;
+    assert!(refused.starts_with("none of 2 sentinels replied: ") && refused.contains("refused"), "{refused}");
+    sentinel.signal("-STOP");
+    let refused = refusal(&sentinel::url(&[sentinel.port()])).await;
+    assert!(refused.starts_with("none of 1 sentinels replied: no reply"), "{refused}");
+    // A server is not a sentinel.
+    let refused = refusal(&sentinel::url(&[redis.port()])).await;
+    assert!(refused.starts_with("none of 1 sentinels replied: ") && refused.contains("SENTINEL"), "{refused}");
+}
+
+#[tokio::test]
+async fn sentinels_and_servers_have_separate_logins() {
+    let redis = Redis::start_with(&["--requirepass", "of-the-server"]).await;
+    let sentinel = Sentinel::watch(&redis, 1).await;
+    sentinel.require_password("of-the-sentinel").await;
+    let url = |server: &str, sentinel_login: &str| {
+        format!("redis+sentinel://:{server}@127.0.0.1:{}/mymaster{sentinel_login}", sentinel.port())
+    };
+    acquired(&on(&url("of-the-server", "?sentinel_password=of-the-sentinel")), attempt("pay_1")).await;
+    let refused = refusal(&url("of-the-server", "")).await;
+    assert!(refused.starts_with("none of 1 sentinels replied: ") && refused.contains("NOAUTH"), "{refused}");
+    let refused = refusal(&url("wrong", "?sentinel_password=of-the-sentinel")).await;
+    assert!(refused.starts_with("Redis rejected the user and password of REDIS_URL"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_primary_without_enough_replicas_refuses_claims() {
+    let options = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
+    let primary = Redis::start_with(&[&["--repl-diskless-sync-delay", "0"], &options[..]].concat()).await;
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]).await;
+    is_synchronized(&replica).await;
+    let store = on(&primary.url());
+    until(|| async { store.acquire(attempt("pay_1")).await.is_ok() }).await;
+    // As in a partition: the connection stays open.
+    replica.signal("-STOP");
+    let refused = tokio::sync::OnceCell::new();
+    until(|| async {
+        let answer = store.acquire(attempt(&getrandom::u32().unwrap().to_string())).await;
+        answer.is_err_and(|error| refused.set(error).is_ok())
+    })
+    .await;
+    replica.signal("-CONT");
+    let error = refused.get().unwrap();
+    let cause = std::error::Error::source(error).unwrap().to_string();
+    assert!(cause.contains("NOREPLICAS") && !error.may_have_run(), "{error:?}: {cause}");
+}
+
+#[test]
+fn a_sentinel_url_has_no_cluster_protocol() {
+    let settings = RedisSettings::new(sentinel::url(&[1]).parse().unwrap(), "payments");
+    let error = RedisStore::new(&with!(settings, cluster = true)).unwrap_err().to_string();
+    assert!(error.contains("turn the cluster protocol off") && !error.contains("PASSWORD"), "{error}");
+}
