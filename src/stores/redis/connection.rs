@@ -104,6 +104,11 @@ impl Connection {
         self.findings.get().copied()
     }
 
+    /// Whether sentinels name the server.
+    pub(super) fn uses_sentinel(&self) -> bool {
+        matches!(self.target, Target::Sentinel(_))
+    }
+
     /// How many records may share one script call. On a cluster their keys are on different nodes, so each record has
     /// its own call; the calls are concurrent.
     pub(super) fn records_per_call(&self) -> usize {
@@ -230,12 +235,12 @@ impl Connection {
 
     /// Checks the server's configuration, concurrently with the first call.
     fn check_server(&self, mut wire: Wire) {
-        let (limit, findings) = (self.timeout, Arc::clone(&self.findings));
+        let (limit, findings, by_sentinel) = (self.timeout, Arc::clone(&self.findings), self.uses_sentinel());
         self.checked.call_once(|| {
             let check = async move {
                 // All sections: before Redis 7, INFO accepts only one section by name.
                 let info = wire.send(&redis::cmd("INFO"), limit).await;
-                if let Some(count) = preflight::report(info) {
+                if let Some(count) = preflight::report(info, by_sentinel) {
                     let _only_check = findings.set(count);
                 }
             };

@@ -10,7 +10,7 @@ const OLDEST: (u32, u32) = (6, 2);
 
 /// Logs the findings in the INFO of a server, or of each node of a cluster, and returns their count. `None` where the
 /// server gave no INFO.
-pub(super) fn report(info: RedisResult<Value>) -> Option<u64> {
+pub(super) fn report(info: RedisResult<Value>, by_sentinel: bool) -> Option<u64> {
     let info = match info {
         Ok(info) => info,
         // An ACL may forbid INFO. Nothing depends on it.
@@ -21,7 +21,7 @@ pub(super) fn report(info: RedisResult<Value>) -> Option<u64> {
     };
     let mut nodes = Vec::new();
     texts(&info, &mut nodes);
-    let findings: BTreeSet<String> = nodes.iter().flat_map(|node| findings(node)).collect();
+    let findings: BTreeSet<String> = nodes.iter().flat_map(|node| findings(node, by_sentinel)).collect();
     for finding in &findings {
         tracing::warn!(finding, "unsafe Redis configuration");
     }
@@ -48,8 +48,8 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// The unsafe settings in one node's INFO.
-pub(super) fn findings(info: &str) -> Vec<String> {
+/// The unsafe settings in one node's INFO. `by_sentinel`: whether sentinels named the server.
+pub(super) fn findings(info: &str, by_sentinel: bool) -> Vec<String> {
     let field = |name: &str| field(info, name);
     let is = |name: &str, value: &str| field(name).is_some_and(|field| field == value);
     let mut findings = Vec::new();
@@ -80,6 +80,14 @@ pub(super) fn findings(info: &str) -> Vec<String> {
                 .to_owned(),
         );
     }
+    // INFO has this field if min-replicas-to-write is set.
+    if by_sentinel && field("min_slaves_good_slaves").is_none() {
+        findings.push(
+            "min-replicas-to-write is 0: after a failover by Sentinel, the old primary may accept records for seconds, \
+             which are then lost, and their work runs again; set it to 1 on every server, and run two replicas"
+                .to_owned(),
+        );
+    }
     findings
 }
 
@@ -89,6 +97,11 @@ mod tests {
 
     const SAFE: &str = "# Memory\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\n\
                         # Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
+
+    /// The findings of a server whose address is known.
+    fn findings(info: &str) -> Vec<String> {
+        super::findings(info, false)
+    }
 
     #[test]
     fn a_safe_server_has_no_findings() {
@@ -109,6 +122,13 @@ mod tests {
     fn a_server_without_persistence_or_replicas_and_a_replica_are_findings() {
         assert!(findings(&SAFE.replace("aof_enabled:1", "aof_enabled:0"))[0].contains("neither a replica"));
         assert!(findings(&SAFE.replace("role:master", "role:slave"))[0].contains("is a replica"));
+    }
+
+    #[test]
+    fn a_server_of_sentinels_that_needs_no_replica_to_write_is_a_finding() {
+        let found = super::findings(SAFE, true);
+        assert!(found.len() == 1 && found[0].contains("min-replicas-to-write is 0"), "{found:?}");
+        assert_eq!(super::findings(&format!("{SAFE}min_slaves_good_slaves:2\r\n"), true), [""; 0]);
     }
 
     #[test]

@@ -46,6 +46,8 @@ async fn batches_are_processed_before_and_after_a_failover() {
         }
     })
     .await;
+    let log = function.logs("min-replicas-to-write is 0").await;
+    assert_eq!(log.iter().filter(|line| line.contains("unsafe Redis configuration")).count(), 1, "{log:#?}");
     for key in ["pay_1", "pay_2", "pay_3"] {
         assert_eq!(webhook.calls_for(key), 1, "{key}");
     }

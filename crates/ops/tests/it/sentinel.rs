@@ -13,6 +13,8 @@ async fn records_are_read_and_removed_by_sentinel() {
     claim(&tool.store(), "pay_1", LONG).await;
     let record = tool.inspect("pay_1").await;
     assert_eq!((&record["redis_key"], &record["state"]), (&"payments:pay_1".into(), &"PROCESSING".into()));
+    let stats = tool.run(&["stats"]).await;
+    assert!(stats.code == 0 && stats.stdout.contains("min-replicas-to-write is 0"), "{}{}", stats.stdout, stats.stderr);
     let fence = record["fence"].to_string();
     let forgotten = tool.run(&["forget", "pay_1", "--state", "processing", "--fence", &fence, "--force"]).await;
     assert_eq!(forgotten.code, 0, "{}", forgotten.stderr);

@@ -41,8 +41,9 @@ impl Records {
         let sum = |name| nodes.iter().filter_map(|node| field(node, name)?.parse::<u64>().ok()).sum();
         let policies = nodes.iter().filter_map(|node| field(node, "maxmemory_policy"));
         let limit: u64 = sum("maxmemory");
+        let by_sentinel = self.connection.uses_sentinel();
         Ok(ServerInfo {
-            findings: nodes.iter().flat_map(|node| findings(node)).collect(),
+            findings: nodes.iter().flat_map(|node| findings(node, by_sentinel)).collect(),
             eviction_policies: policies.map(str::to_owned).collect(),
             used_bytes: sum("used_memory"),
             limit_bytes: (limit > 0).then_some(limit),
