@@ -1,5 +1,7 @@
 //! The primary that real sentinels name, before and after a failover.
 
+use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
+
 use harness::sentinel::{self, Sentinel, Service, is_synchronized};
 
 use super::*;
@@ -124,6 +126,46 @@ async fn sentinels_and_servers_have_separate_logins() {
     assert!(refused.starts_with("none of 1 sentinels replied: ") && refused.contains("NOAUTH"), "{refused}");
     let refused = refusal(&url("wrong", "?sentinel_password=of-the-sentinel")).await;
     assert!(refused.starts_with("Redis rejected the user and password of REDIS_URL"), "{refused}");
+}
+
+/// A secret that was rotated: its first password is the old one.
+#[derive(Debug)]
+struct Rotated;
+
+impl CredentialsSource for Rotated {
+    fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a> {
+        let password = if rejected.is_some() { "new" } else { "old" };
+        Box::pin(async move { Ok(Login { user: None, password: password.to_owned() }) })
+    }
+}
+
+#[tokio::test]
+async fn a_source_of_logins_is_asked_again_after_the_primary_rejected_one() {
+    let redis = Redis::start_with(&["--requirepass", "new"]).await;
+    let sentinel = Sentinel::watch(&redis, 1).await;
+    let url = format!("redis+sentinel://127.0.0.1:{}/mymaster", sentinel.port());
+    let settings = RedisSettings::new(url.parse().unwrap(), "payments");
+    let settings = with!(settings, credentials = Some(std::sync::Arc::new(Rotated)));
+    acquired(&RedisStore::new(&settings).unwrap(), attempt("pay_1")).await;
+}
+
+#[tokio::test]
+async fn the_user_needs_the_command_role_besides_those_of_other_servers() {
+    let redis = Redis::start().await;
+    let sentinel = Sentinel::watch(&redis, 1).await;
+    let page = std::fs::read_to_string(harness::workspace("docs/security.md")).unwrap();
+    let user = page.split("ACL SETUSER payments on >PASSWORD ").nth(1).unwrap().lines().next().unwrap();
+    let mut admin = redis.connection().await;
+    let mut set_user = redis::cmd("ACL");
+    set_user.arg(&["SETUSER", "payments", "on", ">PASSWORD"]);
+    // It cannot be granted before Redis 7.2.
+    set_user.arg(user.split(' ').filter(|word| *word != "+client|setinfo").collect::<Vec<_>>());
+    let () = set_user.query_async(&mut admin).await.unwrap();
+    let url = format!("redis+sentinel://payments:PASSWORD@127.0.0.1:{}/mymaster", sentinel.port());
+    let refused = refusal(&url).await;
+    assert!(refused.contains("no permissions to run the 'role' command"), "{refused}");
+    let () = set_user.arg("+role").query_async(&mut admin).await.unwrap();
+    acquired(&on(&url), attempt("pay_1")).await;
 }
 
 #[tokio::test]
