@@ -1,0 +1,50 @@
+//! Whose key it is, by the authorizer in front of the function. Headers are the client's own words.
+
+use idempotent_sqs_http::Principal;
+use lambda_http::RequestExt;
+use lambda_http::http::request::Parts;
+use lambda_http::request::RequestContext;
+use serde_json::{Map, Value};
+
+/// The caller that API Gateway or the function URL authenticated. `None` without an authorizer, and behind a load
+/// balancer, which has none.
+pub(crate) fn of(request: &Parts) -> Option<Principal> {
+    let id = match request.request_context_ref()? {
+        RequestContext::ApiGatewayV2(context) => {
+            let authorizer = context.authorizer.as_ref()?;
+            let jwt = authorizer.jwt.as_ref().and_then(|jwt| {
+                let claim = |name: &str| jwt.claims.get(name).map(String::as_str);
+                subject(claim("iss"), claim("sub"))
+            });
+            let iam = || user(authorizer.iam.as_ref()?.user_arn.as_deref());
+            let custom = || custom(authorizer.fields.get("principalId"));
+            jwt.or_else(iam).or_else(custom)
+        }
+        RequestContext::ApiGatewayV1(context) => {
+            let fields = &context.authorizer.fields;
+            let jwt = fields.get("claims").and_then(Value::as_object).and_then(|claims: &Map<String, Value>| {
+                let claim = |name: &str| claims.get(name).and_then(Value::as_str);
+                subject(claim("iss"), claim("sub"))
+            });
+            let iam = || user(context.identity.user_arn.as_deref());
+            jwt.or_else(iam).or_else(|| custom(fields.get("principalId")))
+        }
+        RequestContext::Alb(_) | _ => None,
+    };
+    id.map(Principal::new)
+}
+
+/// The subject of a JWT, which is unique for its issuer.
+fn subject(issuer: Option<&str>, subject: Option<&str>) -> Option<String> {
+    Some(format!("jwt {} {}", issuer?, subject?))
+}
+
+/// An IAM user or a session of a role.
+fn user(arn: Option<&str>) -> Option<String> {
+    Some(format!("iam {}", arn?))
+}
+
+/// The principal that a Lambda authorizer returned.
+fn custom(principal_id: Option<&Value>) -> Option<String> {
+    Some(format!("custom {}", principal_id?.as_str()?))
+}
