@@ -37,11 +37,11 @@ impl Payments {
         OpenOptions::new().append(true).open(&self.path)?.write_all(&line)
     }
 
-    /// The payment with this key.
-    pub(crate) fn find(&self, key: &str) -> io::Result<Option<Payment>> {
+    /// The payment of this amount with this key.
+    pub(crate) fn find(&self, key: &str, amount: u64) -> io::Result<Option<Payment>> {
         for line in BufReader::new(File::open(&self.path)?).lines() {
             let payment: Payment = serde_json::from_str(&line?)?;
-            if payment.key == key {
+            if payment.key == key && payment.amount == amount {
                 return Ok(Some(payment));
             }
         }

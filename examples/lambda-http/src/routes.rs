@@ -54,7 +54,7 @@ impl Api {
         let key = request.key.as_str();
         if request.is_recovery {
             // An earlier attempt may have paid.
-            if let Some(payment) = self.payments.find(key)? {
+            if let Some(payment) = self.payments.find(key, amount)? {
                 return Ok(payment);
             }
         }
