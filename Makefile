@@ -1,6 +1,6 @@
 # `make` lists the targets. Tools are installed into .tools/ and builds go to target/. Outside the project
-# there are only cargo's cache and the three system packages that `make test` needs (`make bench` needs two
-# of them).
+# there are only cargo's cache and the system packages of `make test`: three that it needs, and RabbitMQ
+# (`make bench` needs two of them).
 
 PYTHON ?= python3 -B
 
@@ -8,7 +8,7 @@ PYTHON ?= python3 -B
 
 help:
 	@echo "make run          process the sample events on a real server and print each message's outcome"
-	@echo "make test         every test; installs redis-server, PostgreSQL and openssl if missing"
+	@echo "make test         every test; installs redis-server, PostgreSQL, openssl and RabbitMQ if missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make torture      fault injection: kills, stops and breaks components, counts losses and repetitions; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"

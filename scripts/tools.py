@@ -1,7 +1,7 @@
 """Installs the missing tools of `make run`, `make test`, `make bench` and `make e2e`.
 
     python3 scripts/tools.py run     cargo-lambda, and Valkey unless Valkey or Redis 7 is installed
-    python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, cfn-lint and the SAM CLI
+    python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, RabbitMQ if possible, cfn-lint and the SAM CLI
     python3 scripts/tools.py bench   redis-server, PostgreSQL, and the libraries to compare with: benches/peers
     python3 scripts/tools.py e2e     those of run, the SAM CLI, and ministack, which emulates AWS
 
@@ -37,6 +37,7 @@ def main(purpose):
         install_system_tool("redis-server", apt="redis-server", brew="redis")
         install_system_tool("openssl", apt="openssl", brew="openssl")
         install_postgres()
+        install_rabbitmq()
         install("test")
     elif purpose == "bench":
         install_system_tool("redis-server", apt="redis-server", brew="redis")
@@ -234,6 +235,42 @@ def postgres_version():
         found += glob.glob(pattern)
     outputs = [subprocess.run([path, "--version"], capture_output=True, text=True).stdout for path in found if path]
     return max((int(number.group(1)) for text in outputs if (number := re.search(r"\)\s+(\d+)", text))), default=0)
+
+
+def install_rabbitmq():
+    """Installs RabbitMQ, or says that its tests will be skipped. The tests start their own nodes."""
+    if has_rabbitmq():
+        return
+    try:
+        if shutil.which("apt-get") and as_root() is not None:
+            has_erlang = shutil.which("epmd")
+            try:
+                apt_install("rabbitmq-server")
+            finally:
+                stop_rabbitmq(with_erlang=not has_erlang)
+        elif shutil.which("brew"):
+            say("installing rabbitmq with Homebrew")
+            subprocess.run(["brew", "install", "--quiet", "rabbitmq"], check=True)
+    except (OSError, subprocess.CalledProcessError) as why:
+        say(f"RabbitMQ was not installed ({why})")
+    if not has_rabbitmq():
+        say("skipped: the tests of examples/rabbitmq, which need RabbitMQ 3.10 or newer")
+
+
+def has_rabbitmq():
+    """Debian and Homebrew have programs in folders that are often not in PATH."""
+    folders = ("/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin", "/usr/local/opt/rabbitmq/sbin")
+    return any(Path(folder, "rabbitmq-server").exists() for folder in folders) or shutil.which("rabbitmq-server")
+
+
+def stop_rabbitmq(with_erlang):
+    """Debian starts the services of a package, now and at each boot. The tests do not use them."""
+    commands = [["service", "rabbitmq-server", "stop"], ["systemctl", "disable", "--now", "rabbitmq-server"]]
+    if with_erlang:
+        commands += [["systemctl", "disable", "--now", "epmd.socket", "epmd.service"], ["epmd", "-kill"]]
+    for command in commands:
+        if shutil.which(command[0]):
+            subprocess.run([*as_root(), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def apt_install(package):
