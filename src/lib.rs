@@ -127,3 +127,8 @@ pub use stores::MemoryStore;
 #[cfg(feature = "redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
 pub use stores::{RedisSettings, RedisStore};
+
+// The examples of this page compile.
+#[cfg(all(doctest, feature = "redis", feature = "serde"))]
+#[doc = include_str!("../docs/consumers.md")]
+struct ConsumersPage;
