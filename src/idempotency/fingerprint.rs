@@ -101,6 +101,12 @@ impl MessageIdHash {
         Self(sha256_prefix(&[message_id.as_bytes()]))
     }
 
+    /// Restores a hash from its stored bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
     /// The bytes that a store keeps.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 8] {
