@@ -12,7 +12,7 @@ help:
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make torture      fault injection: kills, stops and breaks components, counts losses and repetitions; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
-	@echo "make bench        cost per message, next to a minimal check and to other implementations; takes 15 minutes"
+	@echo "make bench        cost per message, next to a minimal check and to other implementations; takes 20 minutes"
 	@echo "make clean-tools  remove .tools/, the tools of run, test, e2e and bench"
 
 run:
@@ -48,7 +48,9 @@ bench:
 	cargo build --release --package idempotent-sqs --bin idempotent-sqs
 	cargo build --release --package ledger
 	cargo build --release --package benches --examples
+	cargo build --release --locked --ignore-rust-version --manifest-path benches/peers/rust/Cargo.toml --target-dir target/peers
 	cargo bench --package benches --bench contention -- --write
+	cargo bench --package benches --bench http -- --write
 	cargo bench --package benches --bench invocations -- --write
 
 clean-tools:
