@@ -48,7 +48,6 @@ bench:
 	cargo build --release --package idempotent-sqs --bin idempotent-sqs
 	cargo build --release --package ledger
 	cargo build --release --package benches --examples
-	cargo build --release --locked --ignore-rust-version --manifest-path benches/peers/rust/Cargo.toml --target-dir target/peers
 	cargo bench --package benches --bench contention -- --write
 	cargo bench --package benches --bench http -- --write
 	cargo bench --package benches --bench invocations -- --write

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::ops::Sub;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use benches::Fallible;
@@ -32,13 +32,6 @@ pub(crate) const KINDS: [Kind; 6] = [
 ];
 
 impl Kind {
-    pub(crate) fn program(&self) -> Fallible<PathBuf> {
-        // This program is in target/release/deps.
-        let this = std::env::current_exe()?;
-        let programs = this.ancestors().nth(2).ok_or("no target folder")?;
-        Ok(programs.join(if self.is_peer { "../peers/release/endpoint" } else { "examples/endpoint" }))
-    }
-
     /// Whether its handler must run once for each key.
     pub(crate) fn must_run_once(&self) -> bool {
         !self.is_peer && self.name != FLOOR
@@ -72,9 +65,8 @@ impl Sub for Counters {
 
 impl Endpoint {
     /// Starts the server and opens connections to it.
-    pub(crate) async fn start(kind: &'static Kind, redis: &str, connections: usize) -> Fallible<Self> {
-        let program = kind.program()?;
-        let mut process = Command::new(&program)
+    pub(crate) async fn start(kind: &'static Kind, program: &Path, redis: &str, connections: usize) -> Fallible<Self> {
+        let mut process = Command::new(program)
             .args([kind.name, redis])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

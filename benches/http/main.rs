@@ -5,20 +5,20 @@
 
 mod endpoint;
 mod load;
+mod programs;
 mod report;
 mod requests;
 
 use benches::figures::number;
 use benches::server::Server;
 use benches::{Fallible, page};
-use futures_util::future::try_join_all;
 use redis::Value;
 use tokio::runtime::{Builder, Runtime};
 
-use endpoint::{Endpoint, KINDS, Kind};
+use endpoint::{Endpoint, KINDS};
 use requests::{Answers, Keys};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 10;
 
 /// The number of clients of the published claim that this benchmark examines.
 const MOST_CLIENTS: usize = 200;
@@ -92,12 +92,10 @@ struct Measurement {
 }
 
 fn main() -> Fallible<()> {
-    let kinds = built()?;
     let mut server = Server::start(&[])?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let url = server.url();
-    let start = try_join_all(kinds.iter().map(|kind| Endpoint::start(kind, &url, MOST_CLIENTS)));
-    let mut endpoints = runtime.block_on(start)?;
+    let mut endpoints = runtime.block_on(start(&server.url()))?;
+    let kinds: Vec<_> = endpoints.iter().map(|endpoint| endpoint.kind).collect();
     for endpoint in &mut endpoints {
         for keys in [Keys::Own, Keys::Hot] {
             server.flush()?;
@@ -130,18 +128,17 @@ fn main() -> Fallible<()> {
     Ok(())
 }
 
-/// The endpoints whose programs are built.
-fn built() -> Fallible<Vec<&'static Kind>> {
-    let mut built = Vec::new();
+/// Starts the endpoints, without the peers if these cannot be built.
+async fn start(redis: &str) -> Fallible<Vec<Endpoint>> {
+    let (own, peers) = (Ok(programs::own()?), programs::peers());
+    let mut endpoints = Vec::new();
     for kind in &KINDS {
-        let program = kind.program()?;
-        match program.exists() {
-            true => built.push(kind),
-            false if kind.is_peer => eprintln!("skipped: {}, because {} is not built", kind.name, program.display()),
-            false => return Err(format!("{} is not built; docs/bench.md has the commands", program.display()).into()),
+        match if kind.is_peer { &peers } else { &own } {
+            Ok(program) => endpoints.push(Endpoint::start(kind, program, redis, MOST_CLIENTS).await?),
+            Err(error) => eprintln!("skipped: {}: {error}", kind.name),
         }
     }
-    Ok(built)
+    Ok(endpoints)
 }
 
 /// Measures one endpoint.

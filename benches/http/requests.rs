@@ -9,7 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::load::Connection;
 
 /// The length of a measurement.
-const TIME: Duration = Duration::from_millis(500);
+const TIME: Duration = Duration::from_millis(250);
 
 /// The last clients may still be busy at the end of the time.
 const TIMEOUT: Duration = Duration::from_secs(30);
