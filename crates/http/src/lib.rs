@@ -58,10 +58,10 @@
 //! release the key is free, also for another request.
 //!
 //! Kept responses do not have these headers: those of one connection (RFC 9110, section 7.6.1), `Date`, `Set-Cookie`,
-//! those of authentication, and trace ids. A response whose trailers were read is kept without them, so the layer is not for gRPC.
+//! those of authentication, and trace ids. A response whose trailers were read is kept without them, so the layer is not
+//! for gRPC.
 //!
-//! A store that loses records loses what it knows: then a request runs again without being told. An inbox
-//! (see below) prevents that.
+//! If the store loses a record, a retry runs again, and is not told. An inbox (see below) prevents that.
 //!
 //! # In one transaction with the effect
 //! With [`IdempotencyLayer::endpoint`] a [`Work`](idempotent_sqs::Work) answers the requests. If it is the `Inbox` of
@@ -70,12 +70,12 @@
 //!
 //! # A key that failed for good
 //! A retried HTTP request has no messageId that would distinguish it from the request that failed. Once a key has used
-//! up [`Policy::max_attempts`](idempotent_sqs::Policy::max_attempts) attempts, its retries are answered with [500](#failed-before) and do not run for
-//! [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention), counted from the start of the last attempt.
-//! Then the next retry runs, as a recovery if an attempt may have taken effect, and attempts are counted from 1. With
+//! up [`Policy::max_attempts`](idempotent_sqs::Policy::max_attempts), its retries are answered with
+//! [500](#failed-before) and do not run for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention),
+//! counted from the start of the last attempt. Then the next retry runs, as a recovery if an attempt may have taken
+//! effect, and attempts are counted from 1. With
 //! [`Recovery::Park`](idempotent_sqs::idempotency::Recovery::Park) no recovery runs, so such a key fails for as long as
-//! its record exists.
-//! The record, and with it the knowledge that an attempt may have taken effect, lasts for
+//! its record exists. The record, and with it the knowledge that an attempt may have taken effect, lasts for
 //! [`Policy::retention`](idempotent_sqs::Policy::retention).
 //!
 //! # Disconnected clients and shutdown
