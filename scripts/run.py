@@ -37,8 +37,7 @@ def main():
     invocation = Invocation(demo.port, [owner])
     demo.wait_for(lambda: hold.reached.is_set() or invocation.body, "a call of the webhook")
     demo.send("mixed")
-    hold.released.set()
-    demo.send("conflict-owner", [owner], invocation)
+    demo.send("conflict-owner", [owner], invocation, hold)
     again = {**message["attributes"], "ApproximateReceiveCount": "2"}
     demo.send("conflict-redelivery", [{**message, "attributes": again, "receiptHandle": "redelivery"}])
     for event in ("fifo", "redrive", "sns-envelope", "eventbridge"):
@@ -95,10 +94,13 @@ class Demo:
         lines = [line for line in self.emulator.lines()[self.lines_read :] if '"outcome":' in line]
         return [json.loads(line)["fields"] for line in lines]
 
-    def send(self, event, records=None, invocation=None):
-        """Sends the event unless it is already sent, prints the results and compares them with the expected ones."""
+    def send(self, event, records=None, invocation=None, hold=None):
+        """Sends the event unless it is already sent, prints the results and compares them with the expected ones. A call
+        on hold is released when calls are counted."""
         print(f"\n{event if records else f'events/{event}.json'}\n{self.expected[event]['about']}\n", flush=True)
         records, first_call = records or sample(event), len(self.server.calls)
+        if hold:
+            hold.released.set()
         invocation = invocation or Invocation(self.port, records)
         self.wait_for(lambda: invocation.body, "a response")
         logged = f"the outcomes in the log (response: {invocation.body})"
