@@ -95,6 +95,12 @@ fn by_sentinel(scheme: &str, rest: &str) -> Result<RedisUrl, RedisUrlError> {
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)) {
         return Err(RedisUrlError::Service);
     }
+    // An `@` elsewhere is part of a password with an unescaped character, or of a login for each sentinel. A fragment
+    // other than `#insecure` has no meaning.
+    let has_fragment = rest.contains('#') && !rest.ends_with("#insecure");
+    if path.contains('@') || authority.matches('@').count() > 1 || has_fragment {
+        return Err(RedisUrlError::NotAUrl);
+    }
     let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
     let first = hosts.split(',').next().unwrap_or_default();
     // Without the other sentinels and the service, this is the URL of a server.
@@ -106,17 +112,21 @@ fn by_sentinel(scheme: &str, rest: &str) -> Result<RedisUrl, RedisUrlError> {
         Ok(server(&format!("{scheme}://{host}{port}"))?.set_redis_settings(sentinel_login.clone()))
     };
     let sentinels = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
-    Ok(RedisUrl { server: server(&url)?, service: Some(Service { name: name.to_owned(), sentinels }) })
+    let server = server(&url)?;
+    if server.redis_settings().db() < 0 {
+        return Err(RedisUrlError::NotAUrl);
+    }
+    Ok(RedisUrl { server, service: Some(Service { name: name.to_owned(), sentinels }) })
 }
 
-/// The login in the parameters of the URL.
+/// The login in the parameters of the URL, which has no others.
 fn sentinel_login(url: &str) -> Result<RedisConnectionInfo, RedisUrlError> {
     let url = parse_redis_url(url).ok_or(RedisUrlError::NotAUrl)?;
-    Ok(url.query_pairs().fold(RedisConnectionInfo::default(), |login, (name, value)| match &*name {
-        "sentinel_username" => login.set_username(value),
-        "sentinel_password" => login.set_password(value),
-        _ => login,
-    }))
+    url.query_pairs().try_fold(RedisConnectionInfo::default(), |login, (name, value)| match &*name {
+        "sentinel_username" => Ok(login.set_username(value)),
+        "sentinel_password" => Ok(login.set_password(value)),
+        _ => Err(RedisUrlError::NotAUrl),
+    })
 }
 
 fn server(url: &str) -> Result<ConnectionInfo, RedisUrlError> {
@@ -182,6 +192,11 @@ mod tests {
             ("redis+sentinel://a,,b/mymaster", NotAUrl),
             ("redis+sentinel://a:port/mymaster", NotAUrl),
             ("redis+sentinel://a/mymaster/one", NotAUrl),
+            ("redis+sentinel://a/mymaster/-1", NotAUrl),
+            ("redis+sentinel://user:12/s3cret?x@a/mymaster", NotAUrl),
+            ("redis+sentinel://user:12#s3cret@a/mymaster", NotAUrl),
+            ("redis+sentinel://user:p@a:1,user:p@b:2/mymaster", NotAUrl),
+            ("redis+sentinel://a/mymaster?sentinel_pasword=p", NotAUrl),
             ("redis-sentinel://a/mymaster", NotAUrl),
             ("rediss+sentinel://a/mymaster#insecure", Insecure),
         ];

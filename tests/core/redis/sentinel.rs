@@ -71,15 +71,40 @@ async fn the_next_call_leaves_a_primary_that_a_manual_failover_demoted() {
 }
 
 #[tokio::test]
-async fn sentinels_that_are_down_or_silent_delay_nothing() {
+async fn sentinels_that_are_down_or_silent_delay_nothing_if_a_majority_replies() {
     let redis = Redis::start().await;
     let (silent, alive) = (Sentinel::watch(&redis, 1).await, Sentinel::watch(&redis, 1).await);
+    let others = [Sentinel::watch(&redis, 1).await, Sentinel::watch(&redis, 1).await];
     silent.signal("-STOP");
-    let url = sentinel::url(&[free_port(), silent.port(), alive.port()]);
+    let url = sentinel::url(&[free_port(), silent.port(), alive.port(), others[0].port(), others[1].port()]);
     let settings = with!(RedisSettings::new(url.parse().unwrap(), "payments"), timeout = Duration::from_secs(15));
     let asked = std::time::Instant::now();
     acquired(&RedisStore::new(&settings).unwrap(), attempt("pay_1")).await;
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn one_sentinel_that_replies_is_enough() {
+    let redis = Redis::start().await;
+    let (silent, alive) = (Sentinel::watch(&redis, 1).await, Sentinel::watch(&redis, 1).await);
+    silent.signal("-STOP");
+    acquired(&on(&sentinel::url(&[free_port(), silent.port(), alive.port()])), attempt("pay_1")).await;
+}
+
+#[tokio::test]
+async fn a_sentinel_with_an_older_configuration_is_not_believed() {
+    let (service, old) = (Service::start().await, Redis::start().await);
+    let stale = Sentinel::watch(&old, 2).await;
+    let () = service.sentinels[0].call(&["FAILOVER", sentinel::SERVICE]).await.unwrap();
+    service.is_primary(&service.servers[1]).await;
+    let mut ports = vec![stale.port()];
+    ports.extend(service.sentinels.iter().map(Sentinel::port));
+    for number in 0..20 {
+        // A new connection each.
+        acquired(&on(&sentinel::url(&ports)), attempt(&format!("pay_{number}"))).await;
+    }
+    let records: u64 = redis::cmd("DBSIZE").query_async(&mut old.connection().await).await.unwrap();
+    assert_eq!(records, 0);
 }
 
 #[tokio::test]

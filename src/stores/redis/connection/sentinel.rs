@@ -4,7 +4,7 @@
 //! The client library's own `sentinel` module has timeouts that cannot be set, checks the role on another connection
 //! than the one that it returns, and has one error for an unknown service, a primary that is down and a replica.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -29,6 +29,13 @@ pub(super) struct Sentinels {
 /// Host and port.
 type Address = (String, u16);
 
+/// What a sentinel knows of the service.
+struct Configuration {
+    /// The number of the failover that this configuration results from.
+    epoch: u64,
+    primary: Address,
+}
+
 /// Why no primary was found.
 #[derive(Default)]
 struct Failures {
@@ -45,39 +52,51 @@ impl Sentinels {
         Self { service, server, timeout }
     }
 
-    /// Opens a connection to the primary. All sentinels are asked concurrently, and each server that they name is tried
-    /// once, so that a sentinel that is silent or names an old primary delays nothing.
+    /// Opens a connection to the primary. All sentinels are asked concurrently, until a majority has replied. The newest
+    /// configuration applies: a sentinel that was cut off from the others still names an old primary.
     pub(super) async fn open(&self, login: Option<&Login>) -> RedisResult<MultiplexedConnection> {
         let mut asked: FuturesUnordered<_> =
             self.service.sentinels.iter().map(|sentinel| within(self.timeout, self.ask(sentinel))).collect();
-        let mut opened = FuturesUnordered::new();
-        let mut named = HashSet::new();
+        let mut known: Vec<Configuration> = Vec::new();
         let mut failures = Failures::default();
-        loop {
-            tokio::select! {
-                Some(answer) = asked.next() => match answer {
-                    Ok(Some(address)) if named.insert(address.clone()) => {
-                        opened.push(within(self.timeout, self.open_primary(address, login)));
-                    }
-                    Ok(Some(_)) => {}
-                    Ok(None) => failures.unaware += 1,
-                    Err(error) => failures.sentinel = Some(error),
-                },
-                Some(outcome) = opened.next() => match outcome {
-                    Ok(connection) => return Ok(connection),
-                    Err(error) => failures.server = Some(error),
-                },
-                else => return Err(self.explain(failures)),
+        while known.len() <= self.service.sentinels.len() / 2
+            && let Some(answer) = asked.next().await
+        {
+            match answer {
+                Ok(Some(configuration)) => known.push(configuration),
+                Ok(None) => failures.unaware += 1,
+                Err(error) => failures.sentinel = Some(error),
             }
         }
+        let newest = known.iter().map(|configuration| configuration.epoch).max();
+        let named = known.into_iter().filter(|configuration| Some(configuration.epoch) == newest);
+        // One, unless the sentinels were set up differently.
+        let primaries: HashSet<Address> = named.map(|configuration| configuration.primary).collect();
+        let mut opened: FuturesUnordered<_> =
+            primaries.into_iter().map(|primary| within(self.timeout, self.open_primary(primary, login))).collect();
+        while let Some(outcome) = opened.next().await {
+            match outcome {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failures.server = Some(error),
+            }
+        }
+        Err(self.explain(failures))
     }
 
-    /// The address of the primary, if this sentinel knows the service.
-    async fn ask(&self, sentinel: &ConnectionInfo) -> RedisResult<Option<Address>> {
+    /// The configuration of this sentinel, if it knows the service.
+    async fn ask(&self, sentinel: &ConnectionInfo) -> RedisResult<Option<Configuration>> {
         let mut connection = connect(sentinel.clone()).await?;
-        let mut command = redis::cmd("SENTINEL");
-        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service.name);
-        command.query_async(&mut connection).await
+        let command = |name| {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg(name).arg(&self.service.name);
+            command
+        };
+        // During a failover, this is the new primary as soon as it is promoted, and MASTER has its epoch.
+        let primary = command("GET-MASTER-ADDR-BY-NAME").query_async(&mut connection).await?;
+        let Some(primary) = primary else { return Ok(None) };
+        let fields: HashMap<String, String> = command("MASTER").query_async(&mut connection).await?;
+        let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
+        Ok(Some(Configuration { epoch, primary }))
     }
 
     /// Opens a connection to this server, if it is a primary by its own account. A sentinel may not know yet that it
