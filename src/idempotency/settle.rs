@@ -71,8 +71,9 @@ impl<S: Store> Idempotency<S> {
                 Ok(Outcome::Conflict { lease_remains: after })
             }
             RecordedAttempt::Mismatch => {
-                // Another payload took effect under this key, so this payload had no effect.
-                let failure = Failure { uncertain: false, permanent: true };
+                // Another payload took effect under this key, so this payload had no effect. Not permanent: the next
+                // delivery is a mismatch again.
+                let failure = Failure { uncertain: false, permanent: false };
                 let fail = || self.store.fail(claim, failure);
                 let _settled = retry_until(deadline.settle, has_own_record, fail).await;
                 Ok(Outcome::Mismatch)

@@ -16,6 +16,12 @@ use crate::report::Reporter;
 use crate::settings::StoreOutage;
 use crate::time_limit::TimeLimit;
 
+/// With less time, an acquire might be executed whose reply comes too late to release it.
+const SHORTEST_RUN: Duration = Duration::from_millis(50);
+
+/// Time to read a response that is kept as an object, in addition to the time for the store.
+const READ_OBJECT: Duration = Duration::from_secs(5);
+
 /// Pause between two acquires of a request that waits for another one.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
@@ -81,9 +87,12 @@ impl<S: Store, A: Attempt> Protected<S, A> {
     /// Answers the request. Returns `None` if it was withdrawn before it started.
     async fn run(&self) -> Option<Answer<A::Body, A::Error>> {
         let request = self.attempt.request();
+        if self.limit.deadline().work.saturating_duration_since(Instant::now()) < SHORTEST_RUN {
+            return Some(self.answer(reject(Problem::NotStarted)));
+        }
         match self.report().await {
-            // The record was released.
-            Ok((Report { outcome: Outcome::Unavailable { .. }, .. }, _)) if request.is_withdrawn() => None,
+            // The store replied too late, and the record was released.
+            Ok(_) if request.is_withdrawn() => None,
             Ok((report, deadline)) => {
                 let settings = &self.shared.settings;
                 let answer = self.attempt.take_answer();
@@ -109,8 +118,10 @@ impl<S: Store, A: Attempt> Protected<S, A> {
             // Without a result that is kept as an object: reading it is not waiting for the store.
             let delivery = self.delivery.clone().deadline(deadline);
             let report = self.shared.idempotency.run(&delivery.clone().without_result(), &self.attempt, &()).await?;
+            // After a run that found another one in its own record, the request is gone.
             if let Outcome::Conflict { lease_remains } = report.outcome
                 && Instant::now() < waits_until
+                && self.attempt.request().ended().is_none()
             {
                 let pause = WAIT_STEP.min(lease_remains).min(waits_until - Instant::now());
                 sleep(pause.max(Duration::from_millis(1))).await;
@@ -121,9 +132,12 @@ impl<S: Store, A: Attempt> Protected<S, A> {
             {
                 // Nothing runs for this request any more, even if the record is lost now.
                 drop(self.attempt.request().start());
-                let read = self.shared.idempotency.run(&delivery, &self.attempt, &()).await;
-                let is_read = |read: &Report| matches!(read.outcome, Outcome::Duplicate { .. });
-                return Ok((read.ok().filter(is_read).unwrap_or(report), deadline));
+                let read = self.shared.idempotency.run(&delivery, &self.attempt, &());
+                let limit = self.shared.settings.store_timeout.saturating_add(READ_OBJECT);
+                let read =
+                    timeout(limit, read).await.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)))?;
+                let is_read = matches!(read.outcome, Outcome::Duplicate { .. });
+                return Ok((if is_read { read } else { report }, deadline));
             }
             return Ok((report, deadline));
         }

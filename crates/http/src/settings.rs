@@ -130,7 +130,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         policy
     }
 
-    /// Sets how records are kept and attempts are counted. Start with [`default_policy`](Self::default_policy).
+    /// Sets how records are kept and attempts are counted. Start with [`default_policy`](Self::default_policy). A run ends
+    /// with its lease, so `longest_lease` must be longer than the [`timeout`](Self::timeout) and `lease_grace` together.
     ///
     /// A response above `result_max_bytes`, with its headers, goes to `results` if that is set, up to
     /// [`MAX_RESULT_BYTES`](idempotent_sqs::idempotency::MAX_RESULT_BYTES). Else only its status and headers are kept.
@@ -169,7 +170,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.deadline = Box::new(deadline))
     }
 
-    /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait.
+    /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait. If
+    /// only the inbox of an [endpoint](IdempotencyLayer::endpoint) knows the running one, it gets 409 at once.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait)
     }

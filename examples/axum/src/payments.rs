@@ -30,24 +30,16 @@ pub(crate) struct Payments {
 impl Payments {
     /// Opens the file, and creates it if it does not exist.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
-        // A line that a full disk cut off.
-        if file.metadata()?.len() > 0 {
-            let mut last = [0];
-            file.seek(SeekFrom::End(-1))?;
-            file.read_exact(&mut last)?;
-            if last != [b'\n'] {
-                file.write_all(b"\n")?;
-            }
-        }
+        OpenOptions::new().create(true).append(true).open(&path)?;
         Ok(Self { path })
     }
 
     /// Makes a payment: appends its line in one write, so that a killed process leaves no half of it.
     pub(crate) fn make(&self, payment: &Payment) -> io::Result<()> {
-        let mut line = serde_json::to_vec(payment)?;
+        let mut file = OpenOptions::new().read(true).append(true).open(&self.path)?;
+        let mut line = if ends_in_a_line(&mut file)? { Vec::new() } else { vec![b'\n'] };
+        serde_json::to_writer(&mut line, payment)?;
         line.push(b'\n');
-        let mut file = OpenOptions::new().append(true).open(&self.path)?;
         file.write_all(&line)?;
         file.flush()
     }
@@ -63,4 +55,15 @@ impl Payments {
         }
         Ok(None)
     }
+}
+
+/// Whether the last line is complete. A full disk may have cut it off.
+fn ends_in_a_line(file: &mut File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == [b'\n'])
 }

@@ -40,7 +40,8 @@ impl Payments {
     /// The payment of this amount with this key.
     pub(crate) fn find(&self, key: &str, amount: u64) -> io::Result<Option<Payment>> {
         for line in BufReader::new(File::open(&self.path)?).lines() {
-            let payment: Payment = serde_json::from_str(&line?)?;
+            // A damaged line is no payment.
+            let Ok(payment) = serde_json::from_str::<Payment>(&line?) else { continue };
             if payment.key == key && payment.amount == amount {
                 return Ok(Some(payment));
             }

@@ -36,15 +36,20 @@ pub(crate) fn of(request: &Parts) -> Option<Principal> {
 
 /// The subject of a JWT, which is unique for its issuer.
 fn subject(issuer: Option<&str>, subject: Option<&str>) -> Option<String> {
-    Some(format!("jwt {} {}", issuer?, subject?))
+    Some(format!("jwt {} {}", present(issuer)?, present(subject)?))
 }
 
 /// An IAM user or a session of a role.
 fn user(arn: Option<&str>) -> Option<String> {
-    Some(format!("iam {}", arn?))
+    Some(format!("iam {}", present(arn)?))
 }
 
 /// The principal that a Lambda authorizer returned.
 fn custom(principal_id: Option<&Value>) -> Option<String> {
-    Some(format!("custom {}", principal_id?.as_str()?))
+    Some(format!("custom {}", present(principal_id?.as_str())?))
+}
+
+/// An empty id would be shared by all who have one.
+fn present(id: Option<&str>) -> Option<&str> {
+    id.filter(|id| !id.is_empty())
 }

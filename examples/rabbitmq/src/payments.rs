@@ -95,7 +95,8 @@ impl Payments {
             file => file?,
         };
         for line in BufReader::new(file).lines() {
-            let payment: Payment = serde_json::from_str(&line?)?;
+            // A damaged line is no payment.
+            let Ok(payment) = serde_json::from_str::<Payment>(&line?) else { continue };
             if payment.key == key {
                 return Ok(true);
             }

@@ -25,26 +25,46 @@ const GRACE: Duration = Duration::from_secs(5);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
+/// How a session ended without an error.
+enum Ended {
+    /// The process is asked to end.
+    Stopped,
+    /// As many messages as were asked for are handled.
+    Enough,
+}
+
 /// Consumes until `stop` completes. Connects again whenever the connection is lost: the messages that were not
 /// acknowledged are then delivered again.
+///
+/// A message that the client cannot parse ends each connection that it is delivered on, and RabbitMQ counts a delivery of
+/// all that were delivered with it. So after a lost connection the messages that may have been delivered with it are taken
+/// one at a time, and only the message that ends the connection reaches the delivery limit.
 pub(crate) async fn run<S>(consumer: &Arc<Consumer>, url: &str, queues: &Queues, prefetch: u16, mut stop: Pin<&mut S>)
 where
     S: Future<Output = ()>,
 {
+    let mut one_at_a_time = false;
     loop {
+        let (taken, enough) = if one_at_a_time { (1, prefetch.into()) } else { (prefetch, usize::MAX) };
         let session = tokio::select! {
             () = &mut stop => return,
-            session = Session::open(url, queues, prefetch) => session,
+            session = Session::open(url, queues, taken) => session,
         };
         let ended = match session {
-            Ok(session) => session.consume(consumer, &mut stop).await,
+            Ok(session) => session.consume(consumer, enough, &mut stop).await,
             Err(error) => Err(error),
         };
-        let Err(error) = ended else { return };
-        tracing::warn!(%error, "not connected to RabbitMQ");
-        tokio::select! {
-            () = &mut stop => return,
-            () = sleep(RECONNECT) => {}
+        match ended {
+            Ok(Ended::Stopped) => return,
+            Ok(Ended::Enough) => one_at_a_time = false,
+            Err(error) => {
+                tracing::warn!(%error, "not connected to RabbitMQ");
+                one_at_a_time = true;
+                tokio::select! {
+                    () = &mut stop => return,
+                    () = sleep(RECONNECT) => {}
+                }
+            }
         }
     }
 }
@@ -74,18 +94,30 @@ impl Session {
         Ok(Self { consuming, publishing, channel, deliveries, publisher })
     }
 
-    /// Consumes until `stop` completes, or a connection is lost. Then waits for the messages that are worked on.
-    async fn consume<S>(mut self, consumer: &Arc<Consumer>, stop: &mut Pin<&mut S>) -> Result<(), Failure>
+    /// Consumes until `stop` completes, `enough` messages are handled, or a connection is lost. Then waits for the messages
+    /// that are worked on.
+    async fn consume<S>(
+        mut self,
+        consumer: &Arc<Consumer>,
+        enough: usize,
+        stop: &mut Pin<&mut S>,
+    ) -> Result<Ended, Failure>
     where
         S: Future<Output = ()>,
     {
         let (ending, is_ending) = watch::channel(false);
         let mut running = JoinSet::new();
+        let mut handled = 0;
         let ended = loop {
             tokio::select! {
-                () = &mut *stop => break Ok(()),
-                Some(handled) = running.join_next() => match handled {
-                    Ok(Ok(())) => {}
+                () = &mut *stop => break Ok(Ended::Stopped),
+                Some(outcome) = running.join_next() => match outcome {
+                    Ok(Ok(())) => {
+                        handled += 1;
+                        if handled >= enough {
+                            break Ok(Ended::Enough);
+                        }
+                    }
                     Ok(Err(error)) => break Err(Failure::from(error)),
                     Err(panic) => break Err(panic.into()),
                 },

@@ -132,3 +132,13 @@ async fn a_body_that_does_not_arrive_is_answered_before_the_invocation_ends() {
     assert_eq!(send(&router, request).await.problem(), "body-timeout");
     assert_eq!((started.elapsed().as_secs(), runs.count()), (3, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_with_too_little_time_leaves_no_mark() {
+    let (router, runs) = counting(on_lambda(MemoryStore::default()).build());
+    for remaining in [Duration::ZERO, Duration::from_millis(50)] {
+        assert_eq!(send(&router, within(remaining, post("a"))).await.problem(), "not-started");
+    }
+    assert_eq!(send(&router, within(4 * SECOND, post("a"))).await.status, 201);
+    assert_eq!(runs.count(), 1);
+}

@@ -1,14 +1,17 @@
 //! Stores that are out of reach, and lost replies.
 
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use harness::with;
 use idempotent_sqs::MemoryStore;
-use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Settled, Store, StoreError, StoredResult};
-use idempotent_sqs_http::{RequestOutcome, StoreOutage};
-use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Claim, Failure, Results, Settled, Store, StoreError, StoredResult,
+};
+use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, StoreOutage};
+use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 use tokio::time::{Instant, advance};
 
 use crate::api::*;
@@ -103,6 +106,41 @@ async fn a_store_that_hangs_is_out_of_reach_after_its_timeout_and_nothing_runs_l
         let answer = send(&router, post("a")).await;
         assert_eq!((answer.status, runs.count()), (201, 1), "{fault:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_reply_comes_too_late_is_reported_once() {
+    let (store, outcomes) = (faulty(), Arc::new(Mutex::new(Vec::new())));
+    let reported = Arc::clone(&outcomes);
+    let layer = builder_on(Arc::clone(&store)).report(move |report| reported.lock().unwrap().push(report.outcome));
+    let (router, _) = counting(layer.build());
+    send(&router, post("a")).await;
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::from_secs(4)));
+    assert_eq!(send(&router, post("a")).await.status, 503);
+    advance(Duration::from_secs(10)).await;
+    assert!(send(&router, post("a")).await.is_replayed());
+    let expected = [RequestOutcome::Completed, RequestOutcome::StoreUnavailable, RequestOutcome::Replayed];
+    assert_eq!(*outcomes.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_before_an_object_is_read_is_out_of_reach() {
+    let store = faulty();
+    let results = Results::new(Arc::new(MemoryObjectStore::default()), "results", "http/");
+    let policy = with!(IdempotencyLayerBuilder::<MemoryStore>::default_policy(), results = Some(results));
+    let layer = builder_on(Arc::clone(&store)).policy(policy).store_outage(StoreOutage::RunUnprotected).build();
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let router = router(layer, move |_| {
+        counted.add();
+        async { response(StatusCode::OK, vec![7; 200_000]) }
+    });
+    send(&router, post("a")).await;
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
+    store.next(StoreCall::Acquire, Fault::Unreachable);
+    let started = Instant::now();
+    assert_eq!(send(&router, post("a")).await.problem(), "store-unavailable");
+    assert_eq!((started.elapsed().as_secs(), runs.count()), (7, 1));
 }
 
 #[tokio::test(start_paused = true)]
