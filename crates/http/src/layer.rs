@@ -93,7 +93,8 @@ impl<S: Store> IdempotencyLayer<S> {
     /// response whatever its status: return a [`WorkError`](idempotent_sqs::WorkError) to roll back.
     ///
     /// A response above `result_max_bytes` is not kept in the store; a retry is answered with
-    /// [410](crate#response-not-kept). An endpoint does not run inside a layer: it has the layer's work done already.
+    /// [410](crate#response-not-kept). Do not put an endpoint inside a layer: it
+    /// acquires the key itself, and answers with [500](crate#failed).
     pub fn endpoint<W: Work<Request<Bytes>>>(&self, work: W) -> IdempotentEndpoint<W, S> {
         IdempotentEndpoint { work: Arc::new(work), shared: Arc::clone(&self.shared) }
     }

@@ -61,7 +61,7 @@
 //! those of authentication, and trace ids. A response whose trailers were read is kept without them, so the layer is not
 //! for gRPC.
 //!
-//! If the store loses a record, a retry runs again, and is not told. An inbox (see below) prevents that.
+//! If the store loses a record, a retry runs again as a first request. An inbox (see below) prevents that.
 //!
 //! # In one transaction with the effect
 //! With [`IdempotencyLayer::endpoint`] a [`Work`](idempotent_sqs::Work) answers the requests. If it is the `Inbox` of

@@ -38,8 +38,8 @@ pub enum ServerErrors {
 pub enum StoreOutage {
     /// Answer 503. Nothing runs.
     Reject,
-    /// Run the handler without protection, up to its timeout: the request may take effect more than once, and no recovery
-    /// is told so. An [endpoint](IdempotencyLayer::endpoint) answers 503 nevertheless.
+    /// Run the handler without protection, up to its timeout: the request may take effect more than once, and a
+    /// recovery is not marked as one. An [endpoint](IdempotencyLayer::endpoint) answers 503 nevertheless.
     RunUnprotected,
 }
 

@@ -49,7 +49,7 @@ fn custom(principal_id: Option<&Value>) -> Option<String> {
     Some(format!("custom {}", present(principal_id?.as_str())?))
 }
 
-/// An empty id would be shared by all who have one.
+/// Callers with an empty id would share their keys.
 fn present(id: Option<&str>) -> Option<&str> {
     id.filter(|id| !id.is_empty())
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{Request, Response};
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, ready};
+use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt};
 use idempotent_sqs::{Claim, MemoryStore, Store, Work, WorkError};
 use idempotent_sqs_http::{IdempotencyLayerBuilder, encode_response};
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -156,4 +158,36 @@ async fn an_endpoint_inside_a_layer_is_an_error_and_not_a_conflict_with_itself()
     let router = Router::new().fallback_service(layer.endpoint(Told(runs.clone()))).layer(layer);
     assert_eq!(send(&router, request("pay")).await.problem(), "failed");
     assert_eq!(runs.count(), 0);
+}
+
+/// A work with a record of its own, whose key another process is running.
+struct Busy;
+
+impl Work<Request<Bytes>> for Busy {
+    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        unreachable!("it has a record of its own")
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<Request<Bytes>> for Busy {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Request<Bytes>) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(ready(Ok(RecordedAttempt::Busy { after: Duration::from_secs(3) })))
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(ready(Ok(None)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_only_the_inbox_knows_to_be_running_gets_409_at_once() {
+    for wait in [0, 5] {
+        let endpoint = builder().wait(Duration::from_secs(wait)).build().endpoint(Busy);
+        let answer = send(&Router::new().fallback_service(endpoint), request("pay")).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (409, Some("3")), "{wait}");
+    }
 }

@@ -317,7 +317,7 @@ async fn marks_of_another_service_are_not_passed_on() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_no_final_one_is_uncertain() {
+async fn a_status_that_is_not_final_is_uncertain() {
     for status in [100, 103, 600, 999] {
         let router = router(builder().build(), move |seen: Seen| async move {
             let status = if seen.attempt.unwrap().is_recovery { 201 } else { status };
