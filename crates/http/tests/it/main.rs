@@ -14,3 +14,4 @@ mod recovery;
 mod rejected;
 mod sockets;
 mod store;
+mod without_body;
