@@ -17,6 +17,7 @@
 --   FAILED                permanent, or attempts used up, until ARGV[5] has passed or the key is delivered with
 --                         another messageId
 --   NOT_A_RECORD          the value under the key is not a record and is not changed
+--   NOT_LOCAL             the key is on another node of the cluster; nothing is done
 --
 -- Layout of a record: the head, which is state c1 (P | C | F), format B, marks B, attempts B, fence I8; then
 -- owner c8 and fingerprint c16; then in C the result, and in P and F message c8 and end of the lease I8 (ms by
@@ -33,14 +34,17 @@ local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\
 
 local function head(recovery, attempt, fence) return struct.pack('>c1BBBI8', 'P', 1, recovery, attempt, fence) end
 local function acquired(r) return (r:byte(3) == 1 and 'ACQUIRED_STALE ' or 'ACQUIRED ') .. r:sub(1, 12) end
+local function rejected(r)
+  return r.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or r.err:find('non local key') and 'NOT_LOCAL' or error(r)
+end
 local first_head, first_acquired = head(0, 1, now_us), acquired(head(0, 1, now_us))
 
 local function acquire(key, asked, seen)
   -- Completed records do not change. Others may have changed in this run, as a key can occur twice in it.
   if seen and seen:sub(1, 2) == 'C\1' and seen:sub(21, 36) == asked:sub(9, 24) then return 'DUPLICATE ' .. seen end
-  if redis.call('SET', key, first_head .. asked .. lease_end, 'NX', 'PXAT', expiry) then return first_acquired end
-  local record = redis.pcall('GET', key)
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
+  local set = redis.pcall('SET', key, first_head .. asked .. lease_end, 'NX', 'PXAT', expiry)
+  local record = set or redis.pcall('GET', key)
+  if type(record) == 'table' then return record.ok and first_acquired or rejected(record) end
   if not is_record(record) then return 'NOT_A_RECORD' end
   local state, marks, attempts, print = record:sub(1, 1), record:byte(3), record:byte(4), record:sub(21, 36)
   local owner, fingerprint, uncertain = asked:sub(1, 8), asked:sub(9, 24), marks % 2
@@ -69,6 +73,7 @@ local function acquire(key, asked, seen)
   return acquired(claim)
 end
 
-local answers, seen = {}, redis.call('MGET', unpack(KEYS))
+-- On a cluster, MGET fails for keys of several slots. It only saves the SET of a completed record.
+local answers, seen = {}, redis.pcall('MGET', unpack(KEYS))
 for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[5 + i], seen[i]) end
 return answers

@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua flags=allow-oom,allow-cross-slot-keys
 -- complete: record that the work of each claim is done, with its result.
 --
 -- KEYS[1..n]    the records, handled independently of each other
@@ -11,6 +11,7 @@
 --   LOST COMPLETED     another owner has completed
 --   LOST FAILED        another owner has failed with another payload
 --   NOT_A_RECORD       the value under the key is not a record and is not changed
+--   NOT_LOCAL          the key is on another node of the cluster; nothing is done
 --
 -- Apart from its result, a completed record is smaller than the claim. So it is also written when the server is
 -- out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
@@ -18,6 +19,10 @@
 local retention = ARGV[1]
 local no_fingerprint = ('\0'):rep(16)
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
+
+local function rejected(r)
+  return r.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or r.err:find('non local key') and 'NOT_LOCAL' or error(r)
+end
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
 
@@ -48,7 +53,7 @@ local function complete(key, completed)
     return 'COMPLETED'
   end
   -- A command that failed has written nothing.
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
+  if type(record) == 'table' then return rejected(record) end
   if record:sub(1, 2) == 'P\1' and record:sub(5, 36) == completed:sub(5, 36) then return 'COMPLETED' end
   local answer, value = otherwise(record, completed)
   redis.call('SET', key, value, 'KEEPTTL')

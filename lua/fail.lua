@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua flags=allow-oom,allow-cross-slot-keys
 -- fail: record that the attempt of each claim failed, and how.
 --
 -- KEYS[1..n]    the records, handled independently of each other
@@ -11,6 +11,7 @@
 --   LOST COMPLETED     the work is completed, by this owner or another
 --   LOST FAILED        another owner has failed
 --   NOT_A_RECORD       the value under the key is not a record and is not changed
+--   NOT_LOCAL          the key is on another node of the cluster; nothing is done
 --
 -- An uncertain failure that arrives after another owner's failure of the same payload marks that record as
 -- uncertain, so that the next attempt is a recovery. A failed record is no larger than the claim, so it is also
@@ -19,6 +20,10 @@
 local retention = ARGV[1]
 local no_fingerprint = ('\0'):rep(16)
 local lost = { P = 'LOST PROCESSING', F = 'LOST FAILED' }
+
+local function rejected(r)
+  return r.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or r.err:find('non local key') and 'NOT_LOCAL' or error(r)
+end
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
 
@@ -52,7 +57,7 @@ local function fail(key, failed)
     return 'FAILED'
   end
   -- A command that failed has written nothing.
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
+  if type(record) == 'table' then return rejected(record) end
   if record:sub(1, 2) == 'P\1' and record:sub(5, 36) == failed:sub(5, 36) then return 'FAILED' end
   local answer, value = otherwise(record, failed)
   redis.call('SET', key, value, 'KEEPTTL')

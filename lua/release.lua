@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua flags=allow-oom,allow-cross-slot-keys
 -- release: undo the acquire of each key, as if this attempt had not been made.
 --
 -- KEYS[1..n]    the records, handled independently of each other
@@ -12,6 +12,7 @@
 --   LOST COMPLETED     the work is completed
 --   LOST FAILED        another owner has failed
 --   NOT_A_RECORD       the value under the key is not a record and is not changed
+--   NOT_LOCAL          the key is on another node of the cluster; nothing is done
 --
 -- The record shows whether the acquire was executed, so a release does not require the reply to the acquire. If an
 -- earlier attempt may have taken effect, the record keeps the mark uncertain, and so does the record of another owner
@@ -22,6 +23,10 @@ local retention = ARGV[1]
 local no_fingerprint = ('\0'):rep(16)
 local lost = { P = 'LOST PROCESSING', C = 'LOST COMPLETED', F = 'LOST FAILED' }
 
+local function rejected(r)
+  return r.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or r.err:find('non local key') and 'NOT_LOCAL' or error(r)
+end
+
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
 
 local function release(key, failed)
@@ -31,7 +36,7 @@ local function release(key, failed)
     if failed:byte(3) == 1 then redis.call('SET', key, failed, 'PX', retention) end
     return 'RELEASED'
   end
-  if type(record) == 'table' then return record.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or error(record) end
+  if type(record) == 'table' then return rejected(record) end
   if not is_record(record) then return 'NOT_A_RECORD' end
   local state, owns = record:sub(1, 1), record:sub(13, 20) == failed:sub(13, 20)
   local print, fingerprint = record:sub(21, 36), failed:sub(21, 36)

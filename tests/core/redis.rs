@@ -1,5 +1,6 @@
 //! Records in Redis: their layout, the scripts, and servers that reject calls.
 
+mod cluster;
 mod connections;
 mod sentinel;
 

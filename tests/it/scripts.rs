@@ -7,7 +7,7 @@ use harness::workspace;
 const SCRIPTS: [&str; 5] = ["acquire", "complete", "fail", "forget", "release"];
 
 #[test]
-fn each_script_documents_its_input_and_output_and_has_fewer_than_40_lines() {
+fn each_script_documents_its_input_and_output_and_has_fewer_than_45_lines() {
     for name in SCRIPTS {
         let script = fs::read_to_string(workspace(&format!("lua/{name}.lua"))).unwrap();
         let (header, body): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.trim_start().starts_with("--"));
@@ -19,7 +19,7 @@ fn each_script_documents_its_input_and_output_and_has_fewer_than_40_lines() {
             assert!(header.contains(part), "the header of {name} lacks {part}");
         }
         let body: Vec<_> = body.filter(|line| !line.is_empty()).collect();
-        assert!(body.len() < 40, "{name} has {} lines", body.len());
+        assert!(body.len() < 45, "{name} has {} lines", body.len());
         assert!(
             body[0].starts_with("local ") && body[0].contains("ARGV[1]"),
             "{name} does not start with its arguments"

@@ -1,5 +1,6 @@
 //! Batches requests: requests that are made before the task yields share a script call.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,13 +8,13 @@ use futures_util::future::join_all;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::unconstrained;
 
-use super::connection::Connection;
-use super::scripts::{PendingRequest, Reply, Request, Terms};
+use super::connection::{Connection, TRIES, slot};
+use super::scripts::{NOT_LOCAL, PendingRequest, Reply, Request, ScriptCall};
 use crate::idempotency::StoreError;
 
 /// Maximum number of script calls in flight. The timeout of a reply starts when its call is sent, so the last call must
-/// not wait behind too many others: on a cluster, where each record has its own call, 256 calls take 20 ms (70 µs each,
-/// three nodes on loopback).
+/// not wait behind too many others: where each record has its own call, as on a cluster that refuses shared calls, 256
+/// calls take 20 ms (70 µs each, three nodes on loopback).
 const MAX_CALLS_IN_FLIGHT: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -61,44 +62,80 @@ impl Batcher {
 
     async fn flush(self) {
         let pending = mem::take(&mut *self.lock_pending());
+        let shards = if pending.len() > 1 { self.connection.shards().await } else { Ok(None) };
+        // A connection that failed counts as a try.
+        let tries = if shards.is_ok() { TRIES } else { TRIES - 1 };
+        let shards = shards.unwrap_or_default();
         let mut calls: Vec<ScriptCall> = Vec::new();
         for pending_request in pending {
             let terms = pending_request.request.terms;
+            let shard = shards.as_ref().and_then(|shards| shards.of(&pending_request.request.key));
             let has_room = |call: &&mut ScriptCall| {
-                call.requests.len() < self.connection.records_per_call() && call.terms.is_compatible(&terms)
+                call.shard == shard
+                    && call.requests.len() < self.connection.records_per_call(shard)
+                    && call.terms.is_compatible(&terms)
             };
             match calls.iter_mut().rfind(has_room) {
                 Some(call) => {
                     call.terms = call.terms.merged(&terms);
                     call.requests.push(pending_request);
                 }
-                None => calls.push(ScriptCall { terms, requests: vec![pending_request] }),
+                None => {
+                    let requests = vec![pending_request];
+                    calls.push(ScriptCall { terms, shard, requests, tries, may_have_run: false });
+                }
             }
         }
+        // A record without another one of its shard declares its key, by which it is redirected.
+        calls.iter_mut().filter(|call| call.requests.len() == 1).for_each(|call| call.shard = None);
         // Acquires are sent first: the work of a message waits for its acquire. Only the next message of a group and
         // the response wait for the others.
         calls.sort_by_key(|call| !call.terms.is_acquire());
-        let send = async |ScriptCall { terms, mut requests }: ScriptCall| {
-            // The semaphore is never closed.
-            let _permit = self.in_flight.acquire().await.ok();
-            // Sending to a cancelled caller fails, because its receiver was dropped. That is not an error.
-            match self.connection.call_script(&terms, &mut requests).await {
-                Ok(replies) => {
-                    requests.into_iter().zip(replies).for_each(|(request, reply)| drop(request.reply.send(Ok(reply))));
-                }
-                Err(error) => requests.into_iter().for_each(|request| drop(request.reply.send(Err(error.clone())))),
+        join_all(calls.into_iter().map(|call| self.call_and_redirect(call))).await;
+    }
+
+    /// Calls a script, and again for each record that was not found on the node of its shard.
+    ///
+    /// Records of one slot are sent one after another. While the slot is being moved, the client library sends ASKING
+    /// and then the record, as two commands on a shared connection: of two concurrent records, one would lack its ASKING.
+    async fn call_and_redirect(&self, call: ScriptCall) {
+        let mut slots: BTreeMap<u16, Vec<ScriptCall>> = BTreeMap::new();
+        for call in self.call(call).await {
+            slots.entry(slot(&call.requests[0].request.key)).or_default().push(call);
+        }
+        let in_order = async |calls: Vec<ScriptCall>| {
+            for call in calls {
+                self.call(call).await;
             }
         };
-        join_all(calls.into_iter().map(send)).await;
+        join_all(slots.into_values().map(in_order)).await;
+    }
+
+    /// Calls a script, and sends the replies to the callers. Returns a call for each record whose key is on another
+    /// node.
+    async fn call(&self, mut call: ScriptCall) -> Vec<ScriptCall> {
+        // The semaphore is never closed.
+        let _permit = self.in_flight.acquire().await.ok();
+        let replies = self.connection.call_script(&mut call).await;
+        let requests = mem::take(&mut call.requests);
+        let mut redirected = Vec::new();
+        // Sending to a cancelled caller fails, because its receiver was dropped. That is not an error.
+        match replies {
+            Ok(replies) => {
+                for (request, reply) in requests.into_iter().zip(replies) {
+                    if call.shard.is_some() && reply == NOT_LOCAL {
+                        redirected.push(call.alone(request));
+                    } else {
+                        drop(request.reply.send(Ok(reply)));
+                    }
+                }
+            }
+            Err(error) => requests.into_iter().for_each(|request| drop(request.reply.send(Err(error.clone())))),
+        }
+        redirected
     }
 
     fn lock_pending(&self) -> MutexGuard<'_, Vec<PendingRequest>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// One call of a script, for requests with compatible terms.
-struct ScriptCall {
-    terms: Terms,
-    requests: Vec<PendingRequest>,
 }

@@ -7,12 +7,14 @@
 //! - `errors`: classifies errors of the client library
 //! - `operator`: plain commands for the operator's view of the records
 //! - `sentinel`: finds the primary by Redis Sentinel
+//! - `shards`: the shard of each key of a cluster, so that its records share script calls
 //! - `target`: what to connect to
 //! - `wire`: opens a connection to one server, and sends commands
 
 mod errors;
 mod operator;
 mod sentinel;
+mod shards;
 mod target;
 mod wire;
 
@@ -27,20 +29,22 @@ use tokio::time::timeout;
 
 use super::credentials::{is_rejected, login};
 use super::preflight;
-use super::scripts::{Dialect, PendingRequest, Terms};
+use super::scripts::{Dialect, Keys, NOT_LOCAL, ScriptCall};
 use super::{RedisSettings, RedisSettingsError};
 use crate::credentials::{CredentialsSource, Login};
 use crate::idempotency::StoreError;
 
-use errors::{is_not_compiled, is_rejected_whole, repeats_on_any_connection, timed_out};
+use errors::{is_not_compiled, is_rejected_whole, is_reply, repeats_on_any_connection, timed_out};
+use shards::Sharing;
 use target::Target;
 use wire::Wire;
 
 pub(super) use errors::is_wrong_type;
+pub(super) use shards::slot;
 
 /// Two tries: one on the open connection, one on a new connection. A server that refuses a new connection needs longer
 /// to recover than a caller can wait.
-const TRIES: u32 = 2;
+pub(super) const TRIES: u32 = 2;
 
 /// Records in one script call. Redis serves no other client during a call: half a millisecond for this many, at 4 to
 /// 8 µs a record (`INFO commandstats`). More would gain little, as a call has a fixed cost of only 10 µs.
@@ -59,6 +63,7 @@ pub(super) struct Connection {
     findings: Arc<OnceLock<u64>>,
     /// Whether the server has rejected the first line of a script, as Redis 6.2 does.
     no_flags: AtomicBool,
+    sharing: std::sync::Mutex<Sharing>,
 }
 
 /// The result of a connection attempt.
@@ -96,6 +101,7 @@ impl Connection {
             checked: Once::new(),
             findings: Arc::default(),
             no_flags: AtomicBool::new(false),
+            sharing: std::sync::Mutex::default(),
         })
     }
 
@@ -109,30 +115,36 @@ impl Connection {
         matches!(self.target, Target::Sentinel(_))
     }
 
-    /// How many records may share one script call. On a cluster their keys are on different nodes, so each record has
-    /// its own call; the calls are concurrent.
-    pub(super) fn records_per_call(&self) -> usize {
-        if self.is_cluster() { 1 } else { RECORDS_PER_CALL }
+    /// How many records may share one script call. On a cluster a call with declared keys has one record, because they
+    /// must be of one slot.
+    pub(super) fn records_per_call(&self, shard: Option<usize>) -> usize {
+        if self.is_cluster() && shard.is_none() { 1 } else { RECORDS_PER_CALL }
     }
 
-    /// Calls a script for these requests, which share its terms, and returns a reply for each that is left. Requests
-    /// whose callers were cancelled are removed before anything is sent.
-    pub(super) async fn call_script(
-        &self,
-        terms: &Terms,
-        requests: &mut Vec<PendingRequest>,
-    ) -> Result<Vec<Vec<u8>>, StoreError> {
-        // Whether an earlier try may have been executed.
-        let mut may_have_run = false;
+    /// Calls a script for these requests, and returns a reply for each that is left. Requests whose callers were
+    /// cancelled are removed before anything is sent.
+    ///
+    /// A call for a shard is tried once. If it fails, each reply is `NOT_LOCAL`, so that each record is judged alone.
+    pub(super) async fn call_script(&self, call: &mut ScriptCall) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut last = RedisError::from((ErrorKind::Io, "no try was made"));
-        for _ in 0..TRIES {
-            match self.try_script(terms, requests).await {
-                Ok(replies) if replies.len() == requests.len() => return Ok(replies),
+        while call.tries > 0 {
+            match self.try_script(call).await {
+                Ok(replies) if replies.len() == call.requests.len() => {
+                    if call.shard.is_some() {
+                        self.note_replies(&replies);
+                    }
+                    return Ok(replies);
+                }
                 Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
                     // The cluster client retries by itself and reports only its last error.
                     let rejected = !self.is_cluster() && is_rejected_whole(&error);
-                    may_have_run |= sent && !rejected;
+                    call.may_have_run |= sent && !rejected;
+                    if call.shard.is_some() {
+                        self.note_failure(call, &error);
+                        return Ok(vec![NOT_LOCAL.to_vec(); call.requests.len()]);
+                    }
+                    call.tries -= 1;
                     let is_final = repeats_on_any_connection(&error);
                     last = error;
                     if is_final {
@@ -142,27 +154,27 @@ impl Connection {
             }
         }
         let reason = self.explain(last);
-        Err(if may_have_run { StoreError::unavailable(reason) } else { StoreError::unreachable(reason) })
+        Err(if call.may_have_run { StoreError::unavailable(reason) } else { StoreError::unreachable(reason) })
     }
 
     /// One try: EVALSHA, or EVAL if the server lacks the script.
-    async fn try_script(&self, terms: &Terms, requests: &mut Vec<PendingRequest>) -> Result<Vec<Vec<u8>>, Failed> {
+    async fn try_script(&self, call: &mut ScriptCall) -> Result<Vec<Vec<u8>>, Failed> {
         let (dial, mut wire) = self.wire().await.map_err(|error| Failed { error, sent: false })?;
         let mut send_source = false;
         loop {
             // Waiting for a connection or for the previous reply may have taken longer than the caller's deadline. A
             // claim would then hold its record while no work runs.
-            requests.retain(|pending| !pending.reply.is_closed());
-            if requests.is_empty() {
-                return Ok(Vec::new());
-            }
+            call.requests.retain(|pending| !pending.reply.is_closed());
+            let Some(first) = call.requests.first() else { return Ok(Vec::new()) };
             let dialect = if self.no_flags.load(Ordering::Relaxed) { Dialect::NoFlags } else { Dialect::Flags };
-            let command = if send_source {
-                command("EVAL", terms.script(dialect), terms, requests)
-            } else {
-                command("EVALSHA", terms.hash(dialect), terms, requests)
+            let source = call.terms.source(dialect, call.keys());
+            let command =
+                if send_source { command("EVAL", &source.text, call) } else { command("EVALSHA", &source.hash, call) };
+            let reply = match call.keys() {
+                Keys::Declared => wire.send(&command, self.timeout).await,
+                Keys::InArguments => wire.send_to_master(&first.request.key, command, self.timeout).await,
             };
-            match wire.send(&command, self.timeout).await {
+            match reply {
                 Ok(replies) => return Ok(replies),
                 // A restart, a failover, SCRIPT FLUSH and the move of a slot all lose the script. EVAL sends it to the
                 // node that lacks it.
@@ -178,7 +190,8 @@ impl Connection {
                     }
                 }
                 Err(error) => {
-                    if !repeats_on_any_connection(&error) {
+                    let keeps = repeats_on_any_connection(&error) || call.shard.is_some() && is_reply(&error);
+                    if !keeps {
                         self.drop_wire(dial, &error).await;
                     }
                     return Err(Failed { error, sent: true });
@@ -274,17 +287,22 @@ impl Connection {
 }
 
 /// `name` with the source or the hash of the script, its keys and its arguments.
-fn command(name: &str, script: &str, terms: &Terms, requests: &[PendingRequest]) -> Cmd {
+fn command(name: &str, script: &str, call: &ScriptCall) -> Cmd {
     let mut command = redis::cmd(name);
-    command.arg(script).arg(requests.len());
-    for PendingRequest { request, reply: _ } in requests {
-        command.arg(&request.key);
+    command.arg(script);
+    if call.keys() == Keys::InArguments {
+        // Number of the declared keys.
+        command.arg(0);
     }
-    for argument in terms.arguments() {
+    command.arg(call.requests.len());
+    for pending in &call.requests {
+        command.arg(&pending.request.key);
+    }
+    for argument in call.terms.arguments() {
         command.arg(argument);
     }
-    for PendingRequest { request, reply: _ } in requests {
-        command.arg(&request.argument);
+    for pending in &call.requests {
+        command.arg(&pending.request.argument);
     }
     command
 }

@@ -17,6 +17,12 @@ const RELEASE: &str = include_str!("../../../lua/release.lua");
 /// The reply of any script for a value that is not a record.
 pub(super) const NOT_A_RECORD: &[u8] = b"NOT_A_RECORD";
 
+/// The reply of a script for a key on another node of the cluster. Nothing was executed for it.
+pub(super) const NOT_LOCAL: &[u8] = b"NOT_LOCAL";
+
+/// Makes a script read its keys from its arguments: their number, the keys, then the arguments of the script.
+const KEYS_FROM_ARGUMENTS: &str = "local KEYS, ARGV = {unpack(ARGV, 2, 1 + ARGV[1])}, {unpack(ARGV, 2 + ARGV[1])}\n";
+
 /// Version of the record's layout.
 pub(super) const FORMAT: u8 = 1;
 
@@ -47,6 +53,31 @@ pub(super) struct PendingRequest {
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
+/// One call of a script, for requests with compatible terms.
+#[derive(Debug)]
+pub(super) struct ScriptCall {
+    pub(super) terms: Terms,
+    /// The shard of a cluster whose records share the call. `None` if the call declares its keys.
+    pub(super) shard: Option<usize>,
+    pub(super) requests: Vec<PendingRequest>,
+    /// How many tries are left.
+    pub(super) tries: u32,
+    /// Whether a try may have been executed.
+    pub(super) may_have_run: bool,
+}
+
+impl ScriptCall {
+    /// The call for one record of this call.
+    pub(super) fn alone(&self, request: PendingRequest) -> Self {
+        let &Self { terms, tries, may_have_run, .. } = self;
+        Self { terms, shard: None, requests: vec![request], tries, may_have_run }
+    }
+
+    pub(super) fn keys(&self) -> Keys {
+        if self.shard.is_some() { Keys::InArguments } else { Keys::Declared }
+    }
+}
+
 /// The arguments that all requests in one script call share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Terms {
@@ -74,6 +105,29 @@ pub(super) enum Dialect {
     NoFlags,
 }
 
+/// Where a script finds the keys of its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// Declared as keys of the call: on a cluster they must be of one slot, and the server redirects the call.
+    Declared,
+    /// Among the arguments: on a cluster they may be of several slots, and the server checks each command of the script.
+    InArguments,
+}
+
+/// A script in one of its forms.
+pub(super) struct Source {
+    /// For EVAL.
+    pub(super) text: String,
+    /// For EVALSHA.
+    pub(super) hash: String,
+}
+
+impl Source {
+    fn new(text: String) -> Self {
+        Self { hash: Script::new(&text).get_hash().to_owned(), text }
+    }
+}
+
 /// How much longer than requested a lease may be. The leases of a batch are the remaining time of the invocation, and
 /// differ by the time that it takes to start its messages.
 const LEASE_TOLERANCE_MS: u64 = 100;
@@ -98,32 +152,21 @@ impl Terms {
         Self { lease_ms: self.lease_ms.max(other.lease_ms), ..*self }
     }
 
-    /// The source of the script, for EVAL.
-    pub(super) fn script(&self, dialect: Dialect) -> &'static str {
-        let script = match self.transition {
-            Transition::Acquire { .. } => ACQUIRE,
-            Transition::Complete => COMPLETE,
-            Transition::Fail => FAIL,
-            Transition::Release => RELEASE,
-        };
-        match dialect {
-            Dialect::Flags => script,
-            Dialect::NoFlags => without_flags(script),
-        }
-    }
-
-    /// The hash of the script, for EVALSHA.
-    pub(super) fn hash(&self, dialect: Dialect) -> &'static str {
-        static HASHES: LazyLock<[[Script; 2]; 4]> = LazyLock::new(|| {
-            [ACQUIRE, COMPLETE, FAIL, RELEASE].map(|script| [script, without_flags(script)].map(Script::new))
+    /// The script in this form.
+    pub(super) fn source(&self, dialect: Dialect, keys: Keys) -> &'static Source {
+        static SOURCES: LazyLock<[[[Source; 2]; 2]; 4]> = LazyLock::new(|| {
+            [ACQUIRE, COMPLETE, FAIL, RELEASE].map(|script| {
+                [script, without_flags(script)]
+                    .map(|script| [script.to_owned(), with_keys_from_arguments(script)].map(Source::new))
+            })
         });
-        let hashes = match self.transition {
-            Transition::Acquire { .. } => &HASHES[0],
-            Transition::Complete => &HASHES[1],
-            Transition::Fail => &HASHES[2],
-            Transition::Release => &HASHES[3],
+        let forms = match self.transition {
+            Transition::Acquire { .. } => &SOURCES[0],
+            Transition::Complete => &SOURCES[1],
+            Transition::Fail => &SOURCES[2],
+            Transition::Release => &SOURCES[3],
         };
-        hashes[dialect as usize].get_hash()
+        &forms[dialect as usize][keys as usize]
     }
 
     /// The arguments that precede those of the records.
@@ -141,6 +184,13 @@ impl Terms {
 /// The script without its first line, if that line sets flags.
 fn without_flags(script: &'static str) -> &'static str {
     script.split_once('\n').filter(|(first, _)| first.starts_with("#!")).map_or(script, |(_, rest)| rest)
+}
+
+/// The script, reading its keys from its arguments. A line of flags stays the first line.
+fn with_keys_from_arguments(script: &'static str) -> String {
+    let body = without_flags(script);
+    let flags = &script[..script.len() - body.len()];
+    [flags, KEYS_FROM_ARGUMENTS, body].concat()
 }
 
 pub(super) fn acquire(key: String, request: &AcquireRequest) -> Request {

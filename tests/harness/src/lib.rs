@@ -1,7 +1,7 @@
 //! Servers for the tests of this workspace, and replacements for what only AWS has. All listen on loopback, on free
 //! ports, and end with their test.
 //!
-//! - `redis`, `postgres`: real servers; `sentinel`: a primary, a replica and sentinels
+//! - `redis`, `postgres`: real servers; `cluster`: a small Redis Cluster; `sentinel`: a primary, a replica and sentinels
 //! - `lambda`: a function's process under a Lambda Runtime API
 //! - `http`: an HTTP server for webhooks and AWS APIs; `s3`, `secrets`: two of these APIs
 //! - `sqs`: the API of SQS on simulated queues
@@ -18,6 +18,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "any other answer must fail the test")]
 #![allow(clippy::unchecked_time_subtraction, reason = "tests subtract known times")]
 
+pub mod cluster;
 pub mod elasticache;
 pub mod event;
 pub mod front;

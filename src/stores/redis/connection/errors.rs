@@ -16,9 +16,16 @@ pub(super) fn is_rejected_whole(error: &RedisError) -> bool {
     out_of_memory || error.code().is_some_and(|code| code != "ERR")
 }
 
-/// Whether the server could not compile the script: before Redis 7 the line of flags is not valid Lua.
+/// Whether the error is a reply of the server, and not of the network or the client library.
+pub(super) fn is_reply(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Whether the server could not compile the script: before Redis 7 the line of flags is not valid Lua, and a release
+/// candidate may not know a flag.
 pub(super) fn is_not_compiled(error: &RedisError) -> bool {
-    error.detail().is_some_and(|detail| detail.contains("compiling script"))
+    let is = |text| error.detail().is_some_and(|detail| detail.contains(text));
+    is("compiling script") || is("Unexpected flag")
 }
 
 /// Whether the value under the key is not a string, and so not a record.

@@ -31,7 +31,8 @@ impl Connection {
         Err(last)
     }
 
-    async fn try_send<T: FromRedisValue>(&self, route: Option<Route>, command: &Cmd) -> RedisResult<T> {
+    /// Sends a command once.
+    pub(super) async fn try_send<T: FromRedisValue>(&self, route: Option<Route>, command: &Cmd) -> RedisResult<T> {
         let (dial, mut wire) = self.wire().await?;
         let outcome = wire.send_to(route, command, self.timeout).await;
         if let Err(error) = &outcome

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult};
+use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::errors::timed_out;
@@ -23,6 +24,25 @@ impl Wire {
             Self::Server(connection) => within(limit, command.query_async(connection)).await,
             Self::Cluster(connection) => within(limit, command.query_async(connection)).await,
         }
+    }
+
+    /// Sends a command without keys to the master of this key's slot, and returns its reply.
+    pub(super) async fn send_to_master<T: FromRedisValue>(
+        &mut self,
+        key: &str,
+        command: Cmd,
+        limit: Duration,
+    ) -> RedisResult<T> {
+        let Self::Cluster(connection) = self else { return self.send(&command, limit).await };
+        let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+        // To follow a redirection, the client library sends ASKING and then the redirected command, and another command
+        // may be sent between them. The node would accept a key that is not migrated to it yet, and there would be two
+        // records of it. So a PING precedes the command, in the same write: it takes the ASKING.
+        let mut pipeline = redis::pipe();
+        pipeline.ping().add_command(command);
+        let replies = within(limit, connection.route_pipeline(pipeline, 1, 1, route)).await?;
+        let reply = replies.into_iter().next().unwrap_or(Value::Nil).extract_error()?;
+        Ok(redis::from_redis_value(reply)?)
     }
 }
 

@@ -1,0 +1,148 @@
+//! Records on a cluster, where those of one shard share script calls.
+
+use futures_util::future::join_all;
+use harness::cluster::SmallCluster;
+use redis::cluster_routing::Slot;
+
+use super::*;
+
+fn on_cluster(url: &str) -> RedisStore {
+    let mut settings = RedisSettings::new(url.parse().unwrap(), "payments");
+    settings.cluster = true;
+    settings.timeout = harness::TIMEOUT;
+    RedisStore::new(&settings).unwrap()
+}
+
+fn attempts(keys: &[String]) -> Vec<AcquireRequest> {
+    keys.iter().map(|key| attempt(key)).collect()
+}
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|n| n.to_string()).collect()
+}
+
+/// The slot of a key's record.
+fn slot(key: &str) -> u16 {
+    let slot = Slot::for_key(format!("payments:{key}"));
+    (0..16_384).find(|number| Slot::new(*number) == Some(slot)).unwrap()
+}
+
+async fn acquire_all(store: &RedisStore, attempts: &[AcquireRequest]) -> Vec<Claim> {
+    soon(join_all(attempts.iter().map(|attempt| acquired(store, attempt.clone())))).await
+}
+
+async fn complete_all(store: &RedisStore, claims: &[Claim]) {
+    let settled = soon(join_all(claims.iter().map(|claim| store.complete(claim, StoredResult::Inline(b"done"))))).await;
+    assert!(settled.iter().all(|settled| matches!(settled, Ok(Settled::Recorded))), "{settled:?}");
+}
+
+#[tokio::test]
+async fn records_of_one_shard_share_script_calls() {
+    let cluster = SmallCluster::start(2).await;
+    let store = on_cluster(&cluster.url());
+    complete_all(&store, &acquire_all(&store, &attempts(&keys(20))).await).await;
+    let before = cluster.calls("evalsha").await;
+    let other: Vec<String> = (0..300).map(|n| format!("other {n}")).collect();
+    complete_all(&store, &acquire_all(&store, &attempts(&other)).await).await;
+    let after = cluster.calls("evalsha").await;
+    // About 150 records a node, 64 a call, twice.
+    for (before, after) in before.iter().zip(after) {
+        assert!((4..=8).contains(&(after - before)), "{} calls", after - before);
+    }
+    assert_eq!(cluster.records().await.iter().sum::<usize>(), 320);
+}
+
+/// A key in a slot that is being moved has at most one record, on whichever node it is.
+#[tokio::test]
+async fn records_of_a_slot_that_is_being_moved_are_acquired_once() {
+    let cluster = SmallCluster::start(2).await;
+    let store = on_cluster(&cluster.url());
+    // Keys of one slot of the first node among keys of others.
+    let tag = (0..).map(|n: u32| format!("{{{n}}}")).find(|tag| slot(tag) < 8192).unwrap();
+    let slot = slot(&tag);
+    let moving: Vec<String> = (0..20).map(|n| format!("{tag}{n}")).collect();
+    let attempts = attempts(&[keys(100), moving.clone()].concat());
+    let (known, new) = attempts.split_at(110);
+    let first = acquire_all(&store, known).await;
+
+    cluster.start_to_move(slot, 0, 1).await;
+    for key in &moving[..5] {
+        cluster.move_record(&format!("payments:{key}"), 0, 1).await;
+    }
+    let again = acquire_all(&store, known).await;
+    let fences = |claims: &[Claim]| claims.iter().map(Claim::fence).collect::<Vec<_>>();
+    assert_eq!(fences(&again), fences(&first), "the same owners have the same claims");
+    let all: Vec<Claim> = again.into_iter().chain(acquire_all(&store, new).await).collect();
+    assert_eq!(cluster.records().await.iter().sum::<usize>(), 120);
+    complete_all(&store, &all[..60]).await;
+
+    for key in &moving[5..10] {
+        cluster.move_record(&format!("payments:{key}"), 0, 1).await;
+    }
+    cluster.end_move(slot, 0, 1).await;
+    complete_all(&store, &all).await;
+    assert_eq!(cluster.records().await.iter().sum::<usize>(), 120);
+    let duplicates = soon(join_all(attempts.iter().map(|attempt| store.acquire(attempt.clone())))).await;
+    assert!(duplicates.iter().all(|answer| matches!(answer, Ok(Acquire::Duplicate { .. }))));
+}
+
+#[tokio::test]
+async fn a_slot_that_has_moved_is_found_and_its_shard_shares_calls_again() {
+    let cluster = SmallCluster::start(2).await;
+    let store = on_cluster(&cluster.url());
+    let keys = keys(300);
+    let claims = acquire_all(&store, &attempts(&keys)).await;
+    let moved: Vec<u16> = keys.iter().map(|key| slot(key)).filter(|slot| *slot < 8192).take(20).collect();
+    for key in keys.iter().filter(|key| moved.contains(&slot(key))) {
+        cluster.start_to_move(slot(key), 0, 1).await;
+        cluster.move_record(&format!("payments:{key}"), 0, 1).await;
+        cluster.end_move(slot(key), 0, 1).await;
+    }
+    complete_all(&store, &claims).await;
+    assert_eq!(cluster.records().await.iter().sum::<usize>(), 300);
+
+    let before: u64 = cluster.calls("evalsha").await.iter().sum();
+    complete_all(&store, &claims).await;
+    let after: u64 = cluster.calls("evalsha").await.iter().sum();
+    assert!(after - before <= 30, "{} calls", after - before);
+}
+
+#[tokio::test]
+async fn each_record_is_judged_alone_if_the_node_rejects_a_shared_call() {
+    let cluster = SmallCluster::start(1).await;
+    let limited = ["ACL", "SETUSER", "limited", "on", ">open-sesame", "~payments:mine*", "+@all"];
+    let () = cluster.ask(0, &limited).await;
+    let store = on_cluster(&cluster.url().replace("127.0.0.1", "limited:open-sesame@127.0.0.1"));
+    let keys: Vec<String> = (0..10).flat_map(|n| [format!("mine {n}"), format!("theirs {n}")]).collect();
+    for batch in 0..2 {
+        let before = cluster.calls("evalsha").await[0];
+        let answers = soon(join_all(keys.iter().map(|key| store.acquire(attempt(key))))).await;
+        for (key, answer) in keys.iter().zip(answers) {
+            match answer {
+                Ok(_) => assert!(key.starts_with("mine"), "{key}"),
+                Err(error) => assert!(key.starts_with("theirs") && error.is_unavailable(), "{key}: {error:?}"),
+            }
+        }
+        // The first shared call was in vain, so the second batch has none. A call that is not permitted is not counted.
+        assert!(batch == 0 || cluster.calls("evalsha").await[0] - before == 10);
+    }
+    assert_eq!(cluster.records().await, [10]);
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_a_record_fails_no_other_record_of_its_shard() {
+    let cluster = SmallCluster::start(1).await;
+    let store = on_cluster(&cluster.url());
+    let () = cluster.ask(0, &["SET", "payments:3", "in use"]).await;
+    let () = cluster.ask(0, &["HSET", "payments:4", "status", "INPROGRESS"]).await;
+    let answers = soon(join_all(keys(20).iter().map(|key| store.acquire(attempt(key))))).await;
+    for (key, answer) in keys(20).iter().zip(answers) {
+        match answer {
+            Ok(Acquire::Acquired(_)) => assert!(!["3", "4"].contains(&&**key), "{key}"),
+            Err(StoreError::NotARecord(named)) => assert_eq!(named, format!("payments:{key}")),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    // A shared call, which found the script missing.
+    assert_eq!(cluster.calls("eval").await, [1]);
+}
