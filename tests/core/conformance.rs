@@ -1,9 +1,13 @@
 //! The conformance suite on each store of this crate. The rows are in `idempotent_sqs_testing::conformance`.
 
+mod accompanied;
+
 use std::time::Duration;
 
+use accompanied::Accompanied;
 use futures_util::future::join_all;
 use harness::TIMEOUT;
+use harness::cluster::SmallCluster;
 use harness::redis::{store, store_with_timeout};
 use harness::with;
 use idempotent_sqs::idempotency::{Acquire, Key};
@@ -22,6 +26,13 @@ mod on_redis {
     idempotent_sqs_testing::store_conformance!(let redis = Redis::start().await; redis.store());
 }
 
+/// Each call shares a script call with that of another record of its shard.
+#[tokio::test]
+async fn every_row_holds_for_records_that_share_script_calls_on_a_cluster() {
+    let cluster = SmallCluster::start(1).await;
+    conformance::run_all(async || Accompanied(store_with_timeout(&cluster.url(), true, TIMEOUT))).await;
+}
+
 /// All rows and the largest batch run on one cluster, because a cluster takes seconds to form.
 #[tokio::test]
 async fn every_row_holds_on_a_cluster_of_three_masters() {
@@ -31,7 +42,7 @@ async fn every_row_holds_on_a_cluster_of_three_masters() {
     // The timeout allows for a slow test machine.
     conformance::run_all(async || store_with_timeout(&url, true, TIMEOUT)).await;
 
-    // No batch of SQS is larger. On a cluster each of its records is a call of its own.
+    // No batch of SQS is larger.
     let store = store(&url, true);
     let attempts = (0..10_000).map(|n| {
         with!(attempt("order"), key = Key::new(&format!("order-{n}")).unwrap(), retention = Duration::from_secs(60))

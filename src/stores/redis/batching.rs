@@ -98,17 +98,19 @@ impl Batcher {
     ///
     /// Records of one slot are sent one after another. While the slot is being moved, the client library sends ASKING
     /// and then the record, as two commands on a shared connection: of two concurrent records, one would lack its ASKING.
+    /// After a try without a reply they are concurrent, because each may wait for its timeout.
     async fn call_and_redirect(&self, call: ScriptCall) {
-        let mut slots: BTreeMap<u16, Vec<ScriptCall>> = BTreeMap::new();
-        for call in self.call(call).await {
-            slots.entry(slot(&call.requests[0].request.key)).or_default().push(call);
+        let mut lanes: BTreeMap<(u16, usize), Vec<ScriptCall>> = BTreeMap::new();
+        for (index, call) in self.call(call).await.into_iter().enumerate() {
+            let lane = if call.tries < TRIES { index } else { 0 };
+            lanes.entry((slot(&call.requests[0].request.key), lane)).or_default().push(call);
         }
         let in_order = async |calls: Vec<ScriptCall>| {
             for call in calls {
                 self.call(call).await;
             }
         };
-        join_all(slots.into_values().map(in_order)).await;
+        join_all(lanes.into_values().map(in_order)).await;
     }
 
     /// Calls a script, and sends the replies to the callers. Returns a call for each record whose key is on another
