@@ -35,7 +35,9 @@ local function is_record(r) return r:find('^C\1') and #r >= 36 or r:find('^[PF]\
 local function head(recovery, attempt, fence) return struct.pack('>c1BBBI8', 'P', 1, recovery, attempt, fence) end
 local function acquired(r) return (r:byte(3) == 1 and 'ACQUIRED_STALE ' or 'ACQUIRED ') .. r:sub(1, 12) end
 local function rejected(r)
-  return r.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or r.err:find('non local key') and 'NOT_LOCAL' or error(r)
+  if r.err:find('^WRONGTYPE') then return 'NOT_A_RECORD' end
+  -- Before Redis 7, an error is raised as its text.
+  return r.err:find('non local key') and 'NOT_LOCAL' or error(redis.REDIS_VERSION_NUM and r or r.err)
 end
 local first_head, first_acquired = head(0, 1, now_us), acquired(head(0, 1, now_us))
 

@@ -22,7 +22,9 @@ local no_fingerprint = ('\0'):rep(16)
 local lost = { P = 'LOST PROCESSING', F = 'LOST FAILED' }
 
 local function rejected(r)
-  return r.err:find('^WRONGTYPE') and 'NOT_A_RECORD' or r.err:find('non local key') and 'NOT_LOCAL' or error(r)
+  if r.err:find('^WRONGTYPE') then return 'NOT_A_RECORD' end
+  -- Before Redis 7, an error is raised as its text.
+  return r.err:find('non local key') and 'NOT_LOCAL' or error(redis.REDIS_VERSION_NUM and r or r.err)
 end
 
 local function is_record(r) return r:find('^[PF]\1') and #r == 52 or r:find('^C\1') and #r >= 36 end
