@@ -149,3 +149,26 @@ async fn a_value_that_is_not_a_record_fails_no_other_record_of_its_shard() {
     // A shared call, which found the script missing.
     assert_eq!(cluster.calls("eval").await, [1]);
 }
+
+#[tokio::test]
+async fn claims_are_completed_on_a_replica_that_was_promoted() {
+    let cluster = SmallCluster::start(1).await;
+    let replica = cluster.replica_of_first().await;
+    let store = on_cluster(&cluster.url());
+    let claims = acquire_all(&store, &attempts(&keys(100))).await;
+    let mut promoted = replica.connection().await;
+    until(|| {
+        let mut promoted = promoted.clone();
+        async move { redis::cmd("DBSIZE").query_async::<usize>(&mut promoted).await.unwrap() == 100 }
+    })
+    .await;
+    let () = redis::cmd("CLUSTER").arg("FAILOVER").arg("TAKEOVER").query_async(&mut promoted).await.unwrap();
+    until(|| async { cluster.ask::<String>(0, &["INFO", "replication"]).await.contains("role:slave") }).await;
+
+    // The open connections lead to the old master, which serves no key any more.
+    complete_all(&store, &claims).await;
+    let records: usize = redis::cmd("DBSIZE").query_async(&mut promoted).await.unwrap();
+    assert_eq!(records, 100);
+    let record: Vec<u8> = promoted.get("payments:7").await.unwrap();
+    assert_eq!(record[0], b'C');
+}

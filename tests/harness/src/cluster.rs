@@ -10,6 +10,8 @@ use super::until;
 pub struct SmallCluster {
     pub nodes: Vec<Redis>,
     connections: Vec<MultiplexedConnection>,
+    /// Port of the first node for other nodes.
+    first_bus: u16,
 }
 
 impl SmallCluster {
@@ -22,7 +24,7 @@ impl SmallCluster {
             connections.push(nodes[usize::from(n)].connection().await);
             first_bus = if n == 0 { bus } else { first_bus };
         }
-        let cluster = Self { nodes, connections };
+        let cluster = Self { nodes, connections, first_bus };
         let first = cluster.nodes[0].port().to_string();
         for n in 0..masters {
             let slot = |n: u16| (16_384 * u32::from(n) / u32::from(masters)).to_string();
@@ -39,6 +41,23 @@ impl SmallCluster {
                 .await;
         }
         cluster
+    }
+
+    /// Adds a replica of the first node.
+    pub async fn replica_of_first(&self) -> Redis {
+        let replica =
+            Redis::start_with(&["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]).await;
+        let (port, bus) = (self.nodes[0].port().to_string(), self.first_bus.to_string());
+        let master: String = self.ask(0, &["CLUSTER", "MYID"]).await;
+        let connection = replica.connection().await;
+        let ask = |command: Vec<String>| {
+            let mut connection = connection.clone();
+            async move { redis::cmd("CLUSTER").arg(command).query_async::<redis::Value>(&mut connection).await }
+        };
+        ask(vec!["MEET".into(), "127.0.0.1".into(), port, bus]).await.unwrap();
+        // The replica has to know its master first.
+        until(|| async { ask(vec!["REPLICATE".into(), master.clone()]).await.is_ok() }).await;
+        replica
     }
 
     pub fn url(&self) -> String {
