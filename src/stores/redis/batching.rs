@@ -75,15 +75,12 @@ impl Batcher {
                     && call.requests.len() < self.connection.records_per_call(shard)
                     && call.terms.is_compatible(&terms)
             };
-            match calls.iter_mut().rfind(has_room) {
-                Some(call) => {
-                    call.terms = call.terms.merged(&terms);
-                    call.requests.push(pending_request);
-                }
-                None => {
-                    let requests = vec![pending_request];
-                    calls.push(ScriptCall { terms, shard, requests, tries, may_have_run: false });
-                }
+            if let Some(call) = calls.iter_mut().rfind(has_room) {
+                call.terms = call.terms.merged(&terms);
+                call.requests.push(pending_request);
+            } else {
+                let requests = vec![pending_request];
+                calls.push(ScriptCall { terms, shard, requests, tries, may_have_run: false });
             }
         }
         // A record without another one of its shard declares its key, by which it is redirected.

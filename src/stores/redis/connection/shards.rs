@@ -130,7 +130,7 @@ mod tests {
         }
         for n in 0..10_000 {
             let key = format!("payments:{n}");
-            assert_eq!(Slot::new(slot(key)), Some(Slot::for_key(&key)), "{key}");
+            assert_eq!(Slot::new(slot(&key)), Some(Slot::for_key(&key)), "{key}");
         }
     }
 
