@@ -73,7 +73,7 @@ struct Run {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Fallible<()> {
-    let mut server = Server::start(&[])?;
+    let server = Server::start(&[])?;
     let client = Client::open(server.url())?;
     let clients = try_join_all((0..CLIENTS).map(|_| client.get_multiplexed_async_connection())).await?;
     let mut runs: [Vec<Run>; CASES.len()] = Default::default();

@@ -92,7 +92,7 @@ struct Measurement {
 }
 
 fn main() -> Fallible<()> {
-    let mut server = Server::start(&[])?;
+    let server = Server::start(&[])?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let mut endpoints = runtime.block_on(start(&server.url()))?;
     let kinds: Vec<_> = endpoints.iter().map(|endpoint| endpoint.kind).collect();
@@ -111,7 +111,7 @@ fn main() -> Fallible<()> {
         for Measurement { case, clients, samples } in &mut measurements {
             eprintln!("http, round {round} of {ROUNDS}: {}, {clients} clients", case.title);
             for (endpoint, samples) in endpoints.iter_mut().zip(samples) {
-                samples.push(measure(&runtime, &mut server, endpoint, case, *clients, round)?);
+                samples.push(measure(&runtime, &server, endpoint, case, *clients, round)?);
             }
         }
     }
@@ -144,7 +144,7 @@ async fn start(redis: &str) -> Fallible<Vec<Endpoint>> {
 /// Measures one endpoint.
 fn measure(
     runtime: &Runtime,
-    server: &mut Server,
+    server: &Server,
     endpoint: &mut Endpoint,
     case: &Case,
     clients: usize,

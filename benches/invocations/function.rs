@@ -30,6 +30,21 @@ impl Function {
         Self::built("floor", "examples/floor")
     }
 
+    /// The floor that also parses each body as JSON and hashes it.
+    pub(crate) fn hashing_floor() -> Fallible<Self> {
+        Ok(Self::built("floor-hash", "examples/floor")?.with("FLOOR", "hash"))
+    }
+
+    /// The floor that reads only the messageIds.
+    pub(crate) fn lean_floor() -> Fallible<Self> {
+        Ok(Self::built("floor-ids", "examples/floor")?.with("FLOOR", "ids"))
+    }
+
+    /// The floor in scripts.
+    pub(crate) fn scripted_floor() -> Fallible<Self> {
+        Self::built("floor-script", "examples/floor_script")
+    }
+
     pub(crate) fn bare() -> Fallible<Self> {
         Self::built("bare", "examples/bare")
     }

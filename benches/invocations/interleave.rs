@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use benches::Fallible;
 use benches::figures::{ms, number};
-use benches::server::Server;
 
 use crate::events::Events;
 use crate::function::Function;
 use crate::options::Options;
 use crate::process::{Invocations, Process};
 use crate::sample::Sample;
+use crate::stack::Stack;
 
 /// Length of the warm-up, in measured times. Connections, scripts and just-in-time compilers are then warm.
 const WARM_UP: f64 = 2.0;
@@ -39,33 +39,55 @@ pub(crate) struct Round {
     pub(crate) peak_memory: Option<f64>,
 }
 
-/// Starts these functions, warms them up, and measures each for about the time of the options, with new messages and
-/// then with the same messages again. Returns the round of each.
-pub(crate) fn round(
+/// The rounds of the options: of each function on each of the stacks, those of one stack together. `what` is what is
+/// measured, for the progress.
+pub(crate) fn rounds(
+    what: &str,
     functions: &[&Function],
-    server: &mut Server,
+    stacks: &[Stack],
+    batch: usize,
+    body: usize,
+    options: &Options,
+) -> Fallible<Vec<Vec<Round>>> {
+    let mut rounds: Vec<Vec<Round>> = Vec::new();
+    rounds.resize_with(functions.len() * stacks.len(), Vec::new);
+    for index in 0..options.rounds {
+        eprintln!("{what}, round {} of {}", index + 1, options.rounds);
+        for (rounds, done) in rounds.iter_mut().zip(round(functions, stacks, batch, body, options)?) {
+            rounds.push(done);
+        }
+    }
+    Ok(rounds)
+}
+
+/// Starts each of these functions on each of these stacks, warms them up, and measures each for about the time of the
+/// options, with new messages and then with the same messages again. Returns the rounds, those of one stack together.
+fn round(
+    functions: &[&Function],
+    stacks: &[Stack],
     batch: usize,
     body: usize,
     options: &Options,
 ) -> Fallible<Vec<Round>> {
-    server.flush()?;
-    let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", &*batch.to_string())];
+    let flush = || stacks.iter().try_for_each(Stack::flush);
+    flush()?;
     let mut events = Events::new(batch, body);
-    let start = |function: &&Function| {
-        WarmFunction::start(function, &settings, batch, options.seconds, |count| events.take(count))
+    let pairs = stacks.iter().flat_map(|stack| functions.iter().map(move |function| (stack, function)));
+    let start = |(stack, function): (_, &&Function)| {
+        WarmFunction::start(function, stack, batch, batch, options.seconds, |count| events.take(count))
     };
-    let mut warm = functions.iter().map(start).collect::<Fallible<Vec<_>>>()?;
-    server.flush()?;
-    let new = interleave(&mut warm, server, options.seconds)?;
-    for ((function, warm), samples) in functions.iter().zip(&warm).zip(&new) {
+    let mut warm = pairs.map(start).collect::<Fallible<Vec<_>>>()?;
+    flush()?;
+    let new = interleave(&mut warm, options.seconds)?;
+    for (warm, samples) in warm.iter().zip(&new) {
         let (added, expected) = (Sample::sum(samples).added, warm.messages());
         if added < expected {
-            return Err(format!("{}: {added} records in Redis for {expected} messages", function.name).into());
+            return Err(format!("{}: {added} records in Redis for {expected} messages", warm.process.name).into());
         }
     }
-    let duplicates = interleave(&mut warm, server, options.seconds)?;
+    let duplicates = interleave(&mut warm, options.seconds)?;
     let rounds = warm.iter().zip(new).zip(duplicates);
-    let round = |((warm, new), duplicates): ((&WarmFunction, _), _)| Round {
+    let round = |((warm, new), duplicates): ((&WarmFunction<'_>, _), _)| Round {
         new,
         duplicates,
         peak_memory: warm.process.peak_memory(),
@@ -74,26 +96,33 @@ pub(crate) fn round(
 }
 
 /// A warm process of a function, and the events for its samples.
-pub(crate) struct WarmFunction {
+pub(crate) struct WarmFunction<'a> {
     process: Process,
+    stack: &'a Stack,
     batch: usize,
     events: Vec<Arc<[u8]>>,
     /// The number of events of the warm-up.
     warm_up_events: usize,
 }
 
-impl WarmFunction {
-    /// Starts a function and warms it up. Its events last for about this many seconds.
+impl<'a> WarmFunction<'a> {
+    /// Starts a function on these servers and warms it up. Its events last for about this many seconds.
     pub(crate) fn start(
         function: &Function,
-        settings: &[(&str, &str)],
+        stack: &'a Stack,
+        concurrency: usize,
         batch: usize,
         seconds: f64,
         take: impl FnMut(usize) -> Vec<Arc<[u8]>>,
     ) -> Fallible<Self> {
-        let mut process = Process::start(function, settings)?;
+        let settings = [
+            ("REDIS_URL", &*stack.url()),
+            ("REDIS_CLUSTER", stack.cluster_mode()),
+            ("BATCH_CONCURRENCY", &*concurrency.to_string()),
+        ];
+        let mut process = Process::start(function, &settings)?;
         let (events, warm_up_events) = warm_up(&mut process, batch, seconds, take)?;
-        Ok(Self { process, batch, events, warm_up_events })
+        Ok(Self { process, stack, batch, events, warm_up_events })
     }
 
     /// The number of messages in its samples.
@@ -107,30 +136,26 @@ impl WarmFunction {
     }
 
     /// Measures sample `index` of `samples`.
-    fn sample(&mut self, index: usize, samples: usize, server: &mut Server) -> Fallible<Sample> {
-        let Self { process, events, .. } = self;
+    fn sample(&mut self, index: usize, samples: usize) -> Fallible<Sample> {
+        let Self { process, stack, events, .. } = self;
         let events = &events[events.len() * index / samples..events.len() * (index + 1) / samples];
-        let before = server.records()?;
-        let (Invocations { times, wall, cpu }, load) = server.load_of(|| process.invoke(events))?;
-        let added = server.records()?.saturating_sub(before);
+        let before = stack.records()?;
+        let (Invocations { times, wall, cpu }, load) = stack.load_of(|| process.invoke(events))?;
+        let added = stack.records()?.saturating_sub(before);
         let records = number(events.len() * self.batch);
         Ok(Sample { times: times.into_iter().map(ms).collect(), wall, records, cpu, load, added })
     }
 }
 
 /// Measures these functions alternately. Returns the samples of each.
-pub(crate) fn interleave(
-    functions: &mut [WarmFunction],
-    server: &mut Server,
-    seconds: f64,
-) -> Fallible<Vec<Vec<Sample>>> {
+pub(crate) fn interleave(functions: &mut [WarmFunction<'_>], seconds: f64) -> Fallible<Vec<Vec<Sample>>> {
     // Each sample of each function has at least one event.
     let fewest = functions.iter().map(|function| function.events.len()).min().unwrap_or(0);
     let count = (1..fewest).find(|count| SAMPLE.as_secs_f64() * number(*count) >= seconds).unwrap_or(fewest);
     let mut samples: Vec<Vec<Sample>> = functions.iter().map(|_| Vec::new()).collect();
     for index in 0..count {
         for (function, samples) in functions.iter_mut().zip(&mut samples) {
-            samples.push(function.sample(index, count, server)?);
+            samples.push(function.sample(index, count)?);
         }
     }
     Ok(samples)

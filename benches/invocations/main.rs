@@ -1,7 +1,6 @@
 //! Lambda functions under a Runtime API on loopback and with a Redis server of the benchmark: this library, the floor
 //! and other implementations. `cargo bench --package benches --bench invocations -- --help` lists the options.
 
-mod cluster;
 mod delay;
 mod events;
 mod function;
@@ -17,6 +16,7 @@ mod proxy;
 mod report;
 mod runtime_api;
 mod sample;
+mod stack;
 mod webhook;
 
 use std::fs;

@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) struct Process {
-    name: String,
+    pub(crate) name: String,
     child: Child,
     api: RuntimeApi,
     /// From the start of the process to its first request for an event.

@@ -1,5 +1,6 @@
 //! A redis-server on a free port and in a folder of its own, and its statistics.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::iter::Sum;
@@ -27,7 +28,7 @@ const PASSWORD: &str = "benchmark";
 pub struct Server {
     process: Child,
     pub port: u16,
-    connection: Connection,
+    connection: RefCell<Connection>,
     _directory: TempDir,
 }
 
@@ -72,7 +73,7 @@ impl Server {
             // If another process took the port in the meantime, the server ends, and the next port is tried.
             while process.try_wait()?.is_none() {
                 if fs::read_to_string(&log).unwrap_or_default().contains("Ready to accept connections") {
-                    let connection = redis::Client::open(url(port))?.get_connection()?;
+                    let connection = RefCell::new(redis::Client::open(url(port))?.get_connection()?);
                     return Ok(Self { process, port, connection, _directory: directory });
                 }
                 sleep(Duration::from_millis(5));
@@ -87,22 +88,22 @@ impl Server {
     }
 
     /// Sends a command.
-    pub fn command<T: FromRedisValue>(&mut self, words: &[&str]) -> Fallible<T> {
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> Fallible<T> {
         let (name, arguments) = words.split_first().ok_or("the command is empty")?;
-        Ok(cmd(name).arg(arguments).query(&mut self.connection)?)
+        Ok(cmd(name).arg(arguments).query(&mut *self.connection.borrow_mut())?)
     }
 
-    pub fn flush(&mut self) -> Fallible<()> {
+    pub fn flush(&self) -> Fallible<()> {
         self.command(&["FLUSHALL", "SYNC"])
     }
 
     /// The number of keys.
-    pub fn records(&mut self) -> Fallible<usize> {
+    pub fn records(&self) -> Fallible<usize> {
         self.command(&["DBSIZE"])
     }
 
     /// Name and version.
-    pub fn version(&mut self) -> Fallible<String> {
+    pub fn version(&self) -> Fallible<String> {
         let server = self.info("server")?;
         let version = |name: &str| server.get(&format!("{}_version", name.to_lowercase()));
         // Valkey reports a Redis version too, for compatibility.
@@ -111,16 +112,26 @@ impl Server {
     }
 
     /// Memory in use, in bytes.
-    pub fn memory(&mut self) -> Fallible<f64> {
+    pub fn memory(&self) -> Fallible<f64> {
         Ok(self.info("memory")?["used_memory"].parse()?)
     }
 
     /// Runs `work` and returns the load that it causes on the server.
-    pub fn load_of<T>(&mut self, work: impl FnOnce() -> Fallible<T>) -> Fallible<(T, Load)> {
-        self.command::<()>(&["CONFIG", "RESETSTAT"])?;
-        let before = self.cpu_us()?;
+    pub fn load_of<T>(&self, work: impl FnOnce() -> Fallible<T>) -> Fallible<(T, Load)> {
+        let before = self.start_load()?;
         let done = work()?;
-        let cpu_us = self.cpu_us()? - before;
+        Ok((done, self.load_since(before)?))
+    }
+
+    /// Starts a measurement of the load. Returns the processor time so far.
+    pub fn start_load(&self) -> Fallible<f64> {
+        self.command::<()>(&["CONFIG", "RESETSTAT"])?;
+        self.cpu_us()
+    }
+
+    /// The load since the start of the measurement.
+    pub fn load_since(&self, cpu_before: f64) -> Fallible<Load> {
+        let cpu_us = self.cpu_us()? - cpu_before;
         let commands: Vec<(String, f64, f64)> = self
             .info("commandstats")?
             .iter()
@@ -135,21 +146,20 @@ impl Server {
         let runs_scripts = |name: &str| name.starts_with("eval") || name.starts_with("fcall");
         let scripts = commands.iter().any(|(name, ..)| runs_scripts(name));
         let counted = || commands.iter().filter(|(name, ..)| !scripts || runs_scripts(name));
-        let load = Load {
+        Ok(Load {
             command_us: counted().map(|(_, _, us)| us).sum(),
             commands: counted().map(|(_, calls, _)| calls).sum(),
             cpu_us,
-        };
-        Ok((done, load))
+        })
     }
 
-    fn cpu_us(&mut self) -> Fallible<f64> {
+    fn cpu_us(&self) -> Fallible<f64> {
         let cpu = self.info("cpu")?;
         let seconds = cpu["used_cpu_user"].parse::<f64>()? + cpu["used_cpu_sys"].parse::<f64>()?;
         Ok(seconds * 1e6)
     }
 
-    fn info(&mut self, section: &str) -> Fallible<HashMap<String, String>> {
+    fn info(&self, section: &str) -> Fallible<HashMap<String, String>> {
         let text: String = self.command(&["INFO", section])?;
         let fields = text.lines().filter_map(|line| line.split_once(':'));
         Ok(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use benches::Fallible;
 use benches::figures::{median, percentile, short};
-use benches::server::Server;
 use benches::table::Table;
 
 use crate::function::Function;
-use crate::interleave::{Round, round};
+use crate::interleave::{self, Round};
 use crate::options::Options;
 use crate::plot::{self, Line};
 use crate::report::Report;
 use crate::sample::{Sample, ratio};
+use crate::stack::Stack;
 
 /// Rounds by function and batch size.
 struct Rounds {
@@ -21,13 +21,14 @@ struct Rounds {
 }
 
 /// Selects the samples with new messages or those with duplicates.
-type Kind = fn(&Round) -> &[Sample];
+pub(super) type Kind = fn(&Round) -> &[Sample];
 
-const KINDS: [(&str, Kind); 2] = [("new messages", |round| &round.new), ("all duplicates", |round| &round.duplicates)];
+pub(super) const KINDS: [(&str, Kind); 2] =
+    [("new messages", |round| &round.new), ("all duplicates", |round| &round.duplicates)];
 
 pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
-    let mut server = Server::start(&[])?;
-    let rounds = measure(options, functions, &mut server)?;
+    let functions = [functions, &[Function::lean_floor()?, Function::scripted_floor()?]].concat();
+    let rounds = measure(options, &functions)?;
     for (name, kind) in KINDS {
         let title = format!("Batches, {name}, bodies of {} bytes", options.body);
         report.table(&title, rounds.table(&options.sizes, kind));
@@ -37,16 +38,17 @@ pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report
     Ok(())
 }
 
-fn measure(options: &Options, functions: &[Function], server: &mut Server) -> Fallible<Rounds> {
+fn measure(options: &Options, functions: &[Function]) -> Fallible<Rounds> {
+    let server = [Stack::single()?];
     let names = functions.iter().map(|function| function.name.clone()).collect();
     let mut rounds = Rounds { functions: names, by_function: BTreeMap::new() };
     for &batch in &options.sizes {
         let functions: Vec<_> = functions.iter().filter(|function| function.max_batch >= batch).collect();
-        for index in 0..options.rounds {
-            eprintln!("batches of {batch}, round {} of {}", index + 1, options.rounds);
-            for (function, done) in functions.iter().zip(round(&functions, server, batch, options.body, options)?) {
-                rounds.by_function.entry((function.name.clone(), batch)).or_default().push(done);
-            }
+        let what = format!("batches of {batch}");
+        for (function, done) in
+            functions.iter().zip(interleave::rounds(&what, &functions, &server, batch, options.body, options)?)
+        {
+            rounds.by_function.insert((function.name.clone(), batch), done);
         }
     }
     Ok(rounds)
@@ -74,10 +76,12 @@ impl Rounds {
             "p50 ms",
             "p99 ms",
             "time, floor = 1",
+            "floor-script = 1",
             "records/s",
             "CPU µs/record",
             "Redis µs/record",
             "Redis CPU µs/record",
+            "floor = 1",
             "Redis commands/batch",
             "peak MiB",
         ]);
@@ -94,10 +98,12 @@ impl Rounds {
                     figure(Sample::p50),
                     short(percentile(99, times)),
                     short(self.ratio(function, "floor", batch, kind, Sample::p50)),
+                    short(self.ratio(function, "floor-script", batch, kind, Sample::p50)),
                     figure(Sample::records_per_s),
                     figure(Sample::cpu),
                     figure(Sample::redis),
                     figure(Sample::redis_cpu),
+                    short(self.ratio(function, "floor", batch, kind, Sample::redis_cpu)),
                     figure(Sample::commands),
                     short(self.median(function, batch, |round| round.peak_memory.map_or(f64::NAN, |kib| kib / 1024.0))),
                 ]);
@@ -107,28 +113,30 @@ impl Rounds {
     }
 
     fn targets(&self, sizes: &[usize], report: &mut Report) {
+        let noop = |other, batch, kind, figure: fn(&Sample) -> f64| self.ratio("noop", other, batch, kind, figure);
         for (name, kind) in KINDS {
             for &batch in sizes {
-                let measured = self.ratio("noop", "floor", batch, kind, Sample::p50);
-                report.at_most(&format!("`noop` against the floor, time per batch of {batch}, {name}"), measured, 1.5);
+                let what = format!("`noop` against the floor, time per batch of {batch}, {name}");
+                report.at_most(&what, noop("floor", batch, kind, Sample::p50), if batch < 1_000 { 1.35 } else { 1.1 });
             }
         }
-        for (peer, batch, least) in [
-            ("powertools-python", 10, 12.0),
-            ("powertools-python", 1_000, 35.0),
-            ("powertools-typescript", 10, 6.0),
-            ("powertools-typescript", 1_000, 6.0),
-        ] {
-            let measured = self.ratio("noop", peer, batch, |round| &round.new, Sample::records_per_s);
-            report.at_least(&format!("`noop` against {peer}, records per second, batch of {batch}"), measured, least);
+        let (_, new) = KINDS[0];
+        for &batch in sizes {
+            let what = format!("`noop` against the floor that reads only messageIds, time per batch of {batch}");
+            report.at_most(&what, noop("floor-ids", batch, new, Sample::p50), 1.6);
         }
         for &batch in sizes {
-            let measured = self.ratio("noop", "floor", batch, |round| &round.new, Sample::redis);
-            report.at_most(
-                &format!("`noop` against the floor, Redis time per record, batch of {batch}"),
-                measured,
-                2.0,
-            );
+            let what = format!("`noop` against the floor, Redis CPU per record, batch of {batch}");
+            report.at_most(&what, noop("floor", batch, new, Sample::redis_cpu), 1.5);
+        }
+        for (peer, batch, least) in [
+            ("powertools-python", 10, 10.0),
+            ("powertools-python", 1_000, 35.0),
+            ("powertools-typescript", 10, 4.0),
+            ("powertools-typescript", 1_000, 7.0),
+        ] {
+            let what = format!("`noop` against {peer}, records per second, batch of {batch}");
+            report.at_least(&what, noop(peer, batch, new, Sample::records_per_s), least);
         }
     }
 

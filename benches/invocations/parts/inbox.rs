@@ -2,7 +2,6 @@
 
 use benches::Fallible;
 use benches::figures::{percentile, short};
-use benches::server::Server;
 use benches::table::Table;
 
 use crate::function::Function;
@@ -12,20 +11,17 @@ use crate::payments::Payments;
 use crate::postgres::Postgres;
 use crate::report::Report;
 use crate::sample::{Sample, ratio};
+use crate::stack::Stack;
 
 const BATCH: usize = 10;
 
-/// The batch size.
-const CONCURRENCY: &str = "10";
-
 pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Report) -> Fallible<()> {
-    let (mut redis, postgres) = (Server::start(&[])?, Postgres::start()?);
+    let (redis, postgres) = (Stack::single()?, Postgres::start()?);
     postgres.run_file("crates/postgres/sql/inbox.sql")?;
     postgres.run_file("examples/ledger/sql/ledger.sql")?;
     let database = postgres.url();
     let by_hand = Function::by_hand(&database)?;
     let functions = [Function::ledger(&database)?, by_hand.clone(), by_hand.with("INBOX", "false")];
-    let settings = [("REDIS_URL", &*redis.url()), ("BATCH_CONCURRENCY", CONCURRENCY)];
     let mut samples: [Vec<Sample>; 3] = Default::default();
     let mut payments = [0, 1, 2].map(Payments::of);
     for payments in &payments {
@@ -36,10 +32,10 @@ pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Repor
         redis.flush()?;
         postgres.query("TRUNCATE idempotency_inbox, ledger_audit; CHECKPOINT")?;
         let start = |(function, payments): (&Function, &mut Payments)| {
-            WarmFunction::start(function, &settings, BATCH, options.seconds, |count| payments.take(count, BATCH))
+            WarmFunction::start(function, &redis, BATCH, BATCH, options.seconds, |count| payments.take(count, BATCH))
         };
         let mut warm = functions.iter().zip(&mut payments).map(start).collect::<Fallible<Vec<_>>>()?;
-        for (samples, of_round) in samples.iter_mut().zip(interleave(&mut warm, &mut redis, options.seconds)?) {
+        for (samples, of_round) in samples.iter_mut().zip(interleave(&mut warm, options.seconds)?) {
             samples.extend(of_round);
         }
         check_bookings(&postgres, warm.iter().map(WarmFunction::all_messages).sum())?;

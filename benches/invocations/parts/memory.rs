@@ -21,11 +21,11 @@ const RECORDS: usize = 50_000;
 const BATCH: usize = 1_000;
 
 pub(crate) fn run(_options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
-    let mut server = Server::start(&[])?;
+    let server = Server::start(&[])?;
     let mut table = Table::new(&["function", "bytes a record"]);
     for function in functions {
         eprintln!("memory: {}", function.name);
-        let bytes = bytes_per_record(function, &mut server)?;
+        let bytes = bytes_per_record(function, &server)?;
         table.row([function.name.clone(), short(bytes)]);
         if function.name == "noop" {
             report.at_most("`noop`, Redis memory per completed record, bytes", bytes, 220.0);
@@ -35,7 +35,7 @@ pub(crate) fn run(_options: &Options, functions: &[Function], report: &mut Repor
     Ok(())
 }
 
-fn bytes_per_record(function: &Function, server: &mut Server) -> Fallible<f64> {
+fn bytes_per_record(function: &Function, server: &Server) -> Fallible<f64> {
     server.flush()?;
     let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", &*BATCH.to_string())];
     let mut process = Process::start(function, &settings)?;
@@ -50,7 +50,7 @@ fn bytes_per_record(function: &Function, server: &mut Server) -> Fallible<f64> {
 }
 
 /// The memory in use once it is stable: the buffers have shrunk and the hash tables are no longer resized.
-fn stable_memory(server: &mut Server) -> Fallible<f64> {
+fn stable_memory(server: &Server) -> Fallible<f64> {
     let mut last = server.memory()?;
     loop {
         // Redis shrinks the buffers of a client that is idle for two seconds.

@@ -20,7 +20,7 @@ const INVOCATIONS: usize = 20;
 const RECORDS_PER_RUN: usize = 64;
 
 pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
-    let mut server = Server::start(&[])?;
+    let server = Server::start(&[])?;
     let proxy = Proxy::start(server.port, Duration::ZERO)?;
     let mut table = Table::new(&[
         "batch",

@@ -2,7 +2,6 @@
 
 use benches::Fallible;
 use benches::figures::{median, short};
-use benches::server::Server;
 use benches::table::Table;
 
 use crate::events::Events;
@@ -11,28 +10,29 @@ use crate::interleave::{WarmFunction, interleave};
 use crate::options::Options;
 use crate::report::Report;
 use crate::sample::{Sample, ratio};
+use crate::stack::Stack;
 
 const BATCH: usize = 1_000;
 
-const CONCURRENCY: &str = "100";
+const CONCURRENCY: usize = 100;
 
 /// 1,000 messages of 1 ms, 100 at a time.
 const IDEAL_MS: f64 = 10.0;
 
 pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Report) -> Fallible<()> {
-    let mut server = Server::start(&[])?;
+    let redis = Stack::single()?;
     let functions =
         [Function::noop()?.with("WORK_MS", "1"), Function::floor()?.with("WORK_MS", "1"), Function::floor()?];
     let mut samples: [Vec<Sample>; 3] = Default::default();
     for index in 0..options.rounds {
         eprintln!("slow work, round {} of {}", index + 1, options.rounds);
-        server.flush()?;
-        let settings = [("REDIS_URL", &*server.url()), ("BATCH_CONCURRENCY", CONCURRENCY)];
+        redis.flush()?;
         let mut events = Events::new(BATCH, options.body);
-        let start =
-            |function| WarmFunction::start(function, &settings, BATCH, options.seconds, |count| events.take(count));
+        let start = |function| {
+            WarmFunction::start(function, &redis, CONCURRENCY, BATCH, options.seconds, |count| events.take(count))
+        };
         let mut warm = functions.iter().map(start).collect::<Fallible<Vec<_>>>()?;
-        for (samples, of_round) in samples.iter_mut().zip(interleave(&mut warm, &mut server, options.seconds)?) {
+        for (samples, of_round) in samples.iter_mut().zip(interleave(&mut warm, options.seconds)?) {
             samples.extend(of_round);
         }
     }

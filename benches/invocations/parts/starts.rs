@@ -26,7 +26,7 @@ struct Starts {
 }
 
 pub(crate) fn run(options: &Options, functions: &[Function], report: &mut Report) -> Fallible<()> {
-    let mut server = Server::start(&[])?;
+    let server = Server::start(&[])?;
     let functions = std::iter::once(Function::bare()?).chain(functions.iter().cloned());
     let mut all: Vec<_> = functions.map(|function| Starts { function, times: Vec::new(), peaks: Vec::new() }).collect();
     for index in 0..options.rounds {

@@ -29,7 +29,7 @@ const TARGET_MS: f64 = 10.0 + 2.0 + 1.5;
 const PINGS: usize = 200;
 
 pub(crate) fn run(options: &Options, _functions: &[Function], report: &mut Report) -> Fallible<()> {
-    let mut server = Server::start(&[])?;
+    let server = Server::start(&[])?;
     let proxy = Proxy::start(server.port, ROUND_TRIP)?;
     let webhook = Webhook::start(WORK)?;
     let function = Function::webhook(&webhook)?;
