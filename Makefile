@@ -4,7 +4,7 @@
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check torture e2e bench clean-tools
+.PHONY: help run test check torture e2e bench cost clean-tools
 
 help:
 	@echo "make run          process the sample events on a real server and print each message's outcome"
@@ -13,6 +13,7 @@ help:
 	@echo "make torture      fault injection: kills, stops and breaks components, counts losses and repetitions; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
 	@echo "make bench        cost per message, next to a minimal check and to other implementations; takes 20 minutes"
+	@echo "make cost         what a stack costs in a month and carries, such as RATE=100 RETENTION_DAYS=3; lists its options"
 	@echo "make clean-tools  remove .tools/, the tools of run, test, e2e and bench"
 
 run:
@@ -23,6 +24,7 @@ test:
 	$(PYTHON) scripts/tools.py test
 	.tools/venv/bin/python -B tests/template/check.py
 	.tools/venv/bin/python -B tests/identity/sign.py
+	$(PYTHON) tests/cost/check.py
 	cargo test --workspace --exclude benches --all-features
 	cargo test --package idempotent-sqs --no-default-features --features redis,serde --lib --test core
 
@@ -51,6 +53,10 @@ bench:
 	cargo bench --package benches --bench contention -- --write
 	cargo bench --package benches --bench http -- --write
 	cargo bench --package benches --bench invocations -- --write
+
+# `make cost RATE=100` passes the variables of the command line.
+cost:
+	@$(PYTHON) scripts/cost/main.py $(filter-out PYTHON=% -%,$(MAKEOVERRIDES))
 
 clean-tools:
 	rm -rf .tools

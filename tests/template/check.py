@@ -14,6 +14,7 @@ MODULES = [
     "rights",
     "records",
     "network",
+    "cost",
     "ledger",
     "alarms",
     "dashboard",
