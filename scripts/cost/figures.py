@@ -59,7 +59,7 @@ SECONDS = HOURS * 3600
 
 # No price was read from AWS itself. These are the sources, all copies of what AWS publishes:
 PAGE = "copy of AWS's Lambda pricing page, 2026"
-LIST = "AWS Price List API as others recorded it in September and October 2026"
+LIST = "AWS Price List API as others recorded it in 2026"
 GUIDES = "two or more pricing guides of others, 2025 and 2026"
 GUIDE = "one pricing guide of others, June 2026"
 
