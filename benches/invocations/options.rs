@@ -18,7 +18,7 @@ docs/bench.md has the commands that build them; scripts/tools.py bench installs 
   --rounds N                rounds of interleaved measurements [5]
   --seconds S               measured time of a function in a round, once with new messages and once
                             with duplicates [0.5]
-  --only PART,...           of batches, starts, memory, round-trips, webhook, slow-work, cluster,
+  --only PART,...           of cluster, batches, starts, memory, round-trips, webhook, slow-work,
                             bodies, inbox [all]
   --write                   write the figures into docs/bench.md and the plot into docs/bench.svg
   --help

@@ -18,14 +18,15 @@ use crate::report::Report;
 
 pub(crate) type Part = fn(&Options, &[Function], &mut Report) -> Fallible<()>;
 
+/// In the order of the page: the cluster, which the template deploys, is the first.
 pub(crate) const PARTS: [(&str, Part); 9] = [
+    ("cluster", cluster::run),
     ("batches", batches::run),
     ("starts", starts::run),
     ("memory", memory::run),
     ("round-trips", round_trips::run),
     ("webhook", webhook::run),
     ("slow-work", slow_work::run),
-    ("cluster", cluster::run),
     ("bodies", bodies::run),
     ("inbox", inbox::run),
 ];
