@@ -75,7 +75,8 @@ local function acquire(key, asked, seen)
   return acquired(claim)
 end
 
--- On a cluster, MGET fails for keys of several slots. It only saves the SET of a completed record.
-local answers, seen = {}, redis.pcall('MGET', unpack(KEYS))
+-- Saves the SET of a completed record. Keys that are not declared may be of several slots, for which MGET fails; after
+-- that, a node with Valkey 9.0 or 9.1 refuses every script until it is restarted.
+local answers, seen = {}, KEYS == _G.KEYS and redis.call('MGET', unpack(KEYS)) or {}
 for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[5 + i], seen[i]) end
 return answers

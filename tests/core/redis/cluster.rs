@@ -55,6 +55,18 @@ async fn records_of_one_shard_share_script_calls() {
     assert_eq!(made(pings, cluster.calls("ping").await), made(before, after));
 }
 
+/// After a command of a script on keys of several slots, a node with Valkey 9.0 or 9.1 refuses every script until it is
+/// restarted.
+#[tokio::test]
+async fn no_command_of_a_shared_call_has_keys_of_several_slots() {
+    let cluster = SmallCluster::start(1).await;
+    let store = on_cluster(&cluster.url());
+    complete_all(&store, &acquire_all(&store, &attempts(&keys(20))).await).await;
+    let stats: String = cluster.ask(0, &["INFO", "commandstats"]).await;
+    assert!(!stats.contains("cmdstat_mget"), "{stats}");
+    acquire_all(&store, &attempts(&["alone".to_owned()])).await;
+}
+
 /// A key in a slot that is being moved has at most one record, on whichever node it is.
 #[tokio::test]
 async fn records_of_a_slot_that_is_being_moved_are_acquired_once() {
