@@ -7,7 +7,7 @@ use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::fleet::Order;
 use super::tally::Tally;
@@ -30,6 +30,11 @@ impl Rng {
         range.start + self.0 % (range.end - range.start)
     }
 
+    /// A number below `count`.
+    fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.draw(0..count as u64)).unwrap()
+    }
+
     pub fn millis(&mut self, range: Range<u64>) -> Duration {
         Duration::from_millis(self.draw(range))
     }
@@ -40,7 +45,7 @@ const BEYOND_THE_LEASE: Range<u64> = 2_300..2_800;
 
 /// Kills or freezes a process.
 pub fn harm_a_process(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
-    let victim = usize::try_from(rng.draw(0..orders.len() as u64)).unwrap();
+    let victim = rng.index(orders.len());
     let order = if rng.draw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
     // A frozen process gets the order when it resumes.
     let _ = orders[victim].try_send(order);
@@ -168,12 +173,13 @@ impl Pair {
     }
 }
 
-/// A cluster of three masters.
+/// A cluster of three masters, with a replica each.
 pub struct Cluster(RedisCluster);
 
 impl Cluster {
     pub async fn start() -> Self {
-        Self(spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default())).await.unwrap())
+        let cluster = || RedisCluster::new(RedisClusterConfiguration::single_replica_config());
+        Self(spawn_blocking(cluster).await.unwrap())
     }
 
     fn address(&self) -> String {
@@ -182,38 +188,78 @@ impl Cluster {
 
     async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
-        let kind = if rng.draw(0..3) == 0 {
-            self.ask_all(&["SCRIPT", "FLUSH"]).await;
-            "cluster: scripts flushed"
-        } else {
-            self.move_slots(rng).await;
-            "cluster: slots moved"
+        let kind = match rng.draw(0..4) {
+            0 => {
+                for node in 0..self.0.servers.len() {
+                    self.ask(node, &["SCRIPT", "FLUSH"]).await;
+                }
+                "cluster: scripts flushed"
+            }
+            1 => {
+                self.fail_over(rng).await;
+                "cluster: failed over"
+            }
+            _ => {
+                self.move_slots(rng).await;
+                "cluster: slots moved"
+            }
         };
         tally.fault(kind, None, from, Instant::now());
     }
 
-    /// Moves slots and their records from one master to the next.
+    /// Promotes a replica, which has all acknowledged writes.
+    async fn fail_over(&self, rng: &mut Rng) {
+        let replicas = self.nodes("slave").await;
+        let replica = replicas[rng.index(replicas.len())];
+        let is_promoted = || async { self.nodes("master").await.contains(&replica) };
+        // The masters may refuse it, because they vote only every ten seconds on a shard. The replica gives up after five.
+        while !is_promoted().await {
+            self.ask(replica, &["CLUSTER", "FAILOVER"]).await;
+            let _ = timeout(Duration::from_secs(6), until(is_promoted)).await;
+        }
+        self.agree().await;
+    }
+
+    /// Moves slots and their records from one master to another.
     async fn move_slots(&self, rng: &mut Rng) {
-        let ids = self.ask_all(&["CLUSTER", "MYID"]).await;
-        let source = usize::try_from(rng.draw(0..3)).unwrap();
-        let (source, destination) = (&ids[source], &ids[(source + 1) % 3]);
+        let masters = self.nodes("master").await;
+        let source = rng.index(masters.len());
+        let id = async |n: usize| self.ask(masters[n % masters.len()], &["CLUSTER", "MYID"]).await;
+        let (source, destination) = (id(source).await, id(source + 1).await);
         let slots = rng.draw(200..600).to_string();
         let moved = Command::new("redis-cli")
-            .args(["--cluster", "reshard", &self.address(), "--cluster-from", source, "--cluster-to", destination])
+            .args(["--cluster", "reshard", &self.address(), "--cluster-from", &source, "--cluster-to", &destination])
             .args(["--cluster-slots", &slots, "--cluster-yes"])
             .output()
             .await
             .unwrap();
         assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
+        self.agree().await;
     }
 
-    async fn ask_all(&self, command: &[&str]) -> Vec<String> {
-        let mut answers = Vec::new();
-        for server in &self.0.servers {
-            let mut connection = connect(server.connection_info()).await;
-            answers.push(redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap());
+    /// The nodes of this role.
+    async fn nodes(&self, role: &str) -> Vec<usize> {
+        let mut nodes = Vec::new();
+        for node in 0..self.0.servers.len() {
+            if self.ask(node, &["INFO", "replication"]).await.contains(&format!("role:{role}")) {
+                nodes.push(node);
+            }
         }
-        answers
+        nodes
+    }
+
+    async fn ask(&self, node: usize, command: &[&str]) -> String {
+        let mut connection = connect(self.0.servers[node].connection_info()).await;
+        redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
+    }
+
+    /// Waits until all nodes agree which master serves which slot.
+    async fn agree(&self) {
+        let check = || async {
+            let check = Command::new("redis-cli").args(["--cluster", "check", &self.address()]).output().await;
+            check.unwrap().status.success()
+        };
+        until(check).await;
     }
 }
 
