@@ -16,18 +16,34 @@ use super::Connection;
 use super::errors::is_reply;
 use crate::stores::redis::scripts::{NOT_LOCAL, ScriptCall};
 
-/// How long each record has its own call after a shared call was in vain. The cluster may hide its shards behind one
-/// address, refuse keys that are not declared, or be failing over.
+/// How long each record has its own call after a node refused a shared call, or after [`CALLS_IN_VAIN`]. The cluster may
+/// hide its shards behind one address, or refuse keys that are not declared.
 const PAUSE: Duration = Duration::from_secs(60);
+
+/// How many shared calls in a row may be in vain: they reach a node that does not serve most of their keys. One may be,
+/// while a node does not respond, because the client library then sends its calls to another. The other shards go on
+/// sharing calls.
+const CALLS_IN_VAIN: u32 = 3;
 
 /// What is known of the shards.
 #[derive(Default)]
 pub(super) struct Sharing {
     /// `None` until they are read, and after a call shows that they have changed.
     shards: Option<Arc<Shards>>,
-    /// End of the pause after a call in vain.
+    /// Number of the last calls that were in vain.
+    in_vain: u32,
     paused_until: Option<Instant>,
     warned: bool,
+}
+
+impl Sharing {
+    fn pause(&mut self, reason: impl Display) {
+        self.in_vain = 0;
+        self.paused_until = Some(Instant::now() + PAUSE);
+        if !mem::replace(&mut self.warned, true) {
+            tracing::warn!(%reason, "the records of a shard cannot share script calls for now: each has its own call");
+        }
+    }
 }
 
 /// The shard of each slot.
@@ -82,33 +98,25 @@ impl Connection {
         Ok(shards)
     }
 
-    /// Notes the replies to a shared call. After `NOT_LOCAL` the shards are read again, and if it is most of the replies,
-    /// sharing pauses.
+    /// Notes the replies to a shared call. After `NOT_LOCAL` the shards are read again.
     pub(super) fn note_replies(&self, replies: &[Vec<u8>]) {
         let foreign = replies.iter().filter(|reply| *reply == NOT_LOCAL).count();
+        let mut sharing = self.lock_sharing();
         if foreign > 0 {
-            self.lock_sharing().shards = None;
+            sharing.shards = None;
         }
-        if foreign > replies.len() / 2 {
-            self.pause_sharing("a node does not serve most keys of its shard");
+        sharing.in_vain = if foreign > replies.len() / 2 { sharing.in_vain + 1 } else { 0 };
+        if sharing.in_vain == CALLS_IN_VAIN {
+            sharing.pause("the nodes do not serve most keys of their shards");
         }
     }
 
     /// Notes that a shared call failed. A call that the node refused does not count as a try of its records.
     pub(super) fn note_failure(&self, call: &mut ScriptCall, error: &RedisError) {
-        self.lock_sharing().shards = None;
         if is_reply(error) {
-            self.pause_sharing(error);
+            self.lock_sharing().pause(error);
         } else {
             call.tries -= 1;
-        }
-    }
-
-    fn pause_sharing(&self, reason: impl Display) {
-        let mut sharing = self.lock_sharing();
-        sharing.paused_until = Some(Instant::now() + PAUSE);
-        if !mem::replace(&mut sharing.warned, true) {
-            tracing::warn!(%reason, "the records of a shard cannot share script calls for now: each has its own call");
         }
     }
 
@@ -122,6 +130,7 @@ mod tests {
     use redis::cluster_routing::Slot;
 
     use super::*;
+    use crate::stores::redis::RedisSettings;
 
     #[test]
     fn the_slot_of_a_key_is_that_of_the_client_library() {
@@ -132,6 +141,24 @@ mod tests {
             let key = format!("payments:{n}");
             assert_eq!(Slot::new(slot(&key)), Some(Slot::for_key(&key)), "{key}");
         }
+    }
+
+    #[test]
+    fn sharing_pauses_after_three_calls_in_a_row_that_were_in_vain() {
+        let url = "redis://127.0.0.1".parse().unwrap();
+        let settings = RedisSettings { cluster: true, ..RedisSettings::new(url, "payments") };
+        let connection = Connection::new(&settings).unwrap();
+        let is_paused = || connection.lock_sharing().paused_until.is_some();
+        let (foreign, local) = (NOT_LOCAL.to_vec(), b"COMPLETED".to_vec());
+        let in_vain = [foreign.clone(), foreign.clone(), local.clone()];
+        for _ in 0..3 {
+            connection.note_replies(&in_vain);
+            connection.note_replies(&in_vain);
+            connection.note_replies(&[foreign.clone(), local.clone()]);
+        }
+        assert!(!is_paused());
+        (0..3).for_each(|_| connection.note_replies(&in_vain));
+        assert!(is_paused());
     }
 
     #[test]
