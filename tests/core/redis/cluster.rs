@@ -1,15 +1,20 @@
 //! Records on a cluster, where those of one shard share script calls.
 
 use futures_util::future::join_all;
+use futures_util::join;
 use harness::cluster::SmallCluster;
 use redis::cluster_routing::Slot;
 
 use super::*;
 
 fn on_cluster(url: &str) -> RedisStore {
+    with_timeout(url, harness::TIMEOUT)
+}
+
+fn with_timeout(url: &str, timeout: Duration) -> RedisStore {
     let mut settings = RedisSettings::new(url.parse().unwrap(), "payments");
     settings.cluster = true;
-    settings.timeout = harness::TIMEOUT;
+    settings.timeout = timeout;
     RedisStore::new(&settings).unwrap()
 }
 
@@ -53,6 +58,28 @@ async fn records_of_one_shard_share_script_calls() {
     // A PING precedes each shared call, or it could take the ASKING of a redirected record and write a foreign key.
     let made = |before: Vec<u64>, after: Vec<u64>| before.iter().zip(after).map(|(b, a)| a - b).collect::<Vec<_>>();
     assert_eq!(made(pings, cluster.calls("ping").await), made(before, after));
+}
+
+#[tokio::test]
+async fn a_record_without_another_one_of_its_shard_declares_its_key() {
+    let cluster = SmallCluster::start(2).await;
+    let store = on_cluster(&cluster.url());
+    let on = |first| keys(100).into_iter().find(|key| (slot(key) < 8192) == first).unwrap();
+    acquired(&store, attempt("connects")).await;
+    let before = cluster.calls("ping").await;
+    acquire_all(&store, &attempts(&[on(true), on(false)])).await;
+    assert_eq!(cluster.calls("ping").await, before);
+}
+
+/// An acquire that was sent without a reply may be executed later, also if no further connection can be opened.
+#[tokio::test]
+async fn a_record_whose_shared_call_had_no_reply_may_have_been_acquired() {
+    let cluster = SmallCluster::start(1).await;
+    let store = with_timeout(&cluster.url(), Duration::from_millis(500));
+    acquire_all(&store, &attempts(&keys(2))).await;
+    cluster.nodes[0].signal("-STOP");
+    let answers = soon(join_all(keys(2).iter().map(|key| store.acquire(attempt(key))))).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Unavailable(_)))), "{answers:?}");
 }
 
 /// After a command of a script on keys of several slots, a node with Valkey 9.0 or 9.1 refuses every script until it is
@@ -120,6 +147,70 @@ async fn a_slot_that_has_moved_is_found_and_its_shard_shares_calls_again() {
     complete_all(&store, &claims).await;
     let after: u64 = cluster.calls("evalsha").await.iter().sum();
     assert!(after - before <= 30, "{} calls", after - before);
+}
+
+#[tokio::test]
+async fn failures_and_releases_find_a_slot_that_has_moved() {
+    let cluster = SmallCluster::start(2).await;
+    let store = on_cluster(&cluster.url());
+    let keys: Vec<String> = keys(100).into_iter().filter(|key| slot(key) < 8192).take(20).collect();
+    let attempts = attempts(&keys);
+    let claims = acquire_all(&store, &attempts).await;
+    for key in &keys[5..15] {
+        cluster.start_to_move(slot(key), 0, 1).await;
+        cluster.move_record(&format!("payments:{key}"), 0, 1).await;
+        cluster.end_move(slot(key), 0, 1).await;
+    }
+    let failures = join_all(claims[..10].iter().map(|claim| store.fail(claim, Failure::default())));
+    let released = attempts[10..].iter().zip(&claims[10..]);
+    let releases = join_all(released.map(|(attempt, claim)| store.release(attempt, Some(claim))));
+    let (failures, releases) = soon(async { join!(failures, releases) }).await;
+    let settled = failures.iter().chain(&releases);
+    assert!(
+        settled.clone().all(|settled| matches!(settled, Ok(Settled::Recorded))),
+        "{:?}",
+        settled.collect::<Vec<_>>()
+    );
+    assert_eq!(cluster.records().await, [10, 10]);
+}
+
+/// The client library sends the calls for a node that does not respond to another one, where they are in vain.
+#[tokio::test]
+async fn records_of_other_nodes_are_acquired_while_a_node_does_not_respond() {
+    let cluster = SmallCluster::start(3).await;
+    let store = with_timeout(&cluster.url(), Duration::from_millis(500));
+    acquire_all(&store, &attempts(&keys(30))).await;
+    cluster.nodes[2].signal("-STOP");
+    for batch in 0..4 {
+        let keys: Vec<String> = (0..30).map(|n| format!("{batch} {n}")).collect();
+        let answers = soon(join_all(keys.iter().map(|key| store.acquire(attempt(key))))).await;
+        for (key, answer) in keys.iter().zip(answers) {
+            assert!(answer.is_ok() || slot(key) > 10_000, "{key}: {answer:?}");
+        }
+    }
+}
+
+/// A call that a node refuses is not a try of its records, and keeps the connection. A call without a reply is one.
+#[tokio::test]
+async fn a_record_that_shared_a_call_in_vain_has_as_many_tries_as_another() {
+    let cluster = SmallCluster::start(1).await;
+    let refusal = ["CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"];
+    let silence = ["CLIENT PAUSE 100000 WRITE", "CLIENT UNPAUSE"];
+    let send = async |command: &str| cluster.ask::<()>(0, &command.split(' ').collect::<Vec<_>>()).await;
+    for [fault, end] in [refusal, silence] {
+        let mut connections = Vec::new();
+        for records in [1, 2] {
+            let store = with_timeout(&cluster.url(), Duration::from_millis(500));
+            acquire_all(&store, &attempts(&[format!("{fault} {records}")])).await;
+            send(fault).await;
+            let before = cluster.connections().await;
+            let answers = soon(join_all(keys(records).iter().map(|key| store.acquire(attempt(key))))).await;
+            assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)), "{answers:?}");
+            connections.push(cluster.connections().await - before);
+            send(end).await;
+        }
+        assert!(connections[0] > 0 && connections[0] == connections[1], "{connections:?} connections");
+    }
 }
 
 #[tokio::test]

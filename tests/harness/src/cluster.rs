@@ -103,6 +103,13 @@ impl SmallCluster {
         calls
     }
 
+    /// Number of connections to the first node since its start.
+    pub async fn connections(&self) -> u64 {
+        let stats: String = self.ask(0, &["INFO", "stats"]).await;
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().parse().unwrap()
+    }
+
     /// Number of records on each node.
     pub async fn records(&self) -> Vec<usize> {
         let mut records = Vec::new();
