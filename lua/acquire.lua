@@ -77,6 +77,6 @@ end
 
 -- Saves the SET of a completed record. Keys that are not declared may be of several slots, for which MGET fails; after
 -- that, a node with Valkey 9.0 or 9.1 refuses every script until it is restarted.
-local answers, seen = {}, KEYS == _G.KEYS and redis.call('MGET', unpack(KEYS)) or {}
+local answers, seen = {}, KEYS == _G.KEYS and redis.pcall('MGET', unpack(KEYS)) or {}
 for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[5 + i], seen[i]) end
 return answers
