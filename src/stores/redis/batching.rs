@@ -1,14 +1,15 @@
 //! Batches requests: requests that are made before the task yields share a script call.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
+use redis::cluster_routing::Slot;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::unconstrained;
 
-use super::connection::{Connection, TRIES, slot};
+use super::connection::{Connection, TRIES};
 use super::scripts::{NOT_LOCAL, PendingRequest, Reply, Request, ScriptCall};
 use crate::idempotency::StoreError;
 
@@ -97,10 +98,10 @@ impl Batcher {
     /// and then the record, as two commands on a shared connection: of two concurrent records, one would lack its ASKING.
     /// After a try without a reply they are concurrent, because each may wait for its timeout.
     async fn call_and_redirect(&self, call: ScriptCall) {
-        let mut lanes: BTreeMap<(u16, usize), Vec<ScriptCall>> = BTreeMap::new();
+        let mut lanes: HashMap<(Slot, usize), Vec<ScriptCall>> = HashMap::new();
         for (index, call) in self.call(call).await.into_iter().enumerate() {
             let lane = if call.tries < TRIES { index } else { 0 };
-            lanes.entry((slot(&call.requests[0].request.key), lane)).or_default().push(call);
+            lanes.entry((Slot::for_key(&call.requests[0].request.key), lane)).or_default().push(call);
         }
         let in_order = async |calls: Vec<ScriptCall>| {
             for call in calls {

@@ -40,7 +40,6 @@ use target::Target;
 use wire::Wire;
 
 pub(super) use errors::is_wrong_type;
-pub(super) use shards::slot;
 
 /// Two tries: one on the open connection, one on a new connection. A server that refuses a new connection needs longer
 /// to recover than a caller can wait.

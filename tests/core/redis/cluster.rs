@@ -163,8 +163,8 @@ async fn failures_and_releases_find_a_slot_that_has_moved() {
     }
     let settle = async || {
         let failures = join_all(claims[..10].iter().map(|claim| store.fail(claim, Failure::default())));
-        let released = attempts[10..].iter().zip(&claims[10..]);
-        let releases = join_all(released.map(|(attempt, claim)| store.release(attempt, Some(claim))));
+        let to_release = attempts[10..].iter().zip(&claims[10..]);
+        let releases = join_all(to_release.map(|(attempt, claim)| store.release(attempt, Some(claim))));
         let (failures, releases) = soon(async { join!(failures, releases) }).await;
         let mut settled = failures.into_iter().chain(releases);
         assert!(settled.all(|settled| matches!(settled, Ok(Settled::Recorded))));

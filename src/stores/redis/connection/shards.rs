@@ -4,12 +4,13 @@
 //! on a key that it does not serve, also inside a script, and the record is then sent alone to the node that the cluster
 //! client finds by its key.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::mem;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use redis::cluster_routing::Slot;
 use redis::{RedisError, RedisResult, Value};
 
 use super::Connection;
@@ -47,40 +48,30 @@ impl Sharing {
 }
 
 /// The shard of each slot.
-#[derive(Debug)]
-pub(in crate::stores::redis) struct Shards(Vec<(RangeInclusive<u16>, usize)>);
+#[derive(Debug, PartialEq)]
+pub(in crate::stores::redis) struct Shards(HashMap<Slot, usize>);
 
 impl Shards {
     /// Decodes the reply to CLUSTER SLOTS: <https://redis.io/docs/latest/commands/cluster-slots/>
     fn decode<'a>(reply: &'a Value) -> Option<Self> {
         let mut masters: Vec<&'a Value> = Vec::new();
-        let range = |range: &'a Value| {
+        let mut shards = HashMap::new();
+        for range in reply.as_sequence()? {
             let [Value::Int(first), Value::Int(last), master, ..] = range.as_sequence()? else { return None };
             let shard = masters.iter().position(|known| *known == master).unwrap_or_else(|| {
                 masters.push(master);
                 masters.len() - 1
             });
-            Some((u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?, shard))
-        };
-        reply.as_sequence()?.iter().map(range).collect::<Option<_>>().map(Self)
+            let slots = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
+            shards.extend(slots.filter_map(Slot::new).map(|slot| (slot, shard)));
+        }
+        Some(Self(shards))
     }
 
     /// The shard of a key, if a node serves its slot.
     pub(in crate::stores::redis) fn of(&self, key: &str) -> Option<usize> {
-        let slot = slot(key);
-        self.0.iter().find(|(slots, _)| slots.contains(&slot)).map(|(_, shard)| *shard)
+        self.0.get(&Slot::for_key(key)).copied()
     }
-}
-
-/// The slot of a key: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>. The client library
-/// does not show its number.
-pub(in crate::stores::redis) fn slot(key: &str) -> u16 {
-    let key = key.as_bytes();
-    let find = |bytes: &[u8], wanted| bytes.iter().position(|byte| *byte == wanted);
-    let tag = find(key, b'{').map(|open| &key[open + 1..]).and_then(|rest| Some(&rest[..find(rest, b'}')?]));
-    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
-    let shift = |crc: u16, _bit| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
-    hashed.iter().fold(0, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, shift)) % 16_384
 }
 
 impl Connection {
@@ -127,21 +118,8 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use redis::cluster_routing::Slot;
-
     use super::*;
     use crate::stores::redis::RedisSettings;
-
-    #[test]
-    fn the_slot_of_a_key_is_that_of_the_client_library() {
-        for key in ["", "payments:pay_1", "{user}:1", "a{user}b{c}", "{}:1", "{user", "user}", "}{user}", "a{b{c}d}"] {
-            assert_eq!(Slot::new(slot(key)), Some(Slot::for_key(key)), "{key}");
-        }
-        for n in 0..10_000 {
-            let key = format!("payments:{n}");
-            assert_eq!(Slot::new(slot(&key)), Some(Slot::for_key(&key)), "{key}");
-        }
-    }
 
     #[test]
     fn sharing_pauses_after_three_calls_in_a_row_that_were_in_vain() {
@@ -167,7 +145,8 @@ mod tests {
         let range = |first, last, port| Value::Array(vec![Value::Int(first), Value::Int(last), node(port), node(1)]);
         let reply = Value::Array(vec![range(0, 99, 7000), range(100, 9_999, 7001), range(10_000, 16_383, 7000)]);
         let shards = Shards::decode(&reply).unwrap();
-        assert_eq!(shards.0, [(0..=99, 0), (100..=9_999, 1), (10_000..=16_383, 0)]);
+        let of = |slot| shards.0.get(&Slot::new(slot).unwrap()).copied();
+        assert_eq!([0, 99, 100, 9_999, 10_000, 16_383].map(of), [0, 0, 1, 1, 0, 0].map(Some));
         assert!(Shards::decode(&Value::Okay).is_none());
     }
 }
