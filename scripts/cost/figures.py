@@ -8,21 +8,20 @@ from collections import namedtuple
 # ---- measured: docs/bench.md. Replace these when it is measured again. ----
 
 # CPU of the Redis process for a new message, claim and completion, all messages of a batch at once and without TLS.
-# Those of a cluster are approximate: 1.2 times a single server on one shard, 1.5 times on three.
 REDIS_MICROS = [
     # (shards of a cluster, or 0 without cluster mode; batch; µs a message)
-    (0, 10, 9.6),
-    (0, 100, 8.0),
-    (0, 1000, 7.5),
-    (1, 10, 11.5),
-    (1, 100, 9.6),
-    (1, 1000, 9.0),
-    (3, 10, 14.4),
-    (3, 100, 12.0),
-    (3, 1000, 11.3),
+    (0, 10, 6.41),
+    (0, 100, 5.17),
+    (0, 1000, 4.38),
+    (1, 10, 7.76),
+    (1, 100, 5.45),
+    (1, 1000, 5.56),
+    (3, 10, 13.3),
+    (3, 100, 6.88),
+    (3, 1000, 5.77),
 ]
 # CPU of the function for a new message whose work does nothing, on an x86 vCPU: (batch, µs a message).
-FUNCTION_MICROS = [(10, 12.6), (100, 7.8), (1000, 7.4)]
+FUNCTION_MICROS = [(10, 11.2), (100, 5.79), (1000, 4.94)]
 # Memory of a completed record with a UUID as its key and a result of 24 bytes.
 RECORD_BYTES = 213
 # The log lines and sample events of `make run`: a line of a message, and a message in an event without its body.
