@@ -1,6 +1,7 @@
 //! PostgreSQL: a pool of connections, and transactions with a deadline.
 //!
 //! - `address`: the URL, and whether TLS is used
+//! - `roots`: the root certificates that TLS trusts
 //! - `dial`: opens connections
 //! - `connection`: one session: its prepared statements, and the end of each of its transactions
 //! - `transaction`: the transaction that is passed to the work
@@ -10,6 +11,7 @@ mod address;
 mod connection;
 mod dial;
 mod error;
+mod roots;
 mod transaction;
 
 use std::fmt;

@@ -12,7 +12,8 @@ use tokio_postgres::config::{Host, SslMode};
 ///
 /// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a
 /// Unix socket). TLS always verifies the host name and the certificate, against the root certificates of the system or
-/// those of the file `sslrootcert` (PEM).
+/// those of the file `sslrootcert` (PEM). The root certificates of Amazon RDS are part of this crate and trusted for its
+/// hosts, unless there is an `sslrootcert`.
 ///
 /// ```
 /// use idempotent_sqs_postgres::{DatabaseUrl, database::DatabaseUrlError};
@@ -25,7 +26,7 @@ use tokio_postgres::config::{Host, SslMode};
 #[derive(Clone)]
 pub struct DatabaseUrl {
     pub(super) config: Config,
-    /// PEM file of the root certificates that replace those of the system.
+    /// PEM file of the root certificates that replace all others.
     pub(super) roots: Option<PathBuf>,
 }
 
@@ -63,6 +64,15 @@ impl DatabaseUrl {
     #[must_use]
     pub fn has_password(&self) -> bool {
         self.config.get_password().is_some()
+    }
+
+    /// Whether a host is the endpoint of a server or proxy in Amazon RDS. Its certificate is for this name only.
+    pub(super) fn is_on_rds(&self) -> bool {
+        self.config.get_hosts().iter().any(|host| match host {
+            Host::Tcp(host) => host.to_ascii_lowercase().ends_with(".rds.amazonaws.com"),
+            #[cfg(unix)]
+            Host::Unix(_) => false,
+        })
     }
 
     /// Whether connections use TLS.

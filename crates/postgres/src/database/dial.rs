@@ -5,9 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -17,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use idempotent_sqs::credentials::{CredentialsSource, Login};
 
 use super::connection::Connection;
-use super::{DatabaseError, DatabaseSettings, DatabaseUrl};
+use super::{DatabaseError, DatabaseSettings, DatabaseUrl, roots};
 use crate::sqlstate;
 
 /// Opens connections for the pool.
@@ -100,27 +98,15 @@ impl Dialer {
         if let Some(tls) = self.tls.get() {
             return Ok(tls.clone());
         }
+        let roots = roots::trusted(&self.url)
+            .map_err(|error| unreachable(format!("sslrootcert is not a readable PEM file ({error})")))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(unreachable)?
-            .with_root_certificates(self.roots()?)
+            .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(self.tls.get_or_init(|| MakeRustlsConnect::new(config)).clone())
-    }
-
-    fn roots(&self) -> Result<RootCertStore, DatabaseError> {
-        let mut roots = RootCertStore::empty();
-        let trusted = match &self.url.roots {
-            Some(file) => {
-                let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-                read.map_err(|error| unreachable(format!("sslrootcert is not a readable PEM file ({error})")))?
-            }
-            None => rustls_native_certs::load_native_certs().certs,
-        };
-        // The system's store may contain an invalid certificate, which is skipped.
-        roots.add_parsable_certificates(trusted);
-        Ok(roots)
     }
 }
 

@@ -8,4 +8,5 @@ mod backfill;
 mod fixture;
 mod http;
 mod inbox;
+mod roots;
 mod settings;

@@ -73,3 +73,11 @@ async fn a_database_without_the_inbox_fails_the_invocation_and_names_the_file_to
     let error = function.error(event([record("m1", &payment("e1", "a", "CREDIT", 1250, 1))])).await;
     assert!(error.contains("sql/inbox.sql"), "{error}");
 }
+
+/// `cargo lambda` and SAM put only the binary into the package.
+#[test]
+fn the_binary_contains_the_root_certificates_of_rds() {
+    let binary = std::fs::read(env!("CARGO_BIN_EXE_ledger")).unwrap();
+    let file = include_bytes!("../../../../crates/postgres/certificates/rds.pem");
+    assert!(binary.windows(file.len()).any(|part| part == file));
+}
