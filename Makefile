@@ -23,6 +23,7 @@ run:
 test:
 	$(PYTHON) scripts/tools.py test
 	.tools/venv/bin/python -B tests/template/check.py
+	.tools/venv/bin/python -B tests/release/check.py
 	.tools/venv/bin/python -B tests/identity/sign.py
 	$(PYTHON) tests/cost/check.py
 	cargo test --workspace --exclude benches --all-features

@@ -1,7 +1,7 @@
 """Installs the missing tools of `make run`, `make test`, `make bench` and `make e2e`.
 
     python3 scripts/tools.py run     cargo-lambda, and Valkey unless Valkey or Redis 7 is installed
-    python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, RabbitMQ if possible, cfn-lint and the SAM CLI
+    python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, RabbitMQ if possible, cfn-lint, the SAM CLI and zizmor
     python3 scripts/tools.py bench   redis-server, PostgreSQL, and the libraries to compare with: benches/peers
     python3 scripts/tools.py e2e     those of run, the SAM CLI, and ministack, which emulates AWS
 
