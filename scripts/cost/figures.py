@@ -113,12 +113,12 @@ NODES = [
 Fleet = namedtuple("Fleet", "parameters node shards copies durability nat_gateways endpoint_zones alarm_metrics")
 
 FLEETS = {
-    "default": Fleet({}, "cache.m7g.large", 1, 2, "sync", 1, 2, 29),
-    "small": Fleet(
-        {"CacheNodeType": "cache.t4g.micro", "CacheDurability": "disabled", "NatGateway": "false"},
-        "cache.t4g.micro", 1, 2, "disabled", 0, 2, 29,
-    ),
-    "serverless": Fleet({"CacheKind": "serverless"}, None, 0, 0, "disabled", 1, 2, 15),
+    "dev": Fleet({"Profile": "dev"}, "cache.t4g.micro", 1, 1, "disabled", 1, 0, 17),
+    "dev-ipv6": Fleet({"Profile": "dev", "Egress": "ipv6"}, "cache.t4g.micro", 1, 1, "disabled", 0, 0, 17),
+    "standard": Fleet({}, "cache.t4g.small", 1, 2, "disabled", 1, 0, 20),
+    "standard-endpoint": Fleet({"Egress": "endpoint"}, "cache.t4g.small", 1, 2, "disabled", 0, 2, 20),
+    "durable": Fleet({"Profile": "durable"}, "cache.m7g.large", 1, 2, "sync", 1, 0, 20),
+    "serverless": Fleet({"CacheNodeType": "serverless"}, None, 0, 0, "disabled", 1, 0, 17),
 }
 
 # ---- limits of AWS documentation ----

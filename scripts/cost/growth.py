@@ -34,7 +34,7 @@ def redis_ceilings(load):
                   "a shorter retention, larger nodes, or more shards")
     claimed = min(largest_batch(load), BATCH_CONCURRENCY)
     yield Ceiling("command thread of the primary", messages_per_second(node, own.shards, claimed),
-                  "more shards; a larger node does not help")
+                  "more shards; above cache.m7g.large, a larger node does not help")
     if own.durability == "sync":
         written = own.shards * limit("bytes a second that a durable primary writes")
         yield Ceiling("writes of a durable primary, two for each record", written / (2 * RECORD_BYTES), "more shards")

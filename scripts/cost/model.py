@@ -20,7 +20,7 @@ def load_of(rate, **options):
     """A load with the defaults of template.yaml, except that batches grow with the rate."""
     batch, window = (10, 0) if rate < 10 else (10, 1) if rate < 1000 else (100, 1)
     defaults = dict(
-        profile="default", retention_days=14, batch=batch, window_s=window, work_ms=50, body_bytes=200,
+        profile="standard", retention_days=14, batch=batch, window_s=window, work_ms=50, body_bytes=200,
         failed_percent=1, memory_mb=256, arch="arm64",
     )
     return Load(rate, **{**defaults, **options})

@@ -93,6 +93,17 @@ def idle():
     return table(["USD", *bills], rows)
 
 
+def profiles():
+    """What each profile costs idle and at a message a second, and what a million messages add."""
+    rows = []
+    for name in FLEETS:
+        idle_usd, half, one = (sum(model.bill(load_of(rate, profile=name)).values()) for rate in (0, 0.5, 1))
+        millions = model.SECONDS / 1e6
+        rows.append([name, money(idle_usd), money(one), money(one / millions), money((one - half) / (millions / 2))])
+    header = ["profile", "idle", "at 1/s", "a million messages at 1/s", "each further million"]
+    return table(header, rows)
+
+
 def batches():
     rows = []
     for batch, window in (10, 0), (10, 1), (100, 5), (1000, 60):
@@ -132,7 +143,7 @@ def steps():
         ])
         below = rate
     return table(["messages/s", "batch", "concurrent", "queues", "Redis, 14 days", "USD a month", "Redis, 1 day",
-                  "USD a month", "limits of the default stack that are reached"], rows)
+                  "USD a month", "limits of the profile standard that are reached"], rows)
 
 
 def ramps():
@@ -171,6 +182,7 @@ def loads():
 
 
 TABLES = {
+    "profiles": profiles,
     "idle": idle,
     "needs": lambda: needs(loads()),
     "bill": lambda: bill(loads()),

@@ -40,7 +40,7 @@ class Arithmetic(unittest.TestCase):
 
     def test_an_invocation_takes_two_calls_of_redis_and_the_turns_of_its_work(self):
         # 20 messages are two turns of 16. 1,769 MB are a whole vCPU, and sync takes 3 ms a call.
-        load = load_of(1, memory_mb=1769, work_ms=50)
+        load = load_of(1, profile="durable", memory_mb=1769, work_ms=50)
         record, invocation = model.line([(1 / batch, micros) for batch, micros in figures.FUNCTION_MICROS])
         self.assertAlmostEqual(model.batch_ms(load, 20), 2 * 3 + 2 * 50 + (20 * record + invocation) / 1000)
 
@@ -80,15 +80,24 @@ class Arithmetic(unittest.TestCase):
         # Five pollers with long polls of 20 s.
         self.assertAlmostEqual(model.sqs_requests(load_of(0)), 0.25)
 
-    def test_the_idle_default_stack(self):
-        bill = model.bill(load_of(0))
+    def test_the_idle_profiles(self):
+        totals = {name: round(sum(model.bill(load_of(0, profile=name)).values()), 2) for name in figures.FLEETS}
+        for name, nodes in {"dev": 1 * 0.0128, "standard": 2 * 0.0256}.items():
+            # A NAT gateway with an address, SQS requests, alarms and a dashboard.
+            alarms = 0.1 * figures.FLEETS[name].alarm_metrics + 3
+            self.assertAlmostEqual(totals[name], nodes * 730 + 0.05 * 730 + 0.2628 + alarms, places=2)
+        self.assertAlmostEqual(totals["dev"] - totals["dev-ipv6"], 0.05 * 730)
+        bill = model.bill(load_of(0, profile="durable"))
         self.assertAlmostEqual(bill["Redis nodes"], 2 * 0.1264 * 730)
         self.assertAlmostEqual(bill["durability by sync"], 0.18 * 2 * 0.1264 * 730)
         self.assertAlmostEqual(bill["NAT gateway and its address"], 0.05 * 730)
-        self.assertAlmostEqual(bill["SQS endpoint"], 2 * 0.01 * 730)
-        self.assertAlmostEqual(bill["alarms and dashboard"], 2.90 + 3)
+        self.assertEqual(bill["SQS endpoint"], 0)
+        endpoint = model.bill(load_of(0, profile="standard-endpoint"))
+        self.assertAlmostEqual(endpoint["SQS endpoint"], 2 * 0.01 * 730)
+        self.assertEqual(endpoint["NAT gateway and its address"], 0)
+        self.assertAlmostEqual(bill["alarms and dashboard"], 2.00 + 3)
         self.assertAlmostEqual(bill["SQS requests of the consumer"], 0.25 * 730 * 3600 / 1e6 * 0.40)
-        self.assertAlmostEqual(sum(bill.values()), 275.02, places=2)
+        self.assertAlmostEqual(sum(bill.values()), 259.52, places=2)
 
     def test_lambda_bills_whole_milliseconds(self):
         load = load_of(1, failed_percent=0, memory_mb=1024)
@@ -113,7 +122,7 @@ class Growth(unittest.TestCase):
     def test_ceilings_rise(self):
         rates = [row.rate for row in growth.ceilings(load_of(1))]
         self.assertEqual(rates, sorted(rates))
-        self.assertTrue(growth.ceilings(load_of(1))[0].resource.startswith("memory of a cache.m7g.large"))
+        self.assertTrue(growth.ceilings(load_of(1))[0].resource.startswith("memory of a cache.t4g.small"))
 
     def test_a_million_a_second_needs_several_queues(self):
         self.assertEqual(growth.queues(load_of(1)), 1)

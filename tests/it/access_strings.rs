@@ -1,4 +1,4 @@
-//! The Redis access strings of template.yaml and of the ledger example, on a real server and a real cluster.
+//! The Redis access strings of templates/cache.yaml and of the ledger example, on a real server and a real cluster.
 
 use std::fs;
 use std::time::Duration;
@@ -22,17 +22,18 @@ const LEDGER_NAMESPACE: &str = "payments-ledger";
 /// A command since Redis 7.2. It cannot be granted on older servers, whose error the client ignores.
 const SINCE_REDIS_7_2: &str = "client|setinfo";
 
-/// The words of the user's access string in template.yaml or in the template of the ledger example.
+/// The words of the user's access string in the template of the cache or in that of the ledger example.
 fn access_string(user: &str) -> Vec<String> {
     let (template, resource, namespace) = match user {
         "LedgerUser" => ("examples/ledger/template.yaml", "RedisUser", LEDGER_NAMESPACE),
-        _ => ("template.yaml", user, NAMESPACE),
+        _ => ("templates/cache.yaml", user, NAMESPACE),
     };
     let template = fs::read_to_string(workspace(template)).unwrap();
     let resource = template.split(&format!("\n  {resource}:\n")).nth(1).expect("the template has the user");
-    let string = resource.split("AccessString: !Sub\n").nth(1).unwrap();
-    let string = string.split_once(">-\n").unwrap().1.split_once("- Prefix:").unwrap().0;
-    let string = string.replace("${Prefix}", namespace);
+    let string = resource.split("AccessString: !Sub").nth(1).unwrap();
+    // The text ends with the resource, or with the list of its variables.
+    let string = string.split_once(">-\n").unwrap().1.split("\n\n").next().unwrap().split("- Prefix:").next().unwrap();
+    let string = string.replace("${Prefix}", namespace).replace("${Consumer}", namespace);
     let words: Vec<_> = string.split_whitespace().map(str::to_owned).collect();
     assert_eq!(words[..2], ["on".to_owned(), format!("~{namespace}:*")], "{user}");
     words

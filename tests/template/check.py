@@ -1,4 +1,4 @@
-"""Tests of template.yaml and examples/ledger/template.yaml. Runs every test module of this directory.
+"""Tests of template.yaml, its nested stacks and examples/ledger/template.yaml. Runs every test module of this directory.
 
 Requires a Python environment with cfn-lint, aws-sam-cli and pyyaml. Requires neither an AWS account nor a network.
 """
@@ -19,6 +19,8 @@ MODULES = [
     "alarms",
     "dashboard",
     "parameters",
+    "guided",
+    "options",
     "tools",
 ]
 

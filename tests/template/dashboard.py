@@ -54,6 +54,16 @@ class Dashboard(unittest.TestCase):
             text = stack.properties("Dashboard")["DashboardBody"]
             self.assertEqual("OldestLetterAlarm" in stack.resources, "DeadLettersMismatch" in text, name)
 
+    def test_its_url_is_that_of_the_partition(self):
+        urls = {
+            ("aws", "eu-central-1"): "https://console.aws.amazon.com/cloudwatch/home?region=eu-central-1",
+            ("aws-us-gov", "us-gov-west-1"): "https://console.amazonaws-us-gov.com/cloudwatch/home?region=us-gov-west-1",
+            ("aws-cn", "cn-north-1"): "https://console.amazonaws.cn/cloudwatch/home?region=cn-north-1",
+        }
+        for (partition, region), url in urls.items():
+            stack = deployed(pseudo={"AWS::Partition": partition, "AWS::Region": region})
+            self.assertTrue(stack.outputs["Dashboard"]["Value"].startswith(url))
+
     def test_its_log_query_names_fields_that_the_function_writes(self):
         (query,) = [w["properties"]["query"] for w in dashboard(deployed()) if w["type"] == "log"]
         programs = [path.read_text() for path in (ROOT / "src").rglob("*.rs")]

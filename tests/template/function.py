@@ -3,13 +3,15 @@
 import re
 import unittest
 
-from template import LEDGER, MAIN, QUEUES, ROOT, combinations, deployed, ledger, parameter, source
+from template import LEDGER, MAIN, QUEUES, RECORDS, ROOT, combinations, deployed, ledger, parameter, source
 
 # Read by the AWS SDK.
-OF_AWS = {"AWS_ENDPOINT_URL_SQS"}
+OF_AWS = {"AWS_ENDPOINT_URL_SQS", "AWS_USE_DUALSTACK_ENDPOINT"}
 
 # Follows from a limit of ElastiCache, so no template sets it.
 NOT_CHOSEN = {"REDIS_IAM_SESSION_SECONDS"}
+# Objects in S3 need rights too: docs/deploy.md has an example.
+OF_S3 = {"RESULT_BUCKET", "RESULT_PREFIX", "PAYLOAD_BUCKETS", "PAYLOAD_MAX_BYTES"}
 
 # Set by the stack to a value other than the program's default.
 OF_THE_STACK = ("REDIS_URL", "REDIS_CLUSTER", "REDIS_IAM", "IDEMPOTENCY_NAMESPACE", "TARGET_URL", "METRICS_NAMESPACE")
@@ -57,7 +59,7 @@ class Function(unittest.TestCase):
 
     def test_every_setting_of_the_readme_is_a_variable(self):
         self.assertGreater(len(settings()), 25)
-        self.assertEqual(settings().keys() - every_variable().keys(), NOT_CHOSEN)
+        self.assertEqual(settings().keys() - every_variable().keys(), NOT_CHOSEN | OF_S3)
 
     def test_every_variable_is_one_that_the_program_or_the_sdk_reads(self):
         packages = ROOT, ROOT / "crates/postgres", ROOT / "examples/ledger"
@@ -85,6 +87,7 @@ class Function(unittest.TestCase):
             return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
         strings = {"TargetUrl": "http://x", "RedisUrl": "redis://x", "DatabaseUrl": "postgres://x"}
+        strings |= {"CacheNodeType": "cache.m7g.large"}
         strings |= {name: "arn:aws:secretsmanager:x" for name in ("RedisSecretArn", "DatabaseSecretArn")}
         seen = set()
         for path, own in {MAIN: {"RedisUrl": "redis://redis.example.com"}, LEDGER: {}}.items():
@@ -98,27 +101,37 @@ class Function(unittest.TestCase):
                         variables = deployed(path, **own | {name: given}).variables(function)
                         self.assertEqual(str(variables[spelled(name)]), given, name)
                         seen.add((path, function, name))
-        for path, function, least in (MAIN, "Function", 21), (LEDGER, "LedgerFunction", 9), (LEDGER, "BackfillFunction", 8):
+        for path, function, least in (MAIN, "Function", 5), (LEDGER, "LedgerFunction", 9), (LEDGER, "BackfillFunction", 8):
             self.assertGreaterEqual(len([name for *where, name in seen if where == [path, function]]), least)
 
     def test_it_finds_its_records_where_they_are(self):
         expected = {
-            "node-based": ("rediss://${Cache.ConfigurationEndPoint.Address}", "true", {"Ref": "Cache"}, "false"),
+            "": ("rediss://${Cache.ConfigurationEndPoint.Address}", "true", {"Ref": "Cache"}, "false"),
             "serverless": ("rediss://${ServerlessCache.Endpoint.Address}", "true", {"Ref": "ServerlessCache"}, "true"),
         }
         for kind, (url, cluster, cache, serverless) in expected.items():
-            variables = deployed(CacheKind=kind).variables()
+            variables = deployed(CacheNodeType=kind).variables()
             self.assertTrue(variables["REDIS_URL"].startswith(url), variables["REDIS_URL"])
             self.assertEqual(variables["REDIS_CLUSTER"], cluster)
             self.assertEqual(variables["REDIS_IAM_USER"], {"Ref": "CacheUser"})
             self.assertEqual(variables["REDIS_IAM_CACHE"], cache)
             self.assertEqual(variables["REDIS_IAM_SERVERLESS"], serverless)
-        own = deployed(RedisUrl="redis://redis.example.com", RedisIamUser="u", RedisIamCache="c").variables()
-        self.assertEqual(own["REDIS_URL"], "redis://redis.example.com")
-        self.assertEqual((own["REDIS_CLUSTER"], own["REDIS_IAM_USER"], own["REDIS_IAM_CACHE"]), ("false", "u", "c"))
+        def signs_in(**parameters):
+            variables = deployed(**parameters).variables()
+            names = "URL", "CLUSTER", "SECRET_ARN", "IAM_USER", "IAM_CACHE", "IAM_SERVERLESS"
+            return [variables[f"REDIS_{name}"] for name in names]
+
+        url = "rediss://redis.example.com:6379"
+        self.assertEqual(signs_in(**RECORDS["its own Redis"]), [url, "false", "", "", "", "false"])
+        secret = RECORDS["its own Redis with a secret"]
+        self.assertEqual(signs_in(**secret), [url, "false", secret["RedisCredentials"], "", "", "false"])
+        iam = RECORDS["its own ElastiCache with IAM"]
+        self.assertEqual(signs_in(**iam), [url, "true", "", "orders", "orders-cache", "false"])
+        iam = iam | {"RedisCredentials": iam["RedisCredentials"].replace("replicationgroup", "serverlesscache")}
+        self.assertEqual(signs_in(**iam), [url, "true", "", "orders", "orders-cache", "true"])
 
     def test_it_knows_the_dead_letter_queue_that_there_is(self):
-        for stack in deployed(), deployed(QueueType="fifo"), ledger():
+        for stack in deployed(), deployed(Queue="fifo"), ledger():
             for function in stack.of_type("AWS::Lambda::Function").keys() - {"BackfillFunction"}:
                 self.assertEqual(stack.variables(function)["DEAD_LETTER_QUEUE_URL"], {"Ref": "DeadLetterQueue"})
         self.assertNotIn("DEAD_LETTER_QUEUE_URL", deployed(**QUEUES["its own queue without dead letters"]).variables())
@@ -135,7 +148,7 @@ class Function(unittest.TestCase):
             queue = f"arn:{partition}:sqs:{region}:123456789012:orders"
             suffix = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
             pseudo = {"AWS::Partition": partition, "AWS::Region": region, "AWS::URLSuffix": suffix}
-            arns = {"QueueArn": f"{queue}.fifo", "DeadLetterQueueArn": f"{queue}-dead.fifo"}
+            arns = {"Queue": f"{queue}.fifo", "DeadLetterQueueArn": f"{queue}-dead.fifo"}
             stack = deployed(**arns, pseudo=pseudo)
             self.assertEqual(stack.variables()["DEAD_LETTER_QUEUE_URL"], url)
             self.assertEqual(stack.outputs["DeadLetterQueueUrl"]["Value"], url)
@@ -149,13 +162,21 @@ class Function(unittest.TestCase):
 
     def test_it_writes_its_logs_as_json_to_a_group_that_forgets(self):
         self.assertEqual(self.function()["LoggingConfig"], {"LogFormat": "JSON", "LogGroup": {"Ref": "LogGroup"}})
-        self.assertEqual(deployed(LogRetentionDays=7).properties("LogGroup")["RetentionInDays"], 7)
+        self.assertEqual(deployed().properties("LogGroup")["RetentionInDays"], 30)
+
+    def test_its_log_is_kept_as_long_as_the_dead_letters_whose_reasons_it_has(self):
+        queue, group = (source()["Resources"][name] for name in ("DeadLetterQueue", "LogGroup"))
+        for policy in "DeletionPolicy", "UpdateReplacePolicy":
+            self.assertEqual(group[policy], queue[policy])
+        kept = deployed().properties("LogGroup")["RetentionInDays"] * 24 * 60 * 60
+        self.assertGreaterEqual(kept, deployed().properties("DeadLetterQueue")["MessageRetentionPeriod"])
 
     def test_the_webhook_has_to_be_named(self):
         self.assertNotIn("Default", parameter("TargetUrl"))
 
-    def test_a_password_in_a_url_is_not_shown(self):
-        self.assertIs(parameter("RedisUrl").get("NoEcho"), True)
+    def test_a_password_in_a_url_is_refused_or_not_shown(self):
+        for url in "rediss://user:secret@redis.example.com", "redis://:secret@redis.example.com":
+            self.assertIsNone(re.search(parameter("RedisUrl")["AllowedPattern"], url))
         for name in "RedisUrl", "DatabaseUrl":
             self.assertIs(parameter(name, LEDGER).get("NoEcho"), True)
         for path in MAIN, LEDGER:

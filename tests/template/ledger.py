@@ -7,6 +7,7 @@ from template import (
     DATABASE_SIGN_INS,
     LEDGER,
     LEDGER_NETWORKS,
+    MAIN,
     REDIS_SIGN_INS,
     ROOT,
     arn_of,
@@ -109,16 +110,22 @@ class Functions(unittest.TestCase):
             names.add(properties["LogGroupName"])
         self.assertEqual(names, {"/aws/lambda/payments", "/aws/lambda/payments-backfill"})
 
-    def test_they_find_redis_where_the_function_does_and_as_a_user_of_their_own(self):
-        for records in REDIS_SIGN_INS.values():
-            user = {"RedisIamUser": "orders"} if "RedisIamCache" in records else {}
-            there = deployed(**{"RedisUrl": ledger().parameters["RedisUrl"]} | records | user).variables()
+    def test_they_find_redis_where_they_are_told_and_as_a_user_of_their_own(self):
+        for name, records in REDIS_SIGN_INS.items():
             for function in FUNCTIONS:
-                here = ledger(**records).variables(function)
-                of_redis = {name: value for name, value in there.items() if name.startswith("REDIS_")}
-                if user:
-                    of_redis["REDIS_IAM_USER"] = {"Ref": "RedisUser"}
-                self.assertEqual({name: here[name] for name in of_redis}, of_redis)
+                variables = ledger(**records).variables(function)
+                of_redis = {name: value for name, value in variables.items() if name.startswith("REDIS_")}
+                iam = {"Ref": "RedisUser"} if "RedisIamCache" in records else ""
+                expected = {
+                    "REDIS_URL": records.get("RedisUrl", ledger().parameters["RedisUrl"]),
+                    "REDIS_CLUSTER": records.get("RedisCluster", "false"),
+                    "REDIS_TIMEOUT_MS": deployed().variables()["REDIS_TIMEOUT_MS"],
+                    "REDIS_SECRET_ARN": records.get("RedisSecretArn", ""),
+                    "REDIS_IAM_USER": iam,
+                    "REDIS_IAM_CACHE": records.get("RedisIamCache", ""),
+                    "REDIS_IAM_SERVERLESS": records.get("RedisIamServerless", "false"),
+                }
+                self.assertEqual(of_redis, expected, name)
 
     def test_they_have_one_namespace(self):
         for namespace, expected in {"": "payments", "orders": "orders"}.items():
@@ -281,6 +288,6 @@ class User(unittest.TestCase):
             self.assertEqual("RedisIamUser" in stack.outputs, "RedisIamCache" in parameters, name)
 
     def test_no_namespace_reads_as_a_pattern_or_as_part_of_another(self):
-        patterns = {source(path)["Parameters"]["Namespace"]["AllowedPattern"] for path in (LEDGER, ROOT / "template.yaml")}
+        patterns = {source(path)["Parameters"]["Namespace"]["AllowedPattern"] for path in (LEDGER, MAIN)}
         # records.py tests the pattern.
         self.assertEqual(len(patterns), 1)

@@ -1,11 +1,12 @@
-"""The parameters of both templates: described, used, documented and valid in every combination; and the outputs."""
+"""The parameters of all templates: few, described, used, documented and valid in every combination; and the outputs."""
 
 import re
 import unittest
 
-from template import LEDGER, MAIN, ROOT, as_list, combinations, deployed, source, transformed
+from template import LEDGER, MAIN, NESTED, ROOT, as_list, combinations, deployed, source, transformed
 
 # Each template, and the page that describes its parameters.
+MOST_LINES = 665
 PAGES = {MAIN: ROOT / "docs/deploy.md", LEDGER: ROOT / "examples/ledger/README.md"}
 
 
@@ -26,15 +27,15 @@ def names_in(node):
                 yield from names_in(value)
 
 
-def parameters():
-    for path in PAGES:
+def parameters(paths=PAGES):
+    for path in paths:
         for name, spec in source(path)["Parameters"].items():
             yield path, name, spec
 
 
 class Parameters(unittest.TestCase):
     def test_each_says_what_it_is_for(self):
-        for _, name, spec in parameters():
+        for _, name, spec in parameters([*PAGES, *NESTED]):
             self.assertTrue(spec.get("Description", "").endswith("."), name)
 
     def test_only_the_webhook_and_the_stores_have_to_be_given(self):
@@ -42,13 +43,30 @@ class Parameters(unittest.TestCase):
             without = [name for name, spec in source(path)["Parameters"].items() if "Default" not in spec]
             self.assertEqual(without, required)
 
+    def test_they_are_few(self):
+        self.assertLessEqual(len(source()["Parameters"]), 25)
+        self.assertLessEqual(len(MAIN.read_text().splitlines()), MOST_LINES)
+
+    def test_none_that_is_asked_for_is_hidden(self):
+        # `sam deploy --guided` asks for a hidden parameter again and again until it has a value.
+        for _, name, spec in parameters([MAIN, *NESTED]):
+            self.assertNotIn("NoEcho", spec, name)
+
+    def test_nested_stacks_get_the_parameters_that_they_have(self):
+        for name, resource in source()["Resources"].items():
+            if resource["Type"] == "AWS::CloudFormation::Stack":
+                known = source(MAIN.parent / resource["Properties"]["TemplateURL"])["Parameters"]
+                given = resource["Properties"]["Parameters"].keys()
+                self.assertLessEqual({n for n, spec in known.items() if "Default" not in spec}, given)
+                self.assertLessEqual(given, known.keys())
+
     def test_each_default_is_permitted(self):
-        for _, name, spec in parameters():
+        for _, name, spec in parameters([*PAGES, *NESTED]):
             if "AllowedValues" in spec and "Default" in spec:
                 self.assertIn(spec["Default"], spec["AllowedValues"], name)
 
     def test_each_is_used(self):
-        for path in PAGES:
+        for path in [*PAGES, *NESTED]:
             template = transformed(path)
             used = set(names_in(template["Resources"])) | set(names_in(template["Conditions"]))
             self.assertEqual(source(path)["Parameters"].keys() - used, set())
@@ -59,7 +77,7 @@ class Parameters(unittest.TestCase):
         self.assertEqual(sorted(grouped), sorted(source()["Parameters"]))
 
     def test_each_condition_is_used(self):
-        for path in PAGES:
+        for path in [*PAGES, *NESTED]:
             template = transformed(path)
             text = str(template["Resources"]) + str(template["Conditions"]) + str(template["Outputs"])
             for name in template["Conditions"]:
@@ -96,14 +114,15 @@ class Combinations(unittest.TestCase):
             stack = deployed(**parameters)
             outputs = {"QueueArn", "FunctionName", "FunctionRoleArn", "LogGroup", "Dashboard", "Namespace"}
             self.assertLessEqual(outputs, stack.outputs.keys(), name)
-            self.assertEqual("QueueUrl" in stack.outputs, "QueueArn" not in parameters, name)
-            has_dead_letters = "QueueArn" not in parameters or "DeadLetterQueueArn" in parameters
+            is_new = parameters["Queue"] in ("standard", "fifo")
+            self.assertEqual("QueueUrl" in stack.outputs, is_new, name)
+            has_dead_letters = is_new or "DeadLetterQueueArn" in parameters
             for output in "DeadLetterQueueUrl", "DeadLetterQueueArn":
                 self.assertEqual(output in stack.outputs, has_dead_letters, name)
             self.assertEqual("RedisIamUser" in stack.outputs, "RedisUrl" not in parameters, name)
 
     def test_another_stack_finds_the_cache_and_the_network(self):
-        of_cache = {"RedisUrl", "RedisIamCache", "RedisIamServerless", "CacheUserGroupId", "CacheSecurityGroupId"}
+        of_cache = {"RedisUrl", "RedisIamCache", "RedisIamServerless", "CacheUserGroupId"}
         of_network = {"VpcId", "SubnetIds", "SecurityGroupId"}
         for name, parameters in combinations():
             stack = deployed(**parameters)

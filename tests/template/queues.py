@@ -2,14 +2,14 @@
 
 import unittest
 
-from template import LEDGER, MAIN, arn_of, deployed, ledger, parameter, source
+from template import LEDGER, MAIN, QUEUES, arn_of, deployed, ledger, parameter, source
 
 SIX_TIMES = 6
 DAY = 24 * 60 * 60
-KINDS = {"standard": {}, "FIFO": {"QueueType": "fifo"}}
+KINDS = {"standard": "standard", "FIFO": "fifo"}
 
-# Each template and its function.
-FUNCTIONS = {MAIN: "Function", LEDGER: "LedgerFunction"}
+# Each template, its function, its queue, and the parameter of the queue's type.
+FUNCTIONS = {MAIN: ("Function", "MessageQueue", "Queue"), LEDGER: ("LedgerFunction", "Queue", "QueueType")}
 
 
 def timeouts_and_windows():
@@ -20,51 +20,50 @@ def timeouts_and_windows():
 
 def each_kind():
     """The kind, and a stack of each template with its queue and its dead-letter queue."""
-    for kind, parameters in KINDS.items():
-        for path in FUNCTIONS:
-            stack = deployed(path, **parameters)
-            yield kind, stack, stack.properties("Queue"), stack.properties("DeadLetterQueue")
+    for kind, value in KINDS.items():
+        for path, (_, queue, parameter_name) in FUNCTIONS.items():
+            stack = deployed(path, **{parameter_name: value})
+            yield kind, stack, stack.properties(queue), stack.properties("DeadLetterQueue")
 
 
-def each_timeout(**parameters):
-    """Stacks of both templates with each timeout and window, and their functions."""
+def each_timeout():
+    """Each timeout and window of both templates, with the visibility timeout and the variables of the function."""
     for timeout, window in timeouts_and_windows():
-        yield timeout, window, deployed(FunctionTimeout=timeout, BatchingWindow=window, **parameters), "Function"
+        stack = deployed(FunctionTimeout=timeout, BatchingWindow=window)
+        assert stack.properties("Function")["Timeout"] == timeout
+        yield timeout, window, stack.properties("MessageQueue")["VisibilityTimeout"], stack.variables()
     for kind in KINDS.values():
-        stack = ledger(**kind)
+        stack = ledger(QueueType=kind)
         (mapping,) = stack.of_type("AWS::Lambda::EventSourceMapping").values()
         window = mapping.get("MaximumBatchingWindowInSeconds", 0)
-        yield stack.properties("LedgerFunction")["Timeout"], window, stack, "LedgerFunction"
+        timeout, hidden = stack.properties("LedgerFunction")["Timeout"], stack.properties("Queue")["VisibilityTimeout"]
+        yield timeout, window, hidden, stack.variables("LedgerFunction")
 
 
 class Queues(unittest.TestCase):
     def test_messages_stay_hidden_for_six_times_the_functions_timeout_and_the_batching_window(self):
-        for timeout, window, stack, function in each_timeout():
-            with self.subTest(timeout=timeout, window=window, function=function):
-                self.assertEqual(stack.properties(function)["Timeout"], timeout)
-                hidden = stack.properties("Queue")["VisibilityTimeout"]
+        for timeout, window, hidden, _ in each_timeout():
+            with self.subTest(timeout=timeout, window=window):
                 self.assertGreaterEqual(hidden, SIX_TIMES * timeout + window)
                 self.assertLessEqual(hidden, DAY / 2, "the maximum of SQS")
 
     def test_the_longest_lease_ends_before_its_message_is_redelivered(self):
-        longest = parameter("LeaseGraceMs")["MaxValue"]
-        for timeout, window, stack, function in each_timeout(LeaseGraceMs=longest):
-            with self.subTest(timeout=timeout, window=window, function=function):
-                grace = stack.variables(function)["LEASE_GRACE_MS"]
-                self.assertEqual(grace, longest if function == "Function" else parameter("LeaseGraceMs")["Default"])
-                hidden = stack.properties("Queue")["VisibilityTimeout"]
-                self.assertLess(timeout + grace / 1000 + window, hidden)
-                # Also with the longest grace that the main template permits.
-                self.assertLess(timeout + longest / 1000 + window, hidden)
+        for timeout, window, hidden, variables in each_timeout():
+            with self.subTest(timeout=timeout, window=window):
+                self.assertEqual(variables["LEASE_GRACE_MS"], 1000)
+                # Also with a grace of a minute.
+                self.assertLess(timeout + 60 + window, hidden)
+
+    def test_a_webhook_request_ends_before_the_function(self):
+        for timeout, _, _, variables in each_timeout():
+            if "TARGET_URL" in variables:
+                self.assertEqual(variables["TARGET_TIMEOUT_MS"], timeout * 1000 // 3 // 1000 * 1000)
+                self.assertLess(variables["TARGET_TIMEOUT_MS"] / 1000 + 2, timeout)
 
     def test_messages_that_keep_failing_go_to_the_dead_letter_queue(self):
-        for kind in "standard", "fifo":
-            for stack in deployed(QueueType=kind, MaxReceiveCount=700), ledger(QueueType=kind):
-                policy = stack.properties("Queue")["RedrivePolicy"]
-                self.assertEqual(policy["deadLetterTargetArn"], arn_of("DeadLetterQueue"))
-                self.assertEqual(policy.keys(), {"deadLetterTargetArn", "maxReceiveCount"})
-            policy = deployed(QueueType=kind, MaxReceiveCount=700).properties("Queue")["RedrivePolicy"]
-            self.assertEqual(policy["maxReceiveCount"], 700)
+        for _, _, queue, _ in each_kind():
+            policy = {"deadLetterTargetArn": arn_of("DeadLetterQueue"), "maxReceiveCount": 1000}
+            self.assertEqual(queue["RedrivePolicy"], policy)
 
     def test_the_dead_letter_queue_takes_messages_of_this_queue_only(self):
         for _, _, queue, dead_letters in each_kind():
@@ -76,9 +75,6 @@ class Queues(unittest.TestCase):
     def test_both_keep_messages_as_long_as_sqs_permits(self):
         for _, _, *queues in each_kind():
             self.assertEqual([queue["MessageRetentionPeriod"] for queue in queues], [14 * DAY] * 2)
-        self.assertEqual(parameter("QueueRetentionSeconds")["MaxValue"], 14 * DAY)
-        given = deployed(QueueRetentionSeconds=11 * DAY).properties("Queue")["MessageRetentionPeriod"]
-        self.assertEqual(given, 11 * DAY)
 
     def test_every_queue_is_encrypted(self):
         for _, stack, *_ in each_kind():
@@ -86,6 +82,20 @@ class Queues(unittest.TestCase):
             self.assertEqual(len(queues), 2)
             for queue in queues.values():
                 self.assertIs(queue.get("SqsManagedSseEnabled"), True, queue)
+                self.assertNotIn("KmsMasterKeyId", queue)
+
+    def test_a_key_encrypts_queues_log_variables_and_cache(self):
+        key = "arn:aws:kms:eu-central-1:123456789012:key/1c2fa620"
+        for records in {}, {"CacheNodeType": "serverless"}:
+            stack = deployed(KmsKeyArn=key, **records)
+            for queue in stack.of_type("AWS::SQS::Queue").values():
+                self.assertEqual(queue["KmsMasterKeyId"], key)
+                # SQS rejects both.
+                self.assertNotIn("SqsManagedSseEnabled", queue)
+            kinds = "AWS::Logs::LogGroup", "AWS::ElastiCache::ReplicationGroup", "AWS::ElastiCache::ServerlessCache"
+            encrypted = [each for kind in kinds for each in stack.of_type(kind).values()]
+            self.assertEqual([each["KmsKeyId"] for each in encrypted], [key, key])
+            self.assertEqual(stack.properties("Function")["KmsKeyArn"], key)
 
     def test_every_queue_refuses_plain_http(self):
         for _, stack, *_ in each_kind():
@@ -120,11 +130,11 @@ class Queues(unittest.TestCase):
                     self.assertNotIn(name, queue)
 
     def test_messages_outlive_the_stack(self):
-        for path in FUNCTIONS:
-            for name in "Queue", "DeadLetterQueue":
+        for path, (_, queue, _) in FUNCTIONS.items():
+            for name in queue, "DeadLetterQueue":
                 self.assertEqual(source(path)["Resources"][name]["DeletionPolicy"], "RetainExceptOnCreate")
                 self.assertEqual(source(path)["Resources"][name]["UpdateReplacePolicy"], "Retain")
 
     def test_a_queue_of_ones_own_is_left_as_it_is(self):
-        stack = deployed(QueueArn="arn:aws:sqs:eu-central-1:123456789012:orders")
+        stack = deployed(**QUEUES["its own queue"])
         self.assertEqual(stack.of_type("AWS::SQS::Queue") | stack.of_type("AWS::SQS::QueuePolicy"), {})

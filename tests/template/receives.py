@@ -4,7 +4,7 @@ import math
 import re
 import unittest
 
-from template import ROOT, deployed, ledger, parameter
+from template import ALARMS, ROOT, deployed, ledger, parameter
 
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -27,9 +27,14 @@ MOST_RECEIVES = 1000
 
 SIZING = (ROOT / "docs/sizing.md").read_text()
 TEXT = " ".join(SIZING.split())
-COUNT, ATTEMPTS = parameter("MaxReceiveCount"), parameter("IdempotencyMaxAttempts")
-RETENTION = parameter("QueueRetentionSeconds")
-RECEIVES = COUNT["Default"]
+QUEUE = deployed().properties("MessageQueue")
+RECEIVES, RETENTION = QUEUE["RedrivePolicy"]["maxReceiveCount"], QUEUE["MessageRetentionPeriod"]
+ATTEMPTS = deployed().variables()["IDEMPOTENCY_MAX_ATTEMPTS"]
+
+
+def hidden(**parameters):
+    """The visibility timeout of the queue in seconds."""
+    return deployed(**parameters).properties("MessageQueue")["VisibilityTimeout"]
 
 
 def steps(receives):
@@ -70,7 +75,7 @@ def told(seconds):
 
 class Attempts(unittest.TestCase):
     def test_they_outlast_an_outage_in_which_each_receive_is_an_attempt(self):
-        attempts = ATTEMPTS["Default"]
+        attempts = ATTEMPTS
         self.assertEqual(attempts, 200)
         self.assertEqual(ledger().variables("LedgerFunction")["IDEMPOTENCY_MAX_ATTEMPTS"], attempts)
         self.assertGreater(last_attempt(attempts, EXPECTED), OUTAGE)
@@ -80,44 +85,33 @@ class Attempts(unittest.TestCase):
         self.assertGreater(exponent / math.log(10), 40)
         self.assertIn("below 10⁻⁴⁰", TEXT)
 
-    def test_they_are_as_many_as_a_record_counts(self):
-        self.assertEqual((ATTEMPTS["MinValue"], ATTEMPTS["MaxValue"]), (1, 255))
-
     def test_the_page_says_how_long_they_last(self):
-        least, expected, most = (told(last_attempt(ATTEMPTS["Default"], share)) for share in SHARES)
-        sentence = f"the {ATTEMPTS['Default']}th attempt starts {ATTEMPTS['Default'] - 1} waits after the first one: "
+        least, expected, most = (told(last_attempt(ATTEMPTS, share)) for share in SHARES)
+        sentence = f"the {ATTEMPTS}th attempt starts {ATTEMPTS - 1} waits after the first one: "
         sentence += f"after {expected} on average, {most} at most, and {least} if every wait is the shortest possible one"
         self.assertIn(sentence, TEXT)
-        self.assertIn(f"holds back its group for {expected} on average with {ATTEMPTS['Default']} attempts", TEXT)
+        self.assertIn(f"holds back its group for {expected} on average with {ATTEMPTS} attempts", TEXT)
         self.assertIn(f"17 attempts last {told(last_attempt(17, EXPECTED))} on average", TEXT)
 
 
 class Receives(unittest.TestCase):
     def test_they_are_as_many_as_sqs_permits(self):
-        self.assertEqual((RECEIVES, COUNT["MaxValue"]), (MOST_RECEIVES, MOST_RECEIVES))
         for kind in "standard", "fifo":
-            for stack in deployed(QueueType=kind), ledger(QueueType=kind):
-                self.assertEqual(stack.properties("Queue")["RedrivePolicy"]["maxReceiveCount"], MOST_RECEIVES)
+            for queue in deployed(Queue=kind).properties("MessageQueue"), ledger(QueueType=kind).properties("Queue"):
+                self.assertEqual(queue["RedrivePolicy"]["maxReceiveCount"], MOST_RECEIVES)
 
     def test_a_message_that_may_succeed_does_not_use_them_up(self):
-        self.assertGreaterEqual(RECEIVES, needed(ATTEMPTS["Default"]))
-
-    def test_the_smallest_count_is_the_one_that_a_single_attempt_needs(self):
-        self.assertEqual(COUNT["MinValue"], needed(ATTEMPTS["MinValue"]))
-        # The receive after the outage is the one that is done.
-        self.assertGreaterEqual(COUNT["MinValue"], receives_within(OUTAGE) + 1)
+        self.assertGreaterEqual(RECEIVES, needed(ATTEMPTS))
 
     def test_an_outage_without_a_function_does_not_make_dead_letters(self):
         # Then nothing changes a visibility, and each receive waits for the queue's own visibility timeout.
-        for timeout in parameter("FunctionTimeout")["AllowedValues"]:
-            for stack in deployed(FunctionTimeout=timeout), ledger():
-                receives = math.ceil(OUTAGE / stack.properties("Queue")["VisibilityTimeout"])
-                self.assertGreaterEqual(RECEIVES, receives + 1, timeout)
+        timeouts = [hidden(FunctionTimeout=timeout) for timeout in parameter("FunctionTimeout")["AllowedValues"]]
+        for timeout in [*timeouts, ledger().properties("Queue")["VisibilityTimeout"]]:
+            self.assertGreaterEqual(RECEIVES, math.ceil(OUTAGE / timeout) + 1, timeout)
 
     def test_sqs_moves_a_message_before_it_deletes_it(self):
-        self.assertEqual(RETENTION["MinValue"], LONGEST * COUNT["MaxValue"])
-        self.assertLess(waited(COUNT["MaxValue"], MOST), RETENTION["MinValue"])
-        self.assertIn(f"The minimum is {LONGEST} for each receive", RETENTION["Description"])
+        self.assertLess(LONGEST * RECEIVES, RETENTION)
+        self.assertLess(waited(RECEIVES, MOST), RETENTION)
         self.assertLess(waited(RECEIVES, MOST), ledger().properties("Queue")["MessageRetentionPeriod"])
 
     def test_no_message_calls_the_receiver_more_than_twenty_times_in_the_first_hour(self):
@@ -136,7 +130,7 @@ class Receives(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_it_has_the_numbers(self):
-        for receives in 9, 17, 100, ATTEMPTS["Default"], needed(ATTEMPTS["Default"]), RECEIVES:
+        for receives in 9, 17, 100, ATTEMPTS, needed(ATTEMPTS), RECEIVES:
             times = " | ".join(told(waited(receives, share)) for share in SHARES)
             self.assertIn(f"| {receives} | {times} |", SIZING)
         least, expected, most = (told(waited(RECEIVES, share)) for share in SHARES)
@@ -145,23 +139,15 @@ class Page(unittest.TestCase):
         self.assertIn(f"{RECEIVES} receives take at most {most.replace(' d', ' days')}", TEXT)
 
     def test_it_says_how_long_a_function_may_not_run(self):
-        def lasts(timeout):
-            return told(RECEIVES * deployed(FunctionTimeout=timeout).properties("Queue")["VisibilityTimeout"])
-
         timeouts = parameter("FunctionTimeout")["AllowedValues"]
-        hidden = deployed(FunctionTimeout=min(timeouts)).properties("Queue")["VisibilityTimeout"]
-        shortest = f"{RECEIVES * hidden / HOUR:.1f} h at the shortest visibility timeout of {hidden} s"
-        default = RECEIVES * deployed().properties("Queue")["VisibilityTimeout"] / HOUR
-        self.assertIn(f"So {RECEIVES} receives last {default:.1f} h, and {shortest}", TEXT)
-        outlive = [
-            timeout
-            for timeout in timeouts
-            if RECEIVES * deployed(FunctionTimeout=timeout).properties("Queue")["VisibilityTimeout"] > RETENTION["MaxValue"]
-        ]
+        least = hidden(FunctionTimeout=min(timeouts))
+        shortest = f"{RECEIVES * least / HOUR:.1f} h at the shortest visibility timeout of {least} s"
+        self.assertIn(f"So {RECEIVES} receives last {RECEIVES * hidden() / HOUR:.1f} h, and {shortest}", TEXT)
+        outlive = [timeout for timeout in timeouts if RECEIVES * hidden(FunctionTimeout=timeout) > RETENTION]
         self.assertIn(f"At a `FunctionTimeout` of {min(outlive)} s or more they last longer than the retention", TEXT)
 
     def test_it_has_the_rule(self):
-        attempts = ATTEMPTS["Default"]
+        attempts = ATTEMPTS
         rows = {
             f"{attempts} attempts, and a conflict before each": runs_and_conflicts(attempts),
             "a receiver or a Redis that is unavailable for 24 hours": receives_within(OUTAGE),
@@ -177,11 +163,9 @@ class Page(unittest.TestCase):
             text = " ".join((ROOT / page).read_text().split())
             self.assertIn(f"2 × `IDEMPOTENCY_MAX_ATTEMPTS` + {needed(0)}", text)
         self.assertIn(f"It has {RECEIVES - needed(attempts)} more for throttled deliveries", TEXT)
-        self.assertIn(f"The template accepts {COUNT['MinValue']} at least", TEXT)
-        self.assertIn(f"at least twice IdempotencyMaxAttempts, plus {needed(0)}", COUNT["Description"])
 
     def test_it_says_what_a_fifo_batch_may_use_up(self):
-        attempts, rest = ATTEMPTS["Default"], RECEIVES - needed(0)
+        attempts, rest = ATTEMPTS, RECEIVES - needed(0)
         # The first attempt at a message is made in the receive of the last attempt at the one before it.
         in_a_row = (RECEIVES - 1) // (attempts - 1)
         self.assertEqual(in_a_row, 5)
@@ -196,14 +180,14 @@ class Page(unittest.TestCase):
         for size in parameter("BatchSize")["AllowedValues"]:
             for window in 0, 1:
                 if size > 10:
-                    self.assertNotEqual(deployed(QueueType="fifo", BatchSize=size, BatchingWindow=window).refused_by(), [])
+                    self.assertNotEqual(deployed(Queue="fifo", BatchSize=size, BatchingWindow=window).refused_by(), [])
 
     def test_it_says_what_a_large_backlog_does(self):
         per_second = 120_000 / (LONGEST * EXPECTED)
         self.assertIn(f"{LONGEST * EXPECTED:.0f} s on average are {per_second:.0f} receives per second", TEXT)
         self.assertIn(f"{per_second / 10:.0f} invocations per second with batches of ten", TEXT)
         concurrency = parameter("MaximumConcurrency")["Default"]
-        batch = min(parameter("BatchSize")["Default"], parameter("BatchConcurrency")["Default"])
+        batch = min(parameter("BatchSize")["Default"], deployed().variables()["BATCH_CONCURRENCY"])
         rate = concurrency * batch / 0.1
         self.assertIn(f"{concurrency} × {batch} ÷ 0.1 = {rate:.0f} messages per second", TEXT)
         minutes = 10 * DAY / rate / MINUTE
@@ -211,7 +195,7 @@ class Page(unittest.TestCase):
 
     def test_it_says_how_much_time_the_oldest_letter_has_left(self):
         retention = deployed().properties("DeadLetterQueue")["MessageRetentionPeriod"]
-        threshold = parameter("OldestLetterSeconds")["Default"]
+        threshold = parameter("OldestLetterSeconds", ALARMS)["Default"]
         in_queue = waited(RECEIVES, MOST)
         self.assertIn(f"`OldestLetterSeconds` ({threshold / DAY:.0f} days)", TEXT)
         self.assertIn(f"then has {(retention - threshold) / DAY:.0f} days left", TEXT)

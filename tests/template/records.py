@@ -1,12 +1,13 @@
 """The cache: durability, eviction, encryption, replacement, and the users with their access strings."""
 
+import json
 import re
 import unittest
 
-from template import RECORDS, deployed, parameter, source
+from template import CACHE, RECORDS, ROOT, deployed, parameter, source
 
-NODES = deployed()
-SERVERLESS = deployed(CacheKind="serverless")
+NODES = deployed(Profile="durable")
+SERVERLESS = deployed(CacheNodeType="serverless")
 
 
 class Nodes(unittest.TestCase):
@@ -16,7 +17,7 @@ class Nodes(unittest.TestCase):
     def test_it_is_valkey_in_cluster_mode(self):
         self.assertEqual((self.cache()["Engine"], self.cache()["ClusterMode"]), ("valkey", "enabled"))
         self.assertEqual(NODES.properties("CacheParameters")["Properties"]["cluster-enabled"], "yes")
-        self.assertEqual(deployed(CacheShards=3).properties("Cache")["NumNodeGroups"], 3)
+        self.assertEqual(self.cache()["NumNodeGroups"], 1)
 
     def test_it_evicts_nothing(self):
         self.assertEqual(self.cache()["CacheParameterGroupName"], {"Ref": "CacheParameters"})
@@ -26,18 +27,44 @@ class Nodes(unittest.TestCase):
         major = self.cache()["EngineVersion"].split(".")[0]
         self.assertEqual(NODES.properties("CacheParameters")["CacheParameterGroupFamily"], f"valkey{major}")
 
+    def test_its_version_changes_only_by_a_deployment(self):
+        self.assertIs(self.cache()["AutoMinorVersionUpgrade"], False)
+
     def test_it_survives_a_zone(self):
-        self.assertIs(self.cache()["MultiAZEnabled"], True)
-        self.assertIs(self.cache()["AutomaticFailoverEnabled"], True)
-        self.assertGreaterEqual(self.cache()["ReplicasPerNodeGroup"], 1)
+        for profile in "standard", "durable":
+            cache = deployed(Profile=profile).properties("Cache")
+            self.assertIs(cache["MultiAZEnabled"], True)
+            self.assertIs(cache["AutomaticFailoverEnabled"], True)
+            self.assertGreaterEqual(cache["ReplicasPerNodeGroup"], 1)
+
+    def test_the_profile_decides_nodes_durability_and_backups(self):
+        names = "CacheNodeType", "ReplicasPerNodeGroup", "MultiAZEnabled", "Durability", "SnapshotRetentionLimit"
+        expected = {
+            "dev": ("cache.t4g.micro", 0, False, "disabled", 0),
+            "standard": ("cache.t4g.small", 1, True, "disabled", 1),
+            "durable": ("cache.m7g.large", 1, True, "sync", 7),
+        }
+        self.assertEqual(parameter("Profile")["AllowedValues"], list(expected))
+        self.assertEqual(parameter("Profile")["Default"], "standard")
+        for profile, values in expected.items():
+            cache = deployed(Profile=profile).properties("Cache")
+            self.assertEqual(tuple(cache[name] for name in names), values)
+            larger = deployed(Profile=profile, CacheNodeType="cache.r7g.large").properties("Cache")
+            self.assertEqual(larger["CacheNodeType"], "cache.r7g.large")
+
+    def test_it_is_restored_from_a_snapshot(self):
+        self.assertNotIn("SnapshotName", self.cache())
+        self.assertEqual(deployed(SnapshotName="last-night").properties("Cache")["SnapshotName"], "last-night")
+        arn = "arn:aws:elasticache:eu-central-1:123456789012:serverlesssnapshot:last-night"
+        restored = deployed(CacheNodeType="serverless", SnapshotName=arn).properties("ServerlessCache")
+        self.assertEqual(restored["SnapshotArnsToRestore"], [arn])
+        self.assertNotIn("SnapshotArnsToRestore", SERVERLESS.properties("ServerlessCache"))
 
     def test_a_failover_loses_no_record(self):
         self.assertEqual(self.cache()["Durability"], "sync")
         self.assertGreaterEqual(float(self.cache()["EngineVersion"]), 9.0, "the first with durability")
         family = self.cache()["CacheNodeType"].split(".")[1]
         self.assertIn(family, {"r6g", "r7g", "m6g", "m7g", "c7gn"}, "the families with durability")
-        small = deployed(CacheDurability="disabled", CacheNodeType="cache.t4g.small").properties("Cache")
-        self.assertEqual((small["Durability"], small["CacheNodeType"]), ("disabled", "cache.t4g.small"))
 
     def test_it_is_encrypted_on_the_wire_and_at_rest(self):
         self.assertIs(self.cache()["TransitEncryptionEnabled"], True)
@@ -46,8 +73,26 @@ class Nodes(unittest.TestCase):
 
     def test_no_change_puts_an_empty_cache_in_its_place(self):
         self.assertEqual(self.cache()["ReplicationGroupId"], "idempotent-sqs-1c2fa620")
-        self.assertEqual(source()["Resources"]["Cache"]["UpdatePolicy"], {"UseOnlineResharding": True})
-        self.assertEqual(source()["Resources"]["Cache"]["DeletionPolicy"], "Snapshot")
+        resource = source(CACHE)["Resources"]["Cache"]
+        self.assertEqual(resource["UpdatePolicy"], {"UseOnlineResharding": True})
+        self.assertEqual((resource["DeletionPolicy"], resource["UpdateReplacePolicy"]), ("Snapshot", "Snapshot"))
+        serverless = SERVERLESS.properties("ServerlessCache")
+        self.assertEqual(serverless["ServerlessCacheName"], "idempotent-sqs-1c2fa620")
+        self.assertEqual(serverless["FinalSnapshotName"], "idempotent-sqs-1c2fa620-final")
+        self.assertEqual(source(CACHE)["Resources"]["ServerlessCache"]["UpdateReplacePolicy"], "Retain")
+
+    def test_the_stack_policy_protects_what_has_records_or_messages(self):
+        statements = json.loads((ROOT / "templates/stack-policy.json").read_text())["Statement"]
+        allow, deny = statements
+        self.assertEqual((allow["Effect"], allow["Action"], allow["Resource"]), ("Allow", "Update:*", "*"))
+        self.assertEqual((deny["Effect"], deny["Resource"]), ("Deny", "*"))
+        self.assertEqual(deny["Action"], ["Update:Replace", "Update:Delete"])
+        kinds = set(deny["Condition"]["StringEquals"]["ResourceType"])
+        stacks = [NODES, SERVERLESS]
+        created = {resource["Type"] for stack in stacks for resource in stack.resources.values()}
+        kept = {"AWS::SQS::Queue", "AWS::ElastiCache::ReplicationGroup", "AWS::ElastiCache::ServerlessCache"}
+        self.assertEqual(kinds, kept | {"AWS::CloudFormation::Stack", "AWS::Logs::LogGroup"})
+        self.assertLessEqual(kinds - {"AWS::CloudFormation::Stack"}, created)
 
 
 class Serverless(unittest.TestCase):
@@ -60,7 +105,10 @@ class Serverless(unittest.TestCase):
         self.assertNotIn("CacheUsageLimits", SERVERLESS.properties("ServerlessCache"))
 
     def test_its_eviction_is_named_as_a_risk(self):
-        self.assertIn("evicts records", parameter("CacheKind")["Description"])
+        self.assertIn("evicts records", parameter("CacheNodeType")["Description"])
+
+    def test_it_is_not_durable(self):
+        self.assertTrue(deployed(CacheNodeType="serverless", Profile="durable").refused_by())
 
 
 class Users(unittest.TestCase):
@@ -101,6 +149,18 @@ class Users(unittest.TestCase):
             self.assertFalse([kind for kind in kinds if "ElastiCache" in kind])
 
     def test_what_belongs_to_a_redis_of_ones_own_is_refused_without_it(self):
-        self.assertTrue(deployed(RedisIamUser="orders", RedisIamCache="c").refused_by())
-        self.assertTrue(deployed(RedisSecretArn=RECORDS["its own Redis with a secret"]["RedisSecretArn"]).refused_by())
-        self.assertTrue(deployed(RedisUrl="redis://redis.example.com", RedisIamUser="orders").refused_by())
+        for name in "its own Redis with a secret", "its own ElastiCache with IAM":
+            self.assertTrue(deployed(RedisCredentials=RECORDS[name]["RedisCredentials"]).refused_by())
+        self.assertTrue(deployed(RedisCluster="true").refused_by())
+
+    def test_what_belongs_to_the_cache_of_the_stack_is_refused_with_a_redis_of_ones_own(self):
+        for given in {"CacheNodeType": "cache.m7g.large"}, {"SnapshotName": "last-night"}:
+            self.assertTrue(deployed(**RECORDS["its own Redis"], **given).refused_by())
+
+    def test_credentials_are_a_secret_or_a_user_and_its_cache(self):
+        secret, user = (RECORDS[f"its own {name}"]["RedisCredentials"] for name in ("Redis with a secret", "ElastiCache with IAM"))
+        pattern = parameter("RedisCredentials")["AllowedPattern"]
+        for good in "", secret, user, user.replace("replicationgroup", "serverlesscache"):
+            self.assertTrue(re.search(pattern, good), good)
+        for bad in user.split(",")[0], user.split(",")[1], f"{secret},{secret}", ",".join(reversed(user.split(","))):
+            self.assertIsNone(re.search(pattern, bad), bad)

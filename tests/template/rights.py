@@ -5,7 +5,7 @@ import unittest
 from template import QUEUES, RECORDS, arn_of, as_list, combinations, deployed
 
 OWN_QUEUE = QUEUES["its own queue"]
-BUCKETS = {"ResultBucket": "results", "ResultPrefix": "orders/", "PayloadObjectArns": ["arn:aws:s3:::payloads/*"]}
+KEY = {"KmsKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/1c2fa620"}
 ACCOUNT = "eu-central-1:123456789012"
 
 
@@ -30,8 +30,8 @@ class Rights(unittest.TestCase):
 
     def test_the_queue_is_its_own(self):
         for action in "ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility":
-            self.assertEqual(allowed(f"sqs:{action}"), [arn_of("Queue")])
-            self.assertEqual(allowed(f"sqs:{action}", **OWN_QUEUE), [OWN_QUEUE["QueueArn"]])
+            self.assertEqual(allowed(f"sqs:{action}"), [arn_of("MessageQueue")])
+            self.assertEqual(allowed(f"sqs:{action}", **OWN_QUEUE), [OWN_QUEUE["Queue"]])
 
     def test_it_sends_to_its_dead_letter_queue_only(self):
         self.assertEqual(allowed("sqs:SendMessage"), [arn_of("DeadLetterQueue")])
@@ -41,36 +41,35 @@ class Rights(unittest.TestCase):
     def test_no_queue_policy_denies_what_the_function_may_do(self):
         # A denial counts also for those that an identity's policy allows.
         for kind in "standard", "fifo":
-            for policy in deployed(QueueType=kind).of_type("AWS::SQS::QueuePolicy").values():
+            for policy in deployed(Queue=kind).of_type("AWS::SQS::QueuePolicy").values():
                 for statement in policy["PolicyDocument"]["Statement"]:
                     self.assertEqual(statement["Effect"], "Deny")
                     self.assertEqual(statement["Condition"], {"Bool": {"aws:SecureTransport": "false"}})
 
-    def test_it_changes_no_visibility_unless_it_is_to(self):
-        self.assertEqual(allowed("sqs:ChangeMessageVisibility", VisibilityBackoff="false"), [])
-
     def test_it_connects_to_its_cache_as_its_user(self):
-        user = arn_of("CacheUser")
-        cache = f"arn:aws:elasticache:{ACCOUNT}:replicationgroup:${{Cache}}"
-        self.assertEqual(allowed("elasticache:Connect"), [cache, user])
-        serverless = allowed("elasticache:Connect", CacheKind="serverless")
-        self.assertEqual(serverless, [arn_of("ServerlessCache", "ARN"), user])
+        for kind, resource, name in [
+            ("", "Cache", "ReplicationGroupId"),
+            ("serverless", "ServerlessCache", "ServerlessCacheName"),
+        ]:
+            stack = deployed(CacheNodeType=kind)
+            cache, user = stack.properties(resource)[name], stack.properties("CacheUser")["UserId"]
+            of_kind = "serverlesscache" if kind else "replicationgroup"
+            arns = [f"arn:aws:elasticache:{ACCOUNT}:{of_kind}:{cache}", f"arn:aws:elasticache:{ACCOUNT}:user:{user}"]
+            self.assertEqual(allowed("elasticache:Connect", CacheNodeType=kind), arns)
         self.assertEqual(allowed("elasticache:Connect", **RECORDS["its own Redis"]), [])
         own = RECORDS["its own ElastiCache with IAM"]
-        arns = [f"arn:aws:elasticache:{ACCOUNT}:{kind}" for kind in ("replicationgroup:orders-cache", "user:orders")]
+        arns = [f"arn:aws:elasticache:{ACCOUNT}:{kind}" for kind in ("user:orders", "replicationgroup:orders-cache")]
         self.assertEqual(allowed("elasticache:Connect", **own), arns)
-        arns[0] = arns[0].replace("replicationgroup", "serverlesscache")
-        self.assertEqual(allowed("elasticache:Connect", **own, RedisIamServerless="true"), arns)
 
     def test_it_reads_the_one_secret(self):
         own = RECORDS["its own Redis with a secret"]
-        self.assertEqual(allowed("secretsmanager:GetSecretValue", **own), [own["RedisSecretArn"]])
+        self.assertEqual(allowed("secretsmanager:GetSecretValue", **own), [own["RedisCredentials"]])
         self.assertEqual(allowed("secretsmanager:GetSecretValue"), [])
 
-    def test_it_keeps_results_under_their_prefix_and_reads_payloads(self):
-        self.assertEqual(allowed("s3:PutObject", **BUCKETS), ["arn:aws:s3:::results/orders/*"])
-        self.assertEqual(allowed("s3:GetObject", **BUCKETS), ["arn:aws:s3:::results/orders/*", "arn:aws:s3:::payloads/*"])
-        self.assertEqual(allowed("s3:GetObject") + allowed("s3:PutObject"), [])
+    def test_it_uses_the_key_that_it_is_given(self):
+        for action in "kms:Decrypt", "kms:GenerateDataKey":
+            self.assertEqual(allowed(action, **KEY), [KEY["KmsKeyArn"]])
+            self.assertEqual(allowed(action), [])
 
     def test_it_writes_its_own_log(self):
         for action in "logs:CreateLogStream", "logs:PutLogEvents":
@@ -98,12 +97,12 @@ class Rights(unittest.TestCase):
             "logs:PutLogEvents",
             "elasticache:Connect",
             "secretsmanager:GetSecretValue",
-            "s3:GetObject",
-            "s3:PutObject",
+            "kms:Decrypt",
+            "kms:GenerateDataKey",
         }
         for name, parameters in combinations():
             with self.subTest(name):
-                stack = deployed(**parameters, **BUCKETS)
+                stack = deployed(**parameters, **KEY)
                 roles, shared = stack.of_type("AWS::IAM::Role"), stack.of_type("AWS::IAM::ManagedPolicy")
                 inline = [policy for each in roles.values() for policy in each.get("Policies", [])]
                 documents = [policy["PolicyDocument"] for policy in [*inline, *shared.values()]]
@@ -111,6 +110,5 @@ class Rights(unittest.TestCase):
                 self.assertEqual({a for a in actions if not a.startswith("ec2:")} - known, set())
                 self.assertNotIn("ManagedPolicyArns", role(**parameters))
 
-    def test_policies_of_ones_own_are_added(self):
-        arn = "arn:aws:iam::123456789012:policy/keys"
-        self.assertEqual(role(PolicyArns=[arn])["ManagedPolicyArns"], [arn])
+    def test_another_stack_can_attach_policies(self):
+        self.assertEqual(deployed().outputs["FunctionRoleName"]["Value"], {"Ref": "FunctionRole"})

@@ -1,4 +1,7 @@
-"""Loads a template as written, as transformed by SAM, and as deployed by CloudFormation with given parameters."""
+"""Loads a template as written, as transformed by SAM, and as deployed by CloudFormation with given parameters.
+
+A stack is deployed with its nested stacks. Their resources are among its own, because no two have the same name.
+"""
 
 import functools
 import itertools
@@ -11,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The stack of the function, and that of the ledger example.
 MAIN = ROOT / "template.yaml"
 LEDGER = ROOT / "examples/ledger/template.yaml"
+NETWORK, CACHE, ALARMS = NESTED = [ROOT / "templates" / name for name in ("network.yaml", "cache.yaml", "alarms.yaml")]
 
 REGION = "eu-central-1"
 
@@ -42,35 +46,39 @@ STORES = {
     "DatabaseUrl": "postgres://ledger:secret@db.example.com:5432/ledger",
 }
 # The parameters of each template that have no default.
-REQUIRED = {MAIN: TARGET, LEDGER: STORES}
+REQUIRED = {MAIN: TARGET, LEDGER: STORES, NETWORK: {}, CACHE: {}, ALARMS: {}}
 
 # Existing resources, and the parameters that name them. The stack creates what no parameter names.
+OWN = "arn:aws:sqs:eu-central-1:123456789012:orders"
 QUEUES = {
-    "a new queue": {},
-    "its own queue": {
-        "QueueArn": "arn:aws:sqs:eu-central-1:123456789012:orders",
-        "DeadLetterQueueArn": "arn:aws:sqs:eu-central-1:123456789012:orders-dead",
-    },
-    "its own queue without dead letters": {"QueueArn": "arn:aws:sqs:eu-central-1:123456789012:orders"},
+    "a new queue": {"Queue": "standard"},
+    "a new FIFO queue": {"Queue": "fifo"},
+    "its own queue": {"Queue": OWN, "DeadLetterQueueArn": f"{OWN}-dead"},
+    "its own FIFO queue": {"Queue": f"{OWN}.fifo", "DeadLetterQueueArn": f"{OWN}-dead.fifo"},
+    "its own queue without dead letters": {"Queue": OWN},
 }
 TYPES = {"standard": {}, "FIFO": {"QueueType": "fifo"}}
+ELASTICACHE = "arn:aws:elasticache:eu-central-1:123456789012"
 RECORDS = {
-    "a node-based cache": {},
-    "a serverless cache": {"CacheKind": "serverless"},
-    "its own Redis": {"RedisUrl": "rediss://user:secret@redis.example.com:6379"},
+    "the cache of the profile dev": {"Profile": "dev"},
+    "the cache of the profile standard": {},
+    "the cache of the profile durable": {"Profile": "durable"},
+    "a serverless cache": {"CacheNodeType": "serverless"},
+    "its own Redis": {"RedisUrl": "rediss://redis.example.com:6379"},
     "its own Redis with a secret": {
         "RedisUrl": "rediss://redis.example.com:6379",
-        "RedisSecretArn": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis-Ab12Cd",
+        "RedisCredentials": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis-Ab12Cd",
     },
     "its own ElastiCache with IAM": {
         "RedisUrl": "rediss://redis.example.com:6379",
         "RedisCluster": "true",
-        "RedisIamUser": "orders",
-        "RedisIamCache": "orders-cache",
+        "RedisCredentials": f"{ELASTICACHE}:user:orders,{ELASTICACHE}:replicationgroup:orders-cache",
     },
 }
 NETWORKS = {
     "no VPC of its own": {},
+    "no VPC of its own, IPv6": {"Egress": "ipv6"},
+    "no VPC of its own, an SQS endpoint": {"Egress": "endpoint"},
     "its own VPC": {
         "VpcId": "vpc-0123456789abcdef0",
         "SubnetIds": "subnet-0123456789abcdef0,subnet-0123456789abcdef1",
@@ -117,7 +125,7 @@ LEDGER_NETWORKS = {
 }
 
 PARTS = {
-    MAIN: (QUEUES, TYPES, RECORDS, NETWORKS),
+    MAIN: (QUEUES, RECORDS, NETWORKS),
     LEDGER: (TYPES, REDIS_SIGN_INS, DATABASE_SIGN_INS, LEDGER_NETWORKS),
 }
 
@@ -158,7 +166,7 @@ def ledger(**parameters):
 
 @functools.cache
 def deployed_as(path, parameters, pseudo):
-    return Deployed(transformed(path), json.loads(parameters), PSEUDO | json.loads(pseudo))
+    return Deployed(path, json.loads(parameters), PSEUDO | json.loads(pseudo))
 
 
 class Deployed:
@@ -166,14 +174,17 @@ class Deployed:
 
     ABSENT = object()
 
-    def __init__(self, template, parameters, pseudo):
-        self.template = template
-        self.pseudo = pseudo
+    def __init__(self, path, parameters, pseudo):
+        self.path, self.template, self.pseudo = path, transformed(path), pseudo
         known = self.template["Parameters"]
         unknown = parameters.keys() - known.keys()
         assert not unknown, f"no parameters: {unknown}"
         for name, value in parameters.items():
+            if isinstance(value, dict):
+                continue  # Known when it is deployed.
             assert re.search(known[name].get("AllowedPattern", ""), as_text(value)), f"{name} must not be {value}"
+            allowed = known[name].get("AllowedValues", [value])
+            assert str(value) in map(str, allowed), f"{name} must not be {value}"
             if known[name]["Type"] == "Number":
                 least, most = known[name].get("MinValue", value), known[name].get("MaxValue", value)
                 assert int(least) <= int(value) <= int(most), f"{name} must not be {value}"
@@ -182,19 +193,27 @@ class Deployed:
             assert self.parameters[name] is not None, f"{name} is required"
             if spec["Type"] == "CommaDelimitedList" and isinstance(self.parameters[name], str):
                 self.parameters[name] = self.parameters[name].split(",")
-        self.conditions = {}
+        self.conditions, self.nested = {}, {}
         self.resources = self.section("Resources")
+        for child in self.nested.values():
+            assert not self.resources.keys() & child.resources.keys()
+            self.resources |= child.resources
         self.outputs = self.section("Outputs")
 
     def section(self, name):
+        """The entries of the section. Nested stacks are entered, and not among the resources."""
         kept = {
             logical_id: entry
             for logical_id, entry in self.template[name].items()
             if "Condition" not in entry or self.holds(entry["Condition"])
         }
+        stacks = {logical_id for logical_id, entry in kept.items() if entry.get("Type") == "AWS::CloudFormation::Stack"}
+        for logical_id in stacks:
+            self.stack(logical_id)
         return {
             logical_id: self.resolve({key: value for key, value in entry.items() if key != "Condition"})
             for logical_id, entry in kept.items()
+            if logical_id not in stacks
         }
 
     def plain(self):
@@ -215,7 +234,7 @@ class Deployed:
         """The descriptions of the assertions that these parameters violate."""
         return [
             assertion["AssertDescription"]
-            for rule in self.template["Rules"].values()
+            for rule in self.template.get("Rules", {}).values()
             if self.resolve(rule.get("RuleCondition", True))
             for assertion in rule["Assertions"]
             if not self.resolve(assertion["Assert"])
@@ -244,9 +263,29 @@ class Deployed:
         resolved = {key: self.resolve(value) for key, value in node.items()}
         return {key: value for key, value in resolved.items() if value is not self.ABSENT}
 
+    def stack(self, name):
+        """The nested stack of this name. It has another name and ID than its parent."""
+        if name not in self.nested:
+            resource = self.template["Resources"][name]
+            if "Condition" in resource:
+                assert self.holds(resource["Condition"]), f"{name} is not created"
+            properties = resource["Properties"]
+            own = {"AWS::StackName": f"{self.pseudo['AWS::StackName']}-{name}-1F2X", "AWS::StackId": f"arn:nested/{name}/77-1"}
+            path = (self.path.parent / properties["TemplateURL"]).resolve()
+            self.nested[name] = Deployed(path, self.resolve(properties["Parameters"]), self.pseudo | own)
+        return self.nested[name]
+
+    def Fn_GetAtt(self, argument):
+        name, _, attribute = argument.partition(".") if isinstance(argument, str) else (argument[0], "", argument[1])
+        if attribute.startswith("Outputs."):
+            return self.stack(name).outputs[attribute.removeprefix("Outputs.")]["Value"]
+        return {"Fn::GetAtt": [name, attribute]}
+
     def ref(self, name):
         if name == "AWS::NoValue":
             return self.ABSENT
+        if ".Outputs." in name:
+            return self.Fn_GetAtt(name)
         return self.parameters.get(name, self.pseudo.get(name, {"Ref": name}))
 
     def Fn_If(self, argument):

@@ -31,11 +31,18 @@ const STANDARD: bool = false;
 const KEYS: usize = 60;
 
 /// The default of a parameter of template.yaml.
-pub(super) fn default_of(parameter: &str) -> u64 {
+fn default_of(parameter: &str) -> u64 {
     let template = std::fs::read_to_string(harness::workspace("template.yaml")).unwrap();
     let (_, of_parameter) = template.split_once(&format!("\n  {parameter}:\n")).expect("the parameter exists");
     let (_, default) = of_parameter.split_once("\n    Default: ").unwrap();
     default.lines().next().unwrap().trim_matches('\'').parse().unwrap()
+}
+
+/// The number behind the first appearance of this name and a colon in template.yaml.
+pub(super) fn number_of(name: &str) -> u64 {
+    let template = std::fs::read_to_string(harness::workspace("template.yaml")).unwrap();
+    let (_, number) = template.split_once(&format!("{name}: ")).expect("the template has the name");
+    number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
 /// A queue of the template, with messages, and its dead-letter queue.
@@ -45,10 +52,10 @@ fn queues(is_fifo: bool) -> (Queue, Queue) {
     let function_timeout = default_of("FunctionTimeout");
     let payments = queue(QueueSettings {
         visibility_timeout: Duration::from_secs(6 * function_timeout),
-        retention: Duration::from_secs(default_of("QueueRetentionSeconds")),
+        retention: Duration::from_secs(number_of("MessageRetentionPeriod")),
         dead_letter: Some(DeadLetter {
             queue: dead.clone(),
-            max_receive_count: default_of("MaxReceiveCount").try_into().unwrap(),
+            max_receive_count: number_of("maxReceiveCount").try_into().unwrap(),
         }),
         ..settings(&format!("payments{ending}"))
     });
@@ -63,7 +70,7 @@ fn queues(is_fifo: bool) -> (Queue, Queue) {
 }
 
 fn policy() -> Policy {
-    with!(Policy::default(), max_attempts = default_of("IdempotencyMaxAttempts").try_into().unwrap())
+    with!(Policy::default(), max_attempts = number_of("IDEMPOTENCY_MAX_ATTEMPTS").try_into().unwrap())
 }
 
 /// Processes the queue until it is empty, which must be within 20 minutes of the outage's end, without a dead letter.

@@ -8,7 +8,7 @@ use idempotent_sqs::sqs::{Batch, BatchSettings};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{DeadLetter, Mapping, MappingSettings, MessageState, Queue, QueueSettings, SendRequest};
 
-use super::outages::default_of;
+use super::outages::number_of;
 use super::{queue, settings};
 use harness::work::{Action, ScriptedWork};
 
@@ -18,10 +18,10 @@ const BATCH: usize = 10;
 /// A queue of the template with a full batch of one group, and its dead-letter queue.
 fn full_group() -> (Queue, Queue) {
     let dead = queue(settings("dead.fifo"));
-    let max_receive_count = default_of("MaxReceiveCount").try_into().unwrap();
+    let max_receive_count = number_of("maxReceiveCount").try_into().unwrap();
     let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count });
     let (visibility_timeout, retention) =
-        (Duration::from_secs(180), Duration::from_secs(default_of("QueueRetentionSeconds")));
+        (Duration::from_secs(180), Duration::from_secs(number_of("MessageRetentionPeriod")));
     let queue = queue(QueueSettings { visibility_timeout, retention, dead_letter, ..settings("payments.fifo") });
     for n in 0..BATCH {
         let key = format!("pay_{n}");
