@@ -119,7 +119,7 @@ class Functions(unittest.TestCase):
                 expected = {
                     "REDIS_URL": records.get("RedisUrl", ledger().parameters["RedisUrl"]),
                     "REDIS_CLUSTER": records.get("RedisCluster", "false"),
-                    "REDIS_TIMEOUT_MS": deployed().variables()["REDIS_TIMEOUT_MS"],
+                    "REDIS_TIMEOUT_MS": int(deployed().variables()["REDIS_TIMEOUT_MS"]),
                     "REDIS_SECRET_ARN": records.get("RedisSecretArn", ""),
                     "REDIS_IAM_USER": iam,
                     "REDIS_IAM_CACHE": records.get("RedisIamCache", ""),

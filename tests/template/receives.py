@@ -29,7 +29,7 @@ SIZING = (ROOT / "docs/sizing.md").read_text()
 TEXT = " ".join(SIZING.split())
 QUEUE = deployed().properties("MessageQueue")
 RECEIVES, RETENTION = QUEUE["RedrivePolicy"]["maxReceiveCount"], QUEUE["MessageRetentionPeriod"]
-ATTEMPTS = deployed().variables()["IDEMPOTENCY_MAX_ATTEMPTS"]
+ATTEMPTS = int(deployed().variables()["IDEMPOTENCY_MAX_ATTEMPTS"])
 
 
 def hidden(**parameters):
@@ -187,7 +187,7 @@ class Page(unittest.TestCase):
         self.assertIn(f"{LONGEST * EXPECTED:.0f} s on average are {per_second:.0f} receives per second", TEXT)
         self.assertIn(f"{per_second / 10:.0f} invocations per second with batches of ten", TEXT)
         concurrency = parameter("MaximumConcurrency")["Default"]
-        batch = min(parameter("BatchSize")["Default"], deployed().variables()["BATCH_CONCURRENCY"])
+        batch = min(parameter("BatchSize")["Default"], int(deployed().variables()["BATCH_CONCURRENCY"]))
         rate = concurrency * batch / 0.1
         self.assertIn(f"{concurrency} × {batch} ÷ 0.1 = {rate:.0f} messages per second", TEXT)
         minutes = 10 * DAY / rate / MINUTE

@@ -42,7 +42,7 @@ fn default_of(parameter: &str) -> u64 {
 pub(super) fn number_of(name: &str) -> u64 {
     let template = std::fs::read_to_string(harness::workspace("template.yaml")).unwrap();
     let (_, number) = template.split_once(&format!("{name}: ")).expect("the template has the name");
-    number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    number.trim_start_matches('\'').chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
 /// A queue of the template, with messages, and its dead-letter queue.
