@@ -216,6 +216,38 @@ async fn a_record_that_shared_a_call_in_vain_has_as_many_tries_as_another() {
     }
 }
 
+/// A node that is full, or that finds the cluster down, refuses every call and not only shared ones.
+#[tokio::test]
+async fn calls_are_shared_while_a_node_refuses_every_call_and_after_that() {
+    let cluster = SmallCluster::start(3).await;
+    let full = ["CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"];
+    let down = ["CLUSTER DELSLOTS 16383", "CLUSTER ADDSLOTS 16383"];
+    for [fault, end] in [full, down] {
+        let store = on_cluster(&cluster.url());
+        let send = async |command: &str| cluster.ask::<()>(2, &command.split(' ').collect::<Vec<_>>()).await;
+        let acquire = async |batch: &str| {
+            let keys: Vec<String> = (0..60).map(|n| format!("{fault} {batch} {n}")).collect();
+            let before = cluster.calls("evalsha").await;
+            let answers = soon(join_all(keys.iter().map(|key| store.acquire(attempt(key))))).await;
+            let calls: Vec<u64> = cluster.calls("evalsha").await.iter().zip(before).map(|(a, b)| a - b).collect();
+            (keys.into_iter().zip(answers).collect::<Vec<_>>(), calls)
+        };
+        acquire("connects").await;
+        send(fault).await;
+        for batch in ["first", "second"] {
+            let (answers, calls) = acquire(batch).await;
+            for (key, answer) in answers {
+                assert_eq!(answer.is_ok(), slot(&key) < 10_923, "{key}: {answer:?}");
+            }
+            assert_eq!(calls[..2], [1, 1], "{fault}");
+        }
+        send(end).await;
+        let (answers, calls) = acquire("last").await;
+        assert!(answers.iter().all(|(_, answer)| answer.is_ok()), "{answers:?}");
+        assert_eq!(calls, [1, 1, 1], "{end}");
+    }
+}
+
 #[tokio::test]
 async fn each_record_is_judged_alone_if_the_node_rejects_a_shared_call() {
     let cluster = SmallCluster::start(1).await;

@@ -11,14 +11,28 @@ pub(super) fn repeats_on_any_connection(error: &RedisError) -> bool {
 /// Whether the server rejected the script before it wrote anything. Such a rejection has a specific error code; a plain
 /// ERR may come from the middle of a script, and an error without a code from the network.
 pub(super) fn is_rejected_whole(error: &RedisError) -> bool {
+    is_out_of_memory(error) || error.code().is_some_and(|code| code != "ERR")
+}
+
+fn is_out_of_memory(error: &RedisError) -> bool {
     // Before Redis 7, the first write of a script on a full server is rejected with a plain ERR.
-    let out_of_memory = error.detail().is_some_and(|detail| detail.contains("OOM command not allowed"));
-    out_of_memory || error.code().is_some_and(|code| code != "ERR")
+    error.code() == Some("OOM") || error.detail().is_some_and(|detail| detail.contains("OOM command not allowed"))
 }
 
 /// Whether the error is a reply of the server, and not of the network or the client library.
 pub(super) fn is_reply(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Whether the reply is about a passing state of the server or the cluster, such as full memory, and not about the call.
+pub(super) fn is_about_state(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+    let has_kind =
+        matches!(error.kind(), ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain));
+    let has_code = matches!(error.code(), Some("BUSY" | "MISCONF" | "NOREPLICAS"));
+    // Inside a script that the node already runs, this is a plain ERR.
+    let cluster_is_down = error.detail().is_some_and(|detail| detail.contains("cluster is down"));
+    has_kind || has_code || cluster_is_down || is_out_of_memory(error)
 }
 
 /// Whether the server could not compile the script: before Redis 7 the line of flags is not valid Lua, and a release

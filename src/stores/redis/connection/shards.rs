@@ -14,7 +14,7 @@ use redis::cluster_routing::Slot;
 use redis::{RedisError, RedisResult, Value};
 
 use super::Connection;
-use super::errors::is_reply;
+use super::errors::{is_about_state, is_reply};
 use crate::stores::redis::scripts::{NOT_LOCAL, ScriptCall};
 
 /// How long each record has its own call after a node refused a shared call, or after [`CALLS_IN_VAIN`]. The cluster may
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// How many shared calls in a row may be in vain: they reach a node that does not serve most of their keys. One may be,
 /// while a node does not respond, because the client library then sends its calls to another. The other shards go on
-/// sharing calls.
+/// sharing calls, unless this many are for that node in a row.
 const CALLS_IN_VAIN: u32 = 3;
 
 /// What is known of the shards.
@@ -102,12 +102,13 @@ impl Connection {
         }
     }
 
-    /// Notes that a shared call failed. A call that the node refused does not count as a try of its records.
+    /// Notes that a shared call failed. A call that the node refused does not count as a try of its records. A node that
+    /// refuses every call for now does not end the sharing of calls with the others.
     pub(super) fn note_failure(&self, call: &mut ScriptCall, error: &RedisError) {
-        if is_reply(error) {
-            self.lock_sharing().pause(error);
-        } else {
+        if !is_reply(error) {
             call.tries -= 1;
+        } else if !is_about_state(error) {
+            self.lock_sharing().pause(error);
         }
     }
 
