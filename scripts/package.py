@@ -23,8 +23,8 @@ ARCHITECTURES = ["arm64", "x86_64"]
 PACKAGES = ["function", "function-traced"]
 TOOLS = ["records", "letters"]
 # Files and folders of the repository that are part of the archive. The template is another one.
-CONTENT = ["templates", "samconfig.toml", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT",
-           "docs", "events", "crates/postgres/sql"]
+CONTENT = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT", "docs", "events",
+           "crates/postgres/sql"]
 # The earliest time that a ZIP archive can express.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -84,7 +84,7 @@ def content():
         path = ROOT / name
         if path.is_dir():
             yield from (file for file in path.rglob("*") if file.is_file())
-        elif path.exists():
+        else:
             yield path
 
 
