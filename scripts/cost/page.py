@@ -143,7 +143,7 @@ def steps():
         ])
         below = rate
     return table(["messages/s", "batch", "concurrent", "queues", "Redis, 14 days", "USD a month", "Redis, 1 day",
-                  "USD a month", "limits of the profile standard that are reached"], rows)
+                  "USD a month", "limits of the profile standard that are newly reached"], rows)
 
 
 def ramps():
