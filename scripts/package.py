@@ -23,8 +23,8 @@ ARCHITECTURES = ["arm64", "x86_64"]
 PACKAGES = ["function", "function-traced"]
 TOOLS = ["records", "letters"]
 # Files and folders of the repository that are part of the archive. The template is another one.
-CONTENT = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT", "docs", "events",
-           "crates/postgres/sql"]
+CONTENT = ["templates", "samconfig.toml", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT",
+           "docs", "events", "crates/postgres/sql"]
 # The earliest time that a ZIP archive can express.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
