@@ -69,6 +69,12 @@ class Network(unittest.TestCase):
             for group in stack.of_type("AWS::EC2::SecurityGroup").values():
                 self.assertEqual(group["VpcId"], OWN_VPC["VpcId"])
 
+    def test_a_redis_in_a_vpc_needs_a_group_that_lets_the_function_out_to_it(self):
+        without = {name: value for name, value in OWN_VPC.items() if name != "SecurityGroupIds"}
+        self.assertTrue(deployed(**OWN_REDIS, **without).refused_by())
+        # The function reaches a cache of the stack by its own group.
+        self.assertFalse(deployed(**without).refused_by())
+
     def test_with_a_redis_of_ones_own_and_no_vpc_it_is_in_none(self):
         stack = deployed(**OWN_REDIS)
         self.assertNotIn("VpcConfig", stack.properties("Function"))
