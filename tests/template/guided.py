@@ -19,7 +19,8 @@ from template import ROOT, source
 
 SAM = Path(sys.executable).with_name("sam")
 WEBHOOK = "https://example.com/hook"
-PROMPT = re.compile(r"(?:\[[^\[\]]*\]|Parameter \w+): ?$")
+# With the space at its end: an answer to a hidden prompt is lost if it comes before.
+PROMPT = re.compile(r"(?:\[[^\[\]]*\]|Parameter \w+): $")
 # Seconds. More than it takes on a busy machine.
 TIMEOUT = 120
 
@@ -33,6 +34,18 @@ def copy_of_the_project(folder):
     assert template.count(builder) == 1
     (folder / "template.yaml").write_text(template.replace(builder, "{ BuildMethod: makefile }"))
     (folder / "Makefile").write_text("build-Function:\n\techo binary > $(ARTIFACTS_DIR)/bootstrap\n")
+
+
+def copy_of_the_ledger(folder):
+    """Its template in its place in the project, with functions that are built in the same way."""
+    for path in ("examples/ledger", "crates/postgres"):
+        (folder / path).mkdir(parents=True)
+        targets = "build-LedgerFunction build-BackfillFunction"
+        (folder / path / "Makefile").write_text(f"{targets}:\n\techo binary > $(ARTIFACTS_DIR)/bootstrap\n")
+    template = (ROOT / "examples/ledger/template.yaml").read_text()
+    template, count = re.subn(r"{ BuildMethod: rust-cargolambda, .* }$", "{ BuildMethod: makefile }", template, flags=re.MULTILINE)
+    assert count == 2
+    (folder / "examples/ledger/template.yaml").write_text(template)
 
 
 def environment(aws, folder):
@@ -126,6 +139,20 @@ class Deploy(unittest.TestCase):
         (change_set,) = self.aws.change_sets
         self.assertEqual(sent_parameters(change_set)["TargetUrl"], WEBHOOK)
         self.check(change_set)
+
+    def test_the_ledger_is_deployed_beside_it_and_changes_neither_its_build_nor_its_configuration(self):
+        copy_of_the_ledger(self.folder)
+        page = (ROOT / "docs/deploy.md").read_text()
+        commands = re.search(r"   cd (examples/ledger)\n   (sam build)\n   (sam deploy --guided .*)\n", page)
+        self.options["cwd"] = self.folder / commands[1]
+        before = [(self.folder / name).read_text() for name in ("samconfig.toml", ".aws-sam/build/template.yaml")]
+        _, output = converse([SAM, *commands[2].split()[1:]], {}, **self.options)
+        answers = {"Parameter RedisUrl": "redis://redis.example.com", "Parameter DatabaseUrl": "postgres://db.example.com/ledger"}
+        _, more = converse([SAM, *commands[3].split()[1:]], answers, **self.options)
+        self.assertEqual(len(self.aws.change_sets), 1, (output + more)[-3000:])
+        self.assertEqual(self.aws.change_sets[0]["StackName"], "payments-ledger")
+        after = [(self.folder / name).read_text() for name in ("samconfig.toml", ".aws-sam/build/template.yaml")]
+        self.assertEqual(after, before)
 
     def check(self, change_set):
         """What every deployment sends to AWS: the capabilities, and the templates and the package in S3."""
