@@ -1,4 +1,4 @@
-"""Attempts, MaxReceiveCount and retention: rules and numbers of docs/sizing.md, and the defaults of both templates."""
+"""Attempts, maxReceiveCount and retention: rules and numbers of docs/sizing.md, and the defaults of both templates."""
 
 import math
 import re
