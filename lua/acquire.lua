@@ -75,8 +75,8 @@ local function acquire(key, asked, seen)
   return acquired(claim)
 end
 
--- Saves the SET of a completed record. Keys that are not declared may be of several slots, for which MGET fails; after
--- that, a node with Valkey 9.0 or 9.1 refuses every script until it is restarted.
+-- MGET saves the SET of a completed record. Only with declared keys, which are in the global KEYS: keys from ARGV may be
+-- of several slots, for which MGET fails, and a node with Valkey 9.0 or 9.1 then refuses every script until its restart.
 local answers, seen = {}, KEYS == _G.KEYS and redis.pcall('MGET', unpack(KEYS)) or {}
 for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[5 + i], seen[i]) end
 return answers

@@ -48,7 +48,7 @@ impl Sharing {
 }
 
 /// The shard of each slot.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(in crate::stores::redis) struct Shards(HashMap<Slot, usize>);
 
 impl Shards {
