@@ -19,15 +19,14 @@
 //! - State was lost, and an acquire followed before the owner settled.
 //! - An attempt died, timed out or did not know its outcome between its effect and the record.
 
-mod scripts;
 mod world;
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use record_model::{Guard, Scripts};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use scripts::{Guard, Scripts};
 use world::{Protocol, Rule, World};
 
 const NO_LOSS: &str = "no message is deleted without its effect";

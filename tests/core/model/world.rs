@@ -8,9 +8,8 @@ mod queue;
 mod store;
 
 use harness::with;
+use record_model::{Answer, Caller, Claim, Failure, Guard, Record, Scripts, State};
 use stateright::Property;
-
-use super::scripts::{Answer, Caller, Claim, Failure, Guard, Record, Scripts, State};
 
 pub(super) const ATTEMPTS: usize = 4;
 const MESSAGES: usize = 2;

@@ -1,8 +1,14 @@
 //! The scripts in `lua/` as functions of one record. Each rule can be disabled.
+//!
+//! The model of the protocol (`tests/core/model.rs`) checks them in every schedule of its faults, and the history checker
+//! (`tests/history`) replays the steps of real processes through them.
+
+#![allow(missing_docs, reason = "used only by the tests of this workspace")]
+#![allow(clippy::must_use_candidate, reason = "as above")]
 
 /// The rules of the protocol. Each test disables one, and must find the violation that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guard {
+pub enum Guard {
     /// complete: only by the owner of the record.
     OwnerInComplete,
     /// fail: only by the owner of the record.
@@ -52,48 +58,48 @@ pub(super) enum Guard {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum State {
+pub enum State {
     Processing,
     Completed,
     Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Record {
-    pub(super) state: State,
+pub struct Record {
+    pub state: State,
     /// In `Processing`: whether the run is a recovery.
-    pub(super) uncertain: bool,
-    pub(super) permanent: bool,
-    pub(super) attempts: u8,
-    pub(super) fence: u8,
-    pub(super) owner: u8,
-    pub(super) payload: u8,
-    pub(super) message: u8,
+    pub uncertain: bool,
+    pub permanent: bool,
+    pub attempts: u8,
+    pub fence: u8,
+    pub owner: u8,
+    pub payload: u8,
+    pub message: u8,
 }
 
 /// The caller of a script. The number of the attempt is its owner token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
-    pub(super) owner: u8,
-    pub(super) payload: u8,
-    pub(super) message: u8,
+pub struct Caller {
+    pub owner: u8,
+    pub payload: u8,
+    pub message: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Claim {
-    pub(super) fence: u8,
-    pub(super) number: u8,
-    pub(super) recovery: bool,
+pub struct Claim {
+    pub fence: u8,
+    pub number: u8,
+    pub recovery: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Failure {
-    pub(super) uncertain: bool,
-    pub(super) permanent: bool,
+pub struct Failure {
+    pub uncertain: bool,
+    pub permanent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
+pub enum Answer {
     Acquired(Claim),
     Duplicate,
     /// With the owner of this fence.
@@ -107,18 +113,18 @@ pub(super) enum Answer {
 
 /// The scripts without one rule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scripts {
-    pub(super) without: Option<Guard>,
-    pub(super) max_attempts: u8,
+pub struct Scripts {
+    pub without: Option<Guard>,
+    pub max_attempts: u8,
 }
 
 impl Scripts {
-    pub(super) fn has(self, guard: Guard) -> bool {
+    pub fn has(self, guard: Guard) -> bool {
         self.without != Some(guard)
     }
 
     /// Returns the answer, and the record if it is written.
-    pub(super) fn acquire(
+    pub fn acquire(
         self,
         record: Option<Record>,
         by: Caller,
@@ -173,35 +179,30 @@ impl Scripts {
         (claimed(record), Some(record))
     }
 
-    pub(super) fn complete(self, record: Option<Record>, by: Caller, claim: Claim) -> (Answer, Option<Record>) {
+    pub fn complete(self, record: Option<Record>, by: Caller, claim: Claim) -> (Answer, Option<Record>) {
         let completed = settled(State::Completed, CLEAN, by, claim);
         let Some(record) = record else { return self.restore(completed, Guard::RestoreInComplete) };
         let owns = record.owner == by.owner;
         let same_payload = record.payload == by.payload || !self.has(Guard::FingerprintInComplete);
+        let completed = Record { fence: claim.fence.max(record.fence), ..completed };
         match record.state {
             State::Completed if owns => (Answer::Recorded, None),
             State::Processing if owns || !self.has(Guard::OwnerInComplete) => (Answer::Recorded, Some(completed)),
-            State::Failed if same_payload => {
-                (Answer::Recorded, Some(Record { fence: claim.fence.max(record.fence), ..completed }))
-            }
+            State::Failed if same_payload => (Answer::Recorded, Some(completed)),
             State::Processing | State::Completed | State::Failed => (Answer::Lost(Some(record.state)), None),
         }
     }
 
-    pub(super) fn fail(
-        self,
-        record: Option<Record>,
-        by: Caller,
-        claim: Claim,
-        failure: Failure,
-    ) -> (Answer, Option<Record>) {
+    pub fn fail(self, record: Option<Record>, by: Caller, claim: Claim, failure: Failure) -> (Answer, Option<Record>) {
         let failed = settled(State::Failed, failure, by, claim);
         let Some(record) = record else { return self.restore(failed, Guard::RestoreInFail) };
         let owns = record.owner == by.owner;
         let late_uncertainty = failure.uncertain && !record.uncertain && record.payload == by.payload;
         match record.state {
             State::Failed if owns => (Answer::Recorded, None),
-            State::Processing if owns || !self.has(Guard::OwnerInFail) => (Answer::Recorded, Some(failed)),
+            State::Processing if owns || !self.has(Guard::OwnerInFail) => {
+                (Answer::Recorded, Some(Record { fence: claim.fence.max(record.fence), ..failed }))
+            }
             State::Failed if late_uncertainty => {
                 (Answer::Lost(Some(State::Failed)), Some(Record { uncertain: true, ..record }))
             }
@@ -209,7 +210,7 @@ impl Scripts {
         }
     }
 
-    pub(super) fn release(self, record: Option<Record>, by: Caller, claim: Option<Claim>) -> (Answer, Option<Record>) {
+    pub fn release(self, record: Option<Record>, by: Caller, claim: Option<Claim>) -> (Answer, Option<Record>) {
         let Some(record) = record else {
             let recovery = claim.filter(|claim| claim.recovery);
             let uncertain = Failure { uncertain: true, permanent: false };
