@@ -1,10 +1,11 @@
 //! A TCP proxy in front of a server. It can switch to another server, close or freeze connections, drop requests or
-//! replies, delay replies, and reject scripts with flags.
+//! replies, delay replies, reject scripts with flags, and send other scripts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use redis::Script;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Notify};
@@ -23,6 +24,8 @@ struct State {
     swallowed: Notify,
     delay_ms: AtomicU64,
     refuses_flags: AtomicBool,
+    /// Texts to replace in requests, each by another of the same length.
+    replaced: OnceLock<[(Vec<u8>, Vec<u8>); 2]>,
     connections: AtomicUsize,
     cut: Notify,
     silence: Notify,
@@ -43,6 +46,7 @@ impl Front {
             swallowed: Notify::new(),
             delay_ms: AtomicU64::new(0),
             refuses_flags: AtomicBool::new(false),
+            replaced: OnceLock::new(),
             connections: AtomicUsize::new(0),
             cut: Notify::new(),
             silence: Notify::new(),
@@ -107,6 +111,17 @@ impl Front {
         self.state.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
+    /// Makes the server run `other` instead of `script`. `other` must not be longer, apart from comments.
+    pub fn replace_script(&self, script: &str, other: &str) {
+        let code = other.lines().filter(|line| !line.trim_start().starts_with("-- ")).collect::<Vec<_>>().join("\n");
+        let other = format!("{code:<length$}", length = script.len());
+        assert_eq!(script.len(), other.len(), "the other script is too long");
+        let hashes = [script, &other].map(|text| Script::new(text).get_hash().as_bytes().to_vec());
+        let [hash, other_hash] = hashes;
+        let texts = [(script.as_bytes().to_vec(), other.into_bytes()), (hash, other_hash)];
+        self.state.replaced.set(texts).expect("one script is replaced");
+    }
+
     /// Answers an EVAL whose script starts with `#!` as Redis 6.2 does, and does not forward it.
     pub fn reject_script_flags(&self) {
         self.state.refuses_flags.store(true, Ordering::SeqCst);
@@ -124,16 +139,25 @@ async fn pass(mut near: TcpStream, state: &State) {
     let (mut from_far, mut to_far) = far.split();
     let requests = async {
         let mut chunk = vec![0; 65_536];
+        let mut request = Vec::new();
         while let Ok(length @ 1..) = from_near.read(&mut chunk).await {
-            let flagged = chunk[..length].windows(6).any(|bytes| bytes == b"\n#!lua");
+            request.extend_from_slice(&chunk[..length]);
+            let replaced = state.replaced.get();
+            // Each argument ends with a line break, and no replaced text has one like it.
+            if replaced.is_some() && !request.ends_with(b"\r\n") {
+                continue;
+            }
+            replaced.into_iter().flatten().for_each(|(text, other)| replace(&mut request, text, other));
+            let flagged = request.windows(6).any(|bytes| bytes == b"\n#!lua");
             let outcome = if state.swallows_requests.load(Ordering::SeqCst) {
                 state.swallowed.notify_one();
                 Ok(())
             } else if flagged && state.refuses_flags.load(Ordering::SeqCst) {
                 to_near.lock().await.write_all(NOT_COMPILED).await
             } else {
-                to_far.write_all(&chunk[..length]).await
+                to_far.write_all(&request).await
             };
+            request.clear();
             if outcome.is_err() {
                 return;
             }
@@ -154,5 +178,14 @@ async fn pass(mut near: TcpStream, state: &State) {
         () = state.silence.notified() => std::future::pending().await,
         () = requests => {}
         () = replies => {}
+    }
+}
+
+/// Replaces each `text` by `other`, which has the same length.
+fn replace(request: &mut [u8], text: &[u8], other: &[u8]) {
+    let starts: Vec<_> =
+        (0..(request.len() + 1).saturating_sub(text.len())).filter(|at| request[*at..].starts_with(text)).collect();
+    for start in starts {
+        request[start..start + text.len()].copy_from_slice(other);
     }
 }

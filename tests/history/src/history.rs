@@ -1,0 +1,171 @@
+//! The operations of all processes, by key.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use idempotent_sqs::idempotency::AcquireRequest;
+
+use crate::event::{Answer, Call, Claim, Event};
+
+/// One call of one process.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Name of the file of its process.
+    pub process: String,
+    /// Number of the call in its process.
+    pub number: u64,
+    /// When it was invoked, by the monotonic clock, µs.
+    pub invoked_us: u64,
+    /// When its answer was received, by the monotonic clock, µs. `None` if it is unknown whether it was executed: it may
+    /// be executed at any later time.
+    pub returned_us: Option<u64>,
+    /// What the wall clock is ahead of the monotonic clock, µs.
+    pub unix_offset_us: u64,
+    /// The call.
+    pub call: Call,
+    /// Its answer.
+    pub answer: Answer,
+    /// The acquire that the call is or belongs to.
+    pub attempt: AcquireRequest,
+    /// The leases that an acquire may have got, ms: calls of one process that are made together share the longest lease
+    /// among them.
+    pub leases_ms: Vec<u64>,
+}
+
+/// The operations of all processes.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// By key, in the order of their invocations. Without operations that were not executed.
+    pub keys: BTreeMap<String, Vec<Operation>>,
+}
+
+/// How much longer than requested a lease may be because calls share it, ms.
+const SHARED_LEASE_MS: u64 = 100;
+
+impl History {
+    /// Reads the history files in this directory.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or is not a history file.
+    pub fn read(directory: &Path) -> io::Result<Self> {
+        let mut history = Self::default();
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != "jsonl") {
+                continue;
+            }
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            for operation in operations(&name, &fs::read_to_string(&path)?)? {
+                if operation.answer != Answer::NotExecuted {
+                    history.keys.entry(operation.call.key().to_owned()).or_default().push(operation);
+                }
+            }
+        }
+        for operations in history.keys.values_mut() {
+            operations.sort_by_key(|operation| operation.invoked_us);
+        }
+        Ok(history)
+    }
+}
+
+/// The operations in one file, in the order of their invocations.
+fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
+    let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{process}: unexpected {line}"));
+    let mut lines = text.lines().map(|line| serde_json::from_str(line).map_err(|_| malformed(line)));
+    let Some(Event::Clocks { monotonic_us, unix_us }) = lines.next().transpose()? else {
+        return Err(malformed("first line"));
+    };
+    let mut operations: Vec<Operation> = Vec::new();
+    let mut by_number = HashMap::new();
+    for event in lines {
+        match event? {
+            Event::Clocks { .. } => return Err(malformed("clocks")),
+            Event::Invoked { at_us, number, call } => {
+                by_number.insert(number, operations.len());
+                let attempt = call.request().try_into().map_err(|_| malformed("empty key"))?;
+                operations.push(Operation {
+                    process: process.to_owned(),
+                    number,
+                    invoked_us: at_us,
+                    returned_us: None,
+                    unix_offset_us: unix_us.saturating_sub(monotonic_us),
+                    leases_ms: vec![call.request().lease_ms],
+                    call,
+                    answer: Answer::Unknown,
+                    attempt,
+                });
+            }
+            Event::Returned { at_us, number, answer } => {
+                let at = by_number.get(&number).ok_or_else(|| malformed("answer without a call"))?;
+                operations[*at].returned_us = Some(at_us).filter(|_| answer != Answer::Unknown);
+                operations[*at].answer = answer;
+            }
+        }
+    }
+    share_leases(&mut operations);
+    Ok(operations)
+}
+
+/// Adds the leases of the acquires that were made together.
+fn share_leases(operations: &mut [Operation]) {
+    let acquires: Vec<_> = operations
+        .iter()
+        .filter(|operation| matches!(operation.call, Call::Acquire { .. }))
+        .map(|operation| (operation.invoked_us, operation.ends_us(), operation.call.request().lease_ms))
+        .collect();
+    for operation in operations.iter_mut() {
+        let (from, to, lease_ms) = (operation.invoked_us, operation.ends_us(), operation.call.request().lease_ms);
+        let shared = acquires.iter().filter(|(begun, ended, _)| *begun <= to && *ended >= from);
+        let longer = shared.map(|(_, _, lease_ms)| *lease_ms);
+        operation
+            .leases_ms
+            .extend(longer.filter(|longer| (1..=SHARED_LEASE_MS).contains(&longer.saturating_sub(lease_ms))));
+        operation.leases_ms.sort_unstable();
+        operation.leases_ms.dedup();
+    }
+}
+
+impl Operation {
+    /// When it was executed at the latest, by the monotonic clock, µs.
+    #[must_use]
+    pub fn ends_us(&self) -> u64 {
+        self.returned_us.unwrap_or(u64::MAX)
+    }
+
+    /// The claim that it settles.
+    #[must_use]
+    pub fn claim(&self) -> Option<&Claim> {
+        match &self.call {
+            Call::Complete { claim, .. } | Call::Fail { claim, .. } => Some(claim),
+            Call::Release { claim, .. } => claim.as_ref(),
+            Call::Acquire { .. } => None,
+        }
+    }
+}
+
+/// For example `complete by 0102030405060708 with fence 1700000000000000 → Recorded (from 5 to 9 µs, process 4711)`.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = String::from(self.call.request().owner);
+        match &self.call {
+            Call::Acquire { request } => write!(f, "acquire by {owner}, lease {} ms", request.lease_ms)?,
+            Call::Complete { claim, .. } => write!(f, "complete by {owner} with fence {}", claim.fence)?,
+            Call::Fail { claim, uncertain, permanent } => {
+                let (fence, is, not) = (claim.fence, ["", ", uncertain"], ["", ", permanent"]);
+                write!(
+                    f,
+                    "fail by {owner} with fence {fence}{}{}",
+                    is[usize::from(*uncertain)],
+                    not[usize::from(*permanent)]
+                )?;
+            }
+            Call::Release { claim: Some(claim), .. } => write!(f, "release by {owner} with fence {}", claim.fence)?,
+            Call::Release { claim: None, .. } => write!(f, "release by {owner}, which knows of no claim")?,
+        }
+        let returned = self.returned_us.map_or("-".to_owned(), |us| us.to_string());
+        write!(f, " → {:?} ({} to {returned} µs, process {})", self.answer, self.invoked_us, self.process)
+    }
+}

@@ -1,0 +1,33 @@
+//! Records every call of a store, and checks the history of a run from outside.
+//!
+//! - `event`, `recorder`: the calls of one process, in a file that survives its death
+//! - `history`: the operations of all processes, by key
+//! - `machine`, `search`, `verdict`: whether the operations of a key are linearizable on the pure state machine,
+//!   `idempotency/protocol.rs`
+//! - `replay`, `attempts`: whether the model of the protocol allows each step and each call
+//! - `effects`: whether each effect has its run
+//! - `report`: all of these for a run
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
+
+mod attempts;
+mod clocks;
+mod effects;
+mod event;
+mod history;
+mod machine;
+mod recorder;
+mod replay;
+mod report;
+mod search;
+mod verdict;
+
+pub use effects::Effect;
+pub use event::{Answer, Call, Claim, Event, Hex, LostTo, Request, StoredBytes};
+pub use history::{History, Operation};
+pub use machine::Choice;
+pub use recorder::RecordedStore;
+pub use replay::replay;
+pub use report::{Outside, Report};
+pub use search::{Allowed, Found, Step, TOLERANCE_US, search};
+pub use verdict::{Verdict, verdict};

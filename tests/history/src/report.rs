@@ -1,0 +1,159 @@
+//! The verdict on a run: every key by its history, and every effect by its run.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempts::unexpected_calls;
+use crate::effects::{Effect, wrong_effects};
+use crate::history::{History, Operation};
+use crate::replay::replay;
+use crate::verdict::{Verdict, verdict};
+
+/// What was seen from outside of the processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outside {
+    /// What the receiver counted.
+    pub effects: Vec<Effect>,
+    /// The keys of the messages that were deleted.
+    pub deleted: Vec<String>,
+}
+
+/// The verdict on a run. Each fault is one text.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Number of keys.
+    pub keys: usize,
+    /// Number of operations.
+    pub operations: usize,
+    /// Number of operations without an answer.
+    pub unanswered: usize,
+    /// Number of keys whose history needs calls that were sent twice.
+    pub repeated_calls: usize,
+    /// Number of steps that the model allows.
+    pub steps: usize,
+    /// Number of effects.
+    pub effects: usize,
+    /// Number of runs that may have had their effect and did not record it.
+    pub unknown_runs: usize,
+    /// Number of effects of a key after its first.
+    pub repeated: usize,
+    /// Histories without an order.
+    pub not_linearizable: Vec<String>,
+    /// Histories whose search took too long.
+    pub undecided: Vec<String>,
+    /// Writes that were lost.
+    pub lost_writes: Vec<String>,
+    /// Steps and calls that the model does not allow.
+    pub not_in_model: Vec<String>,
+    /// Effects without their run, repetitions that were not told, deletions without an effect.
+    pub wrong_effects: Vec<String>,
+}
+
+impl Report {
+    /// The verdict on the calls of a store, each of which may have been sent again this often.
+    #[must_use]
+    pub fn of_calls(history: &History, repeats: u8) -> Self {
+        let mut report = Self::default();
+        for (key, operations) in &history.keys {
+            report.check(key, operations, repeats);
+        }
+        report
+    }
+
+    /// The verdict on functions: as [`of_calls`](Self::of_calls), and each attempt makes the calls of the model's attempts,
+    /// and each effect has its run.
+    #[must_use]
+    pub fn of_functions(history: &History, outside: &Outside) -> Self {
+        let mut report = Self::of_calls(history, 1);
+        for (key, operations) in &history.keys {
+            let effects: Vec<_> = outside.effects.iter().filter(|effect| effect.key == *key).collect();
+            let (wrong, unknown) = wrong_effects(operations, &effects);
+            let named = |text: String| format!("{key}: {text}");
+            report.not_in_model.extend(unexpected_calls(operations).into_iter().map(named));
+            report.wrong_effects.extend(wrong.into_iter().map(named));
+            report.unknown_runs += unknown;
+            report.effects += effects.len();
+            report.repeated += effects.len().saturating_sub(1);
+        }
+        let without_calls = outside.effects.iter().filter(|effect| !history.keys.contains_key(&effect.key));
+        report.wrong_effects.extend(without_calls.map(|effect| format!("no call has the key of {effect:?}")));
+        let has_effect = |key: &str| outside.effects.iter().any(|effect| effect.key == key);
+        let lost = outside.deleted.iter().filter(|key| !has_effect(key));
+        report.wrong_effects.extend(lost.map(|key| format!("{key}: the message was deleted without its effect")));
+        report
+    }
+
+    fn check(&mut self, key: &str, operations: &[Operation], repeats: u8) {
+        self.keys += 1;
+        self.operations += operations.len();
+        self.unanswered += operations.iter().filter(|operation| operation.returned_us.is_none()).count();
+        let order = match verdict(operations, repeats) {
+            Verdict::Linearizable { allowed, order } => {
+                self.repeated_calls += usize::from(allowed.repeats);
+                order
+            }
+            Verdict::WritesLost { writes, order } => {
+                self.lost_writes.extend(writes.into_iter().map(|write| format!("{key}: {write}")));
+                order
+            }
+            Verdict::NotLinearizable { why, model_agrees } => {
+                if model_agrees == Some(true) {
+                    self.not_in_model.push(format!("{key}: the model allows none of the next answers"));
+                }
+                return self.not_linearizable.push(format!("{key}: not linearizable:\n{why}"));
+            }
+            Verdict::Undecided => return self.undecided.push(key.to_owned()),
+        };
+        match replay(operations, &order, None) {
+            Ok(steps) => self.steps += steps,
+            Err(why) => self.not_in_model.push(format!("{key}: {why}")),
+        }
+    }
+
+    /// Everything that is wrong. Lost writes are wrong unless the run lost writes of its servers.
+    pub fn faults(&self) -> impl Iterator<Item = &String> {
+        [&self.not_linearizable, &self.undecided, &self.lost_writes, &self.not_in_model, &self.wrong_effects]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Adds the counts and faults of another run.
+    pub fn add(&mut self, other: Self) {
+        self.keys += other.keys;
+        self.operations += other.operations;
+        self.unanswered += other.unanswered;
+        self.repeated_calls += other.repeated_calls;
+        self.steps += other.steps;
+        self.effects += other.effects;
+        self.unknown_runs += other.unknown_runs;
+        self.repeated += other.repeated;
+        self.not_linearizable.extend(other.not_linearizable);
+        self.undecided.extend(other.undecided);
+        self.lost_writes.extend(other.lost_writes);
+        self.not_in_model.extend(other.not_in_model);
+        self.wrong_effects.extend(other.wrong_effects);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            ("keys", self.keys),
+            ("operations", self.operations),
+            ("  without an answer", self.unanswered),
+            ("keys with a call that was sent twice", self.repeated_calls),
+            ("keys that are not linearizable", self.not_linearizable.len()),
+            ("keys without a result", self.undecided.len()),
+            ("writes lost", self.lost_writes.len()),
+            ("steps that the model allows", self.steps),
+            ("steps that it does not allow", self.not_in_model.len()),
+            ("effects", self.effects),
+            ("  repeated", self.repeated),
+            ("runs with an unknown effect", self.unknown_runs),
+            ("effects and deletions that are wrong", self.wrong_effects.len()),
+        ];
+        writeln!(f, "\nby history")?;
+        counts.iter().try_for_each(|(what, count)| writeln!(f, "  {what:<40}{count:>8}"))
+    }
+}

@@ -1,0 +1,311 @@
+//! Searches an order of the operations of one key in which the pure state machine gives every answer: Wing and Gong's
+//! algorithm, which remembers the states that led nowhere, as Lowe's and Porcupine do.
+//!
+//! Each answered operation is executed once between its invocation and its return. What else may happen is named:
+//! - An operation without an answer is executed once at any time after its invocation, or never.
+//! - With [`Allowed::repeats`], a client that got no reply in time has sent a call again, and the first one is executed
+//!   too, at any time after the invocation.
+//! - With [`Allowed::losses`], the record returns to an earlier state, or to none.
+//!
+//! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
+//! [tolerance](TOLERANCE_US), and never goes back from one execution to the next.
+
+use std::collections::HashMap;
+
+use idempotent_sqs::idempotency::protocol::Record;
+
+use crate::event::Answer;
+use crate::history::Operation;
+use crate::machine::{Choice, Shown, choices, execute, found};
+
+/// How far the server's clock may lie outside the interval of an operation, µs: the server reads its clock once for
+/// several commands, and the clocks of the processes are read separately.
+pub const TOLERANCE_US: u64 = 5_000;
+
+/// What may happen beside the answered operations and those without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Number of additional executions of each operation.
+    pub repeats: u8,
+    /// Number of losses.
+    pub losses: u8,
+    /// Number of states after which the search ends without a result.
+    pub max_states: usize,
+}
+
+/// One step of an order that explains the history.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// An operation was executed.
+    Executed {
+        /// Its index.
+        operation: usize,
+        /// Whether its answer is that of the operation. Otherwise the answer is unknown.
+        is_answer: bool,
+        /// Time and lease.
+        choice: Choice,
+        /// The live record before.
+        before: Option<Record>,
+        /// The answer of the state machine.
+        answer: Answer,
+        /// The record after.
+        after: Option<Record>,
+    },
+    /// The writes of these steps were lost.
+    Lost {
+        /// Indices of the steps.
+        steps: Vec<usize>,
+        /// The record after.
+        after: Option<Record>,
+    },
+}
+
+impl Step {
+    /// The record after it.
+    #[must_use]
+    pub fn after(&self) -> Option<&Record> {
+        match self {
+            Self::Executed { after, .. } | Self::Lost { after, .. } => after.as_ref(),
+        }
+    }
+}
+
+/// Result of a search.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// The history is linearizable in this order.
+    Order(Vec<Step>),
+    /// The history is not linearizable. The longest order that was found, which no operation can continue.
+    None(Vec<Step>),
+    /// The search took too long.
+    Undecided,
+}
+
+/// Searches an order of these operations of one key, which are sorted by their invocations.
+#[must_use]
+pub fn search(operations: &[Operation], allowed: Allowed) -> Found {
+    let shown = shown(operations);
+    let (seen, path, longest) = (HashMap::new(), Vec::new(), Vec::new());
+    let mut search = Search { operations, allowed, shown, seen, path, longest, states: 0 };
+    let start = State { executed: vec![Executed::default(); operations.len()], record: None, clock_us: 0, losses: 0 };
+    if search.finds(&start) {
+        Found::Order(search.path)
+    } else if search.states >= allowed.max_states {
+        Found::Undecided
+    } else {
+        Found::None(search.longest)
+    }
+}
+
+/// Operations that may be executed next, by their indices, with the choices for each.
+pub(crate) type Next = Vec<(usize, Vec<Choice>)>;
+
+/// The answered operations that may follow this order.
+pub(crate) fn next_answers(operations: &[Operation], order: &[Step]) -> Next {
+    let done = |at: usize| {
+        order.iter().any(|step| matches!(step, Step::Executed { operation, is_answer: true, .. } if *operation == at))
+    };
+    let clock_us = order.iter().rev().find_map(|step| match step {
+        Step::Executed { choice, .. } => Some(choice.now_us),
+        Step::Lost { .. } => None,
+    });
+    let waiting = || (0..operations.len()).filter(|at| operations[*at].returned_us.is_some() && !done(*at));
+    let horizon_us = waiting().map(|at| operations[at].ends_us()).min().unwrap_or(u64::MAX);
+    let may_follow = waiting().filter(|at| operations[*at].invoked_us <= horizon_us);
+    let shown = shown(operations);
+    let choices = |at: usize| {
+        let (from_us, to_us) = window(&operations[at], operations[at].ends_us());
+        let record = order.last().and_then(Step::after);
+        choices(&operations[at], true, record, (from_us.max(clock_us.unwrap_or_default()), to_us), &shown)
+    };
+    may_follow.map(|at| (at, choices(at))).collect()
+}
+
+/// The times that the answers of these operations show.
+fn shown(operations: &[Operation]) -> Shown {
+    let (mut lease_ends_ms, mut fences_us) = (Vec::new(), Vec::new());
+    for operation in operations {
+        match operation.answer {
+            Answer::Conflict { remains_ms } => {
+                let (from_us, to_us) = window(operation, operation.ends_us());
+                lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
+            }
+            Answer::Duplicate { fence, .. } => fences_us.push(fence),
+            _ => {}
+        }
+    }
+    for times in [&mut lease_ends_ms, &mut fences_us] {
+        times.sort_unstable();
+        times.dedup();
+    }
+    Shown { lease_ends_ms, fences_us }
+}
+
+/// The times by the server's clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.
+fn window(operation: &Operation, until_us: u64) -> (u64, u64) {
+    let from_us = (operation.invoked_us + operation.unix_offset_us).saturating_sub(TOLERANCE_US);
+    (from_us, until_us.saturating_add(operation.unix_offset_us + TOLERANCE_US))
+}
+
+struct Search<'a> {
+    operations: &'a [Operation],
+    allowed: Allowed,
+    shown: Shown,
+    /// The states that were visited.
+    seen: HashMap<(Vec<Executed>, u8), Vec<Seen>>,
+    path: Vec<Step>,
+    longest: Vec<Step>,
+    states: usize,
+}
+
+/// How often an operation was executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Executed {
+    with_its_answer: bool,
+    without: u8,
+}
+
+/// What else a visited state is.
+struct Seen {
+    record: Option<Record>,
+    /// The records that a loss would restore.
+    earlier: Vec<Option<Record>>,
+    clock_us: u64,
+}
+
+#[derive(Clone)]
+struct State {
+    executed: Vec<Executed>,
+    record: Option<Record>,
+    clock_us: u64,
+    losses: u8,
+}
+
+impl Search<'_> {
+    /// Whether all answered operations that remain can be executed from this state on. If so, `path` is the order.
+    fn finds(&mut self, state: &State) -> bool {
+        let operations = self.operations;
+        let waits = |at: usize| operations[at].returned_us.is_some() && !state.executed[at].with_its_answer;
+        let ends = (0..operations.len()).filter(|at| waits(*at)).map(|at| operations[at].ends_us());
+        // Operations that were invoked after this return are executed after it.
+        let Some(horizon_us) = ends.min() else { return true };
+        if self.states >= self.allowed.max_states || !self.is_new(state) {
+            return false;
+        }
+        self.states += 1;
+        if self.path.len() > self.longest.len() {
+            self.longest.clone_from(&self.path);
+        }
+        let may_begin = || (0..operations.len()).take_while(|at| operations[*at].invoked_us <= horizon_us);
+        let answers: Vec<_> = may_begin()
+            .filter(|at| waits(*at))
+            .flat_map(|at| self.executions(state, at, operations[at].ends_us(), true))
+            .collect();
+        // An execution that changes neither the record nor the clock can always be the next one.
+        if let Some(next) =
+            answers.iter().find(|(_, next)| next.record == state.record && next.clock_us == state.clock_us)
+        {
+            return self.follows(next.clone());
+        }
+        if answers.into_iter().any(|next| self.follows(next)) {
+            return true;
+        }
+        for at in may_begin() {
+            let most = self.allowed.repeats + u8::from(operations[at].returned_us.is_none());
+            if state.executed[at].without < most
+                && self.executions(state, at, horizon_us, false).into_iter().any(|next| self.follows(next))
+            {
+                return true;
+            }
+        }
+        state.losses < self.allowed.losses && self.lost(state).into_iter().any(|next| self.follows(next))
+    }
+
+    /// Whether an order continues with this step.
+    fn follows(&mut self, (step, next): (Step, State)) -> bool {
+        self.path.push(step);
+        let found = self.finds(&next);
+        if !found {
+            self.path.pop();
+        }
+        found
+    }
+
+    /// The executions of this operation that make a difference, with the states after them. `until_us` is by the
+    /// monotonic clock.
+    fn executions(&self, state: &State, at: usize, until_us: u64, is_answer: bool) -> Vec<(Step, State)> {
+        let operation = &self.operations[at];
+        let (from_us, to_us) = window(operation, until_us);
+        let mut executions: Vec<(Step, State)> = Vec::new();
+        for choice in
+            choices(operation, is_answer, state.record.as_ref(), (from_us.max(state.clock_us), to_us), &self.shown)
+        {
+            for before in found(state.record.as_ref(), choice.now_us) {
+                let (answer, changed) = execute(operation, before, choice);
+                let record = changed.or_else(|| before.cloned());
+                // An execution that changes nothing and whose answer is unknown needs no place in the order. Of two times
+                // with the same record after them, the earlier one leaves more for those that follow.
+                let counts = if is_answer { answer == operation.answer } else { record.as_ref() != before };
+                if !counts || executions.iter().any(|(_, other)| other.record == record) {
+                    continue;
+                }
+                let mut executed = state.executed.clone();
+                if is_answer {
+                    executed[at].with_its_answer = true;
+                } else {
+                    executed[at].without += 1;
+                }
+                let (before, after) = (before.cloned(), record.clone());
+                let step = Step::Executed { operation: at, is_answer, choice, before, answer, after };
+                executions.push((step, State { executed, record, clock_us: choice.now_us, losses: state.losses }));
+            }
+        }
+        executions
+    }
+
+    /// The losses of the latest writes, with the states after them.
+    fn lost(&self, state: &State) -> Vec<(Step, State)> {
+        let writes = self.writes();
+        let of = |at: usize| {
+            let record = self.before(writes[at]);
+            let step = Step::Lost { steps: writes[at..].to_vec(), after: record.clone() };
+            (step, State { record, losses: state.losses + 1, ..state.clone() })
+        };
+        (0..writes.len()).rev().map(of).collect()
+    }
+
+    /// The steps whose writes the record has, in order.
+    fn writes(&self) -> Vec<usize> {
+        let mut writes = Vec::new();
+        for (index, step) in self.path.iter().enumerate() {
+            match step {
+                Step::Executed { before, after, .. } if before != after => writes.push(index),
+                Step::Executed { .. } => {}
+                Step::Lost { steps, .. } => writes.retain(|write| !steps.contains(write)),
+            }
+        }
+        writes
+    }
+
+    fn before(&self, step: usize) -> Option<Record> {
+        match &self.path[step] {
+            Step::Executed { before, .. } => before.clone(),
+            Step::Lost { after, .. } => after.clone(),
+        }
+    }
+
+    /// Remembers the state. Returns whether it is new: an equal one with an earlier clock leaves at least as much for the
+    /// operations that follow.
+    fn is_new(&mut self, state: &State) -> bool {
+        let writes = if state.losses < self.allowed.losses { self.writes() } else { Vec::new() };
+        let earlier: Vec<_> = writes.into_iter().map(|write| self.before(write)).collect();
+        let seen = self.seen.entry((state.executed.clone(), state.losses)).or_default();
+        let is_new = !seen
+            .iter()
+            .any(|other| other.record == state.record && other.earlier == earlier && other.clock_us <= state.clock_us);
+        if is_new {
+            seen.push(Seen { record: state.record.clone(), earlier, clock_us: state.clock_us });
+        }
+        is_new
+    }
+}

@@ -1,0 +1,88 @@
+//! Effects that do not fit the runs of a history made by hand.
+
+use history::{Answer, Effect, LostTo, Outside, Report};
+
+use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, fence, release};
+
+fn effect(at_ms: u64, is_recovery: bool) -> Effect {
+    Effect { key: KEY.to_owned(), fence: fence(at_ms), is_recovery }
+}
+
+/// The faults of a run in which all messages of the key were deleted.
+fn faults(calls: Calls, effects: &[Effect]) -> Vec<String> {
+    let outside = Outside { effects: effects.to_vec(), deleted: vec![KEY.to_owned()] };
+    let report = Report::of_functions(&calls.history(), &outside);
+    assert!(report.not_linearizable.is_empty(), "{report:?}");
+    report.faults().cloned().collect()
+}
+
+fn once() -> Calls {
+    calls().answered(0, 2, acquire(1), acquired(1, 1, false)).answered(10, 12, complete(1, 1), Answer::Recorded)
+}
+
+/// A process is stopped, and another one takes over.
+fn replaced() -> Calls {
+    calls()
+        .answered(0, 2, acquire(1), acquired(1, 1, false))
+        .answered(1100, 1102, acquire(2), acquired(1101, 2, true))
+        .answered(1110, 1112, complete_recovery(2, 1101), Answer::Recorded)
+        .answered(1200, 1202, complete(1, 1), Answer::Lost(LostTo::Completed))
+}
+
+fn is_one(faults: &[String], text: &str) {
+    assert!(faults.len() == 1 && faults[0].contains(text), "{faults:#?}");
+}
+
+#[test]
+fn one_effect_of_each_run_is_right() {
+    assert_eq!(faults(once(), &[effect(1, false)]), Vec::<String>::new());
+    assert_eq!(faults(replaced(), &[effect(1, false), effect(1101, true)]), Vec::<String>::new());
+    assert_eq!(faults(replaced(), &[effect(1101, true)]), Vec::<String>::new());
+}
+
+#[test]
+fn a_deletion_without_an_effect_is_found() {
+    is_one(&faults(once(), &[]), "deleted without its effect");
+}
+
+#[test]
+fn an_effect_without_a_run_is_found() {
+    assert!(
+        faults(once(), &[effect(1, false), effect(7, true)]).iter().any(|fault| fault.contains("no run has the fence"))
+    );
+}
+
+#[test]
+fn two_effects_of_one_run_are_found() {
+    let faults = faults(once(), &[effect(1, false), effect(1, false)]);
+    assert!(faults.iter().any(|fault| fault.contains("more than once")), "{faults:#?}");
+    assert!(faults.iter().any(|fault| fault.contains("2 effects of 0 unknown runs")), "{faults:#?}");
+}
+
+#[test]
+fn a_repetition_that_was_not_told_is_found() {
+    let faults = faults(replaced(), &[effect(1, false), effect(1101, false)]);
+    assert!(faults.iter().any(|fault| fault.contains("was not told")), "{faults:#?}");
+}
+
+#[test]
+fn an_effect_of_a_run_that_reported_none_is_found() {
+    let released = calls()
+        .answered(0, 2, acquire(1), acquired(1, 1, false))
+        .answered(10, 12, release(1, 1), Answer::Recorded)
+        .answered(20, 22, acquire(2), acquired(21, 1, false))
+        .answered(30, 32, complete(2, 21), Answer::Recorded);
+    let faults = faults(released, &[effect(1, false), effect(21, false)]);
+    assert!(faults.iter().any(|fault| fault.contains("of a run that reported none")), "{faults:#?}");
+}
+
+#[test]
+fn a_call_that_no_attempt_makes_is_found() {
+    let settled_twice = once().answered(20, 22, complete(1, 1), Answer::Recorded);
+    is_one(&faults(settled_twice, &[effect(1, false)]), "no attempt makes this call: complete");
+    let repeated = calls()
+        .answered(0, 2, acquire(1), acquired(1, 1, false))
+        .answered(10, 500, complete(1, 1), Answer::Unknown)
+        .answered(550, 552, complete(1, 1), Answer::Recorded);
+    assert_eq!(faults(repeated, &[effect(1, false)]), Vec::<String>::new());
+}

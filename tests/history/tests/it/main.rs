@@ -1,0 +1,10 @@
+//! Histories of real processes and stores, and that the checker finds what is wrong in them.
+
+#![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "any other value must fail the test")]
+
+mod contention;
+mod edited;
+mod effects;
+mod guards;
+mod hand_made;
