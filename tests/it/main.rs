@@ -18,4 +18,3 @@ mod properties;
 mod results;
 mod scripts;
 mod settings;
-mod torture;

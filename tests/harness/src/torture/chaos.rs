@@ -153,7 +153,19 @@ impl Pair {
                 "Redis: failed over, the old primary read-only"
             }
         };
-        tally.fault(kind, None, from, Instant::now());
+        tally.fault(kind, None, from);
+    }
+
+    /// Kills the primary and promotes the replica, which did not get the writes of the last `lag`.
+    pub async fn lose_writes(&mut self, lag: Duration) {
+        command(&self.replica, &["REPLICAOF", "NO", "ONE"]).await;
+        sleep(lag).await;
+        self.front.forward_to(self.replica.port());
+        self.primary.kill();
+        self.front.cut();
+        std::mem::swap(&mut self.primary, &mut self.replica);
+        self.replica.restart().await;
+        self.follow().await;
     }
 
     /// Promotes the replica, which has all acknowledged writes. Open connections stay on the old primary, which is
@@ -204,7 +216,7 @@ impl Cluster {
                 "cluster: slots moved"
             }
         };
-        tally.fault(kind, None, from, Instant::now());
+        tally.fault(kind, None, from);
     }
 
     /// Promotes a replica, which has all acknowledged writes.

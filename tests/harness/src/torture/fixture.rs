@@ -1,14 +1,13 @@
 //! What the processes use: a queue, the API of SQS, Redis, and a webhook that counts its calls, or a database.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use idempotent_sqs_testing::{Mapping, Queue};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::fleet;
 use super::tally::{Effect, Tally, lock};
@@ -20,71 +19,49 @@ pub struct Fixture {
     binary: &'static str,
     redis: String,
     cluster: bool,
-    target: Target,
+    /// The webhook that the processes call, if their receiver is not a database.
+    webhook: Option<Server>,
     sqs: Server,
-    deadlines: Arc<Mutex<HashMap<usize, Instant>>>,
+    /// Settings of this run.
+    settings: Vec<(&'static str, String)>,
     all_sent: AtomicBool,
     over: Notify,
 }
 
-/// The receiver of the work.
-enum Target {
-    Webhook(Server),
-    /// A database, with these settings.
-    Database(Vec<(&'static str, String)>),
-}
-
 impl Fixture {
-    /// Processes of the binary at `path` call a webhook.
-    pub async fn with_webhook(path: &'static str, redis: String, cluster: bool, queue: &Queue) -> Self {
-        let (tally, deadlines) = (Arc::new(Tally::default()), Arc::default());
-        let webhook = webhook(Arc::clone(&tally), Arc::clone(&deadlines)).await;
-        Self::build(path, redis, cluster, queue, Target::Webhook(webhook), tally, deadlines).await
+    /// Processes of the binary at `path`, with these additional settings, call a webhook.
+    pub async fn with_webhook(
+        path: &'static str,
+        redis: String,
+        cluster: bool,
+        queue: &Queue,
+        settings: Vec<(&'static str, String)>,
+    ) -> Self {
+        let tally = Arc::default();
+        let webhook = webhook(Arc::clone(&tally)).await;
+        Self { cluster, webhook: Some(webhook), tally, ..Self::with_database(path, redis, queue, settings).await }
     }
 
-    /// Processes of the binary at `path` change a database.
+    /// Processes of the binary at `path`, with these additional settings, change a database.
     pub async fn with_database(
         path: &'static str,
         redis: String,
         queue: &Queue,
         settings: Vec<(&'static str, String)>,
     ) -> Self {
-        Self::build(path, redis, false, queue, Target::Database(settings), Arc::default(), Arc::default()).await
-    }
-
-    async fn build(
-        binary: &'static str,
-        redis: String,
-        cluster: bool,
-        queue: &Queue,
-        target: Target,
-        tally: Arc<Tally>,
-        deadlines: Arc<Mutex<HashMap<usize, Instant>>>,
-    ) -> Self {
-        let sqs = sqs(queue.clone()).await;
+        let (tally, sqs) = (Arc::default(), sqs(queue.clone()).await);
         let (all_sent, over) = (AtomicBool::new(false), Notify::new());
-        Self { tally, binary, redis, cluster, target, sqs, deadlines, all_sent, over }
+        Self { tally, binary: path, redis, cluster: false, webhook: None, sqs, settings, all_sent, over }
     }
 
-    pub async fn function(&self, number: usize) -> Function {
+    pub async fn function(&self) -> Function {
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
-        let addresses = [("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)];
-        let settings = [&addresses, fleet::SETTINGS].concat();
-        match &self.target {
-            Target::Webhook(webhook) => {
-                let target = format!("http://{}/{number}", webhook.address());
-                Function::start(self.binary, &[settings, vec![("TARGET_URL", &*target)]].concat()).await
-            }
-            Target::Database(more) => {
-                let more = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
-                Function::start(self.binary, &[settings, more].concat()).await
-            }
-        }
-    }
-
-    /// Sets the deadline of the current invocation of this process.
-    pub fn set_deadline(&self, number: usize, deadline: Instant) {
-        lock(&self.deadlines).insert(number, deadline);
+        let webhook = self.webhook.as_ref().map(|webhook| format!("http://{}", webhook.address()));
+        let mut settings = fleet::SETTINGS.to_vec();
+        settings.extend([("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)]);
+        settings.extend(webhook.as_deref().map(|webhook| ("TARGET_URL", webhook)));
+        settings.extend(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
+        Function::start(self.binary, &settings).await
     }
 
     pub fn has_sent_all(&self) {
@@ -110,18 +87,16 @@ impl Fixture {
 }
 
 /// A webhook that is slow, rejects some first deliveries with 503, and records the other requests as effects.
-async fn webhook(tally: Arc<Tally>, deadlines: Arc<Mutex<HashMap<usize, Instant>>>) -> Server {
+async fn webhook(tally: Arc<Tally>) -> Server {
     Server::start(move |request: Request| {
-        let at = Instant::now();
-        let process = request.path.trim_start_matches('/').parse().unwrap();
         let key = request.header("Idempotency-Key").unwrap().to_owned();
         let received = request.number("Idempotency-Receive-Count").unwrap();
         let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap();
         let refused = number.is_multiple_of(20) && received == 1;
         if !refused {
-            let deadline = lock(&deadlines).get(&process).copied().unwrap_or(at);
+            let fence = request.header("Idempotency-Fence").unwrap().parse().unwrap();
             let is_recovery = request.header("Idempotency-Recovery").is_some();
-            lock(&tally.effects).push(Effect { key, process, at, deadline, is_recovery });
+            lock(&tally.effects).push(Effect { key, fence, is_recovery });
         }
         async move {
             sleep(Duration::from_millis(10 + number * 7 % 80)).await;

@@ -20,7 +20,7 @@ pub enum Order {
 
 /// Runs one process, and a new one after each that dies.
 pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut orders: mpsc::Receiver<Order>) {
-    let mut function = fixture.function(number).await;
+    let mut function = fixture.function().await;
     let mut resumes_at: Option<Instant> = None;
     while !fixture.is_over(&mapping) {
         let Some(invocation) = mapping.poll() else {
@@ -32,7 +32,6 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
         };
         *lock(&fixture.tally.invocations) += 1;
         let (begun, deadline) = (Instant::now(), invocation.deadline());
-        fixture.set_deadline(number, deadline);
         let answered = function.begin(invocation.event(), deadline - begun).outcome();
         tokio::pin!(answered);
         let answer = loop {
@@ -45,16 +44,16 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                 }
                 order = orders.recv() => match order {
                     Some(Order::Kill) => {
-                        fixture.tally.fault("process killed (SIGKILL)", Some(number), Instant::now(), Instant::now());
+                        fixture.tally.fault("process killed (SIGKILL)", Some(number), Instant::now());
                         function.kill();
                         resumes_at = None;
                         break InvocationResult::Failed;
                     }
                     Some(Order::Stop(time)) => {
-                        let end = Instant::now() + time;
-                        fixture.tally.fault("process stopped beyond its lease (SIGSTOP)", Some(number), Instant::now(), end);
+                        let now = Instant::now();
+                        fixture.tally.fault("process stopped beyond its lease (SIGSTOP)", Some(number), now);
                         function.signal("-STOP");
-                        resumes_at = Some(end);
+                        resumes_at = Some(now + time);
                     }
                     None => {}
                 },
@@ -72,7 +71,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
             function.signal("-CONT");
         }
         if !function.is_running() {
-            function = fixture.function(number).await;
+            function = fixture.function().await;
         }
     }
 }

@@ -197,6 +197,14 @@ const GUARDS: &[Guard] = &[
     ("release: the record keeps its expiry", RELEASE, "('\\0'):rep(8), 'KEEPTTL')", "('\\0'):rep(8))"),
 ];
 
+/// The script with the guard whose name begins with `TORTURE_WITHOUT`, and without it. A torture without a guard must fail.
+pub(crate) fn removed() -> Option<(&'static str, String)> {
+    let name = std::env::var("TORTURE_WITHOUT").ok()?;
+    let (_, script, code, without) =
+        GUARDS.iter().find(|(what, ..)| what.starts_with(&name)).expect("a guard has this name");
+    Some((script, script.replace(code, without)))
+}
+
 /// How many seeds are tried for a guard.
 const SEEDS: u64 = 40;
 

@@ -8,3 +8,5 @@ mod edited;
 mod effects;
 mod guards;
 mod hand_made;
+mod lost_writes;
+mod torture;
