@@ -10,7 +10,7 @@ help:
 	@echo "make run          process the sample events on a real server and print each message's outcome"
 	@echo "make test         every test; installs redis-server, PostgreSQL, openssl and RabbitMQ if missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
-	@echo "make torture      fault injection: kills, stops and breaks components, counts losses and repetitions; 20 seeds of 500 messages"
+	@echo "make torture      fault injection: kills, stops and breaks components, and checks the history; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
 	@echo "make bench        cost per message, next to a minimal check and to other implementations; takes 20 minutes"
 	@echo "make cost         what a stack costs in a month and carries, such as RATE=100 RETENTION_DAYS=3; lists its options"
@@ -38,7 +38,8 @@ check:
 
 torture:
 	$(PYTHON) scripts/tools.py test
-	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package idempotent-sqs --test it -- torture:: --nocapture
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package history --test it -- torture:: --nocapture
+	cargo test --package history --test it -- guards:: lost_writes:: --include-ignored --nocapture
 	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package ledger --test it -- torture:: --nocapture
 
 # `make e2e SCENARIOS="fifo redis"` runs only the scenarios whose name contains one of the words.

@@ -17,7 +17,8 @@ fn the_metrics_page_describes_a_metric_for_each_outcome() {
 
 #[test]
 fn each_test_named_in_the_docs_exists() {
-    let pages = ["docs/faults.md", "docs/inbox.md"].map(|page| fs::read_to_string(workspace(page)).unwrap());
+    let pages = ["docs/faults.md", "docs/inbox.md", "docs/evidence.md"]
+        .map(|page| fs::read_to_string(workspace(page)).unwrap());
     let page = pages.join("\n");
     let mut tests = String::new();
     let packages = ["tests", "crates", "examples"];
