@@ -64,7 +64,7 @@ async fn a_rest_api_has_the_same_principals_in_other_fields() {
 }
 
 #[tokio::test]
-async fn without_an_authorizer_nothing_is_paid_whatever_the_headers_say() {
+async fn without_an_authorizer_or_with_an_empty_id_nothing_is_paid_whatever_the_headers_say() {
     let fixture = Fixture::new().await;
     let function = fixture.start(0).await;
     let requests = [
@@ -76,6 +76,11 @@ async fn without_an_authorizer_nothing_is_paid_whatever_the_headers_say() {
         http_api(json!({ "lambda": { "tenant": "alice" } })),
         rest_api(Value::Null, Value::Null),
         rest_api(json!({ "claims": null }), Value::Null),
+        // All callers with an empty id would share their keys.
+        jwt("https://login.example.com/", ""),
+        http_api(json!({ "iam": { "userArn": "" } })),
+        http_api(json!({ "lambda": { "principalId": "" } })),
+        rest_api(json!({ "principalId": "" }), "".into()),
     ];
     for mut request in requests {
         for (name, value) in [("authorization", "Bearer alice"), ("x-amzn-oidc-identity", "alice")] {
