@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use harness::with;
 use idempotent_sqs::idempotency::{
-    ClaimInfo, Deadline, Delivery, Fingerprint, Idempotency, Key, OnceError, Policy, Store, WorkError, WorkErrorKind,
+    ClaimInfo, Deadline, Delivery, Fingerprint, Idempotency, Key, OnceError, Policy, Recovery, Store, WorkError,
+    WorkErrorKind,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -140,6 +141,13 @@ async fn a_spent_failure_applies_for_its_failed_retention_and_then_recovers() {
     advance(Duration::from_secs(2)).await;
     let told = idempotency.once(key(), &PAYMENT, |claim| async move { Ok((claim.is_recovery, claim.attempt)) });
     assert_eq!(told.await.unwrap(), (true, 1));
+}
+
+#[tokio::test]
+async fn a_parked_recovery_did_not_run() {
+    let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), recovery = Recovery::Park));
+    fail(&idempotency, WorkError::uncertain).await;
+    assert!(matches!(pay(&idempotency).await, Err(OnceError::FailedBefore)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -277,6 +277,24 @@ async fn a_call_that_the_user_may_not_make_is_not_retried() {
 }
 
 #[tokio::test]
+async fn a_command_that_the_user_may_not_run_in_a_script_is_an_error_of_the_store() {
+    let redis = Redis::start().await;
+    let mut connection = redis.connection().await;
+    let limited = ["SETUSER", "limited", "on", ">open-sesame", "~*", "+@all", "-set"];
+    let () = redis::cmd("ACL").arg(&limited).query_async(&mut connection).await.unwrap();
+    let claim = acquired(&on(&redis.url()), attempt("pay_1")).await;
+    let store = on(&format!("redis://limited:open-sesame@127.0.0.1:{}", redis.port()));
+    for error in [
+        store.acquire(attempt("pay_2")).await.unwrap_err(),
+        store.complete(&claim, StoredResult::NotKept).await.unwrap_err(),
+        store.fail(&claim, Failure::default()).await.unwrap_err(),
+        store.release(claim.request(), Some(&claim)).await.unwrap_err(),
+    ] {
+        assert!(error.is_unavailable(), "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_invalid_url_is_rejected_without_showing_it() {
     for url in ["http://:secret@localhost", "unix:///tmp/redis.sock", "rediss://:secret@localhost/#insecure", "secret"]
     {

@@ -66,6 +66,7 @@
 //! - [`a_claim_can_be_completed_after_its_lease_until_it_is_taken_over`]
 //! - [`a_record_expires_with_its_retention`]
 //! - [`a_record_lives_at_least_as_long_as_its_lease`]
+//! - [`a_retention_of_zero_is_accepted`]
 //! - [`a_lease_longer_than_the_longest_is_shortened`]
 //! - [`a_repeated_acquire_after_the_lease_gets_the_same_answer`]
 //! - [`a_takeover_renews_the_retention`]
@@ -205,6 +206,7 @@ macro_rules! __conformance_rows {
             a_claim_can_be_completed_after_its_lease_until_it_is_taken_over
             a_record_expires_with_its_retention
             a_record_lives_at_least_as_long_as_its_lease
+            a_retention_of_zero_is_accepted
             a_lease_longer_than_the_longest_is_shortened
             a_repeated_acquire_after_the_lease_gets_the_same_answer
             a_takeover_renews_the_retention

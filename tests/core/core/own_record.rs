@@ -1,7 +1,7 @@
 //! A work with a record of its own, which takes precedence over the store's.
 
 use std::collections::VecDeque;
-use std::future::ready;
+use std::future::{pending, ready};
 
 use futures_util::future::BoxFuture;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, OwnRecord, Owner, RecordedAttempt, StoreError};
@@ -103,6 +103,43 @@ async fn used_up_attempts_fail_permanently_only_after_reading_the_works_own_reco
             // The store has recorded it as well.
             work.set_record(Ok(None));
         }
+    }
+}
+
+/// Its record says that the last attempt failed. Reading it hangs or panics.
+struct Unreadable {
+    panics: bool,
+}
+
+impl Work<str> for Unreadable {
+    async fn run(&self, _: &Claim, _: &str) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<str>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<str> for Unreadable {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a str) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(ready(Err(WorkError::permanent("no"))))
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(async { if self.panics { panic!("the record cannot be read") } else { pending().await } })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_the_works_own_record_ends_at_the_deadline_and_a_panic_of_it_is_contained() {
+    for panics in [false, true] {
+        let (work, idempotency, began) = (Unreadable { panics }, in_memory(), Instant::now());
+        let report = idempotency.run(&delivery(), &work, "input").await.unwrap();
+        assert!(matches!(report.outcome, Outcome::FailedPermanently { .. }), "{report:?}");
+        let report = idempotency.run(&delivery(), &work, "input").await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+        assert!(began.elapsed() <= Duration::from_mins(1));
     }
 }
 

@@ -67,6 +67,17 @@ async fn a_conflict_holds_the_rest_of_its_group_and_a_duplicate_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn groups_of_the_same_name_in_two_queues_do_not_wait_for_each_other() {
+    let store = MemoryStore::default();
+    let work =
+        ScriptedWork::new(|run| if run.message_id == "a1" { Action::FailRetryable } else { Action::Return(b"") });
+    let other_queue = Some("arn:aws:sqs:eu-central-1:123456789012:refunds.fifo".into());
+    let messages = [in_group("a", "a1", "1"), with!(in_group("a", "a2", "2"), queue_arn = other_queue)];
+    let reports = run(&batch(&store, &work), &messages).await;
+    assert!(matches!(dispositions(&reports)[..], [Disposition::Redeliver { .. }, Disposition::Done]), "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_group_on_a_standard_queue_is_not_ordered() {
     let (store, work) = (
         MemoryStore::default(),

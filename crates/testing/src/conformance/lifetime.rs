@@ -62,6 +62,18 @@ pub async fn a_record_lives_at_least_as_long_as_its_lease(store: &impl Store) {
     assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
 }
 
+/// A retention of zero is accepted. A settlement creates a lost record also then.
+pub async fn a_retention_of_zero_is_accepted(store: &impl Store) {
+    let brief = || with!(attempt(SHORT), retention = Duration::ZERO);
+    let claim = acquired(store, brief()).await;
+    sleep(SHORT * 2).await;
+    assert_settled(store.complete(&claim, StoredResult::NotKept), Settled::Recorded).await;
+    sleep(SHORT).await;
+    let claim = acquired(store, brief()).await;
+    sleep(SHORT * 2).await;
+    assert_settled(store.fail(&claim, UNCERTAIN), Settled::Recorded).await;
+}
+
 /// A lease longer than the longest one, taken while the store's clock was ahead, is shortened by the next acquire.
 pub async fn a_lease_longer_than_the_longest_is_shortened(store: &impl Store) {
     acquired(store, attempt(Duration::from_secs(1_000_000))).await;
