@@ -7,6 +7,7 @@ mod redrive;
 mod send;
 mod settings;
 mod state;
+mod validation;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -147,7 +148,8 @@ impl Queue {
         Ok(sent.message_id)
     }
 
-    /// `ReceiveMessage` without long polling, for at most 10 messages, as in SQS.
+    /// `ReceiveMessage`, for at most 10 messages, as in SQS. It finds a message if one is visible, as a long poll does:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
     #[must_use]
     pub fn receive(&self, max: usize) -> Vec<ReceivedMessage> {
         self.receive_within(max.min(10), usize::MAX)
@@ -156,10 +158,13 @@ impl Queue {
     /// `ReceiveMessage` with a `VisibilityTimeout` of its own, for at most 10 messages. SQS accepts whole seconds.
     ///
     /// # Errors
-    /// [`SqsError`] for more than 12 hours.
+    /// [`SqsError`] for more than 12 hours, and on a standard queue if 120,000 messages are in flight.
     pub fn receive_for(&self, max: usize, visibility_timeout: Duration) -> Result<Vec<ReceivedMessage>, SqsError> {
         if visibility_timeout > settings::LONGEST_VISIBILITY {
             return Err(receipts::OUT_OF_RANGE);
+        }
+        if !self.settings().is_fifo() && self.current_state().room(Instant::now()) == 0 {
+            return Err(receipts::OVER_LIMIT);
         }
         Ok(self.receive_messages(max.min(10), usize::MAX, visibility_timeout))
     }
@@ -180,7 +185,7 @@ impl Queue {
     /// [`SqsError`] for more than 12 hours after the receive, and for a receipt handle whose message is not in flight
     /// or was received again.
     pub fn change_visibility(&self, receipt_handle: &str, after: Duration) -> Result<(), SqsError> {
-        let changed = self.state().change_visibility(receipt_handle, after);
+        let changed = self.state().change_visibility(self, receipt_handle, after);
         self.notify();
         changed
     }
@@ -247,7 +252,7 @@ impl Queue {
     #[must_use]
     pub fn visible(&self) -> usize {
         let now = Instant::now();
-        self.current_state().messages.values().filter(|message| !message.in_flight(now)).count()
+        self.current_state().messages.values().filter(|message| !message.is_hidden(now)).count()
     }
 
     /// Number of messages in flight, `ApproximateNumberOfMessagesNotVisible`.
@@ -255,6 +260,14 @@ impl Queue {
     pub fn in_flight(&self) -> usize {
         let now = Instant::now();
         self.current_state().messages.values().filter(|message| message.in_flight(now)).count()
+    }
+
+    /// Number of messages whose delay has not ended, `ApproximateNumberOfMessagesDelayed`.
+    #[must_use]
+    pub fn delayed(&self) -> usize {
+        let now = Instant::now();
+        let messages = self.current_state();
+        messages.messages.values().filter(|message| message.is_hidden(now) && !message.in_flight(now)).count()
     }
 
     /// The history of each message that was sent here, in order of the sends, regardless of its current queue.

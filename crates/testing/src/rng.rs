@@ -13,6 +13,8 @@ pub(super) enum Draw {
     Throttled,
     DeleteLost,
     Fault,
+    ExpiredHandle,
+    PartialReceive,
 }
 
 /// A stateless generator. A number depends only on the seed and its purpose, not on earlier draws, so concurrent

@@ -1,6 +1,7 @@
 //! The message that a producer sends.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use idempotent_sqs::sqs::{AttributeValue, DeadLetterMessage, MessageAttribute};
 use md5::{Digest, Md5};
@@ -13,6 +14,7 @@ pub struct SendRequest {
     pub(super) group: Option<String>,
     pub(super) deduplication_id: Option<String>,
     pub(super) trace_header: Option<String>,
+    pub(super) delay: Option<Duration>,
 }
 
 /// A message attribute:
@@ -58,6 +60,13 @@ impl SendRequest {
     #[must_use]
     pub fn trace_header(self, header: impl Into<String>) -> Self {
         Self { trace_header: Some(header.into()), ..self }
+    }
+
+    /// Sets `DelaySeconds`: the message can be received after this time. Only standard queues accept it. SQS accepts whole
+    /// seconds.
+    #[must_use]
+    pub fn delay(self, delay: Duration) -> Self {
+        Self { delay: Some(delay), ..self }
     }
 
     /// The body and the text attributes.
@@ -124,7 +133,7 @@ impl From<DeadLetterMessage> for SendRequest {
     fn from(message: DeadLetterMessage) -> Self {
         let DeadLetterMessage { body, attributes, group_id, deduplication_id, trace_header, .. } = message;
         let attributes = attributes.into_iter().map(|(name, value)| (name, value.into())).collect();
-        Self { body, attributes, group: group_id, deduplication_id, trace_header }
+        Self { body, attributes, group: group_id, deduplication_id, trace_header, delay: None }
     }
 }
 

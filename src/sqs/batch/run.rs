@@ -122,8 +122,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// Processes the messages of a lane in order, up to the first one that must be delivered again: later messages of
-    /// its group must not overtake it. SQS holds the group back while any of its messages is in flight, so all of them
-    /// get the same disposition.
+    /// its group must not overtake it. SQS delivers them only after it, so a shorter visibility timeout would not bring
+    /// them sooner, and a longer one would delay them: all get the same disposition.
     pub(super) async fn run_lane(&self, first: usize) {
         let (mut next, mut held) = (Some(first), None);
         while let Some(index) = next {

@@ -1,37 +1,43 @@
 //! Order and message groups of FIFO queues.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use tokio::time::Instant;
 
-use super::state::{QueueState, Stored};
+use super::Queue;
+use super::state::QueueState;
 
-/// Messages of a group are delivered in order, and not while another message of the group is in flight:
+/// Messages of a group are delivered in order, and not while an earlier message of the group is in flight:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html>
+///
+/// A message that is visible again is delivered although a later one of its group is in flight. The documentation
+/// leaves this open: "unless you delete the message or it becomes visible". AWS does so:
+/// <https://github.com/localstack/localstack/blob/8b9a79f05846835cf4dff63ab7eefdde9df83783/tests/aws/services/sqs/test_sqs.py#L2008>
 impl QueueState {
-    /// The messages that can be received, in order: all of one group, then those of the next.
-    pub(super) fn groups_in_order(&self, now: Instant) -> Vec<u64> {
-        let mut heads = BTreeMap::new();
+    /// The messages that can be received, in order: all of one group, then those of the next. The order of groups is
+    /// that of their first messages.
+    pub(super) fn groups_in_order(&self, queue: &Queue, now: Instant) -> Vec<u64> {
+        let (mut held, mut firsts, mut free) = (HashSet::new(), HashMap::new(), Vec::new());
         for (number, message) in &self.messages {
-            heads.entry(message.group()).or_insert(*number);
+            let group = message.group();
+            if message.is_hidden(now) {
+                held.insert(group);
+            }
+            if !held.contains(group) {
+                let first = *firsts.entry(group).or_insert_with(|| (message.place(queue, *number), *number));
+                free.push((first, *number));
+            }
         }
-        let held = self.groups_in_flight(now);
-        let mut free: Vec<_> = self.messages.iter().filter(|(_, message)| !held.contains(message.group())).collect();
-        free.sort_by_key(|(number, message)| (heads[message.group()], **number));
-        free.into_iter().map(|(number, _)| *number).collect()
+        free.sort_unstable();
+        free.into_iter().map(|(_, number)| number).collect()
     }
 
-    fn groups_in_flight(&self, now: Instant) -> HashSet<&str> {
-        self.messages.values().filter(|message| message.in_flight(now)).map(Stored::group).collect()
-    }
-
-    /// When the first group without a message in flight can be received.
+    /// When the first message of a group can be received.
     pub(super) fn next_group(&self, now: Instant) -> Option<Instant> {
-        let mut groups = BTreeMap::new();
+        let mut firsts = HashMap::new();
         for message in self.messages.values() {
-            let free = groups.entry(message.group()).or_insert(now);
-            *free = message.visible.max(*free);
+            firsts.entry(message.group()).or_insert(message.visible.max(now));
         }
-        groups.into_values().min()
+        firsts.into_values().min()
     }
 }

@@ -24,6 +24,9 @@ const BEYOND_THE_LIMIT: SqsError =
 
 const NOT_IN_FLIGHT: SqsError = SqsError { code: "MessageNotInflight", reason: "The message is not in flight." };
 
+pub(super) const OVER_LIMIT: SqsError =
+    SqsError { code: "OverLimit", reason: "The maximum number of messages is in flight." };
+
 const fn invalid(reason: &'static str) -> SqsError {
     SqsError { code: "InvalidParameterValue", reason }
 }
@@ -60,16 +63,24 @@ impl QueueState {
     }
 
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
-    pub(super) fn change_visibility(&mut self, receipt_handle: &str, after: Duration) -> Result<(), SqsError> {
+    pub(super) fn change_visibility(
+        &mut self,
+        queue: &Queue,
+        receipt_handle: &str,
+        after: Duration,
+    ) -> Result<(), SqsError> {
+        self.expire(queue);
         let now = Instant::now();
         if after > LONGEST_VISIBILITY {
             return Err(OUT_OF_RANGE);
         }
         let number = self.receipts.get(receipt_handle).ok_or(NO_SUCH_HANDLE)?;
         let message = self.messages.get_mut(number);
+        let (settings, rng) = (queue.settings(), queue.rng());
         let message =
             message.filter(|message| message.receipt.as_deref() == Some(receipt_handle)).ok_or(NOT_AVAILABLE)?;
-        if !message.in_flight(now) {
+        let rate = if settings.is_fifo() { 0.0 } else { settings.expired_handle_change_rate };
+        if !message.in_flight(now) && !rng.happens(rate, Draw::ExpiredHandle, *number, message.receives.into()) {
             return Err(NOT_IN_FLIGHT);
         }
         if message.received.is_some_and(|received| now + after > received + LONGEST_VISIBILITY) {

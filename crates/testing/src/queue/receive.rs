@@ -10,6 +10,9 @@ use super::state::{QueueState, Stored};
 use crate::event::{ReceivedMessage, SystemAttributes};
 use crate::rng::Draw;
 
+/// Largest number of messages in flight, of a standard and of a FIFO queue.
+const MOST_IN_FLIGHT: usize = 120_000;
+
 /// Approximate size of a record's other fields in an event, bytes.
 const RECORD_OVERHEAD: usize = 1024;
 
@@ -29,7 +32,9 @@ impl Queue {
         let now = Instant::now();
         let (mut received, mut dead) = (Vec::new(), Vec::new());
         let mut current = self.current_state();
-        for number in current.receivable(self, now) {
+        let receivable = current.receivable(self, now);
+        let max = current.number_of_messages(self, &receivable, max).min(current.room(now));
+        for number in receivable {
             if received.len() >= max {
                 break;
             }
@@ -64,19 +69,38 @@ impl Queue {
 }
 
 impl QueueState {
-    /// The messages that may be received now, in the order of this receive.
+    /// How many messages may yet be in flight:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+    pub(super) fn room(&self, now: Instant) -> usize {
+        MOST_IN_FLIGHT.saturating_sub(self.messages.values().filter(|message| message.in_flight(now)).count())
+    }
+
+    /// How many of these messages a receive returns. "Amazon SQS never returns more messages than this value (however,
+    /// fewer messages might be returned)":
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
+    fn number_of_messages(&self, queue: &Queue, receivable: &[u64], max: usize) -> usize {
+        let Some((first, message)) = receivable.first().and_then(|first| Some((*first, self.messages.get(first)?)))
+        else {
+            return max;
+        };
+        let (rate, time) = (queue.settings().partial_receive_rate, message.receives.into());
+        if !queue.rng().happens(rate, Draw::PartialReceive, first, time) {
+            return max;
+        }
+        // At least one, because a long poll finds a message.
+        let most = max.min(receivable.len()).max(1) as u64;
+        1 + usize::try_from(queue.rng().draw(Draw::PartialReceive, first, time + 1) % most).unwrap_or(0)
+    }
+
+    /// The messages that may be received now, in the order of this receive. A standard queue guarantees no order:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues.html>
     fn receivable(&self, queue: &Queue, now: Instant) -> Vec<u64> {
         if queue.settings().is_fifo() {
-            return self.groups_in_order(now);
+            return self.groups_in_order(queue, now);
         }
         let messages = self.messages.iter();
         let visible = messages.filter(|(_, message)| message.visible_since() <= now);
-        let mut visible: Vec<_> = visible
-            .map(|(number, message)| {
-                let fraction = queue.rng().fraction(Draw::Order, *number, message.receives.into());
-                (message.visible_since() + queue.settings().max_reordering.mul_f64(fraction), *number)
-            })
-            .collect();
+        let mut visible: Vec<_> = visible.map(|(number, message)| (message.place(queue, *number), *number)).collect();
         visible.sort_unstable();
         visible.into_iter().map(|(_, number)| number).collect()
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -26,7 +27,7 @@ impl Queue {
         // Only one queue is locked at a time, because a receive may lock them in the other order.
         let now = Instant::now();
         let mut here = self.current_state();
-        let is_moved = |message: &Stored| !message.in_flight(now) && !message.deleted;
+        let is_moved = |message: &Stored| !message.is_hidden(now) && !message.deleted;
         let (moved, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
             mem::take(&mut here.messages).into_iter().partition(|(_, message)| is_moved(message));
         here.messages = kept;
@@ -41,7 +42,7 @@ impl Queue {
             entry.message_ids.push(message_id.clone());
             entry.state = MessageState::Queue(other.settings().name.clone());
             drop(entry);
-            there.messages.insert(number, Stored::new(message_id, message.sent, message.history));
+            there.messages.insert(number, Stored::new(message_id, message.sent, message.history, Duration::ZERO));
         }
         there.counts.redriven += count;
         drop(there);

@@ -8,6 +8,13 @@ use super::Queue;
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html>
 pub(super) const LONGEST_VISIBILITY: Duration = Duration::from_hours(12);
 
+/// Longest delay:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html>
+pub(super) const LONGEST_DELAY: Duration = Duration::from_mins(15);
+
+/// Longest name of a queue, with its suffix `.fifo`.
+const LONGEST_NAME: usize = 80;
+
 /// Settings of a queue. By default it is a standard queue with the defaults of SQS, which does not duplicate
 /// deliveries on its own.
 // Exhaustive, so that tests can use update syntax: `QueueSettings { name: "payments".into(), ..Default::default() }`.
@@ -29,9 +36,13 @@ pub struct QueueSettings {
     pub content_based_deduplication: bool,
     /// FIFO: scope of a `MessageDeduplicationId`.
     pub deduplication_scope: DeduplicationScope,
-    /// Standard: longest time by which a later message may be delivered first. Standard queues guarantee no order.
-    /// Default: 1 second.
+    /// Delay of every message without a delay of its own, up to 15 minutes. Default: 0.
+    pub delay: Duration,
+    /// Longest time by which a later message may be delivered first. Standard queues guarantee no order, and FIFO queues
+    /// none between message groups. Default: 1 second.
     pub max_reordering: Duration,
+    /// Probability that a receive returns fewer messages than are visible, and at least one. Default: 0.
+    pub partial_receive_rate: f64,
     /// Standard: probability that a delivery leaves the message visible, so that another consumer may receive it at
     /// the same time. Default: 0.
     pub concurrent_delivery_rate: f64,
@@ -40,6 +51,9 @@ pub struct QueueSettings {
     /// Standard: probability that a delete with an old receipt handle deletes the message. It succeeds in either case.
     /// Default: 0.5.
     pub stale_handle_delete_rate: f64,
+    /// Standard: probability that the visibility timeout of a message that is visible again can be changed with its last
+    /// receipt handle. Default: 0.5.
+    pub expired_handle_change_rate: f64,
     /// Wall clock time at which the queue is created, for timestamps. Default: now.
     pub created_at: SystemTime,
 }
@@ -77,10 +91,13 @@ impl Default for QueueSettings {
             dead_letter: None,
             content_based_deduplication: false,
             deduplication_scope: DeduplicationScope::Queue,
+            delay: Duration::ZERO,
             max_reordering: Duration::from_secs(1),
+            partial_receive_rate: 0.0,
             concurrent_delivery_rate: 0.0,
             redelivery_rate: 0.0,
             stale_handle_delete_rate: 0.5,
+            expired_handle_change_rate: 0.5,
             created_at: SystemTime::now(),
         }
     }
@@ -104,8 +121,12 @@ impl QueueSettings {
         format!("arn:aws:sqs:{}:{}:{}", self.region, self.account, self.name)
     }
 
-    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
     pub(super) fn check(&self) {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let base = self.name.strip_suffix(".fifo").unwrap_or(&self.name);
+        assert!(!base.is_empty() && self.name.len() <= LONGEST_NAME && base.bytes().all(is_name), "not a queue's name");
+        assert!(self.delay <= LONGEST_DELAY, "the delay must be at most 15 minutes");
         assert!(self.visibility_timeout <= LONGEST_VISIBILITY, "the visibility timeout must be at most 12 hours");
         let retention = Duration::from_mins(1)..=Duration::from_hours(14 * 24);
         assert!(retention.contains(&self.retention), "the retention must be from one minute to 14 days");

@@ -1,11 +1,13 @@
 //! The messages of a queue.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Queue;
 use crate::history::{History, MessageState, QueueCounts};
+use crate::rng::Draw;
 use crate::send_request::SendRequest;
 
 /// The messages of a queue, by the order of their arrival.
@@ -58,7 +60,8 @@ pub(super) struct Recent {
 }
 
 impl Stored {
-    pub(super) fn new(message_id: String, sent: SendRequest, history: History) -> Self {
+    /// A message that is visible after its delay.
+    pub(super) fn new(message_id: String, sent: SendRequest, history: History, delay: Duration) -> Self {
         let now = Instant::now();
         Self {
             message_id,
@@ -70,7 +73,7 @@ impl Stored {
             first_received: None,
             received: None,
             receipt: None,
-            visible: now,
+            visible: now + delay,
             copy: None,
             deleted: false,
             dead_from: None,
@@ -78,13 +81,26 @@ impl Stored {
         }
     }
 
-    pub(super) fn in_flight(&self, now: Instant) -> bool {
+    /// Whether it is in flight or delayed.
+    pub(super) fn is_hidden(&self, now: Instant) -> bool {
         self.visible > now
+    }
+
+    /// Received and not visible:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+    pub(super) fn in_flight(&self, now: Instant) -> bool {
+        self.is_hidden(now) && self.received.is_some()
     }
 
     /// When it or its duplicate is visible.
     pub(super) fn visible_since(&self) -> Instant {
         self.copy.map_or(self.visible, |copy| copy.min(self.visible))
+    }
+
+    /// Its place in the order of a receive, at most `max_reordering` later than the time since which it is visible.
+    pub(super) fn place(&self, queue: &Queue, number: u64) -> Instant {
+        let fraction = queue.rng().fraction(Draw::Order, number, self.receives.into());
+        self.visible_since() + queue.settings().max_reordering.mul_f64(fraction)
     }
 
     pub(super) fn group(&self) -> &str {
@@ -107,7 +123,9 @@ impl QueueState {
         self.messages.is_empty()
     }
 
-    /// Removes messages whose retention has ended, also those in flight.
+    /// Removes messages whose retention has ended, also those in flight: "Amazon SQS automatically deletes messages left
+    /// in a queue longer than the retention period configured for the queue",
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
     pub(super) fn expire(&mut self, queue: &Queue) {
         let (now, retention) = (Instant::now(), queue.settings().retention);
         let counts = &mut self.counts;

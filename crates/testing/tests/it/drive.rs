@@ -114,7 +114,10 @@ async fn with_every_fault_no_message_is_lost_and_every_repeated_run_is_a_recover
     for seed in 0..20 {
         let dead = Queue::new(settings("dead"), seed);
         let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 100 });
-        let queue = Queue::new(QueueSettings { dead_letter, ..QueueSettings::with_duplicates() }, seed);
+        let queue = Queue::new(
+            QueueSettings { dead_letter, partial_receive_rate: 0.2, ..QueueSettings::with_duplicates() },
+            seed,
+        );
         let rates = [
             (Fault::Refused, 0.04),
             (Fault::ReplyLost, 0.04),

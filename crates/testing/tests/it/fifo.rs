@@ -61,17 +61,38 @@ async fn a_failed_message_is_redelivered_before_later_messages_of_its_group() {
     assert_eq!(bodies(&queue.receive(10)), ["a1", "a2", "a3"]);
 }
 
+/// "The visibility timeout of one message" in
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html>: no
+/// more messages of the group "unless you delete the message or it becomes visible".
 #[tokio::test(start_paused = true)]
-async fn a_longer_visibility_timeout_of_one_message_blocks_its_group() {
-    let queue = fifo();
-    send(&queue, &["a1", "a2"]);
+async fn a_message_in_flight_blocks_the_later_messages_of_its_group_and_not_the_earlier_ones() {
+    for (in_flight, free) in [(0, vec![]), (1, vec!["a1"]), (2, vec!["a1", "a2"])] {
+        let queue = fifo();
+        send(&queue, &["a1", "a2", "a3"]);
+        for (index, message) in queue.receive(10).iter().enumerate() {
+            let after = if index == in_flight { 90 * SECOND } else { Duration::ZERO };
+            queue.change_visibility(&message.receipt_handle, after).unwrap();
+        }
+        send(&queue, &["a4"]);
+        let next = if in_flight == 0 { 90 * SECOND } else { Duration::ZERO };
+        assert_eq!(queue.next_change(), Some(Instant::now() + next), "{in_flight}");
+        assert_eq!(bodies(&queue.receive(10)), free, "{in_flight}");
+        advance(90 * SECOND).await;
+        assert_eq!(bodies(&queue.receive(10)), ["a1", "a2", "a3", "a4"], "{in_flight}");
+    }
+}
+
+/// "Messages in different message groups might be processed out of order":
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
+#[tokio::test(start_paused = true)]
+async fn groups_have_no_order_and_messages_of_a_group_keep_theirs() {
+    let queue = queue(QueueSettings { max_reordering: SECOND, ..settings("payments.fifo") });
+    send(&queue, &["a1", "b1", "c1", "d1", "e1", "f1", "f2"]);
     let received = queue.receive(10);
-    queue.change_visibility(&received[0].receipt_handle, Duration::ZERO).unwrap();
-    queue.change_visibility(&received[1].receipt_handle, 90 * SECOND).unwrap();
-    assert!(queue.receive(10).is_empty());
-    assert_eq!(queue.next_change(), Some(Instant::now() + 90 * SECOND));
-    advance(90 * SECOND).await;
-    assert_eq!(bodies(&queue.receive(10)), ["a1", "a2"]);
+    let received = bodies(&received);
+    assert_ne!(received, ["a1", "b1", "c1", "d1", "e1", "f1", "f2"]);
+    let first = received.iter().position(|body| *body == "f1").unwrap();
+    assert_eq!(received[first + 1], "f2");
 }
 
 #[tokio::test(start_paused = true)]

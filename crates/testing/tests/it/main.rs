@@ -14,6 +14,7 @@ mod mapping;
 mod outages;
 mod queue;
 mod receives;
+mod sends;
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -31,6 +32,7 @@ fn settings(name: &str) -> QueueSettings {
         visibility_timeout: VISIBILITY,
         max_reordering: Duration::ZERO,
         stale_handle_delete_rate: 0.0,
+        expired_handle_change_rate: 0.0,
         created_at: UNIX_EPOCH + Duration::from_secs(1_795_080_483),
         ..QueueSettings::default()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idempotent_sqs_testing::{Attribute, MessageState, QueueSettings, SendRequest};
+use idempotent_sqs_testing::{Mapping, MappingSettings, MessageState, QueueSettings, SendRequest};
 use tokio::time::{Instant, advance};
 
 use super::{SECOND, VISIBILITY, code, queue, receive, settings};
@@ -175,45 +175,6 @@ async fn a_message_expires_with_its_retention_also_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_messages_are_rejected() {
-    let queue = queue(settings("payments"));
-    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
-    assert_eq!(code("".into()), "MissingParameter");
-    assert_eq!(code("x".repeat(1024 * 1024 + 1).into()), "InvalidParameterValue");
-    assert_eq!(code(SendRequest::new("x".repeat(1024 * 1024 - 9)).attribute("key", "text")), "InvalidParameterValue");
-    assert_eq!(code(SendRequest::new("a").deduplication_id("d")), "InvalidParameterValue");
-    queue.send("x".repeat(1024 * 1024)).unwrap();
-    assert_eq!(queue.counts().sent, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_most_ten_attributes_with_names_and_values_are_accepted() {
-    let queue = queue(settings("payments"));
-    let with = |count: u8| (0..count).fold(SendRequest::new("a"), |message, n| message.attribute(n.to_string(), "x"));
-    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
-    for nameless_or_empty in
-        [("", "pay_1".into()), ("Idempotency-Key", "".into()), ("Bytes", Attribute::Binary(vec![]))]
-    {
-        let (name, value) = nameless_or_empty;
-        assert_eq!(code(SendRequest::new("a").attribute(name, value)), "InvalidParameterValue", "{name}");
-    }
-    assert_eq!(code(with(11)), "InvalidParameterValue");
-    queue.send(with(10)).unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn characters_outside_of_xml_are_rejected_in_bodies_and_attributes() {
-    let queue = queue(settings("payments"));
-    let code = |message: SendRequest| queue.send(message).unwrap_err().code;
-    for bad in ["\0", "\u{8}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
-        assert_eq!(code(bad.into()), "InvalidMessageContents", "{bad:?}");
-        assert!(queue.send(SendRequest::new("a").attribute("Idempotency-Key", bad)).is_err(), "{bad:?}");
-    }
-    let good = "\t\n\r \u{d7ff}\u{e000}\u{fffd}\u{10000}\u{10ffff}";
-    queue.send(SendRequest::new(good).attribute("Idempotency-Key", good)).unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn changed_returns_when_a_message_may_be_visible() {
     let queue = queue(settings("payments"));
     let started = Instant::now();
@@ -229,4 +190,62 @@ async fn changed_returns_when_a_message_may_be_visible() {
     queue.changed().await;
     assert_eq!(started.elapsed(), SECOND + VISIBILITY);
     assert_eq!(receive(&queue).receive_count(), 2);
+}
+
+/// "Any attempt to change the visibility timeout […] might result in an error":
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+#[tokio::test(start_paused = true)]
+async fn the_last_receipt_handle_may_change_an_expired_visibility_timeout_of_a_standard_queue() {
+    for (name, succeeds) in [("payments", true), ("payments.fifo", false)] {
+        let queue = queue(QueueSettings { expired_handle_change_rate: 1.0, ..settings(name) });
+        let message = SendRequest::new("a").group("g");
+        queue.send(if succeeds { message } else { message.deduplication_id("d") }).unwrap();
+        let received = receive(&queue);
+        advance(VISIBILITY).await;
+        assert_eq!(queue.change_visibility(&received.receipt_handle, SECOND).is_ok(), succeeds, "{name}");
+        assert_eq!(queue.receive(10).is_empty(), succeeds, "{name}");
+    }
+}
+
+/// "Amazon SQS never returns more messages than this value (however, fewer messages might be returned)":
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
+#[tokio::test(start_paused = true)]
+async fn a_receive_may_return_fewer_messages_than_are_visible() {
+    let queue = queue(QueueSettings { partial_receive_rate: 1.0, ..settings("payments") });
+    (0..100).for_each(|n| drop(queue.send(format!("{n}")).unwrap()));
+    let mut sizes = Vec::new();
+    while sizes.iter().sum::<usize>() < 100 {
+        sizes.push(queue.receive(10).len());
+    }
+    assert!(sizes.iter().all(|size| (1..=10).contains(size)), "{sizes:?}");
+    assert!((15..30).contains(&sizes.len()), "{sizes:?}");
+}
+
+/// "For most standard queues […] a maximum of approximately 120,000 in flight messages […] Amazon SQS returns the OverLimit
+/// error message. […] For FIFO queues […] returns no error messages":
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+#[tokio::test(start_paused = true)]
+async fn at_most_120_000_messages_are_in_flight() {
+    let queue = queue(settings("payments"));
+    (0..120_001).for_each(|_| drop(queue.send("a").unwrap()));
+    let mapping = Mapping::new(&queue, MappingSettings { batch_size: 10_000, ..MappingSettings::default() });
+    let mut batches = Vec::new();
+    while let Some(batch) = mapping.poll() {
+        batches.push(batch);
+    }
+    assert_eq!((queue.in_flight(), queue.visible()), (120_000, 1));
+    assert_eq!(queue.receive_for(1, VISIBILITY).unwrap_err().code, "OverLimit");
+    queue.delete(&batches[0].messages()[0].receipt_handle).unwrap();
+    assert_eq!(queue.receive_for(2, VISIBILITY).unwrap().len(), 1);
+}
+
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
+#[test]
+fn the_name_of_a_queue_has_up_to_80_letters_digits_hyphens_and_underscores() {
+    for good in ["a", "A-1_b.fifo", &"x".repeat(80)] {
+        drop(queue(settings(good)));
+    }
+    for bad in ["", ".fifo", "a.b", "a/b", &"x".repeat(81)] {
+        assert!(std::panic::catch_unwind(|| queue(settings(bad))).is_err(), "{bad:?}");
+    }
 }
