@@ -4,7 +4,7 @@
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check torture e2e bench cost clean-tools
+.PHONY: help run test check torture e2e compare-sqs bench cost clean-tools
 
 help:
 	@echo "make run          process the sample events on a real server and print each message's outcome"
@@ -12,9 +12,10 @@ help:
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make torture      fault injection: kills, stops and breaks components, and checks the history; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
+	@echo "make compare-sqs  the tests' simulated SQS next to ministack, moto and AWS's documentation; takes 6 minutes"
 	@echo "make bench        cost per message, next to a minimal check and to other implementations; takes 20 minutes"
 	@echo "make cost         what a stack costs in a month and carries, such as RATE=100 RETENTION_DAYS=3; lists its options"
-	@echo "make clean-tools  remove .tools/, the tools of run, test, e2e and bench"
+	@echo "make clean-tools  remove .tools/, the tools of run, test, e2e, compare-sqs and bench"
 
 run:
 	@$(PYTHON) scripts/tools.py run
@@ -46,6 +47,11 @@ torture:
 e2e:
 	@$(PYTHON) scripts/tools.py e2e
 	@.tools/e2e/bin/python -B tests/e2e/main.py $(SCENARIOS)
+
+# `make compare-sqs RULES="retention mapping"` compares only the rules whose name contains one of the words.
+compare-sqs:
+	@$(PYTHON) scripts/tools.py sqs
+	@.tools/compare-sqs/bin/python -B tests/sqs/main.py $(RULES)
 
 bench:
 	$(PYTHON) scripts/tools.py bench

@@ -1,9 +1,10 @@
-"""Installs the missing tools of `make run`, `make test`, `make bench` and `make e2e`.
+"""Installs the missing tools of `make run`, `make test`, `make bench`, `make e2e` and `make compare-sqs`.
 
     python3 scripts/tools.py run     cargo-lambda, and Valkey unless Valkey or Redis 7 is installed
     python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, RabbitMQ if possible, cfn-lint, the SAM CLI and zizmor
     python3 scripts/tools.py bench   redis-server, PostgreSQL, and the libraries to compare with: benches/peers
     python3 scripts/tools.py e2e     those of run, the SAM CLI, and ministack, which emulates AWS
+    python3 scripts/tools.py sqs     ministack and moto, which emulate SQS
 
 Python tools go to .tools/venv in the project and are installed once. Only `test` and `bench` install
 system packages: the tests need a Redis with TLS, and benchmarks should measure the Redis of the system.
@@ -24,6 +25,8 @@ PEERS = ROOT / "benches" / "peers"
 VENV = TOOLS / "venv"
 # Separate, because ministack and the SAM CLI require different versions of the AWS SDK.
 E2E = TOOLS / "e2e"
+# Separate, so that `make e2e` does not install moto.
+COMPARE_SQS = TOOLS / "compare-sqs"
 CARGO_LAMBDA = VENV / "bin" / "cargo-lambda"
 SAM = VENV / "bin" / "sam"
 
@@ -48,8 +51,10 @@ def main(purpose):
         install("test")
         install_into(E2E, ROOT / "scripts" / "requirements-e2e.txt", E2E / "installed.txt")
         find_server()
+    elif purpose == "sqs":
+        install_into(COMPARE_SQS, ROOT / "scripts" / "requirements-sqs.txt", COMPARE_SQS / "installed.txt")
     else:
-        raise Missing(f"unknown purpose {purpose!r}: use run, test, bench or e2e")
+        raise Missing(f"unknown purpose {purpose!r}: use run, test, bench, e2e or sqs")
 
 
 class Missing(Exception):

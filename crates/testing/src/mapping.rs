@@ -20,19 +20,24 @@ const LARGEST_EVENT: usize = 6 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct MappingSettings {
     /// Largest number of messages in a batch. AWS accepts up to 10 for a FIFO queue and up to 10,000 for a standard
-    /// one. Default: 10.
+    /// one. Default: 10. <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
     pub batch_size: usize,
     /// The function's timeout, at most the queue's visibility timeout. Default: 3 seconds.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>
     pub function_timeout: Duration,
     /// Whether `FunctionResponseTypes` contains `ReportBatchItemFailures`. If not, as is the default of AWS, every
     /// response deletes the whole batch. Default: `true`.
     pub report_batch_item_failures: bool,
     /// Number of concurrent invocations of [`drain`](Mapping::drain). Default: 5, with which Lambda starts.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html>
     pub concurrency: usize,
     /// Probability that Lambda throttles an invocation: its messages are received and the function is not invoked.
-    /// Default: 0.
+    /// Lambda retries until the visibility timeout ends; here it does not. Default: 0.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-backoff-strategy>
     pub throttle_rate: f64,
-    /// Probability that the delete of a message is lost before it reaches SQS, also on a FIFO queue. Default: 0.
+    /// Probability that the delete of a message is lost before it reaches SQS, also on a FIFO queue: "Lambda event source
+    /// mappings process each event at least once". Default: 0.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html>
     pub delete_loss_rate: f64,
 }
 
@@ -106,6 +111,9 @@ impl Mapping {
     }
 
     /// Receives a batch. `None` if no message is visible or Lambda throttles the invocation.
+    ///
+    /// There is no batching window, no filter and no backoff of the poller, and the invocation begins at the receive:
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>
     #[must_use]
     pub fn poll(&self) -> Option<Invocation> {
         let messages = self.queue.receive_within(self.settings.batch_size, LARGEST_EVENT);

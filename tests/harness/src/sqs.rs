@@ -5,9 +5,11 @@
 //! <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-json-api-responses.html>
 
 mod actions;
+mod queues;
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use idempotent_sqs_testing::{Queue, SqsError};
 use serde_json::{Value, json};
@@ -58,16 +60,28 @@ pub const ACCESS_DENIED: Fault = Fault::Refuse(SqsError {
 type Script = dyn FnMut(&Call) -> Option<Fault> + Send;
 
 struct State {
-    queues: Vec<Queue>,
+    queues: Mutex<Vec<Queue>>,
+    /// Time that a second of `WaitTimeSeconds` takes.
+    second: Duration,
     calls: watch::Sender<Vec<Call>>,
     script: Mutex<Box<Script>>,
 }
 
 impl SqsApi {
+    /// Long polls take a tenth of their time, because tests wait for the end of every scan.
     pub async fn start(queues: &[&Queue]) -> Self {
-        let queues = queues.iter().map(|queue| (*queue).clone()).collect();
-        let script: Box<Script> = Box::new(|_| None);
-        let state = Arc::new(State { queues, calls: watch::Sender::default(), script: Mutex::new(script) });
+        Self::with_second(queues, Duration::from_millis(100)).await
+    }
+
+    /// Without queues, which the client creates. Long polls take their whole time.
+    pub async fn start_empty() -> Self {
+        Self::with_second(&[], Duration::from_secs(1)).await
+    }
+
+    async fn with_second(queues: &[&Queue], second: Duration) -> Self {
+        let queues = Mutex::new(queues.iter().map(|queue| (*queue).clone()).collect());
+        let script: Mutex<Box<Script>> = Mutex::new(Box::new(|_| None));
+        let state = Arc::new(State { queues, second, calls: watch::Sender::default(), script });
         let shared = Arc::clone(&state);
         let server = Server::start(move |request: Request| {
             let state = Arc::clone(&shared);
@@ -84,6 +98,11 @@ impl SqsApi {
 
     pub fn queue_url(&self, queue: &Queue) -> String {
         format!("{}/{}/{}", self.endpoint(), queue.settings().account, queue.settings().name)
+    }
+
+    /// The queue with this name.
+    pub fn queue(&self, name: &str) -> Option<Queue> {
+        self.state.queues.lock().unwrap().iter().find(|queue| queue.settings().name == name).cloned()
     }
 
     /// Sets which calls fail.
@@ -119,9 +138,9 @@ impl State {
             Some(Fault::HoldRequest) => Ok(Value::Null),
             Some(Fault::Delay(over)) => {
                 over.notified().await;
-                actions::run(&self.queues, &call).await
+                self.run(&call).await
             }
-            Some(Fault::HoldReply | Fault::LoseReply) | None => actions::run(&self.queues, &call).await,
+            Some(Fault::HoldReply | Fault::LoseReply) | None => self.run(&call).await,
         };
         self.calls.send_modify(|calls| calls.push(call));
         match (fault, output) {
@@ -130,6 +149,16 @@ impl State {
             (_, Ok(output)) => Answer::with(200, JSON, output.to_string().as_bytes()),
             (_, Err(error)) => refusal(&error),
         }
+    }
+}
+
+impl State {
+    async fn run(&self, call: &Call) -> Result<Value, SqsError> {
+        if call.action == "CreateQueue" {
+            return Ok(queues::create(&mut self.queues.lock().unwrap(), &call.input));
+        }
+        let queues = self.queues.lock().unwrap().clone();
+        actions::run(&queues, call, self.second).await
     }
 }
 

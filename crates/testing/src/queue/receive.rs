@@ -58,6 +58,7 @@ impl Queue {
         received
     }
 
+    /// A message is moved by the receive that would exceed `maxReceiveCount`. The documentation does not say when it is moved.
     /// `maxReceiveCount` counts deliveries to this queue, `ApproximateReceiveCount` those of all queues:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>,
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
@@ -105,6 +106,12 @@ impl QueueState {
         visible.into_iter().map(|(_, number)| number).collect()
     }
 
+    /// Each receive has "a new receipt handle", counts, and hides the message for the visibility timeout of the call or the
+    /// queue: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Message.html>,
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html>
+    ///
+    /// A standard queue may deliver a message more than once at a time:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html>
     fn deliver(
         &mut self,
         queue: &Queue,

@@ -12,7 +12,8 @@ use crate::history::MessageState;
 use crate::rng::Draw;
 
 impl Queue {
-    /// `StartMessageMoveTask`, completed immediately: moves the visible messages to another queue, usually from a
+    /// `StartMessageMoveTask`, completed at once, also from a queue that is not a dead-letter queue, which AWS refuses:
+    /// moves the visible messages to another queue, usually from a
     /// dead-letter queue back to its source. Each message is new there: it has a new messageId, sent time and
     /// retention, and a receive count of zero. Returns the number of messages.
     ///
@@ -54,6 +55,9 @@ impl Queue {
     /// Moves these messages to the dead-letter queue. They keep their messageIds and receive counts. The retention of a
     /// standard queue's message still counts from its send; that of a FIFO queue's message restarts:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/setting-up-dead-letter-queue-retention.html>
+    ///
+    /// On a FIFO queue the messageId becomes the `MessageDeduplicationId`:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-configure-dead-letter-queue-redrive.html>
     pub(super) fn move_to_dead_letter_queue(&self, dead: Vec<Stored>) {
         let Some(policy) = &self.settings().dead_letter else { return };
         let (now, fifo) = (Instant::now(), self.settings().is_fifo());

@@ -31,6 +31,7 @@ pub struct QueueSettings {
     /// Message retention period, from one minute to 14 days. Default: 4 days.
     pub retention: Duration,
     /// Redrive policy. With `None`, messages stay until their retention ends.
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html>
     pub dead_letter: Option<DeadLetter>,
     /// FIFO: whether a message without a `MessageDeduplicationId` gets the SHA-256 of its body.
     pub content_based_deduplication: bool,
@@ -45,6 +46,7 @@ pub struct QueueSettings {
     pub partial_receive_rate: f64,
     /// Standard: probability that a delivery leaves the message visible, so that another consumer may receive it at
     /// the same time. Default: 0.
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html>
     pub concurrent_delivery_rate: f64,
     /// Standard: probability that a deleted message is delivered again after its visibility timeout. Default: 0.
     pub redelivery_rate: f64,

@@ -221,8 +221,8 @@ async fn a_receive_may_return_fewer_messages_than_are_visible() {
     assert!((15..30).contains(&sizes.len()), "{sizes:?}");
 }
 
-/// "For most standard queues […] a maximum of approximately 120,000 in flight messages […] Amazon SQS returns the OverLimit
-/// error message. […] For FIFO queues […] returns no error messages":
+/// "For most standard queues […] a maximum of approximately 120,000 in flight messages […] Amazon SQS returns the
+/// `OverLimit` error message. […] For FIFO queues […] returns no error messages":
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
 #[tokio::test(start_paused = true)]
 async fn at_most_120_000_messages_are_in_flight() {

@@ -10,12 +10,19 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::Call;
+use super::queues::start_message_move_task;
+
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html>
+const LARGEST_BATCH: usize = 1024 * 1024;
 
 const NO_QUEUE: SqsError = SqsError { code: "QueueDoesNotExist", reason: "The specified queue does not exist." };
 
 /// The output of the call.
-pub(super) async fn run(queues: &[Queue], call: &Call) -> Result<Value, SqsError> {
+pub(super) async fn run(queues: &[Queue], call: &Call, second: Duration) -> Result<Value, SqsError> {
     let input = &call.input;
+    if call.action == "StartMessageMoveTask" {
+        return start_message_move_task(queues, input);
+    }
     if call.action == "GetQueueUrl" {
         let account = input["QueueOwnerAWSAccountId"].as_str();
         let named = |queue: &&Queue| queue.settings().name == input["QueueName"];
@@ -30,8 +37,12 @@ pub(super) async fn run(queues: &[Queue], call: &Call) -> Result<Value, SqsError
     let queue = queues.iter().find(named).ok_or(NO_QUEUE)?;
     match call.action.as_str() {
         "SendMessage" => send(queue, input),
+        "SendMessageBatch" if body_bytes(input) > LARGEST_BATCH => {
+            let reason = "Batch requests cannot be longer than 1048576 bytes.";
+            Err(SqsError { code: "BatchRequestTooLong", reason })
+        }
         "SendMessageBatch" => batch(input, |entry| send(queue, entry)),
-        "ReceiveMessage" => receive(queue, input).await,
+        "ReceiveMessage" => receive(queue, input, second).await,
         "DeleteMessage" => delete(queue, input),
         "DeleteMessageBatch" => batch(input, |entry| delete(queue, entry)),
         "ChangeMessageVisibility" => change_visibility(queue, input),
@@ -41,6 +52,18 @@ pub(super) async fn run(queues: &[Queue], call: &Call) -> Result<Value, SqsError
     }
 }
 
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html>
+fn is_entry_id(id: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=80).contains(&id.len()) && id.bytes().all(is_allowed)
+}
+
+/// Bytes of all bodies of a batch, without attributes.
+fn body_bytes(input: &Value) -> usize {
+    let entries = input["Entries"].as_array().into_iter().flatten();
+    entries.filter_map(|entry| entry["MessageBody"].as_str()).map(str::len).sum()
+}
+
 /// Runs each entry. A failed one does not affect the others.
 fn batch(input: &Value, run: impl Fn(&Value) -> Result<Value, SqsError>) -> Result<Value, SqsError> {
     let entries = input["Entries"].as_array().expect("Entries");
@@ -48,6 +71,7 @@ fn batch(input: &Value, run: impl Fn(&Value) -> Result<Value, SqsError>) -> Resu
     let code = match entries.len() {
         0 => Some("EmptyBatchRequest"),
         11.. => Some("TooManyEntriesInBatchRequest"),
+        _ if !ids.iter().all(|id| id.is_some_and(is_entry_id)) => Some("InvalidBatchEntryId"),
         number => (ids.len() < number).then_some("BatchEntryIdsNotDistinct"),
     };
     if let Some(code) = code {
@@ -86,13 +110,16 @@ fn send(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
     if let Some(id) = input["MessageDeduplicationId"].as_str() {
         message = message.deduplication_id(id);
     }
+    if let Some(seconds) = input["DelaySeconds"].as_u64() {
+        message = message.delay(Duration::from_secs(seconds));
+    }
     if let Some(header) = input["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"].as_str() {
         message = message.trace_header(header);
     }
     Ok(json!({ "MessageId": queue.send(message)? }))
 }
 
-async fn receive(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
+async fn receive(queue: &Queue, input: &Value, second: Duration) -> Result<Value, SqsError> {
     let number = |name: &str, default: u64| input[name].as_u64().unwrap_or(default);
     let max = number("MaxNumberOfMessages", 1);
     if !(1..=10).contains(&max) {
@@ -100,9 +127,8 @@ async fn receive(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
         return Err(SqsError { code: "InvalidParameterValue", reason });
     }
     let visibility = Duration::from_secs(number("VisibilityTimeout", queue.settings().visibility_timeout.as_secs()));
-    // Long polling: returns as soon as there is a message, or empty at the end of the wait. A tenth of it, because tests wait
-    // for the end of every scan.
-    let end = Instant::now() + Duration::from_millis(100 * number("WaitTimeSeconds", 0));
+    // Long polling: returns as soon as there is a message, or empty at the end of the wait.
+    let end = Instant::now() + second * u32::try_from(number("WaitTimeSeconds", 0)).unwrap_or(20);
     let received = loop {
         let received = queue.receive_for(usize::try_from(max).unwrap_or(10), visibility)?;
         if !received.is_empty() || timeout_at(end, queue.changed()).await.is_err() {
@@ -167,6 +193,7 @@ fn change_visibility(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
 fn attributes(queue: &Queue, input: &Value) -> Value {
     let all = [
         ("ApproximateNumberOfMessages", queue.visible().to_string()),
+        ("ApproximateNumberOfMessagesDelayed", queue.delayed().to_string()),
         ("ApproximateNumberOfMessagesNotVisible", queue.in_flight().to_string()),
         ("QueueArn", queue.arn()),
         ("VisibilityTimeout", queue.settings().visibility_timeout.as_secs().to_string()),
