@@ -44,7 +44,7 @@ def write(rules, names, seen):
 def table(rules, names, seen):
     different = [rule for rule in rules if differs(rule, names, seen)]
     lines = [
-        f"{len(rules)} rules; all agree in {len(rules) - len(different)}, and differ in {len(different)}:",
+        f"{len(rules)} rules. In {len(rules) - len(different)} all that offer the calls agree; {len(different)} differ:",
         "",
         f"| rule | {' | '.join(names)} | AWS's documentation | decision |",
         "|---" * (len(names) + 3) + "|",
@@ -54,4 +54,4 @@ def table(rules, names, seen):
         quote = f"[{rule.quote}]({rule.page})"
         lines.append(f"| {rule.name} | {answers} | {quote} | {decision(rule, names, seen)} |")
     same = [f"[{rule.name}]({rule.page})" for rule in rules if rule not in different]
-    return "\n".join([*lines, "", f"All agree: {'; '.join(same)}.", ""])
+    return "\n".join([*lines, "", f"Agreed: {'; '.join(same)}.", ""])

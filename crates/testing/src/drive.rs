@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lambda_runtime::Context;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::answer::InvocationResult;
 use super::mapping::{BatchOutcome, Invocation, Mapping};
@@ -38,7 +38,7 @@ impl Mapping {
 }
 
 impl Invocation {
-    /// Runs the handler on this batch, up to the function's timeout.
+    /// Runs the handler on this batch, from its begin up to the function's timeout.
     ///
     /// ## Cancel safety
     /// A dropped future ends the invocation as a killed process would.
@@ -55,6 +55,7 @@ impl Invocation {
         handler: &Handler<S, W>,
         kill: impl Future<Output = ()>,
     ) -> BatchOutcome {
+        sleep_until(self.begins()).await;
         let (event, context) = (self.event(), self.context());
         // Lambda's runtime turns a panic into an error.
         let response = AssertUnwindSafe(handler.handle(&event, &context)).catch_unwind();

@@ -35,6 +35,11 @@ pub struct MappingSettings {
     /// Lambda retries until the visibility timeout ends; here it does not. Default: 0.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-backoff-strategy>
     pub throttle_rate: f64,
+    /// Longest time between the receive of a batch and its invocation: a batching window, and retries of a throttled
+    /// invocation, which end with the visibility timeout. So messages may be received again during the invocation.
+    /// Default: 0.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-backoff-strategy>
+    pub invocation_delay: Duration,
     /// Probability that the delete of a message is lost before it reaches SQS, also on a FIFO queue: "Lambda event source
     /// mappings process each event at least once". Default: 0.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html>
@@ -49,6 +54,7 @@ impl Default for MappingSettings {
             report_batch_item_failures: true,
             concurrency: 5,
             throttle_rate: 0.0,
+            invocation_delay: Duration::ZERO,
             delete_loss_rate: 0.0,
         }
     }
@@ -86,8 +92,13 @@ impl Mapping {
     pub fn new(queue: &Queue, settings: MappingSettings) -> Self {
         let largest = if queue.settings().is_fifo() { 10 } else { 10_000 };
         assert!((1..=largest).contains(&settings.batch_size), "this queue's batches have 1 to {largest} messages");
-        let within_visibility = settings.function_timeout <= queue.settings().visibility_timeout;
-        assert!(within_visibility, "the function timeout must not exceed the queue's visibility timeout");
+        let visibility_timeout = queue.settings().visibility_timeout;
+        let within_visibility = |time| time <= visibility_timeout;
+        assert!(
+            within_visibility(settings.function_timeout),
+            "the function timeout must not exceed the queue's visibility timeout"
+        );
+        assert!(within_visibility(settings.invocation_delay), "an invocation begins within the visibility timeout");
         let rng = queue.rng().of("mapping");
         Self { queue: queue.clone(), settings, rng, counts: Arc::default() }
     }
@@ -112,7 +123,7 @@ impl Mapping {
 
     /// Receives a batch. `None` if no message is visible or Lambda throttles the invocation.
     ///
-    /// There is no batching window, no filter and no backoff of the poller, and the invocation begins at the receive:
+    /// There is no filter and no backoff of the poller:
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>
     #[must_use]
     pub fn poll(&self) -> Option<Invocation> {
@@ -125,9 +136,10 @@ impl Mapping {
             return None;
         }
         counts.invocations += 1;
-        let deadline = Instant::now() + self.settings.function_timeout;
+        let begins = Instant::now() + self.settings.invocation_delay.mul_f64(rng.fraction(Draw::InvocationDelay, 0, 0));
+        let deadline = begins + self.settings.function_timeout;
         let request_id = rng.uuid(Draw::MessageId, 0);
-        Some(Invocation { mapping: self.clone(), messages, request_id, deadline })
+        Some(Invocation { mapping: self.clone(), messages, request_id, begins, deadline })
     }
 
     fn lock(&self) -> MutexGuard<'_, MappingCounts> {
@@ -142,6 +154,7 @@ pub struct Invocation {
     mapping: Mapping,
     messages: Vec<ReceivedMessage>,
     request_id: String,
+    begins: Instant,
     deadline: Instant,
 }
 
@@ -179,6 +192,12 @@ impl Invocation {
     #[must_use]
     pub fn request_id(&self) -> &str {
         &self.request_id
+    }
+
+    /// Time at which the function is invoked.
+    #[must_use]
+    pub fn begins(&self) -> Instant {
+        self.begins
     }
 
     /// Time at which the function times out.

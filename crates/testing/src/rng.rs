@@ -15,6 +15,7 @@ pub(super) enum Draw {
     Fault,
     ExpiredHandle,
     PartialReceive,
+    InvocationDelay,
 }
 
 /// A stateless generator. A number depends only on the seed and its purpose, not on earlier draws, so concurrent

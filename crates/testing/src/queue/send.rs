@@ -24,8 +24,8 @@ pub(super) struct Sent {
 }
 
 impl QueueState {
-    pub(super) fn send(&mut self, queue: &Queue, mut message: SendRequest) -> Result<Sent, SqsError> {
-        message = accepted(queue, message)?;
+    pub(super) fn send(&mut self, queue: &Queue, message: SendRequest) -> Result<Sent, SqsError> {
+        let message = accepted(queue, message)?;
         let deduplication_key = queue.settings().deduplication_scope.of(&message);
         if let Some(recent) = deduplication_key.as_ref().and_then(|id| self.recent(id)) {
             recent.history.entry().sends += 1;

@@ -145,3 +145,38 @@ async fn with_every_fault_no_message_is_lost_and_every_repeated_run_is_a_recover
         assert!(!store.faults().is_empty());
     }
 }
+
+/// An invocation may begin late in the visibility timeout, so its messages are received again while it runs.
+#[tokio::test(start_paused = true)]
+async fn late_invocations_keep_the_order_of_groups_and_every_repeated_run_is_a_recovery() {
+    const TIMEOUT: Duration = Duration::from_secs(6);
+    for seed in 0..40 {
+        let name = "payments.fifo".into();
+        let queue = Queue::new(QueueSettings { visibility_timeout: TIMEOUT, name, ..QueueSettings::default() }, seed);
+        let fails = |key: &str| key.ends_with(['0', '1']);
+        let told = ScriptedWork::new(move |run| match run.attempt {
+            1 if fails(&run.key) => Action::FailRetryable,
+            _ => Action::Sleep(SECOND + SECOND / 2),
+        });
+        for number in 0..30 {
+            let key = format!("{}-{number:02}", ["a", "b", "c"][number % 3]);
+            let message = SendRequest::new(key.as_str()).group(&key[..1]).deduplication_id(key.as_str());
+            queue.send(message.attribute("Idempotency-Key", key.as_str())).unwrap();
+        }
+        let settings =
+            MappingSettings { function_timeout: TIMEOUT, invocation_delay: TIMEOUT, ..MappingSettings::default() };
+        Mapping::new(&queue, settings).drain(&handler(MemoryStore::default(), &told, &queue)).await;
+        assert!(queue.history().iter().all(|message| message.state == MessageState::Deleted), "seed {seed}");
+        let mut seen: HashMap<&str, u8> = HashMap::new();
+        let runs = told.runs();
+        for run in &runs {
+            let earlier = seen.entry(&run.key).or_default();
+            assert!(run.recovery || *earlier <= u8::from(fails(&run.key)), "seed {seed}: {run:?}");
+            *earlier += 1;
+        }
+        for group in ["a", "b", "c"] {
+            let keys: Vec<_> = runs.iter().map(|run| &run.key).filter(|key| key.starts_with(group)).collect();
+            assert!(keys.is_sorted(), "seed {seed}: {keys:?}");
+        }
+    }
+}

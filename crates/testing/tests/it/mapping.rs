@@ -311,3 +311,23 @@ fn bytes_of(base64: &Value) -> Vec<u8> {
     let bits: Vec<_> = values.flat_map(|value| (0..6).rev().map(move |bit| value >> bit & 1 == 1)).collect();
     bits.chunks_exact(8).map(|byte| byte.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit))).collect()
 }
+
+/// "Lambda continues to retry the message until the message's timestamp exceeds your queue's visibility timeout":
+/// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-backoff-strategy>
+#[tokio::test(start_paused = true)]
+async fn an_invocation_may_begin_late_and_end_after_its_messages_are_received_again() {
+    let queue = queue(settings("payments.fifo"));
+    queue.send(SendRequest::new("a").group("g").deduplication_id("d")).unwrap();
+    let settings =
+        MappingSettings { function_timeout: VISIBILITY, invocation_delay: VISIBILITY, ..MappingSettings::default() };
+    let late = Mapping::new(&queue, settings).poll().unwrap();
+    let received = tokio::time::Instant::now();
+    assert!((received..received + VISIBILITY).contains(&late.begins()));
+    assert_eq!(late.deadline(), late.begins() + VISIBILITY);
+    advance(VISIBILITY).await;
+    assert_eq!(receive(&queue).receive_count(), 2);
+    let BatchOutcome::Processed { deleted, retained } = late.finish(InvocationResult::Returned(b"{}".to_vec())) else {
+        panic!("it ends before its deadline");
+    };
+    assert_eq!((deleted.len(), retained.len()), (0, 1), "its receipt handle has expired");
+}
