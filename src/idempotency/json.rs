@@ -108,6 +108,32 @@ mod tests {
     }
 
     #[test]
+    fn an_unpaired_surrogate_has_three_bytes() {
+        for (text, bytes) in [("\"\\ud800\"", [0xed, 0xa0, 0x80]), ("\"\\udfff\"", [0xed, 0xbf, 0xbf])] {
+            assert_eq!(canonical(text).unwrap(), [&[b'"', 3], &bytes[..]].concat(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_string_has_seven_bits_in_each_byte() {
+        for (length, bytes) in [(0, &[0][..]), (127, &[0x7f]), (128, &[0x80, 0x01]), (16_384, &[0x80, 0x80, 0x01])] {
+            let form = canonical(&format!("\"{}\"", "x".repeat(length))).unwrap();
+            assert_eq!(form, [b"\"", bytes, "x".repeat(length).as_bytes()].concat(), "{length}");
+        }
+    }
+
+    #[test]
+    fn only_nested_containers_count_towards_the_depth() {
+        let siblings = |item: &str| format!("[{}]", vec![item; 1000].join(","));
+        for text in [siblings("[]"), siblings("{}"), siblings("[[1]]")] {
+            assert!(canonical(&text).is_some(), "{text}");
+        }
+        let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(canonical(&nested(128)).is_some());
+        assert!(canonical(&nested(129)).is_none());
+    }
+
+    #[test]
     fn text_that_is_not_exactly_one_value_is_not_json() {
         for text in ["", " ", "{", "[1,]", "1 2", "{\"a\":1}x", "nul", "01", "1.", "\"\\u+123\""] {
             assert!(canonical(text).is_none(), "{text}");

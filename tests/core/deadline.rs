@@ -35,6 +35,18 @@ async fn every_wall_clock_time_makes_a_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_end_within_24_hours_of_1970_is_the_remaining_time() {
+    let (day, millisecond) = (Duration::from_hours(24), Duration::from_millis(1));
+    for (since_1970, remaining) in [
+        (Duration::from_mins(10), Duration::from_mins(10)),
+        (day - millisecond, day - millisecond),
+        (day, Duration::ZERO),
+    ] {
+        assert_eq!(Deadline::at(UNIX_EPOCH + since_1970).end - Instant::now(), remaining, "{since_1970:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_work_of_many_hours_runs_and_is_recorded() {
     let (store, told) = (MemoryStore::default(), ScriptedWork::always(Action::Sleep(Duration::from_hours(20))));
     let idempotency = Idempotency::new(&store, Policy::default());

@@ -1,13 +1,15 @@
 //! What users pass to the core: keys, works from closures, and works and stores behind pointers.
 
+use std::error::Error as _;
 use std::future::ready;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use idempotent_sqs::idempotency::{
-    AcquireRequest, Claim, Delivery, Idempotency, Key, Outcome, OwnRecord, Policy, RecordedAttempt, Report, Store,
-    Work, WorkError, work_fn,
+    AcquireRequest, Claim, Delivery, Idempotency, Key, Location, Outcome, OwnRecord, Policy, RecordedAttempt, Report,
+    Store, StoreError, Work, WorkError, work_fn,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{FaultyStore, StoreCall, attempt, claim, conformance, recovery};
@@ -29,6 +31,26 @@ fn an_empty_key_is_an_error() {
     assert_eq!(Key::from_stored(""), Key::new(""));
     assert_eq!(Key::new("").unwrap_err().to_string(), "an idempotency key must not be empty");
     assert_eq!(Key::new(" ").unwrap().as_str(), " ");
+}
+
+/// A location has a bucket and a name. Its debug output omits the name.
+#[test]
+fn a_location_has_a_bucket_and_a_name() {
+    let location: Location = "s3://results/payments/pay_1".parse().unwrap();
+    assert_eq!((&*location.bucket, &*location.name), ("results", "payments/pay_1"));
+    assert_eq!(format!("{location} {location:?}"), r#"s3://results/payments/pay_1 Location { bucket: "results", .. }"#);
+    for text in ["", "s3://", "s3://results", "s3://results/", "s3:///pay_1", "https://results/pay_1"] {
+        text.parse::<Location>().unwrap_err();
+    }
+}
+
+/// An error of a work reads as its reason, and has the reason's cause.
+#[test]
+fn an_error_of_a_work_has_the_cause_of_its_reason() {
+    let cause = io::Error::other("connection reset");
+    let error = WorkError::uncertain(StoreError::unavailable(cause));
+    assert_eq!(error.to_string(), "the idempotency store is unavailable");
+    assert_eq!(error.source().unwrap().to_string(), "connection reset");
 }
 
 /// `work_fn` passes the claim and the input to its closure, and returns the closure's result.

@@ -8,11 +8,14 @@ use idempotent_sqs::idempotency::{Acquire, AcquireRequest, OwnRecord, Owner, Rec
 
 use super::*;
 
+/// The reply to a read of the work's own record.
+type Recorded = Result<Option<Vec<u8>>, fn() -> WorkError>;
+
 /// A work with a record of its own. Its attempts return `answers`, and then that the work is done.
 struct RecordingWork {
     answers: Mutex<VecDeque<Result<RecordedAttempt, WorkError>>>,
     /// The work's own record.
-    record: Mutex<Result<Option<Vec<u8>>, &'static str>>,
+    record: Mutex<Recorded>,
 }
 
 impl RecordingWork {
@@ -20,7 +23,7 @@ impl RecordingWork {
         Self { answers: Mutex::new(answers.into_iter().collect()), record: Mutex::new(Ok(None)) }
     }
 
-    fn set_record(&self, record: Result<Option<Vec<u8>>, &'static str>) {
+    fn set_record(&self, record: Recorded) {
         *self.record.lock().unwrap() = record;
     }
 }
@@ -42,7 +45,7 @@ impl OwnRecord<str> for RecordingWork {
     }
 
     fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(ready(self.record.lock().unwrap().clone().map_err(WorkError::unavailable)))
+        Box::pin(ready(self.record.lock().unwrap().clone().map_err(|error| error())))
     }
 }
 
@@ -93,9 +96,12 @@ async fn used_up_attempts_fail_permanently_only_after_reading_the_works_own_reco
         let report = try_run(&idempotency, &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Failed { .. } | Outcome::FailedPermanently { .. }), "{report:?}");
         assert!(matches!(try_run(&idempotency, &work).await.unwrap().outcome, Outcome::FailedBefore));
-        work.set_record(Err("unreachable"));
+        work.set_record(Err(|| WorkError::unavailable("unreachable")));
         let report = try_run(&idempotency, &work).await.unwrap();
         assert!(matches!(report.outcome, Outcome::Unavailable { .. }), "{report:?}");
+        work.set_record(Err(|| WorkError::permanent("the outcome is not recorded")));
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::FailedPermanently { uncertain: true, .. }), "{report:?}");
         work.set_record(Ok(Some(b"receipt".to_vec())));
         for _ in 0..2 {
             let report = try_run(&idempotency, &work).await.unwrap();
