@@ -1,7 +1,5 @@
 //! What happened to a message, as a word for logs and metrics.
 
-use std::fmt;
-
 /// What happened to one message, as a word for logs and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -80,11 +78,5 @@ impl MessageOutcome {
             Self::NotARecord => ("NOT_A_RECORD", "NotARecord"),
             Self::NotProcessed => ("NOT_PROCESSED", "NotProcessed"),
         }
-    }
-}
-
-impl fmt::Display for MessageOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

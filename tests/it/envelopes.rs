@@ -238,6 +238,7 @@ fn an_s3_notification_without_a_sequencer_is_identified_by_its_request_or_its_me
     assert_eq!(id(with_request("one".into())), id(with_request("one".into())));
     assert_ne!(id(with_request("one".into())), id(with_request("two".into())));
     assert_eq!(id(with_request(Value::Null)), "sqs");
+    assert_eq!(id(sns(with_request(Value::Null), 1)), "sns-1");
 }
 
 #[tokio::test]
@@ -264,6 +265,9 @@ fn nested_envelopes_are_opened_and_the_innermost_has_the_message_id() {
     assert_eq!(id(&in_sns), "event-1");
     assert_eq!(fingerprint(&in_sns), fingerprint(event_bridge(json!({ "amount": 1250 }), 3)));
     assert_eq!(key_at("body:/detail/amount", &message("sqs", &in_sns)).unwrap(), "1250");
+    let event = event_bridge(json!({ "amount": 1250 }), 1).to_string();
+    let in_two = message("sqs", sns(sns(&event, 2), 3));
+    assert_eq!(Payload::of(&in_two, Envelopes::Auto).text(), event);
     let forwarded = sns(sns(PAYMENT, 1), 2);
     assert_eq!(id(&forwarded), "sns-1");
     assert_eq!(fingerprint(&forwarded), fingerprint(PAYMENT));

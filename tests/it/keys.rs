@@ -151,3 +151,13 @@ fn the_first_key_source_that_is_present_is_used() {
     assert!(find("body:/a,messageId").unwrap_err().contains("body:/a"), "another source would allow a second run");
     assert!(find("attribute:Bytes,messageId").unwrap_err().contains("attribute:Bytes"));
 }
+
+#[test]
+fn a_key_source_is_read_from_its_text() {
+    for source in ["attribute:Order-Id", "body:/id", "deduplicationId", "messageId"] {
+        assert_eq!(source.parse::<KeySource>().unwrap().to_string(), source);
+    }
+    for source in ["", "attribute", "attribute:", "body", "body:", "body:id", "messageid", "messageId:", "header:Id"] {
+        source.parse::<KeySource>().unwrap_err();
+    }
+}

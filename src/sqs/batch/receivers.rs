@@ -64,11 +64,6 @@ impl<'a> Receivers<'a> {
         self.known.contains(receiver)
     }
 
-    /// Whether every receiver responded when it was last called.
-    pub(super) fn none_known_unavailable(&self) -> bool {
-        self.known.lock().is_empty()
-    }
-
     /// Whether this batch found the receiver unavailable. No further message is sent there.
     pub(super) fn is_unavailable(&self, receiver: &str) -> bool {
         self.found.contains(receiver)
@@ -95,7 +90,10 @@ impl<'a> Receivers<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::time::Duration;
+
+    use futures_util::FutureExt;
 
     use super::*;
     use crate::idempotency::WorkError;
@@ -131,5 +129,18 @@ mod tests {
         ] {
             assert!(stays_unavailable(&shows_nothing));
         }
+    }
+
+    #[tokio::test]
+    async fn messages_that_wait_for_their_turn_need_none_once_the_receiver_responds() {
+        let known = KnownUnavailable::default();
+        known.lock().insert("webhook".into());
+        let receivers = Receivers::new(&known);
+        let first = receivers.turn("webhook").await;
+        let mut second = pin!(receivers.turn("webhook"));
+        assert!(first.is_some() && second.as_mut().now_or_never().is_none());
+        receivers.observe("webhook", &AttemptResult::Returned(RecordedAttempt::Done(Vec::new())));
+        drop(first);
+        assert!(second.await.is_none());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{TIME, delay, dispositions, has_first_backoff, in_group, message, settings};
 use harness::with;
@@ -374,6 +374,38 @@ async fn a_policy_that_parks_recoveries_does_not_park_letters() {
     tokio::time::advance(2 * TIME).await;
     assert_eq!(dispositions(&run(&batch, &no_key).await), [Disposition::DeadLetter]);
     assert_eq!(letters.sent().len(), 1);
+}
+
+#[tokio::test]
+async fn a_recovery_that_fails_permanently_is_not_parked() {
+    let runs = Mutex::new([Action::FailUncertain, Action::FailPermanently].into_iter());
+    let (letters, work) = (Letters::default(), ScriptedWork::new(move |_| runs.lock().unwrap().next().unwrap()));
+    let batch = batch(MemoryStore::default(), &work, &letters);
+    for _ in 0..2 {
+        run(&batch, &[message("m1", "pay_1")]).await;
+    }
+    assert_eq!(letters.only().outcome, DeadLetterOutcome::FailedPermanently);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_whose_record_cannot_be_acquired_ends_with_the_time_for_settling() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Return(b"")));
+    let batch = batch(&store, &work, &letters);
+    let no_key = with!(message("m1", ""), body = Some("no key".into()));
+    store.always(StoreCall::Acquire, Some(Fault::Unreachable));
+    let deadline = Deadline::within(TIME);
+    batch.run(&[no_key], deadline).await.unwrap_err();
+    assert!((deadline.work..=deadline.settle).contains(&Instant::now()), "{deadline:?}");
+}
+
+#[test]
+fn the_outcome_of_a_letter_is_read_from_its_text() {
+    for outcome in DeadLetterOutcome::ALL {
+        assert_eq!(outcome.to_string().parse(), Ok(outcome));
+        assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+    }
+    "failed".parse::<DeadLetterOutcome>().unwrap_err();
 }
 
 #[tokio::test]

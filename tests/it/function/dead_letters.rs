@@ -9,7 +9,7 @@ use super::{Fixture, NO_FAILURES, pay};
 use harness::event::{MARKER, Record, event};
 use harness::http::{Answer, TOKEN};
 
-const QUEUE: (&str, &str) =
+pub(super) const QUEUE: (&str, &str) =
     ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters");
 
 const FIFO_QUEUE: (&str, &str) =

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::AsyncCommands;
 use serde_json::Value;
 
+use super::dead_letters::QUEUE;
 use super::{Fixture, NO_FAILURES, pay};
 use harness::event::{Record, event};
 use harness::http::Answer;
@@ -181,6 +182,19 @@ async fn conflicts_mismatches_and_missing_keys_are_counted() {
     assert_eq!(document.0["Mismatch"].as_u64().unwrap() + document.0["Conflict"].as_u64().unwrap(), 2);
     fixture.webhook.respond_for("held", Answer::status(200));
     assert_eq!(in_progress.answer().await, NO_FAILURES);
+}
+
+#[tokio::test]
+async fn dead_letters_are_counted_by_their_outcome() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("hopeless", Answer::status(400));
+    let function = fixture.function_with(&[NAMESPACE, QUEUE]).await;
+    let delivered = event([pay("m1", "hopeless"), Record::new("m2").key(""), Record::new("m3").key("")]);
+    assert_eq!(function.answer(delivered).await, NO_FAILURES);
+    let document = document(&function, 1).await;
+    for (metric, count) in [("DeadLetters", 3), ("DeadLettersFailedPermanently", 1), ("DeadLettersNoKey", 2)] {
+        assert_eq!(document.0[metric], count, "{metric}");
+    }
 }
 
 #[tokio::test]
