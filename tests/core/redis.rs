@@ -242,6 +242,21 @@ async fn an_acquire_that_a_full_server_rejected_was_not_executed() {
 }
 
 #[tokio::test]
+async fn a_full_server_that_lost_the_scripts_accepts_the_settlement_of_its_claims() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let mut connection = redis.connection().await;
+    for command in ["SCRIPT FLUSH", "CONFIG SET maxmemory-policy noeviction", "CONFIG SET maxmemory 1"] {
+        let mut words = command.split(' ');
+        let mut command = redis::cmd(words.next().unwrap());
+        let () = words.fold(&mut command, redis::Cmd::arg).query_async(&mut connection).await.unwrap();
+    }
+    assert!(store.acquire(attempt("another")).await.unwrap_err().is_unavailable());
+    assert_eq!(store.complete(&claim, StoredResult::Inline(b"receipt")).await.unwrap(), Settled::Recorded);
+}
+
+#[tokio::test]
 async fn a_server_without_script_flags_gets_scripts_without_them() {
     let redis = Redis::start().await;
     let front = Front::to(redis.port()).await;

@@ -136,3 +136,17 @@ async fn a_deadline_of_unlimited_time_runs_the_work() {
     let report = idempotency.run(&endless, &told, "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_record_in_memory_is_kept_for_its_retention() {
+    let (hour, millisecond) = (Duration::from_hours(1), Duration::from_millis(1));
+    for (passed, runs) in [(hour - millisecond, 1), (hour, 2)] {
+        let policy = with!(Policy::default(), retention = hour);
+        let idempotency = Idempotency::new(MemoryStore::default(), policy);
+        let told = ScriptedWork::always(Action::Return(b""));
+        run(&idempotency, &told).await;
+        tokio::time::advance(passed).await;
+        run(&idempotency, &told).await;
+        assert_eq!(told.runs().len(), runs, "{passed:?}");
+    }
+}

@@ -193,6 +193,40 @@ async fn records_of_other_nodes_are_acquired_while_a_node_does_not_respond() {
     }
 }
 
+#[tokio::test]
+async fn records_of_one_slot_do_not_wait_for_each_other_while_their_node_does_not_respond() {
+    let cluster = SmallCluster::start(1).await;
+    let store = with_timeout(&cluster.url(), Duration::from_millis(500));
+    acquire_all(&store, &attempts(&keys(2))).await;
+    cluster.nodes[0].signal("-STOP");
+    let asked = std::time::Instant::now();
+    let keys: Vec<String> = (0..30).map(|n| format!("{{one slot}} {n}")).collect();
+    let answers = soon(join_all(keys.iter().map(|key| store.acquire(attempt(key))))).await;
+    assert!(answers.iter().all(Result::is_err));
+    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn an_unreachable_cluster_is_tried_as_often_for_several_records_as_for_one() {
+    let mut dials = Vec::new();
+    for records in [1, 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let store = with_timeout(&url, Duration::from_millis(200));
+        let attempts = attempts(&keys(records));
+        let asked = join_all(attempts.into_iter().map(|attempt| store.acquire(attempt)));
+        let mut silent = Vec::new();
+        let answers = tokio::select! {
+            answers = soon(asked) => answers,
+            () = async { loop { silent.push(listener.accept().await.unwrap()); } } => unreachable!(),
+        };
+        assert!(answers.iter().all(Result::is_err));
+        dials.push(silent.len());
+    }
+    // The second record may not share the attempt of the first.
+    assert!(dials[0] > 0 && dials[1] <= dials[0] + 1, "{dials:?} dials");
+}
+
 /// A call that a node refuses is not a try of its records, and keeps the connection. A call without a reply is one.
 #[tokio::test]
 async fn a_record_that_shared_a_call_in_vain_has_as_many_tries_as_another() {

@@ -1,5 +1,11 @@
 //! Connections that fail, servers that do not answer, and cancelled calls.
 
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
+
 use super::*;
 
 #[tokio::test]
@@ -135,6 +141,33 @@ async fn an_unreachable_server_is_unavailable_until_it_starts() {
     let front = Front::on(port, redis.port()).await;
     acquired(&store, attempt("pay_1")).await;
     drop(front);
+}
+
+/// A login that the server rejects, and how often it was asked for after that.
+#[derive(Debug, Default)]
+struct Wrong {
+    rejected: AtomicUsize,
+}
+
+impl CredentialsSource for Wrong {
+    fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a> {
+        self.rejected.fetch_add(rejected.iter().count(), Ordering::SeqCst);
+        Box::pin(ready(Ok(Login { user: None, password: "wrong".into() })))
+    }
+}
+
+#[tokio::test]
+async fn a_login_is_asked_for_again_only_if_it_was_rejected_and_used_again_only_if_it_has_changed() {
+    let redis = Redis::start_with(&["--requirepass", "right"]).await;
+    let front = Front::to(redis.port()).await;
+    for (port, tries) in [(free_port(), 0), (front.port, 2)] {
+        let source = Arc::new(Wrong::default());
+        let settings = RedisSettings::new(format!("redis://127.0.0.1:{port}").parse().unwrap(), "payments");
+        let settings = with!(settings, credentials = Some(Arc::clone(&source) as Arc<dyn CredentialsSource>));
+        let store = RedisStore::new(&settings).unwrap();
+        assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
+        assert_eq!((source.rejected.load(Ordering::SeqCst), front.connections()), (tries, tries));
+    }
 }
 
 #[tokio::test]
