@@ -113,3 +113,21 @@ macro_rules! impl_body {
 }
 
 impl_body!(RequestBody, ResponseBody);
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Full};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_size_of_a_body_is_that_of_what_was_read_and_of_the_rest() {
+        let rest = Box::pin(Full::new(Bytes::from_static(b"cde")));
+        let mut body = ResponseBody::partly_read(Bytes::from_static(b"ab"), rest);
+        for (size, data) in [(5, "ab"), (3, "cde")] {
+            assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(size), false));
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), data);
+        }
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(0), true));
+    }
+}

@@ -105,6 +105,7 @@ mod tests {
             print("POST", "/p?a=1&a=2", "application/json", b"1"),
             print("POST", "/p?a=2&a=1", "application/json", b"1"),
             print("POST", "/p", "text/plain", b"1"),
+            print("POST", "/p", "text/plain", b"1 "),
             print("POST", "/p", "text/plain; charset=utf-8", b"1"),
             print("POST", "/p", "application/json", b"2"),
             print("POST", "/p", "application/json", b"{"),

@@ -60,13 +60,18 @@ impl EmfMetrics {
 
     /// Prints the metrics document of a request to standard output.
     pub fn print(&self, report: &RequestReport) {
+        if let Err(error) = self.write(report, &mut io::stdout().lock()) {
+            tracing::warn!(%error, "the metrics of this request could not be written");
+        }
+    }
+
+    fn write(&self, report: &RequestReport, output: &mut impl Write) -> io::Result<()> {
         let document = Document { consumer: &self.consumer, report };
         let mut line = Vec::new();
         let formatted = self.format.lock().unwrap_or_else(PoisonError::into_inner).format(&document, &mut line);
+        formatted.map_err(io::Error::other)?;
         // A single write, because several requests may print concurrently.
-        if let Err(error) = formatted.map_err(io::Error::other).and_then(|()| io::stdout().lock().write_all(&line)) {
-            tracing::warn!(%error, "the metrics of this request could not be written");
-        }
+        output.write_all(&line)
     }
 }
 
@@ -127,8 +132,7 @@ mod tests {
             duration: Duration::from_micros(12_345),
         };
         let mut line = Vec::new();
-        let document = Document { consumer: &metrics.consumer, report: &report };
-        metrics.format.lock().unwrap().format(&document, &mut line).unwrap();
+        metrics.write(&report, &mut line).unwrap();
         assert!(line.ends_with(b"\n"));
         let mut document: Value = serde_json::from_slice(&line).unwrap();
         let metadata = document["_aws"].take();

@@ -208,6 +208,10 @@ mod tests {
         let replayed = replay(&stored, &[]).unwrap();
         let names = ["location", "etag", "x-long"].map(|name| replayed.headers().contains_key(name));
         assert_eq!((replayed.status(), names), (StatusCode::CREATED, [true, true, false]));
+        let whole = head_without_body(StatusCode::CREATED, &original, &[], usize::MAX);
+        let within = |max_bytes| head_without_body(StatusCode::CREATED, &original, &[], max_bytes);
+        assert_eq!(within(whole.len()), whole);
+        assert!(within(whole.len() - 1).len() < whole.len());
     }
 
     proptest! {

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::unfold;
+use futures_util::stream::{iter, pending, unfold};
 use harness::with;
 use http_body_util::BodyExt;
 use idempotent_sqs::MemoryStore;
@@ -27,11 +27,7 @@ async fn an_oversize_response_reaches_its_client_whole_and_does_not_run_again() 
     for chunk in [70_000, 1000] {
         let body = move || {
             let chunks = (0..70_000 / chunk).map(move |_| Ok::<_, std::io::Error>(Bytes::from(vec![7; chunk])));
-            if chunk == 70_000 {
-                Body::from(vec![7; chunk])
-            } else {
-                Body::from_stream(futures_util::stream::iter(chunks))
-            }
+            if chunk == 70_000 { Body::from(vec![7; chunk]) } else { Body::from_stream(iter(chunks)) }
         };
         let runs = Runs::default();
         let counted = runs.clone();
@@ -46,6 +42,34 @@ async fn an_oversize_response_reaches_its_client_whole_and_does_not_run_again() 
         assert_eq!((again.header("location"), again.header("content-encoding")), (Some("/r/1"), None));
         assert_eq!((again.is_replayed(), runs.count()), (true, 1));
     }
+}
+
+#[tokio::test]
+async fn a_response_is_kept_up_to_the_size_limit() {
+    let kept_at = async |result_max_bytes, is_chunked| {
+        let router =
+            router(builder().policy(with!(policy(), result_max_bytes = result_max_bytes)).build(), move |_| {
+                let chunks = ["0123456789"; 3].map(Ok::<_, Infallible>);
+                let body = if is_chunked { Body::from_stream(iter(chunks)) } else { Body::empty() };
+                async { Response::builder().header("a", "b").body(body).unwrap() }
+            });
+        send(&router, post("a")).await;
+        send(&router, post("a")).await.header("idempotent-body-omitted").is_none()
+    };
+    // Version, marks, status and number of headers have 6 bytes, and so have the lengths of a name and its value.
+    for (is_chunked, size) in [(false, 14), (true, 44)] {
+        assert_eq!((kept_at(size, is_chunked).await, kept_at(size - 1, is_chunked).await), (true, false), "{size}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_reaches_its_client_after_half_of_a_short_time() {
+    let router = router(builder().timeout(Duration::from_secs(4)).build(), async |_| {
+        Response::new(Body::from_stream(pending::<Result<Bytes, Infallible>>()))
+    });
+    let started = Instant::now();
+    let first = router.clone().oneshot(post("a")).await.unwrap();
+    assert_eq!((first.status(), started.elapsed()), (StatusCode::OK, Duration::from_millis(1500)));
 }
 
 #[tokio::test]
