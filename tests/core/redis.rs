@@ -2,6 +2,7 @@
 
 mod cluster;
 mod connections;
+mod records;
 mod sentinel;
 
 use std::time::Duration;

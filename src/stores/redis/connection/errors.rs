@@ -50,3 +50,37 @@ pub(in crate::stores::redis) fn is_wrong_type(error: &RedisError) -> bool {
 pub(super) fn timed_out(what: &'static str) -> RedisError {
     std::io::Error::new(std::io::ErrorKind::TimedOut, what).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of this reply.
+    fn error(reply: &str) -> RedisError {
+        let reply = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
+        reply.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn a_passing_state_of_the_server_is_told_from_a_refused_call() {
+        for reply in [
+            "LOADING Redis is loading the dataset in memory",
+            "CLUSTERDOWN The cluster is down",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "READONLY You can't write against a read only replica.",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "BUSY Redis is busy running a script.",
+            "MISCONF Redis is configured to save RDB snapshots",
+            "NOREPLICAS Not enough good replicas to write.",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "ERR Error running script: @user_script: OOM command not allowed when used memory > 'maxmemory'.",
+            "ERR Error running script: @user_script: Can not execute a command while the cluster is down",
+        ] {
+            assert!(is_about_state(&error(reply)), "{reply}");
+        }
+        for reply in ["ERR unknown command", "NOPERM no permissions", "WRONGTYPE not a string", "CROSSSLOT of 2 slots"]
+        {
+            assert!(!is_about_state(&error(reply)), "{reply}");
+        }
+    }
+}

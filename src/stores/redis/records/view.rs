@@ -131,3 +131,16 @@ fn lease_end(rest: &[u8]) -> Option<u64> {
     let (_message, end) = rest.split_first_chunk::<8>()?;
     Some(u64::from_be_bytes(end.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_has_ended_at_its_end() {
+        let microsecond = Duration::from_micros(1);
+        assert_eq!(Lease::until(1_000, 999_999), Lease::Remains(microsecond));
+        assert_eq!(Lease::until(1_000, 1_000_000), Lease::Ended(Duration::ZERO));
+        assert_eq!(Lease::until(1_000, 1_000_001), Lease::Ended(microsecond));
+    }
+}

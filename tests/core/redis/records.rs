@@ -1,0 +1,79 @@
+//! The operator's view of the records.
+
+use idempotent_sqs::idempotency::Key;
+use idempotent_sqs::stores::redis::records::{
+    Force, Forgotten, Inspected, Lease, RecordStateView, RecordView, Records, RecordsError,
+};
+
+use super::*;
+
+fn records(url: &str) -> Records {
+    Records::new(&RedisSettings::new(url.parse().unwrap(), "payments")).unwrap()
+}
+
+fn key(key: &str) -> Key {
+    Key::new(key).unwrap()
+}
+
+async fn view(records: &Records, name: &str) -> RecordView {
+    match records.inspect(&key(name)).await.unwrap() {
+        Inspected::Record { view, .. } => view,
+        other => panic!("no record: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_failed_record_is_forgotten_with_each_of_its_marks() {
+    let redis = Redis::start().await;
+    let (store, records) = (on(&redis.url()), records(&redis.url()));
+    for (uncertain, permanent) in [(false, false), (true, false), (false, true), (true, true)] {
+        let claim = acquired(&store, attempt("pay_1")).await;
+        store.fail(&claim, Failure { uncertain, permanent }).await.unwrap();
+        let seen = view(&records, "pay_1").await.seen();
+        assert_eq!(records.forget(&key("pay_1"), seen, Force::No).await.unwrap(), Forgotten::Removed);
+    }
+}
+
+#[tokio::test]
+async fn concurrent_acquires_get_the_longest_of_similar_leases() {
+    let redis = Redis::start().await;
+    let (store, records) = (on(&redis.url()), records(&redis.url()));
+    let leases = [60_000, 60_100].map(Duration::from_millis);
+    let of = |name, lease| acquired(&store, with!(attempt(name), lease = lease));
+    futures_util::join!(of("pay_1", leases[0]), of("pay_2", leases[1]));
+    for name in ["pay_1", "pay_2"] {
+        let RecordView { age, state, .. } = view(&records, name).await;
+        let RecordStateView::Processing { lease: Lease::Remains(remains), .. } = state else { panic!("{state:?}") };
+        // The end of a lease is a whole millisecond.
+        let lease = age + remains;
+        assert!(lease.abs_diff(leases[1]) <= Duration::from_millis(1), "{name}: {lease:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_connection_is_replaced_and_a_command_that_the_user_may_not_run_is_not_repeated() {
+    let redis = Redis::start().await;
+    let mut connection = redis.connection().await;
+    let limited = ["SETUSER", "limited", "on", ">open-sesame", "~*", "+@all", "-get"];
+    let () = redis::cmd("ACL").arg(&limited).query_async(&mut connection).await.unwrap();
+    let records = records(&format!("redis://limited:open-sesame@127.0.0.1:{}", redis.port()));
+    for rejected in 1..=2 {
+        let error = records.inspect(&key("pay_1")).await.unwrap_err();
+        assert!(matches!(error, RecordsError::NotPermitted(_)), "{error:?}");
+        let mut connection = redis.connection().await;
+        let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+        let of_get = stats.lines().find(|line| line.starts_with("cmdstat_get:")).unwrap();
+        assert!(of_get.contains(&format!("rejected_calls={rejected},")), "{of_get}");
+        redis.kill_connections().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_a_memory_limit_has_none() {
+    let redis = Redis::start().await;
+    let server = records(&redis.url()).server().await.unwrap();
+    assert_eq!((server.limit_bytes, server.is_cluster), (None, false));
+    assert!(server.used_bytes > 0);
+    let redis = Redis::start_with(&["--maxmemory", "100mb"]).await;
+    assert_eq!(records(&redis.url()).server().await.unwrap().limit_bytes, Some(104_857_600));
+}
