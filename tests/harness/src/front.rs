@@ -182,10 +182,10 @@ async fn pass(mut near: TcpStream, state: &State) {
 }
 
 /// Replaces each `text` by `other`, which has the same length.
-fn replace(request: &mut [u8], text: &[u8], other: &[u8]) {
+pub(crate) fn replace(bytes: &mut [u8], text: &[u8], other: &[u8]) {
     let starts: Vec<_> =
-        (0..(request.len() + 1).saturating_sub(text.len())).filter(|at| request[*at..].starts_with(text)).collect();
+        (0..(bytes.len() + 1).saturating_sub(text.len())).filter(|at| bytes[*at..].starts_with(text)).collect();
     for start in starts {
-        request[start..start + text.len()].copy_from_slice(other);
+        bytes[start..start + text.len()].copy_from_slice(other);
     }
 }

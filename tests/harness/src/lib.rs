@@ -2,6 +2,7 @@
 //! ports, and end with their test.
 //!
 //! - `redis`, `postgres`: real servers; `cluster`: a small Redis Cluster; `sentinel`: a primary, a replica and sentinels
+//! - `network`: services and clusters whose links can be cut
 //! - `lambda`: a function's process under a Lambda Runtime API
 //! - `http`: an HTTP server for webhooks and AWS APIs; `s3`, `secrets`: two of these APIs
 //! - `sqs`: the API of SQS on simulated queues
@@ -24,6 +25,7 @@ pub mod event;
 pub mod front;
 pub mod http;
 pub mod lambda;
+pub mod network;
 pub mod postgres;
 pub mod rds;
 pub mod redis;

@@ -1,13 +1,15 @@
 //! Real Redis servers, each on a free port and in its own directory. They end with their test.
 
+use std::fs::File;
+use std::io::{BufReader, Seek};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use idempotent_sqs::{RedisSettings, RedisStore};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, IntoConnectionInfo};
+use redis::{AsyncConnectionConfig, IntoConnectionInfo, Parser};
 use redis_test::utils::{TlsFilePaths, build_keys_and_certs_for_tls};
 use tempfile::TempDir;
 
@@ -93,10 +95,49 @@ impl Redis {
         assert!(listens(&mut self.process, || is_ready(&self.directory)).await, "{}", log(&self.directory));
     }
 
+    /// Its append-only file, which must be on. It can be read after the server has replaced it.
+    pub async fn append_only(&self) -> AppendOnly {
+        let mut connection = self.connection().await;
+        until(|| {
+            let mut connection = connection.clone();
+            async move {
+                let info: String = redis::cmd("INFO").arg("persistence").query_async(&mut connection).await.unwrap();
+                info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+            }
+        })
+        .await;
+        let files: Vec<String> =
+            redis::cmd("CONFIG").arg(&["GET", "appenddirname"]).query_async(&mut connection).await.unwrap();
+        let parts =
+            std::fs::read_dir(self.directory.path().join(&files[1])).unwrap().map(|entry| entry.unwrap().path());
+        let number = |path: &PathBuf| {
+            let name = path.file_name()?.to_str()?.strip_suffix(".incr.aof")?;
+            name.rsplit('.').next()?.parse::<u64>().ok()
+        };
+        let last = parts.filter(|path| number(path).is_some()).max_by_key(number);
+        AppendOnly(File::open(last.unwrap()).unwrap())
+    }
+
     /// Sends a signal: `-STOP` freezes the process, `-CONT` resumes it.
     pub fn signal(&self, signal: &str) {
         let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
         assert!(done.success());
+    }
+}
+
+/// What a server appends to its file.
+pub struct AppendOnly(File);
+
+impl AppendOnly {
+    /// The commands so far.
+    pub fn commands(&mut self) -> Vec<Vec<Vec<u8>>> {
+        self.0.rewind().unwrap();
+        let (mut file, mut parser, mut commands) = (BufReader::new(&self.0), Parser::new(), Vec::new());
+        // The last command of a server that was killed may be incomplete.
+        while let Ok(command) = parser.parse_value(&mut file) {
+            commands.push(redis::from_redis_value(command).unwrap());
+        }
+        commands
     }
 }
 

@@ -1,5 +1,6 @@
 //! A primary, a replica, and three sentinels that watch them as the service `mymaster`.
 
+use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
 
 use redis::{FromRedisValue, RedisResult};
@@ -59,7 +60,7 @@ impl Service {
         let service = Self { servers, sentinels };
         for sentinel in &service.sentinels {
             // It knows the two others and the replica, and can reach all of them.
-            until(|| async move { sentinel.has_quorum().await && sentinel.knows_replica().await }).await;
+            until(|| async move { sentinel.has_quorum().await && sentinel.usable_replicas().await == 1 }).await;
         }
         service
     }
@@ -85,17 +86,21 @@ pub fn url(sentinels: &[u16]) -> String {
 /// Waits until this server is a replica that has the data of its primary. A sentinel closes the connections to a server
 /// that it demotes.
 pub async fn is_synchronized(replica: &Redis) {
-    until(|| async {
-        let mut connection = replica.connection().await;
-        let info: RedisResult<String> = redis::cmd("INFO").arg("replication").query_async(&mut connection).await;
-        info.is_ok_and(|info| info.contains("master_link_status:up"))
-    })
-    .await;
+    let info = async || {
+        let mut connection = redis::Client::open(replica.url())?.get_multiplexed_async_connection().await?;
+        redis::cmd("INFO").arg("replication").query_async::<String>(&mut connection).await
+    };
+    until(|| async { info().await.is_ok_and(|info| info.contains("master_link_status:up")) }).await;
 }
 
 impl Sentinel {
     /// A sentinel that watches this primary. `quorum` sentinels must agree on a failover.
     pub async fn watch(primary: &Redis, quorum: u32) -> Self {
+        Self::watch_port(primary.port(), quorum).await
+    }
+
+    /// As [`watch`](Self::watch), with the port that the primary announces.
+    pub async fn watch_port(primary: u16, quorum: u32) -> Self {
         let sentinel = Self::start(primary, quorum, |port| vec!["--port".into(), port.to_string()]).await;
         for (name, value) in PACE {
             let () = sentinel.call(&["DEBUG", name, value]).await.unwrap();
@@ -106,19 +111,18 @@ impl Sentinel {
     /// A sentinel that watches this primary, and accepts and uses only TLS.
     pub async fn watch_with_tls(primary: &Redis, files: &TlsFilePaths) -> Self {
         let only_tls = ["--port", "0", "--tls-replication", "yes"].map(str::to_owned);
-        Self::start(primary, 1, |port| [only_tls.to_vec(), tls_options(port, files)].concat()).await
+        Self::start(primary.port(), 1, |port| [only_tls.to_vec(), tls_options(port, files)].concat()).await
     }
 
-    async fn start(primary: &Redis, quorum: u32, options: impl Fn(u16) -> Vec<String>) -> Self {
+    async fn start(primary: u16, quorum: u32, options: impl Fn(u16) -> Vec<String>) -> Self {
         for _ in 0..20 {
             let (directory, port) = (tempfile::tempdir().unwrap(), free_port());
             // A sentinel writes to its file of settings.
             let settings = format!(
                 "bind 127.0.0.1\nlogfile redis.log\n\
-                 sentinel monitor {SERVICE} 127.0.0.1 {} {quorum}\n\
+                 sentinel monitor {SERVICE} 127.0.0.1 {primary} {quorum}\n\
                  sentinel down-after-milliseconds {SERVICE} 1000\n\
-                 sentinel failover-timeout {SERVICE} 4000\n",
-                primary.port()
+                 sentinel failover-timeout {SERVICE} 4000\n"
             );
             std::fs::write(directory.path().join("sentinel.conf"), settings).unwrap();
             let mut process = Command::new("redis-server")
@@ -164,20 +168,22 @@ impl Sentinel {
     }
 
     /// Port of the server that this sentinel names.
-    async fn primary(&self) -> Option<u16> {
+    pub(crate) async fn primary(&self) -> Option<u16> {
         let named: Option<(String, u16)> = self.call(&["GET-MASTER-ADDR-BY-NAME", SERVICE]).await.unwrap();
         named.map(|(_, port)| port)
     }
 
     /// Whether all three sentinels are up and a failover is possible.
-    async fn has_quorum(&self) -> bool {
+    pub(crate) async fn has_quorum(&self) -> bool {
         self.call::<String>(&["CKQUORUM", SERVICE]).await.is_ok_and(|reply| reply.starts_with("OK 3"))
     }
 
-    /// Whether this sentinel would promote the replica: its link is up, by its own account.
-    async fn knows_replica(&self) -> bool {
-        let replicas: Vec<std::collections::HashMap<String, String>> = self.call(&["REPLICAS", SERVICE]).await.unwrap();
-        replicas.iter().any(|replica| replica["flags"] == "slave" && replica["master-link-status"] == "ok")
+    /// Number of replicas that this sentinel would promote: their links are up, by its own account.
+    pub(crate) async fn usable_replicas(&self) -> usize {
+        let replicas: Vec<HashMap<String, String>> = self.call(&["REPLICAS", SERVICE]).await.unwrap();
+        let usable =
+            |replica: &&HashMap<String, String>| replica["flags"] == "slave" && replica["master-link-status"] == "ok";
+        replicas.iter().filter(usable).count()
     }
 }
 

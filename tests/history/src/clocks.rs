@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 
 /// µs by the monotonic clock, which all processes of this machine share until it is started again.
-pub(crate) fn monotonic_us() -> u64 {
+#[must_use]
+pub fn monotonic_us() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let us = time.tv_sec * 1_000_000 + time.tv_nsec / 1000;
     u64::try_from(us).unwrap_or_default()

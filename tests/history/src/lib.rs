@@ -7,6 +7,7 @@
 //! - `replay`, `attempts`: whether the model of the protocol allows each step and each call
 //! - `effects`: whether each effect has its run
 //! - `report`: all of these for a run
+//! - `failover`, `log`: the histories of two primaries, and what was lost between them
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
 
@@ -14,7 +15,9 @@ mod attempts;
 mod clocks;
 mod effects;
 mod event;
+mod failover;
 mod history;
+mod log;
 mod machine;
 mod recorder;
 mod replay;
@@ -22,9 +25,12 @@ mod report;
 mod search;
 mod verdict;
 
+pub use clocks::monotonic_us;
 pub use effects::Effect;
 pub use event::{Answer, Call, Claim, Event, Hex, LostTo, Request, StoredBytes};
+pub use failover::{Failover, Logs, Reach, Verdict as FailoverVerdict};
 pub use history::{History, Operation};
+pub use log::Log;
 pub use machine::Choice;
 pub use recorder::RecordedStore;
 pub use replay::replay;

@@ -6,6 +6,7 @@
 mod contention;
 mod edited;
 mod effects;
+mod failover;
 mod guards;
 mod hand_made;
 mod lost_writes;

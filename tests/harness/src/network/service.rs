@@ -1,0 +1,82 @@
+//! A primary, two replicas, and three sentinels that watch them, whose links can be cut.
+
+use super::{Ground, LAGS, Link, Links, Listeners, SERVERS};
+use crate::redis::Redis;
+use crate::sentinel::{self, Sentinel, is_synchronized};
+use crate::until;
+
+/// The servers of a service. The first one is the primary until a failover.
+pub struct Service {
+    pub servers: Vec<Redis>,
+    pub links: Vec<Links>,
+    pub sentinels: Vec<(Sentinel, Links)>,
+}
+
+impl Service {
+    /// All servers have these additional options.
+    pub async fn start(options: &[&str]) -> Self {
+        let (mut servers, mut links): (Vec<Redis>, Vec<Links>) = (Vec::new(), Vec::new());
+        for number in 0..3 {
+            let listeners = Listeners::bind().await;
+            let (port, first) = (listeners.port.to_string(), links.first().map(|first| first.port.to_string()));
+            let announced = ["--replica-announce-ip", SERVERS, "--replica-announce-port", &port];
+            let logs = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
+            let follows: Vec<&str> = first.iter().flat_map(|first| ["--replicaof", SERVERS, first]).collect();
+            let server = Redis::start_with(&[&announced[..], &logs, options, &follows].concat()).await;
+            if number > 0 {
+                is_synchronized(&server).await;
+            }
+            links.push(listeners.to(server.port()));
+            servers.push(server);
+        }
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            let sentinel = Sentinel::watch_port(links[0].port, 2).await;
+            let links = Listeners::bind().await.to(sentinel.port());
+            sentinels.push((sentinel, links));
+        }
+        for (sentinel, _) in &sentinels {
+            until(|| async move { sentinel.has_quorum().await && sentinel.usable_replicas().await == 2 }).await;
+        }
+        for links in &links {
+            links.servers.delay(LAGS);
+        }
+        Self { servers, links, sentinels }
+    }
+
+    /// The URL of the service for the clients of the side with this address.
+    pub fn url(&self, side: &str) -> String {
+        let ports: Vec<_> = self.sentinels.iter().map(|(_, links)| links.port).collect();
+        sentinel::url(&ports).replace(SERVERS, side)
+    }
+}
+
+impl Ground for Service {
+    fn first(&mut self) -> &mut Redis {
+        &mut self.servers[0]
+    }
+
+    fn links_to_first(&self) -> Vec<&Link> {
+        self.links[0].all().to_vec()
+    }
+
+    fn partition(&self) {
+        [&self.links[0].servers, &self.links[0].far].into_iter().for_each(Link::cut);
+        let others = self.links[1..].iter().chain(self.sentinels.iter().map(|(_, links)| links));
+        others.for_each(|links| links.near.cut());
+    }
+
+    fn heal(&self) {
+        let all = self.links.iter().chain(self.sentinels.iter().map(|(_, links)| links));
+        all.flat_map(Links::all).for_each(Link::heal);
+    }
+
+    async fn promoted(&self) -> usize {
+        let mut promoted = None;
+        for (sentinel, _) in &self.sentinels {
+            until(|| async { sentinel.primary().await != Some(self.links[0].port) }).await;
+            promoted = sentinel.primary().await;
+        }
+        self.links.iter().position(|links| Some(links.port) == promoted).unwrap()
+    }
+}

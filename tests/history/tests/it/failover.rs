@@ -1,0 +1,142 @@
+//! Failovers of real servers under load, each by its own means: sentinels, or the nodes of a cluster.
+//!
+//! The verdict is by the calls of all clients, by the effects, and by the append-only files of both primaries: each server
+//! alone answers as the state machine does, and what was lost are the writes that the new primary never got.
+//!
+//! `make test` has one run of each fault. `make torture` has `TORTURE_SEEDS` runs of each with every protection, and prints
+//! a table.
+
+mod cluster;
+mod hand_made;
+mod load;
+mod sentinel;
+mod waiting;
+
+use std::time::Duration;
+
+use harness::network::Ground;
+use harness::sentinel::is_synchronized;
+use harness::torture::Length;
+use history::{FailoverVerdict, Reach, monotonic_us};
+use tokio::time::sleep;
+
+/// What happens to the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Its process ends (SIGKILL), and does not come back. What it has sent arrives.
+    Killed,
+    /// Its host ends, and what it has sent is lost on the way.
+    HostLost,
+    /// It stops (SIGSTOP), and goes on after another server was promoted.
+    Frozen,
+    /// It is cut off from all but the clients of the near side, until another server was promoted.
+    Partitioned,
+}
+
+/// What makes the loss of writes less likely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protection {
+    None,
+    /// `min-replicas-to-write 1` and `min-replicas-max-lag 1`.
+    MinReplicas,
+    /// The client waits until this number of replicas has each write, and fails if they have not.
+    Wait(u8),
+}
+
+impl Protection {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::MinReplicas => &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"],
+            Self::None | Self::Wait(_) => &[],
+        }
+    }
+
+    fn replicas(self) -> u8 {
+        match self {
+            Self::Wait(replicas) => replicas,
+            Self::None | Self::MinReplicas => 0,
+        }
+    }
+}
+
+/// How long the load lasts before the fault, while both servers could be primaries, and after it.
+const PHASE: Duration = Duration::from_millis(700);
+
+/// When a fault began and ended, by the monotonic clock, µs.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// Before and after it was injected.
+    injected: [u64; 2],
+    /// When it was undone, if it was.
+    undone: u64,
+    /// When the old primary was a replica.
+    demoted: u64,
+}
+
+impl Times {
+    /// When the clients of each side could reach the primaries: near and far.
+    fn reach(&self, fault: Fault) -> [Reach; 2] {
+        let Self { injected: [before, after], undone, demoted } = *self;
+        let far = Reach { old: [0..after, undone..demoted], new_from: before };
+        let near = match fault {
+            Fault::Partitioned => Reach { old: [0..demoted, 0..0], new_from: undone },
+            Fault::Killed | Fault::HostLost | Fault::Frozen => far.clone(),
+        };
+        [near, far]
+    }
+}
+
+/// Injects the fault under load, waits for the failover, and undoes the fault. Returns the times, and the server that was
+/// promoted.
+async fn inject(ground: &mut impl Ground, fault: Fault) -> (Times, usize) {
+    sleep(PHASE).await;
+    let before = monotonic_us();
+    match fault {
+        Fault::Killed => ground.first().kill(),
+        Fault::HostLost => ground.lose_host(),
+        Fault::Frozen => ground.first().signal("-STOP"),
+        Fault::Partitioned => ground.partition(),
+    }
+    let injected = [before, monotonic_us()];
+    let promoted = ground.promoted().await;
+    sleep(PHASE).await;
+    let mut times = Times { injected, undone: injected[1], demoted: injected[1] };
+    if matches!(fault, Fault::Frozen | Fault::Partitioned) {
+        times.undone = monotonic_us();
+        match fault {
+            Fault::Frozen => ground.first().signal("-CONT"),
+            _ => ground.heal(),
+        }
+        is_synchronized(ground.first()).await;
+        times.demoted = monotonic_us();
+        sleep(PHASE).await;
+    }
+    (times, promoted)
+}
+
+/// Fails if anything is wrong, or too little happened.
+fn is_right(verdict: &FailoverVerdict) {
+    println!("{verdict}\n{}", verdict.servers);
+    assert!(verdict.wrong.is_empty(), "{:#?}", verdict.wrong);
+    assert!(verdict.acknowledged > 50 && verdict.effects > 20, "too little happened: {verdict}");
+}
+
+/// Runs each fault with each of these protections, several times. Prints a line for each.
+async fn table(protections: &[Protection], run: impl AsyncFn(u64, Fault, Protection) -> FailoverVerdict) {
+    let Length { seeds, first, .. } = Length::from_env();
+    let mut wrong = Vec::new();
+    let columns =
+        ["acked", "lost", "last ms", "effects", "first", "recov.", "wrong"].map(|column| format!("{column:>7}"));
+    println!("{:<30} {}", "", columns.join(" "));
+    for fault in [Fault::Killed, Fault::HostLost, Fault::Frozen, Fault::Partitioned] {
+        for protection in protections {
+            let mut sum = FailoverVerdict::default();
+            for seed in first..first + seeds {
+                sum.add(run(seed, fault, *protection).await);
+            }
+            println!("{:<30} {sum}", format!("{fault:?}, {protection:?}"));
+            wrong.extend(sum.wrong);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -1,0 +1,169 @@
+//! Owners that contend for keys, each by the whole core, with a work whose effects are counted.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use harness::torture::chaos::Rng;
+use harness::with;
+use history::{Effect, FailoverVerdict, History, RecordedStore};
+use idempotent_sqs::idempotency::{Deadline, Fingerprint};
+use idempotent_sqs::{
+    Claim, Decision, Delivery, Idempotency, Key, Policy, RedisSettings, RedisStore, WorkError, work_fn,
+};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::waiting::WaitingStore;
+
+/// Clients of each side.
+const CLIENTS: u64 = 2;
+const OWNERS_PER_CLIENT: u64 = 3;
+
+/// For how long a key is new. Deliveries of it come until the end.
+const KEY_LASTS: Duration = Duration::from_millis(40);
+
+/// The clients of both sides, near and far, and what they see.
+pub(super) struct Load {
+    directory: TempDir,
+    pub(super) namespace: String,
+    effects: Arc<Mutex<Vec<Effect>>>,
+    acknowledged: Arc<Mutex<Vec<String>>>,
+    over: Arc<AtomicBool>,
+    owners: JoinSet<()>,
+    seed: u64,
+    begun: Instant,
+}
+
+impl Load {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            namespace: format!("failover-{:08x}", getrandom::u32().unwrap()),
+            effects: Arc::default(),
+            acknowledged: Arc::default(),
+            over: Arc::default(),
+            owners: JoinSet::new(),
+            seed,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Starts the clients of a side, which use only some keys, on the Redis at `url`. They wait after each write until
+    /// `replicas` of these servers have it.
+    pub(super) fn start(
+        &mut self,
+        side: usize,
+        (url, cluster): (String, bool),
+        (replicas, servers): (u8, Vec<String>),
+        uses: impl Fn(&str) -> bool + Clone + Send + 'static,
+    ) {
+        let directory = self.side(side);
+        std::fs::create_dir(&directory).unwrap();
+        for client in 0..CLIENTS {
+            let settings = RedisSettings::new(url.parse().unwrap(), &*self.namespace);
+            let settings = with!(settings, timeout = Duration::from_millis(250), cluster = cluster);
+            let store = RedisStore::new(&settings).unwrap();
+            let (namespace, servers) = (self.namespace.clone(), servers.clone());
+            let store = WaitingStore { store, namespace, replicas, servers, primary: tokio::sync::Mutex::default() };
+            let store = RecordedStore::new(store, &directory).unwrap();
+            let policy = with!(Policy::default(), lease_grace = Duration::from_millis(100));
+            let idempotency = Arc::new(Idempotency::new(store, policy));
+            for owner in 0..OWNERS_PER_CLIENT {
+                let number = (side as u64 * CLIENTS + client) * OWNERS_PER_CLIENT + owner;
+                let rng = Rng::new(self.seed * 1000 + number);
+                let (idempotency, over, uses) = (Arc::clone(&idempotency), Arc::clone(&self.over), uses.clone());
+                let (effects, acknowledged) = (Arc::clone(&self.effects), Arc::clone(&self.acknowledged));
+                let begun = self.begun;
+                self.owners.spawn(async move {
+                    let mut owner = Owner { rng, idempotency, effects, acknowledged, begun };
+                    while !over.load(Ordering::SeqCst) {
+                        let key = owner.key();
+                        if uses(&key) {
+                            owner.receive(key).await;
+                            let pause = owner.rng.millis(0..8);
+                            sleep(pause).await;
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    fn side(&self, side: usize) -> PathBuf {
+        self.directory.path().join(["near", "far"][side])
+    }
+
+    /// Ends the load.
+    pub(super) async fn end(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        while self.owners.join_next().await.transpose().unwrap().is_some() {}
+    }
+
+    pub(super) fn history(&self, side: usize) -> History {
+        History::read(&self.side(side)).unwrap()
+    }
+
+    pub(super) fn effects(&self) -> Vec<Effect> {
+        self.effects.lock().unwrap().clone()
+    }
+
+    /// Adds the messages that were deleted without an effect, and keeps the files if anything is wrong.
+    pub(super) fn complete(mut self, mut verdict: FailoverVerdict) -> FailoverVerdict {
+        let effects = self.effects();
+        let acknowledged = std::mem::take(&mut *self.acknowledged.lock().unwrap());
+        let without = acknowledged.into_iter().filter(|key| !effects.iter().any(|effect| effect.key == *key));
+        verdict.wrong.extend(without.map(|key| format!("{key}: acknowledged without its effect")));
+        if !verdict.wrong.is_empty() {
+            self.directory.disable_cleanup(true);
+            println!("the history is in {}", self.directory.path().display());
+        }
+        verdict
+    }
+}
+
+type Core = Idempotency<RecordedStore<WaitingStore>>;
+
+struct Owner {
+    rng: Rng,
+    idempotency: Arc<Core>,
+    effects: Arc<Mutex<Vec<Effect>>>,
+    acknowledged: Arc<Mutex<Vec<String>>>,
+    begun: Instant,
+}
+
+impl Owner {
+    /// A new key, which others deliver too, or an earlier one.
+    fn key(&mut self) -> String {
+        let now = u64::try_from(self.begun.elapsed().as_millis() / KEY_LASTS.as_millis()).unwrap();
+        let period = if self.rng.draw(0..3) > 0 { now } else { self.rng.draw(0..now + 1) };
+        format!("k{period}-{}", self.rng.draw(0..3))
+    }
+
+    /// One delivery of this key.
+    async fn receive(&mut self, key: String) {
+        let (takes, fails) = (self.rng.millis(0..30), self.rng.draw(0..25) == 0);
+        let effects = Arc::clone(&self.effects);
+        let work = work_fn(move |claim: &Claim, (): &()| {
+            let (key, fence) = (claim.key().as_str().to_owned(), claim.fence().0);
+            effects.lock().unwrap().push(Effect { key, fence, is_recovery: claim.is_recovery() });
+            async move {
+                sleep(takes).await;
+                if fails { Err(WorkError::uncertain("no answer")) } else { Ok(Vec::new()) }
+            }
+        });
+        let delivery = Delivery::new(Key::new(&key).unwrap())
+            .fingerprint(Fingerprint::of(key.as_bytes()))
+            .deadline(Deadline::within(Duration::from_millis(800)));
+        let run = self.idempotency.run(&delivery, &work, &());
+        // Some processes die.
+        let dies = if self.rng.draw(0..40) == 0 { self.rng.millis(0..30) } else { Duration::from_secs(60) };
+        if let Ok(Ok(report)) = timeout(dies, run).await
+            && report.decision(1) == Decision::Ack
+        {
+            self.acknowledged.lock().unwrap().push(key);
+        }
+    }
+}
