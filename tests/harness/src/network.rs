@@ -33,6 +33,10 @@ pub const FAR: &str = "127.0.0.3";
 /// How long each chunk of the writes of a primary takes to reach its replicas.
 const LAGS: Duration = Duration::from_millis(50);
 
+/// Each write is passed to the append-only file before its reply is sent; by `everysec` it may be passed later. A replica is
+/// synchronized at once.
+const OPTIONS: [&str; 6] = ["--appendonly", "yes", "--appendfsync", "no", "--repl-diskless-sync-delay", "0"];
+
 /// A proxy at one address of one port of a server.
 pub struct Link {
     cut: watch::Sender<Cut>,
@@ -96,11 +100,7 @@ impl Link {
                     let ((from_near, to_near), (from_far, to_far)) = (near.split(), far.split());
                     let requests = pass(from_near, to_far, peer.ip(), is_cut.clone(), None, "");
                     let replies = pass(from_far, to_near, peer.ip(), is_cut, Some(delays), &address);
-                    // Either side may close the connection.
-                    tokio::select! {
-                        () = requests => {}
-                        () = replies => {}
-                    }
+                    tokio::join!(requests, replies);
                 });
                 while connections.try_join_next().is_some() {}
             }
@@ -154,6 +154,8 @@ async fn pass(
             return;
         }
     }
+    // What the other side has sent still arrives.
+    let _ = to.shutdown().await;
 }
 
 /// The links to one port of a server: one number of a port, at the address of the servers and at those of both sides.

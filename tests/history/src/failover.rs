@@ -59,11 +59,14 @@ pub struct Failover {
     pub acknowledged: usize,
     /// Acknowledged writes that neither server has.
     pub nowhere: Vec<String>,
+    /// Number of writes that the new primary acknowledged to each group of processes.
+    continued: Vec<usize>,
 }
 
 impl Failover {
     /// Adds the operations of processes that could reach the primaries at these times.
     pub fn add(&mut self, history: History, reach: &Reach, logs: &Logs) {
+        self.continued.push(0);
         for operation in history.keys.into_values().flatten() {
             let place = match (logs.old.has(&operation), logs.new.has(&operation)) {
                 (Some(true), Some(true)) => Place::Replicated,
@@ -78,14 +81,15 @@ impl Failover {
             };
             self.put(&operation, place, logs);
         }
-        for history in [&mut self.old, &mut self.new] {
-            history.keys.values_mut().for_each(|operations| operations.sort_by_key(|operation| operation.invoked_us));
-        }
+        [&mut self.old, &mut self.new].into_iter().for_each(History::sort);
     }
 
     fn put(&mut self, operation: &Operation, place: Place, logs: &Logs) {
         let wrote = logs.new.has(operation).is_some();
         self.acknowledged += usize::from(wrote);
+        if place == Place::New && wrote {
+            *self.continued.last_mut().expect("a group was added") += 1;
+        }
         let is_lost = place == Place::Old && wrote;
         if is_lost {
             self.lost.push(operation.clone());
@@ -114,6 +118,7 @@ impl Failover {
         verdict.servers.add(Report::of_calls(&self.new, 1));
         verdict.wrong.extend(verdict.servers.faults().cloned().chain(self.nowhere.iter().cloned()));
         (verdict.acknowledged, verdict.lost) = (self.acknowledged, self.lost.len());
+        verdict.continued = self.continued.iter().copied().min().unwrap_or_default();
         let last_us = self.lost.iter().filter_map(|operation| operation.returned_us).max().unwrap_or_default();
         verdict.last_lost_ms = last_us.saturating_sub(since_us) / 1000;
         let keys: BTreeSet<&String> = self.old.keys.keys().chain(self.new.keys.keys()).collect();
@@ -184,6 +189,8 @@ pub struct Verdict {
     pub lost: usize,
     /// How long after the fault the last of them was acknowledged, ms.
     pub last_lost_ms: u64,
+    /// The least number of writes that the new primary acknowledged to one group of processes.
+    pub continued: usize,
     /// Number of effects.
     pub effects: usize,
     /// Number of effects that were repeated as a first attempt.
@@ -201,6 +208,7 @@ impl Verdict {
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
         self.last_lost_ms = self.last_lost_ms.max(other.last_lost_ms);
+        self.continued = self.continued.min(other.continued);
         self.effects += other.effects;
         self.untold += other.untold;
         self.told += other.told;

@@ -64,10 +64,22 @@ impl History {
                 }
             }
         }
-        for operations in history.keys.values_mut() {
+        history.sort();
+        Ok(history)
+    }
+
+    /// Adds the operations of other processes.
+    pub fn add(&mut self, other: Self) {
+        for (key, operations) in other.keys {
+            self.keys.entry(key).or_default().extend(operations);
+        }
+        self.sort();
+    }
+
+    pub(crate) fn sort(&mut self) {
+        for operations in self.keys.values_mut() {
             operations.sort_by_key(|operation| operation.invoked_us);
         }
-        Ok(history)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A primary, two replicas, and three sentinels that watch them, whose links can be cut.
 
-use super::{Ground, LAGS, Link, Links, Listeners, SERVERS};
+use super::{Ground, LAGS, Link, Links, Listeners, OPTIONS, SERVERS};
 use crate::redis::Redis;
 use crate::sentinel::{self, Sentinel, is_synchronized};
 use crate::until;
@@ -20,9 +20,8 @@ impl Service {
             let listeners = Listeners::bind().await;
             let (port, first) = (listeners.port.to_string(), links.first().map(|first| first.port.to_string()));
             let announced = ["--replica-announce-ip", SERVERS, "--replica-announce-port", &port];
-            let logs = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
             let follows: Vec<&str> = first.iter().flat_map(|first| ["--replicaof", SERVERS, first]).collect();
-            let server = Redis::start_with(&[&announced[..], &logs, options, &follows].concat()).await;
+            let server = Redis::start_with(&[&announced[..], &OPTIONS[..], options, &follows].concat()).await;
             if number > 0 {
                 is_synchronized(&server).await;
             }

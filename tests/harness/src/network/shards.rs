@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use redis::FromRedisValue;
 
-use super::{Ground, LAGS, Link, Links, Listeners, SERVERS};
+use super::{Ground, LAGS, Link, Links, Listeners, OPTIONS, SERVERS};
 use crate::redis::{Redis, free_port};
 use crate::sentinel::is_synchronized;
 use crate::until;
@@ -38,9 +38,8 @@ impl Shards {
             let announced = ["--cluster-announce-ip", SERVERS, "--cluster-announce-port", &port];
             let cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT];
             let bus = ["--cluster-port", &own_bus_text, "--cluster-announce-bus-port", &bus];
-            let logs = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];
             let source = ["--bind-source-addr", &source];
-            let options = [&announced[..], &cluster, &bus, &source, &logs, options].concat();
+            let options = [&announced[..], &cluster, &bus, &source, &OPTIONS[..], options].concat();
             let node = Redis::start_with(&options).await;
             links.push(listeners.to(node.port()));
             buses.push(bus_listeners.to(own_bus));

@@ -10,7 +10,7 @@ use history::{Failover, FailoverVerdict, History, Log, Logs, Outside, Report};
 use redis::cluster_routing::Slot;
 
 use super::load::Load;
-use super::{Fault, Protection, inject, is_right, table};
+use super::{Fault, Protection, inject, is_primary, is_right, table};
 
 /// The slots of the first primary end here.
 const SLOTS: u16 = 16_384 / 3;
@@ -25,22 +25,23 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     let mut old = cluster.nodes[0].append_only().await;
     for (number, side) in SIDES.into_iter().enumerate() {
         // In a partition, the near side reaches the first node alone.
-        let (is_near, uses) = (number == 0, is_of_first.clone());
-        let node = usize::from(!is_near);
-        let uses = move |key: &str| !is_near || uses(key);
+        let (is_limited, uses) = (number == 0 && fault == Fault::Partitioned, is_of_first.clone());
+        let node = usize::from(!is_limited);
+        let uses = move |key: &str| !is_limited || uses(key);
         load.start(number, (cluster.url(node, side), true), (0, Vec::new()), uses);
     }
     let (times, promoted) = inject(&mut cluster, fault).await;
     load.end().await;
+    if !is_primary(&cluster.nodes[promoted]).await {
+        return Box::pin(fail_over(seed, fault, protection)).await;
+    }
 
     let log = |file: &mut AppendOnly| Log::of(&load.namespace, &file.commands());
     let logs = Logs { old: log(&mut old), new: log(&mut cluster.nodes[promoted].append_only().await) };
     let (mut failover, mut others) = (Failover::default(), History::default());
     for (side, reach) in times.reach(fault).iter().enumerate() {
         let mut history = load.history(side);
-        for (key, operations) in history.keys.extract_if(.., |key, _| !is_of_first(key)) {
-            others.keys.entry(key).or_default().extend(operations);
-        }
+        others.add(History { keys: history.keys.extract_if(.., |key, _| !is_of_first(key)).collect() });
         failover.add(history, reach, &logs);
     }
     let (of_first, of_others) = load.effects().into_iter().partition::<Vec<_>, _>(|effect| is_of_first(&effect.key));

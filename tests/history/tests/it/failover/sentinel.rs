@@ -6,7 +6,7 @@ use harness::redis::AppendOnly;
 use history::{Failover, FailoverVerdict, Log, Logs};
 
 use super::load::Load;
-use super::{Fault, Protection, inject, is_right, table};
+use super::{Fault, Protection, inject, is_primary, is_right, table};
 
 /// The verdict on one run.
 async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverVerdict {
@@ -22,6 +22,9 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     }
     let (times, promoted) = inject(&mut service, fault).await;
     load.end().await;
+    if !is_primary(&service.servers[promoted]).await {
+        return Box::pin(fail_over(seed, fault, protection)).await;
+    }
 
     let log = |file: &mut AppendOnly| Log::of(&load.namespace, &file.commands());
     let logs = Logs { old: log(&mut files[0]), new: log(&mut files[promoted]) };
