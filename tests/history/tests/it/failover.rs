@@ -19,6 +19,7 @@ use harness::redis::Redis;
 use harness::sentinel::is_synchronized;
 use harness::torture::Length;
 use history::{FailoverVerdict, Reach, monotonic_us};
+use load::Load;
 use tokio::time::sleep;
 
 /// What happens to the primary.
@@ -60,7 +61,7 @@ impl Protection {
     }
 }
 
-/// How long the load lasts before the fault, while both servers could be primaries, and after it.
+/// How long the load lasts before the fault, and while both servers could be primaries.
 const PHASE: Duration = Duration::from_millis(700);
 
 /// When a fault began and ended, by the monotonic clock, µs.
@@ -89,7 +90,7 @@ impl Times {
 
 /// Injects the fault under load, waits for the failover, and undoes the fault. Returns the times, and the server that was
 /// promoted.
-async fn inject(ground: &mut impl Ground, fault: Fault) -> (Times, usize) {
+async fn inject(ground: &mut impl Ground, fault: Fault, load: &Load) -> (Times, usize) {
     sleep(PHASE).await;
     let before = monotonic_us();
     match fault {
@@ -100,9 +101,9 @@ async fn inject(ground: &mut impl Ground, fault: Fault) -> (Times, usize) {
     }
     let injected = [before, monotonic_us()];
     let promoted = ground.promoted().await;
-    sleep(PHASE).await;
     let mut times = Times { injected, undone: injected[1], demoted: injected[1] };
     if matches!(fault, Fault::Frozen | Fault::Partitioned) {
+        sleep(PHASE).await;
         times.undone = monotonic_us();
         match fault {
             Fault::Frozen => ground.first().signal("-CONT"),
@@ -110,8 +111,8 @@ async fn inject(ground: &mut impl Ground, fault: Fault) -> (Times, usize) {
         }
         is_synchronized(ground.first()).await;
         times.demoted = monotonic_us();
-        sleep(PHASE).await;
     }
+    load.continues().await;
     (times, promoted)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use harness::torture::chaos::Rng;
-use harness::with;
+use harness::{until, with};
 use history::{Effect, FailoverVerdict, History, RecordedStore};
 use idempotent_sqs::idempotency::{Deadline, Fingerprint};
 use idempotent_sqs::{
@@ -30,7 +30,8 @@ pub(super) struct Load {
     directory: TempDir,
     pub(super) namespace: String,
     effects: Arc<Mutex<Vec<Effect>>>,
-    acknowledged: Arc<Mutex<Vec<String>>>,
+    /// By side.
+    acknowledged: [Arc<Mutex<Vec<String>>>; 2],
     over: Arc<AtomicBool>,
     owners: JoinSet<()>,
     seed: u64,
@@ -43,7 +44,7 @@ impl Load {
             directory: tempfile::tempdir().unwrap(),
             namespace: format!("failover-{:08x}", getrandom::u32().unwrap()),
             effects: Arc::default(),
-            acknowledged: Arc::default(),
+            acknowledged: Default::default(),
             over: Arc::default(),
             owners: JoinSet::new(),
             seed,
@@ -75,7 +76,7 @@ impl Load {
                 let number = (side as u64 * CLIENTS + client) * OWNERS_PER_CLIENT + owner;
                 let rng = Rng::new(self.seed * 1000 + number);
                 let (idempotency, over, uses) = (Arc::clone(&idempotency), Arc::clone(&self.over), uses.clone());
-                let (effects, acknowledged) = (Arc::clone(&self.effects), Arc::clone(&self.acknowledged));
+                let (effects, acknowledged) = (Arc::clone(&self.effects), Arc::clone(&self.acknowledged[side]));
                 let begun = self.begun;
                 self.owners.spawn(async move {
                     let mut owner = Owner { rng, idempotency, effects, acknowledged, begun };
@@ -96,6 +97,14 @@ impl Load {
         self.directory.path().join(["near", "far"][side])
     }
 
+    /// Waits until the clients of each side have acknowledged some more deliveries.
+    pub(super) async fn continues(&self) {
+        for side in &self.acknowledged {
+            let enough = side.lock().unwrap().len() + 20;
+            until(|| async { side.lock().unwrap().len() >= enough }).await;
+        }
+    }
+
     /// Ends the load.
     pub(super) async fn end(&mut self) {
         self.over.store(true, Ordering::SeqCst);
@@ -113,8 +122,8 @@ impl Load {
     /// Adds the messages that were deleted without an effect, and keeps the files if anything is wrong.
     pub(super) fn complete(mut self, mut verdict: FailoverVerdict) -> FailoverVerdict {
         let effects = self.effects();
-        let acknowledged = std::mem::take(&mut *self.acknowledged.lock().unwrap());
-        let without = acknowledged.into_iter().filter(|key| !effects.iter().any(|effect| effect.key == *key));
+        let acknowledged = self.acknowledged.iter().flat_map(|side| side.lock().unwrap().clone());
+        let without = acknowledged.filter(|key| !effects.iter().any(|effect| effect.key == *key));
         verdict.wrong.extend(without.map(|key| format!("{key}: acknowledged without its effect")));
         if !verdict.wrong.is_empty() {
             self.directory.disable_cleanup(true);

@@ -20,7 +20,7 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
         let servers = service.links.iter().map(|links| format!("redis://{side}:{}", links.port)).collect();
         load.start(number, (service.url(side), false), (protection.replicas(), servers), |_| true);
     }
-    let (times, promoted) = inject(&mut service, fault).await;
+    let (times, promoted) = inject(&mut service, fault, &load).await;
     load.end().await;
     if !is_primary(&service.servers[promoted]).await {
         return Box::pin(fail_over(seed, fault, protection)).await;
