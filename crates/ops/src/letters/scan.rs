@@ -181,6 +181,8 @@ impl<'a> Scan<'a> {
         // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight.
         let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
         let counts = if may_be_blocked { self.queue.counts().await.ok() } else { None };
+        // Those that `forget` dropped, and that were not received again: the earlier one may have been, while they were hidden.
+        let dropped = self.held.keys().filter(|id| !self.seen.contains(*id)).count() as u64;
         let handles: Vec<_> = self.held.values().map(|held| held.receipt_handle.as_str()).collect();
         let mut still_hidden = 0;
         for batch in handles.chunks(BATCH.into()) {
@@ -191,7 +193,7 @@ impl<'a> Scan<'a> {
             interrupted: self.interrupt.is_set(),
             limited,
             complete: self.is_complete,
-            blocked: counts.map_or(0, |counts| counts.visible),
+            blocked: dropped + counts.map_or(0, |counts| counts.visible),
             in_flight_at_start: self.in_flight_at_start,
             still_hidden,
             visibility_timeout: self.queue.visibility_timeout,

@@ -125,8 +125,8 @@ async fn a_fifo_queue_shows_the_first_ten_letters_of_a_group_and_the_number_of_t
     let output = queues.run(&["list"]).await;
     assert!(output.stdout.contains("about 15 more: a FIFO queue shows only the first ones"), "{}", output.stdout);
     assert!(output.stdout.lines().next().unwrap().ends_with("GROUP"), "{}", output.stdout);
-    let order: Vec<_> = contents(&queues.dead).iter().map(|message| message["body"].clone()).collect();
-    assert_eq!(order[..25], (0..25).map(|n| json!(n.to_string())).collect::<Vec<_>>());
+    let order = contents(&queues.dead).into_iter().map(|message| message["body"].clone()).filter(|body| body != "25");
+    assert_eq!(order.collect::<Vec<_>>(), (0..25).map(|n| json!(n.to_string())).collect::<Vec<_>>());
 }
 
 #[tokio::test]
