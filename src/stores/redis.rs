@@ -27,6 +27,9 @@ use batching::Batcher;
 use connection::Connection;
 use scripts::{NOT_A_RECORD, Request};
 
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use connection::simulation;
 pub use url::{RedisUrl, RedisUrlError};
 
 /// Settings of a [`RedisStore`].

@@ -8,6 +8,7 @@
 //! - `operator`: plain commands for the operator's view of the records
 //! - `sentinel`: finds the primary by Redis Sentinel
 //! - `shards`: the shard of each key of a cluster, so that its records share script calls
+//! - `simulation`: connections of a simulated network, for tests
 //! - `target`: what to connect to
 //! - `wire`: opens a connection to one server, and sends commands
 
@@ -15,6 +16,8 @@ mod errors;
 mod operator;
 mod sentinel;
 mod shards;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod target;
 mod wire;
 

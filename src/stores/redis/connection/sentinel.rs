@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, RedisError, RedisResult, Role};
 
-use super::wire::{connect, within};
+use super::wire::{Node, connect, within};
 use crate::credentials::Login;
 use crate::stores::redis::credentials::signed_in;
 use crate::stores::redis::url::Service;
@@ -54,7 +53,7 @@ impl Sentinels {
 
     /// Opens a connection to the primary. All sentinels are asked concurrently, until a majority has replied. The newest
     /// configuration applies: a sentinel that was cut off from the others still names an old primary.
-    pub(super) async fn open(&self, login: Option<&Login>) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn open(&self, login: Option<&Login>) -> RedisResult<Node> {
         let mut asked: FuturesUnordered<_> =
             self.service.sentinels.iter().map(|sentinel| within(self.timeout, self.ask(sentinel))).collect();
         let mut known: Vec<Configuration> = Vec::new();
@@ -101,7 +100,7 @@ impl Sentinels {
 
     /// Opens a connection to this server, if it is a primary by its own account. A sentinel may not know yet that it
     /// was demoted.
-    async fn open_primary(&self, address: Address, login: Option<&Login>) -> RedisResult<MultiplexedConnection> {
+    async fn open_primary(&self, address: Address, login: Option<&Login>) -> RedisResult<Node> {
         let server = signed_in(self.server.clone().set_addr(self.at(&address)), login);
         let mut connection = connect(server).await?;
         let role = redis::cmd("ROLE").query_async(&mut connection).await?;

@@ -7,7 +7,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
 
 use super::sentinel::Sentinels;
-use super::wire::{Wire, connect};
+use super::wire::{Node, Wire, connect};
 use crate::credentials::Login;
 use crate::stores::redis::credentials::{ClusterLogins, signed_in};
 use crate::stores::redis::{RedisSettings, RedisSettingsError, RedisUrl};
@@ -61,7 +61,7 @@ impl Target {
             Self::Server(server) => connect(signed_in((**server).clone(), login)).await.map(Wire::Server),
             Self::Sentinel(sentinels) => sentinels.open(login).await.map(Wire::Server),
             // The cluster client requests a login for each node's connection.
-            Self::Cluster(client) => client.get_async_connection().await.map(Wire::Cluster),
+            Self::Cluster(client) => client.get_async_generic_connection::<Node>().await.map(Wire::Cluster),
         }
     }
 }

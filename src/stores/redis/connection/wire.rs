@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::cluster_async::ClusterConnection;
+use redis::cluster_async::{ClusterConnection, Connect};
 use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, FromRedisValue, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::errors::timed_out;
 
+/// A connection to one server.
+#[cfg(not(feature = "simulation"))]
+pub(super) type Node = redis::aio::MultiplexedConnection;
+#[cfg(feature = "simulation")]
+pub(super) use super::simulation::Node;
+
 /// An open connection.
 #[derive(Clone)]
 pub(super) enum Wire {
-    Server(MultiplexedConnection),
-    Cluster(ClusterConnection),
+    Server(Node),
+    Cluster(ClusterConnection<Node>),
 }
 
 impl Wire {
@@ -47,10 +52,10 @@ impl Wire {
 }
 
 /// Opens a connection to this server.
-pub(super) async fn connect(server: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
+pub(super) async fn connect(server: ConnectionInfo) -> RedisResult<Node> {
     // The caller has a timeout for both.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    Client::open(server)?.get_multiplexed_async_connection_with_config(&config).await
+    Node::connect_with_config(server, config).await
 }
 
 /// The reply to this call, or an error after `limit`.

@@ -1,0 +1,66 @@
+//! Replaces the clock and the random source of libc in a thread that simulates.
+//!
+//! All that this process links reads time and random bytes by these functions of libc: the standard library (also the keys
+//! of each `HashMap`), tokio, the client library of Redis and the function. Other threads get those of the system.
+#![expect(unsafe_code, reason = "these are functions of libc")]
+#![expect(clippy::undocumented_unsafe_blocks, reason = "the contract is that of the function which is replaced")]
+
+use std::cell::Cell;
+use std::slice;
+
+use libc::{CLOCK_REALTIME, CLOCK_REALTIME_COARSE, c_int, c_long, c_uint, clockid_t, size_t, ssize_t, timespec};
+use tokio::time::Instant;
+
+use crate::rng::Rng;
+
+/// When each simulation begins, seconds since 1970.
+const BEGINS_S: i64 = 1_800_000_000;
+
+thread_local! {
+    /// The state of the random source, if this thread simulates.
+    static RANDOM: Cell<Option<Rng>> = const { Cell::new(None) };
+    /// When the simulation began, by the paused clock of tokio.
+    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// From now on, the random bytes of this thread depend on the seed.
+pub fn seed(seed: u64) {
+    RANDOM.set(Some(Rng::new(seed)));
+}
+
+/// From now on, the clocks of this thread are the paused clock of its tokio runtime.
+pub fn begin() {
+    BEGAN.set(Some(Instant::now()));
+}
+
+/// Since the simulation began.
+fn elapsed() -> Option<std::time::Duration> {
+    // Not in a thread that ends, and not while tokio reads this clock.
+    let began = BEGAN.try_with(Cell::take).ok().flatten()?;
+    let elapsed = tokio::runtime::Handle::try_current().is_ok().then(|| Instant::now() - began);
+    BEGAN.set(Some(began));
+    elapsed
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    let Some(elapsed) = elapsed() else {
+        return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) } as c_int;
+    };
+    let since = if matches!(clock, CLOCK_REALTIME | CLOCK_REALTIME_COARSE) { BEGINS_S } else { 1000 };
+    let seconds = since + i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX - since);
+    unsafe { time.write(timespec { tv_sec: seconds, tv_nsec: c_long::from(elapsed.subsec_nanos()) }) };
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrandom(buffer: *mut u8, length: size_t, flags: c_uint) -> ssize_t {
+    let Some(mut rng) = RANDOM.try_with(Cell::take).ok().flatten() else {
+        return unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) } as ssize_t;
+    };
+    if length > 0 {
+        unsafe { slice::from_raw_parts_mut(buffer, length) }.fill_with(|| rng.byte());
+    }
+    RANDOM.set(Some(rng));
+    length as ssize_t
+}

@@ -1,0 +1,203 @@
+//! A network in this process: hosts, links between them, and their faults.
+//!
+//! A client opens a stream to `server.client`, which names both hosts, because the client library of Redis knows
+//! only addresses. A stream keeps the order of its bytes, as TCP does; streams of one link overtake each other.
+
+mod stream;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::mem;
+use std::pin::pin;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::rng::Rng;
+use crate::trace::event;
+pub use stream::Stream;
+use stream::{Pipe, connected};
+
+/// The network of this process.
+static NETWORK: LazyLock<Mutex<Network>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Network {
+    weather: Option<Weather>,
+    listeners: BTreeMap<String, mpsc::UnboundedSender<Accepted>>,
+    /// Hosts that do not run until this time.
+    frozen: BTreeMap<String, Instant>,
+    /// Links that carry nothing until this time.
+    partitioned: BTreeMap<[String; 2], Instant>,
+    /// Clients whose process has ended.
+    dead: Vec<String>,
+    streams: Vec<Connected>,
+    opened: u64,
+}
+
+/// How long bytes take.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    pub rng: Rng,
+    /// Longest usual delay, ms.
+    pub delay_ms: u64,
+    /// How many of 1000 writes are lost and sent again.
+    pub lost: u64,
+}
+
+/// A stream that a server accepted, and its client.
+pub struct Accepted {
+    pub client: String,
+    pub stream: Stream,
+}
+
+/// An open stream.
+struct Connected {
+    client: String,
+    server: String,
+    pipes: [Weak<Pipe>; 2],
+}
+
+fn network() -> MutexGuard<'static, Network> {
+    NETWORK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets how long bytes take. Until then they take no time.
+pub fn set_weather(weather: Weather) {
+    network().weather = Some(weather);
+}
+
+/// Accepts the streams to this host, which ran not before.
+pub fn listen(host: &str) -> mpsc::UnboundedReceiver<Accepted> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    network().listeners.insert(host.to_owned(), sender);
+    receiver
+}
+
+/// Opens a stream to a `server.client`. It is refused if that server does not run.
+pub async fn connect(address: &str) -> io::Result<Stream> {
+    let (server, client) = address.split_once('.').ok_or(io::ErrorKind::InvalidInput)?;
+    let (id, arrives) = {
+        let mut network = network();
+        network.opened += 1;
+        (network.opened, network.arrives(client, server))
+    };
+    sleep_until(arrives.max(frozen_until(server))).await;
+    let accepted = {
+        let mut network = network();
+        let listener = network.listeners.get(server).filter(|_| !network.dead.iter().any(|dead| dead == client));
+        let Some(listener) = listener else {
+            event(|| format!("{client} → {server}: refused"));
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        };
+        let (own, other, pipes) = connected(id, client, server);
+        let refused = listener.send(Accepted { client: client.to_owned(), stream: other }).is_err();
+        network.streams.retain(|stream| stream.pipes.iter().all(|pipe| pipe.strong_count() > 0));
+        network.streams.push(Connected { client: client.to_owned(), server: server.to_owned(), pipes });
+        if refused { None } else { Some(own) }
+    };
+    let back = network().arrives(server, client);
+    sleep_until(back.max(frozen_until(client))).await;
+    event(|| format!("{client} → {server}: stream {id} {}", if accepted.is_some() { "opened" } else { "refused" }));
+    accepted.ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
+}
+
+/// Ends all streams of this link. Bytes that have not arrived are lost.
+pub fn cut(client: &str, server: &str) {
+    event(|| format!("FAULT the streams of {client} and {server} are cut"));
+    reset(|stream| stream.client == client && stream.server == server);
+}
+
+/// For this time, nothing that is sent on this link arrives.
+pub fn partition(client: &str, server: &str, lasts: Duration) {
+    event(|| format!("FAULT {client} and {server} are partitioned for {lasts:?}"));
+    network().partitioned.insert([client.to_owned(), server.to_owned()], Instant::now() + lasts);
+}
+
+/// For this time, the host does not run.
+pub fn freeze(host: &str, lasts: Duration) {
+    event(|| format!("FAULT {host} does not run for {lasts:?}"));
+    network().frozen.insert(host.to_owned(), Instant::now() + lasts);
+}
+
+/// Ends the streams of a server, which then refuses others until it listens again.
+pub fn stop(server: &str) {
+    network().listeners.remove(server);
+    reset(|stream| stream.server == server);
+}
+
+/// Ends the process of a client: its streams and those that it still tries to open.
+pub fn kill(client: &str) {
+    event(|| format!("the process {client} ends"));
+    network().dead.push(client.to_owned());
+    reset(|stream| stream.client == client);
+}
+
+fn reset(chosen: impl Fn(&Connected) -> bool) {
+    let mut network = network();
+    let (ended, others) = mem::take(&mut network.streams).into_iter().partition(chosen);
+    network.streams = others;
+    drop(network);
+    ended.iter().flat_map(|stream: &Connected| &stream.pipes).filter_map(Weak::upgrade).for_each(|pipe| pipe.reset());
+}
+
+/// Until when the host does not run.
+pub fn frozen_until(host: &str) -> Instant {
+    network().frozen.get(host).copied().unwrap_or_else(Instant::now)
+}
+
+impl Network {
+    /// When bytes arrive that are sent now.
+    fn arrives(&mut self, from: &str, to: &str) -> Instant {
+        let now = Instant::now();
+        let link = [[from, to], [to, from]].map(|link| link.map(str::to_owned));
+        let partitioned = link.iter().filter_map(|link| self.partitioned.get(link));
+        let sent = partitioned.chain(self.frozen.get(from)).fold(now, |sent, until| sent.max(*until));
+        let Some(Weather { rng, delay_ms, lost }) = &mut self.weather else { return sent };
+        let again = if rng.happens(*lost) { rng.ms(200..1200) } else { Duration::ZERO };
+        sent + again + rng.ms(1..*delay_ms + 1)
+    }
+}
+
+/// Runs a future as the process of this host: not while the host does not run.
+pub async fn run_on<T>(host: &str, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        let thaw = frozen_until(host);
+        if thaw > Instant::now() {
+            sleep_until(thaw).await;
+        }
+        let polled = poll_fn(|cx| {
+            if frozen_until(host) > Instant::now() {
+                return Poll::Ready(None);
+            }
+            future.as_mut().poll(cx).map(Some)
+        });
+        if let Some(output) = polled.await {
+            return output;
+        }
+    }
+}
+
+/// Opens the streams of the client library of Redis.
+pub fn dial_redis() {
+    use idempotent_sqs::stores::redis::simulation::{Stream, dial_with};
+    // The timeout of the client library.
+    const CONNECT: Duration = Duration::from_millis(500);
+    dial_with(|address, _port| {
+        Box::pin(async move {
+            let stream = timeout(CONNECT, connect(&address)).await;
+            let stream = stream.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    });
+}
+
+/// A client of this name, whose address on this server is `server.client`.
+pub fn address(server: &str, client: &str) -> String {
+    format!("{server}.{client}")
+}

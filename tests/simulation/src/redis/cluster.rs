@@ -1,0 +1,146 @@
+//! Which server of a cluster serves a slot: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::keyspace::Keyspace;
+use super::resp::Reply;
+use super::server::Server;
+use crate::network::address;
+use crate::trace::event;
+
+const SLOTS: u16 = 16_384;
+
+pub(super) const PORT: u16 = 6379;
+
+/// The servers of a cluster.
+pub struct Cluster {
+    pub servers: Vec<Server>,
+    slots: Arc<Mutex<Slots>>,
+}
+
+/// What the servers of a cluster agree on.
+#[derive(Debug)]
+pub(super) struct Slots {
+    names: Vec<String>,
+    /// The server of each slot.
+    owners: Vec<usize>,
+    /// The slots that are being moved, and their new servers.
+    moving: BTreeMap<u16, usize>,
+}
+
+/// A server's place in its cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) slots: Arc<Mutex<Slots>>,
+    pub(super) number: usize,
+}
+
+impl Place {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        lock(&self.slots)
+    }
+
+    /// The error if this server does not serve these keys. `asking`: whether the client was sent here during a move.
+    pub(super) fn redirects(&self, keyspace: &Keyspace, keys: &[Vec<u8>], asking: bool, client: &str) -> Option<Reply> {
+        let slots = self.lock();
+        let slot = slot(keys.first()?);
+        if keys.iter().any(|key| self::slot(key) != slot) {
+            return Some(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"));
+        }
+        let (owner, next) = (slots.owners[usize::from(slot)], slots.moving.get(&slot));
+        let at = |server: usize| format!("{slot} {}:{PORT}", address(&slots.names[server], client));
+        let missing = keys.iter().filter(|key| !keyspace.contains(key)).count();
+        let try_again = || Some(Reply::error("TRYAGAIN Multiple keys request during rehashing of slot"));
+        match next {
+            _ if owner == self.number && (next.is_none() || missing == 0) => None,
+            Some(next) if owner == self.number && missing == keys.len() => {
+                Some(Reply::error(format!("ASK {}", at(*next))))
+            }
+            Some(_) if owner == self.number => try_again(),
+            Some(next) if *next == self.number && asking => {
+                if keys.len() > 1 && missing > 0 { try_again() } else { None }
+            }
+            _ => Some(Reply::error(format!("MOVED {}", at(owner)))),
+        }
+    }
+
+    /// The reply to CLUSTER SLOTS.
+    pub(super) fn ranges(&self, client: &str) -> Reply {
+        let slots = self.lock();
+        let mut ranges: Vec<(u16, u16, usize)> = Vec::new();
+        for (slot, owner) in (0..SLOTS).zip(&slots.owners) {
+            match ranges.last_mut() {
+                Some((_, last, of)) if of == owner => *last = slot,
+                _ => ranges.push((slot, slot, *owner)),
+            }
+        }
+        let range = |(first, last, owner): &(u16, u16, usize)| {
+            let name = address(&slots.names[*owner], client);
+            let node = vec![Reply::bulk(name), Reply::Integer(PORT.into()), Reply::bulk(format!("{owner:040}"))];
+            Reply::Array(vec![Reply::Integer((*first).into()), Reply::Integer((*last).into()), Reply::Array(node)])
+        };
+        Reply::Array(ranges.iter().map(range).collect())
+    }
+}
+
+impl Cluster {
+    /// Starts servers with these names, which share the slots.
+    pub fn start(names: &[&str]) -> Self {
+        let owners = (0..SLOTS).map(|slot| usize::from(slot) * names.len() / usize::from(SLOTS)).collect();
+        let names_of: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let slots = Arc::new(Mutex::new(Slots { names: names_of, owners, moving: BTreeMap::new() }));
+        let place = |number| Place { slots: Arc::clone(&slots), number };
+        let servers = names.iter().enumerate().map(|(number, name)| Server::start_in(name, Some(place(number))));
+        Self { servers: servers.collect(), slots }
+    }
+
+    /// The slots of the keys that are stored.
+    pub fn used_slots(&self) -> Vec<u16> {
+        let mut slots: Vec<_> = self.servers.iter().flat_map(|server| server.keys(|_| true)).map(|key| slot(&key)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// Begins to move a slot to another server.
+    pub fn begin_move(&self, slot: u16, to: usize) {
+        event(|| format!("FAULT slot {slot} is being moved to server {to}"));
+        lock(&self.slots).moving.insert(slot, to);
+    }
+
+    /// Moves the next key of the slot. Returns `false` if there was none, and the slot has moved.
+    pub fn step_move(&self, slot: u16) -> bool {
+        let (from, to) = {
+            let slots = lock(&self.slots);
+            (slots.owners[usize::from(slot)], slots.moving[&slot])
+        };
+        let keys = if from == to { Vec::new() } else { self.servers[from].keys(|key| self::slot(key) == slot) };
+        if let Some(key) = keys.first() {
+            event(|| format!("FAULT {} moves", String::from_utf8_lossy(key)));
+            self.servers[from].give(key, &self.servers[to]);
+            return true;
+        }
+        let mut slots = lock(&self.slots);
+        slots.moving.remove(&slot);
+        slots.owners[usize::from(slot)] = to;
+        event(|| format!("FAULT slot {slot} is moved"));
+        false
+    }
+}
+
+fn lock(slots: &Mutex<Slots>) -> MutexGuard<'_, Slots> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The slot of a key: CRC16 of the key, or of its hash tag.
+pub(super) fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let length = key[open + 1..].iter().position(|byte| *byte == b'}').filter(|length| *length > 0)?;
+        Some(&key[open + 1..open + 1 + length])
+    });
+    let crc = tag.unwrap_or(key).iter().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
+    });
+    crc % SLOTS
+}

@@ -1,0 +1,207 @@
+//! The keys of a server, their expiry, and the commands on them: <https://redis.io/docs/latest/commands/set/>.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::resp::Reply;
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const SYNTAX: &str = "ERR syntax error";
+const INVALID_EXPIRY: &str = "ERR invalid expire time in 'set' command";
+
+type Key = Vec<u8>;
+
+/// A value and when it expires, ms since 1970.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    value: Value,
+    expires_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    String(Vec<u8>),
+    /// The scripts only reject it.
+    List,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Keyspace {
+    entries: BTreeMap<Key, Entry>,
+    /// What each write replaced, and when, by the true time. It stands for the replica, which lags behind.
+    replaced: Vec<(SystemTime, Key, Option<Entry>)>,
+    /// How far this server's clock is ahead of the true time, µs.
+    pub(super) clock_ahead_us: i64,
+}
+
+impl Keyspace {
+    /// This server's clock, µs since 1970.
+    pub(super) fn now_us(&self) -> u64 {
+        let true_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        u64::try_from(true_us).unwrap_or(u64::MAX).saturating_add_signed(self.clock_ahead_us)
+    }
+
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        self.live(key).is_some()
+    }
+
+    fn live(&self, key: &[u8]) -> Option<&Entry> {
+        let now_ms = self.now_us() / 1000;
+        self.entries.get(key).filter(|entry| entry.expires_ms.is_none_or(|expires_ms| now_ms <= expires_ms))
+    }
+
+    fn replace(&mut self, key: &[u8], entry: Option<Entry>) {
+        let replaced = match entry {
+            Some(entry) => self.entries.insert(key.to_vec(), entry),
+            None => self.entries.remove(key),
+        };
+        self.replaced.push((SystemTime::now(), key.to_vec(), replaced));
+    }
+
+    /// Deletes all keys.
+    pub(super) fn flush(&mut self) {
+        self.entries.clear();
+        self.replaced.clear();
+    }
+
+    /// Undoes the writes of this last time. Returns their number.
+    pub(super) fn lose(&mut self, last: Duration) -> usize {
+        let since = SystemTime::now() - last;
+        let kept = self.replaced.partition_point(|(at, ..)| *at < since);
+        let lost = self.replaced.split_off(kept);
+        let count = lost.len();
+        for (_, key, entry) in lost.into_iter().rev() {
+            match entry {
+                Some(entry) => self.entries.insert(key, entry),
+                None => self.entries.remove(&key),
+            };
+        }
+        count
+    }
+
+    /// The keys for which this holds.
+    pub(super) fn keys(&self, holds: impl Fn(&[u8]) -> bool) -> Vec<Key> {
+        self.entries.keys().filter(|key| holds(key)).cloned().collect()
+    }
+
+    /// Removes a key, to move it to another server.
+    pub(super) fn take(&mut self, key: &[u8]) -> Option<Entry> {
+        let entry = self.live(key).cloned();
+        self.replace(key, None);
+        entry
+    }
+
+    /// Adds a key of another server.
+    pub(super) fn restore(&mut self, key: &[u8], entry: Entry) {
+        self.replace(key, Some(entry));
+    }
+
+    /// Whether the command needs memory.
+    pub(super) fn needs_memory(command: &[u8]) -> bool {
+        matches!(command, b"SET" | b"LPUSH")
+    }
+
+    /// Whether the command writes.
+    pub(super) fn writes(command: &[u8]) -> bool {
+        Self::needs_memory(command) || command == b"DEL"
+    }
+
+    /// The keys of a command with these arguments. `None` if there is no such command.
+    pub(super) fn keys_of<'a>(name: &[u8], arguments: &'a [Vec<u8>]) -> Option<&'a [Vec<u8>]> {
+        match name {
+            b"TIME" => Some(&[]),
+            b"GET" | b"SET" | b"PTTL" | b"LPUSH" => arguments.get(..1),
+            b"MGET" | b"DEL" | b"EXISTS" => Some(arguments),
+            _ => None,
+        }
+    }
+
+    /// Executes a command of [`keys_of`](Self::keys_of).
+    pub(super) fn execute(&mut self, name: &[u8], arguments: &[Vec<u8>]) -> Reply {
+        match (name, arguments) {
+            (b"TIME", []) => {
+                let now_us = self.now_us();
+                let parts = [now_us / 1_000_000, now_us % 1_000_000];
+                Reply::Array(parts.iter().map(|part| Reply::bulk(part.to_string())).collect())
+            }
+            (b"GET", [key]) => self.get(key),
+            (b"MGET", keys) => {
+                // Other types count as missing.
+                let value = |key: &Vec<u8>| match self.get(key) {
+                    Reply::Error(_) => Reply::Nil,
+                    reply => reply,
+                };
+                Reply::Array(keys.iter().map(value).collect())
+            }
+            (b"SET", [key, value, options @ ..]) => self.set(key, value, options).unwrap_or_else(Reply::error),
+            (b"DEL", keys) => {
+                let live: Vec<_> = keys.iter().filter(|key| self.contains(key)).collect();
+                live.iter().for_each(|key| self.replace(key, None));
+                Reply::Integer(i64::try_from(live.len()).unwrap_or(i64::MAX))
+            }
+            (b"EXISTS", keys) => Reply::Integer(keys.iter().map(|key| i64::from(self.contains(key))).sum()),
+            (b"PTTL", [key]) => Reply::Integer(match self.live(key).map(|entry| entry.expires_ms) {
+                None => -2,
+                Some(None) => -1,
+                Some(Some(expires_ms)) => i64::try_from(expires_ms - self.now_us() / 1000).unwrap_or(i64::MAX),
+            }),
+            (b"LPUSH", [key, _]) => {
+                self.replace(key, Some(Entry { value: Value::List, expires_ms: None }));
+                Reply::Integer(1)
+            }
+            _ => Reply::error("ERR wrong number of arguments"),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Reply {
+        match self.live(key).map(|entry| &entry.value) {
+            None => Reply::Nil,
+            Some(Value::String(value)) => Reply::bulk(&**value),
+            Some(Value::List) => Reply::error(WRONG_TYPE),
+        }
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8], options: &[Vec<u8>]) -> Result<Reply, &'static str> {
+        let (mut only_new, mut only_old, mut returns_old, mut keeps_expiry) = (false, false, false, false);
+        let (mut expires_ms, now_ms) = (None, self.now_us() / 1000);
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            let option = option.to_ascii_uppercase();
+            match &*option {
+                b"NX" => only_new = true,
+                b"XX" => only_old = true,
+                b"GET" => returns_old = true,
+                b"KEEPTTL" => keeps_expiry = true,
+                b"PX" | b"PXAT" | b"EX" | b"EXAT" => {
+                    let time = options.next().and_then(|time| std::str::from_utf8(time).ok()?.parse::<i64>().ok());
+                    let time = time.ok_or("ERR value is not an integer or out of range")?;
+                    let ms = time.checked_mul(if option.starts_with(b"E") { 1000 } else { 1 });
+                    let ms = ms.and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0).ok_or(INVALID_EXPIRY)?;
+                    let ms = if option.ends_with(b"AT") { Some(ms) } else { now_ms.checked_add(ms) };
+                    if expires_ms.replace(ms.ok_or(INVALID_EXPIRY)?).is_some() {
+                        return Err(SYNTAX);
+                    }
+                }
+                _ => return Err(SYNTAX),
+            }
+        }
+        if only_new && only_old || keeps_expiry && expires_ms.is_some() {
+            return Err(SYNTAX);
+        }
+        let old = if returns_old { self.get(key) } else { Reply::Nil };
+        if let Reply::Error(_) = old {
+            return Ok(old);
+        }
+        let before = self.live(key);
+        if only_new && before.is_some() || only_old && before.is_none() {
+            return Ok(old);
+        }
+        if keeps_expiry {
+            expires_ms = before.and_then(|entry| entry.expires_ms);
+        }
+        // A time in the past deletes the key.
+        let is_past = !keeps_expiry && expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms);
+        self.replace(key, (!is_past).then(|| Entry { value: Value::String(value.to_vec()), expires_ms }));
+        Ok(if returns_old { old } else { Reply::ok() })
+    }
+}

@@ -1,0 +1,247 @@
+//! One server.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::cluster::Place;
+use super::keyspace::Keyspace;
+use super::resp::{Command, Reply, take_command};
+use super::script::{Script, Scripts};
+use crate::network::{self, Accepted};
+use crate::trace::event;
+
+/// A server. Clones share it.
+#[derive(Clone)]
+pub struct Server {
+    name: String,
+    state: Arc<Mutex<State>>,
+    scripts: Arc<Mutex<Scripts>>,
+}
+
+#[derive(Default)]
+struct State {
+    keyspace: Keyspace,
+    place: Option<Place>,
+    is_full: bool,
+    is_replica: bool,
+    running: Running,
+}
+
+/// The script that is being executed.
+#[derive(Default)]
+struct Running {
+    client: String,
+    asking: bool,
+    /// Whether a command that needs memory is rejected.
+    lacks_memory: bool,
+}
+
+impl Server {
+    /// Starts a server with this name.
+    pub fn start(name: &str) -> Self {
+        Self::start_in(name, None)
+    }
+
+    pub(super) fn start_in(name: &str, place: Option<Place>) -> Self {
+        let state = Arc::new(Mutex::new(State { place, ..State::default() }));
+        let of_scripts = Arc::clone(&state);
+        let scripts = Scripts::new(move |command| lock(&of_scripts).execute_in_script(&command));
+        let scripts = Arc::new(Mutex::new(scripts.expect("the library is valid Lua")));
+        let server = Self { name: name.to_owned(), state, scripts };
+        server.listen();
+        server
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn listen(&self) {
+        let (server, mut streams) = (self.clone(), network::listen(&self.name));
+        tokio::spawn(async move {
+            while let Some(accepted) = streams.recv().await {
+                tokio::spawn(server.clone().serve(accepted));
+            }
+        });
+    }
+
+    /// Ends the server and starts it again after this time, without its scripts.
+    pub async fn restart(&self, down: Duration) {
+        event(|| format!("FAULT {} restarts", self.name));
+        network::stop(&self.name);
+        lock(&self.scripts).flush();
+        tokio::time::sleep(down).await;
+        self.listen();
+    }
+
+    /// Deletes all records.
+    pub fn flush(&self) {
+        event(|| format!("FAULT {} loses all records", self.name));
+        lock(&self.state).keyspace.flush();
+    }
+
+    /// Deletes all scripts.
+    pub fn flush_scripts(&self) {
+        event(|| format!("FAULT {} loses its scripts", self.name));
+        lock(&self.scripts).flush();
+    }
+
+    /// A replica without the writes of this last time is promoted after a while.
+    pub async fn fail_over(&self, last: Duration, down: Duration) {
+        let lost = lock(&self.state).keyspace.lose(last);
+        event(|| format!("FAULT {} loses the last {lost} writes", self.name));
+        self.restart(down).await;
+    }
+
+    /// Sets its clock this far ahead of the true time, or behind.
+    pub fn set_clock(&self, ahead_ms: i64) {
+        event(|| format!("FAULT the clock of {} is {ahead_ms} ms ahead", self.name));
+        lock(&self.state).keyspace.clock_ahead_us = ahead_ms * 1000;
+    }
+
+    /// Sets whether it is out of memory.
+    pub fn set_full(&self, is_full: bool) {
+        event(|| format!("FAULT {} is out of memory: {is_full}", self.name));
+        lock(&self.state).is_full = is_full;
+    }
+
+    /// Sets whether it accepts no writes.
+    pub fn set_replica(&self, is_replica: bool) {
+        event(|| format!("FAULT {} is a replica: {is_replica}", self.name));
+        lock(&self.state).is_replica = is_replica;
+    }
+
+    pub(super) fn keys(&self, holds: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        lock(&self.state).keyspace.keys(holds)
+    }
+
+    /// Moves a key to another server.
+    pub(super) fn give(&self, key: &[u8], to: &Self) {
+        if let Some(entry) = lock(&self.state).keyspace.take(key) {
+            lock(&to.state).keyspace.restore(key, entry);
+        }
+    }
+
+    async fn serve(self, Accepted { client, mut stream }: Accepted) {
+        let (mut received, mut asking) = (Vec::new(), false);
+        while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
+            let mut replies = Vec::new();
+            while let Some(command) = take_command(&mut received) {
+                let asked = std::mem::replace(&mut asking, false);
+                let reply = if command[0].eq_ignore_ascii_case(b"ASKING") {
+                    asking = true;
+                    Reply::ok()
+                } else {
+                    self.execute(command, asked, &client)
+                };
+                reply.encode(&mut replies);
+            }
+            if stream.write_all(&replies).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn execute(&self, command: Command, asking: bool, client: &str) -> Reply {
+        let name = command[0].to_ascii_uppercase();
+        match (&*name, &command[1..]) {
+            (b"PING", []) => Reply::Status("PONG".to_owned()),
+            (b"CLIENT" | b"SELECT" | b"READONLY", _) => Reply::ok(),
+            (b"INFO", _) => Reply::bulk("redis_version:8.2.0\r\nrole:master\r\naof_enabled:1\r\n"),
+            (b"CLUSTER", [what]) if what.eq_ignore_ascii_case(b"SLOTS") => match &lock(&self.state).place {
+                Some(place) => place.ranges(client),
+                None => Reply::error("ERR This instance has cluster support disabled"),
+            },
+            (b"EVAL" | b"EVALSHA", [script, count, rest @ ..]) => {
+                let script = if name == b"EVAL" {
+                    lock(&self.scripts).load(&String::from_utf8_lossy(script))
+                } else {
+                    let script = lock(&self.scripts).get(&String::from_utf8_lossy(script));
+                    script.ok_or_else(|| Reply::error("NOSCRIPT No matching script. Please use EVAL."))
+                };
+                let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok());
+                match (script, count) {
+                    (Ok(script), Some(count)) if count <= rest.len() => {
+                        let (keys, arguments) = rest.split_at(count);
+                        self.run(&script, keys, arguments, asking, client)
+                    }
+                    (Err(reply), _) => reply,
+                    _ => Reply::error("ERR Number of keys can't be greater than number of args"),
+                }
+            }
+            (_, arguments) => lock(&self.state).execute(&name, arguments, asking, client),
+        }
+    }
+
+    fn run(&self, script: &Script, keys: &[Vec<u8>], arguments: &[Vec<u8>], asking: bool, client: &str) -> Reply {
+        {
+            let mut state = lock(&self.state);
+            if let Some(rejected) = state.redirects(keys, asking, client).or_else(|| state.rejects(script)) {
+                return rejected;
+            }
+            let allows_oom = script.flags.as_ref().is_some_and(|flags| flags.iter().any(|flag| flag == "allow-oom"));
+            let lacks_memory = state.is_full && !allows_oom;
+            state.running = Running { client: client.to_owned(), asking, lacks_memory };
+        }
+        lock(&self.scripts).run(script, keys, arguments)
+    }
+}
+
+impl State {
+    fn redirects(&self, keys: &[Vec<u8>], asking: bool, client: &str) -> Option<Reply> {
+        self.place.as_ref()?.redirects(&self.keyspace, keys, asking, client)
+    }
+
+    /// The error if a script with these flags is not started.
+    fn rejects(&self, script: &Script) -> Option<Reply> {
+        let flags = script.flags.as_ref()?;
+        if self.is_replica {
+            return Some(Reply::error("READONLY Can not run script with write flag on readonly replica."));
+        }
+        let allows_oom = flags.iter().any(|flag| flag == "allow-oom");
+        let why = "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+        (self.is_full && !allows_oom).then(|| Reply::error(why))
+    }
+
+    fn execute(&mut self, name: &[u8], arguments: &[Vec<u8>], asking: bool, client: &str) -> Reply {
+        let Some(keys) = Keyspace::keys_of(name, arguments) else {
+            return Reply::error(format!("ERR unknown command '{}'", String::from_utf8_lossy(name)));
+        };
+        if let Some(redirection) = self.redirects(keys, asking, client) {
+            return redirection;
+        }
+        if self.is_replica && Keyspace::writes(name) {
+            return Reply::error("READONLY You can't write against a read only replica.");
+        }
+        if self.is_full && Keyspace::needs_memory(name) {
+            return Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        self.keyspace.execute(name, arguments)
+    }
+
+    fn execute_in_script(&mut self, command: &[Vec<u8>]) -> Reply {
+        let name = command[0].to_ascii_uppercase();
+        let Running { client, asking, lacks_memory } = &self.running;
+        let (client, asking, lacks_memory) = (client.clone(), *asking, *lacks_memory);
+        let Some(keys) = Keyspace::keys_of(&name, &command[1..]) else {
+            return Reply::error("ERR Unknown Redis command called from script");
+        };
+        if self.redirects(keys, asking, &client).is_some() {
+            return Reply::error("ERR Script attempted to access a non local key in a cluster node");
+        }
+        let is_full = std::mem::replace(&mut self.is_full, lacks_memory);
+        let reply = self.execute(&name, &command[1..], asking, &client);
+        self.is_full = is_full;
+        // A script that has written goes on, so that it is executed whole.
+        if Keyspace::writes(&name) && !matches!(reply, Reply::Error(_)) {
+            self.running.lacks_memory = false;
+        }
+        reply
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

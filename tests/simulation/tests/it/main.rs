@@ -1,0 +1,3 @@
+//! The simulation is repeatable, finds nothing, and its Redis is like Redis.
+
+mod conformance;
