@@ -4,10 +4,25 @@
 //! - `deterministic`, `rng`, `trace`: the same seed has the same run
 //! - `network`: hosts, streams and their faults
 //! - [`redis`]: servers and clusters
+//! - `plan`: what a seed chooses before its run
+//! - `queue`, `receiver`, `function`: the messages, the work and the processes
+//! - `faults`: injects the faults
+//! - [`world`]: one run
+//! - `verdict`: what is wrong
+//! - [`runner`]: runs seeds and prints their verdicts
+#![recursion_limit = "256"]
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
 pub mod deterministic;
+mod faults;
+mod function;
 pub mod network;
+mod plan;
+mod queue;
+mod receiver;
 pub mod redis;
-pub mod rng;
-pub mod trace;
+mod rng;
+pub mod runner;
+mod trace;
+mod verdict;
+pub mod world;

@@ -1,0 +1,110 @@
+//! Injects the faults of a plan.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::function::{Process, Shared};
+use crate::network;
+use crate::plan::Fault;
+use crate::receiver::{self, Receiver};
+use crate::redis::Cluster;
+use crate::rng::Rng;
+use crate::trace::event;
+
+pub struct Faults {
+    pub rng: Rng,
+    pub shared: Arc<Shared>,
+    pub redis: Arc<Cluster>,
+    pub receiver: Receiver,
+    /// How often each kind happened.
+    pub injected: usize,
+    /// Redis's clock was set to this much ahead, ms.
+    pub clock_ahead_ms: i64,
+}
+
+impl Faults {
+    /// Injects faults for the time of the plan.
+    pub async fn run(&mut self) {
+        let ends = Instant::now() + self.shared.plan.lasts;
+        let kinds = self.shared.plan.faults.clone();
+        let mut lossy = 0;
+        while Instant::now() < ends && !kinds.is_empty() {
+            let pause = self.rng.draw(10..self.shared.plan.pause_ms);
+            sleep(Duration::from_millis(pause)).await;
+            let fault = *self.rng.pick(&kinds);
+            // The search of the checker explains few losses of a key.
+            if matches!(fault, Fault::FailOver | Fault::Flush) {
+                lossy += 1;
+                if lossy > 1 {
+                    continue;
+                }
+            }
+            self.injected += 1;
+            self.inject(fault).await;
+        }
+    }
+
+    async fn inject(&mut self, fault: Fault) {
+        let rng = &mut self.rng;
+        let processes: Vec<_> =
+            self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let Process { name: process, kill } = rng.pick(&processes);
+        let server = rng.pick(&self.redis.servers).clone();
+        let peer = if rng.happens(600) { server.name() } else { receiver::NAME };
+        match fault {
+            Fault::Cut => network::cut(process, peer),
+            Fault::Partition => network::partition(process, peer, rng.ms(100..5000)),
+            Fault::Kill => {
+                event(|| format!("FAULT {process} is killed"));
+                kill.notify_one();
+            }
+            Fault::Freeze => network::freeze(process, rng.ms(500..9000)),
+            Fault::Stall => network::freeze(server.name(), rng.ms(50..3000)),
+            Fault::Restart => server.restart(rng.ms(10..2000)).await,
+            Fault::LoseScripts => server.flush_scripts(),
+            Fault::OutOfMemory => {
+                server.set_full(true);
+                sleep(rng.ms(100..3000)).await;
+                server.set_full(false);
+            }
+            Fault::ReadOnly => {
+                server.set_replica(true);
+                sleep(rng.ms(100..2000)).await;
+                server.set_replica(false);
+            }
+            Fault::Reshard => self.reshard().await,
+            Fault::ReceiverDown => {
+                event(|| "FAULT the receiver is down".to_owned());
+                network::stop(receiver::NAME);
+                sleep(rng.ms(100..3000)).await;
+                self.receiver.listen();
+            }
+            Fault::FailOver => server.fail_over(rng.ms(10..800), rng.ms(10..1500)).await,
+            Fault::Flush => self.redis.servers.iter().for_each(crate::redis::Server::flush),
+            Fault::ClockJump => {
+                let jump = i64::try_from(rng.draw(0..12_000)).unwrap_or_default() - 6000;
+                self.clock_ahead_ms += jump;
+                self.redis.servers.iter().for_each(|server| server.set_clock(self.clock_ahead_ms));
+            }
+        }
+    }
+
+    /// Moves some slots that are used, key by key.
+    async fn reshard(&mut self) {
+        let used = self.redis.used_slots();
+        if used.is_empty() {
+            return;
+        }
+        for _ in 0..self.rng.draw(1..4) {
+            let slot = *self.rng.pick(&used);
+            let to = self.rng.draw(0..self.redis.servers.len() as u64);
+            self.redis.begin_move(slot, usize::try_from(to).unwrap_or_default());
+            sleep(self.rng.ms(0..400)).await;
+            while self.redis.step_move(slot) {
+                sleep(self.rng.ms(0..200)).await;
+            }
+        }
+    }
+}

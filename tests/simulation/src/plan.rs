@@ -1,0 +1,127 @@
+//! What a seed chooses before its run: sizes, timeouts, and which kinds of faults happen.
+
+use std::time::Duration;
+
+use crate::rng::Rng;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The streams of a function to Redis, or to the receiver, end.
+    Cut,
+    /// A function and Redis, or a function and the receiver, cannot reach each other for some time.
+    Partition,
+    /// A process of the function ends.
+    Kill,
+    /// A process of the function does not run for some time.
+    Freeze,
+    /// Redis does not run for some time.
+    Stall,
+    /// Redis restarts with its records.
+    Restart,
+    /// Redis loses its scripts.
+    LoseScripts,
+    /// Redis is out of memory for some time.
+    OutOfMemory,
+    /// Redis accepts no writes for some time.
+    ReadOnly,
+    /// Slots move to other servers of the cluster.
+    Reshard,
+    /// The receiver refuses connections for some time.
+    ReceiverDown,
+    /// A replica without the latest writes is promoted.
+    FailOver,
+    /// Redis loses all records.
+    Flush,
+    /// Redis's clock is set forwards or backwards.
+    ClockJump,
+}
+
+/// Faults after which every promise holds.
+const HARMLESS: &[Fault] = &[
+    Fault::Cut,
+    Fault::Cut,
+    Fault::Partition,
+    Fault::Partition,
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Freeze,
+    Fault::Freeze,
+    Fault::Stall,
+    Fault::Restart,
+    Fault::LoseScripts,
+    Fault::OutOfMemory,
+    Fault::ReadOnly,
+    Fault::ReceiverDown,
+];
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub messages: u64,
+    pub functions: u64,
+    pub batch_size: usize,
+    pub concurrency: usize,
+    pub function_timeout: Duration,
+    pub visibility_timeout: Duration,
+    pub redis_timeout: Duration,
+    pub lease_grace: Duration,
+    pub longest_lease: Duration,
+    pub max_attempts: u8,
+    pub fifo: bool,
+    /// Number of servers of the cluster. A single server if it is 1.
+    pub servers: usize,
+    /// Longest usual delay of the network, ms.
+    pub delay_ms: u64,
+    /// How many of 1000 writes are lost and sent again.
+    pub lost: u64,
+    /// Longest time that the receiver takes, ms.
+    pub work_ms: u64,
+    /// For how long faults happen.
+    pub lasts: Duration,
+    /// Longest time between two faults, ms.
+    pub pause_ms: u64,
+    pub faults: Vec<Fault>,
+}
+
+impl Plan {
+    pub fn of(seed: u64) -> Self {
+        let rng = &mut Rng::new(seed);
+        let function_timeout = rng.ms(2000..6000);
+        let servers = *rng.pick(&[1, 1, 1, 2, 3]);
+        let mut faults: Vec<_> = HARMLESS.iter().copied().filter(|_| rng.happens(450)).collect();
+        if servers > 1 {
+            faults.extend([Fault::Reshard, Fault::Reshard]);
+        }
+        match rng.draw(0..8) {
+            0 => faults.push(Fault::FailOver),
+            1 if rng.happens(500) => faults.push(Fault::Flush),
+            2 => faults.push(Fault::ClockJump),
+            _ => {}
+        }
+        Self {
+            messages: rng.draw(5..40),
+            functions: rng.draw(2..5),
+            batch_size: *rng.pick(&[1, 3, 10, 10]),
+            concurrency: *rng.pick(&[1, 4, 16]),
+            function_timeout,
+            // SQS accepts whole seconds. A short one delivers messages again while they are processed.
+            visibility_timeout: Duration::from_secs(function_timeout.as_secs() + 1 + rng.draw(0..4)),
+            redis_timeout: *rng.pick(&[100, 300, 500].map(Duration::from_millis)),
+            lease_grace: rng.ms(100..1500),
+            longest_lease: *rng.pick(&[Duration::from_hours(24), Duration::from_hours(24), Duration::from_secs(2)]),
+            max_attempts: *rng.pick(&[200, 200, 3]),
+            fifo: rng.happens(200),
+            servers,
+            delay_ms: *rng.pick(&[1, 3, 10, 60]),
+            lost: *rng.pick(&[0, 0, 5, 30]),
+            work_ms: *rng.pick(&[20, 100, 500, 1500]),
+            lasts: Duration::from_secs(rng.draw(10..40)),
+            pause_ms: *rng.pick(&[300, 1000, 4000]),
+            faults,
+        }
+    }
+
+    pub fn has(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+}

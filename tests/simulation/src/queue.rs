@@ -1,0 +1,101 @@
+//! The messages, and SQS as the function reaches it: calls are refused, and replies are lost.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use idempotent_sqs::Message;
+use idempotent_sqs::sqs::DeadLetterMessage;
+use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
+
+use crate::plan::Plan;
+use crate::rng::Rng;
+use crate::trace::event;
+
+/// SQS with faults. Clones share it.
+#[derive(Clone)]
+pub struct Faulty(Arc<State>);
+
+struct State {
+    queue: Queue,
+    rng: Mutex<Rng>,
+    is_calm: Mutex<bool>,
+    letters: Mutex<Vec<DeadLetterMessage>>,
+}
+
+impl Faulty {
+    pub fn new(queue: Queue, rng: Rng) -> Self {
+        let (is_calm, letters) = (Mutex::new(false), Mutex::default());
+        Self(Arc::new(State { queue, rng: Mutex::new(rng), is_calm, letters }))
+    }
+
+    pub fn calm(&self) {
+        *lock(&self.0.is_calm) = true;
+    }
+
+    pub fn letters(&self) -> Vec<DeadLetterMessage> {
+        lock(&self.0.letters).clone()
+    }
+
+    pub fn change_visibility(&self, message: &Message, after: Duration) -> Result<(), String> {
+        let fault = self.fault();
+        event(|| format!("SQS: {} visible after {after:?}, fault {fault}", &message.id[..8]));
+        let change = || self.0.queue.change_visibility(message.receipt_handle.as_deref().unwrap_or_default(), after);
+        self.with(fault, || change().map_err(|refused| refused.to_string()))
+    }
+
+    pub fn dead_letter(&self, message: DeadLetterMessage) -> Result<(), String> {
+        let fault = self.fault();
+        event(|| format!("SQS: dead letter {message:?}, fault {fault}"));
+        self.with(fault, || {
+            lock(&self.0.letters).push(message);
+            Ok(())
+        })
+    }
+
+    /// 0: the call is refused. 1: its reply is lost.
+    fn fault(&self) -> u64 {
+        if *lock(&self.0.is_calm) { u64::MAX } else { lock(&self.0.rng).draw(0..20) }
+    }
+
+    fn with(&self, fault: u64, call: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        if fault == 0 {
+            return Err("throttled".to_owned());
+        }
+        let reply = call();
+        if fault == 1 { Err("no reply".to_owned()) } else { reply }
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The queue of a plan.
+pub fn queue(plan: &Plan, seed: u64) -> Queue {
+    let name = if plan.fifo { "payments.fifo" } else { "payments" };
+    let visibility_timeout = plan.visibility_timeout;
+    let settings = QueueSettings { name: name.into(), visibility_timeout, ..QueueSettings::with_duplicates() };
+    Queue::new(settings, seed)
+}
+
+/// The messages of a plan: some have the key and the payload of an earlier one, some only its key, and some no key.
+pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<SendRequest> {
+    let mut messages = Vec::new();
+    for number in 0..plan.messages {
+        let before = rng.draw(0..number + 1);
+        let (key, payload) = match rng.draw(0..20) {
+            0 => (before, before),
+            1 => (before, number),
+            _ => (number, number),
+        };
+        let mut message = SendRequest::new(format!("{{\"payment\":{payload}}}"));
+        if rng.draw(0..20) > 0 {
+            message = message.attribute("Idempotency-Key", format!("pay-{key}"));
+        }
+        if plan.fifo {
+            message = message.group(format!("group-{}", rng.draw(0..4))).deduplication_id(format!("send-{number}"));
+        }
+        messages.push(message);
+    }
+    messages
+}

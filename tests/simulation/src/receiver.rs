@@ -1,0 +1,172 @@
+//! The receiver of the work: a service that counts its effects, and the work that calls it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use idempotent_sqs::{Claim, Message, Work, WorkError};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::time::{sleep, timeout};
+
+use crate::network::{self, Accepted, address};
+use crate::rng::Rng;
+use crate::trace::event;
+
+pub const NAME: &str = "receiver";
+
+/// An effect, with the payload that had it.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    pub effect: history::Effect,
+    pub body: String,
+}
+
+/// A service that sometimes fails. Clones share it.
+#[derive(Clone)]
+pub struct Receiver(Arc<Mutex<State>>);
+
+struct State {
+    rng: Rng,
+    seed: u64,
+    work_ms: u64,
+    is_calm: bool,
+    effects: Vec<Counted>,
+}
+
+/// What it does with a request.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Done,
+    /// The work is done, and the stream ends without a reply.
+    DoneWithoutReply,
+    /// The stream ends, and the work is not done.
+    NoReply,
+    Unavailable,
+    Busy,
+    Failed,
+    Permanent,
+}
+
+/// Whether the work of this payload can never succeed.
+pub fn is_poison(seed: u64, body: &str) -> bool {
+    let mut hash = DefaultHasher::new();
+    (seed, body).hash(&mut hash);
+    hash.finish().is_multiple_of(25)
+}
+
+impl Receiver {
+    pub fn new(seed: u64, rng: Rng, work_ms: u64) -> Self {
+        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, is_calm: false, effects: Vec::new() })))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it does all work that can succeed.
+    pub fn calm(&self) {
+        self.lock().is_calm = true;
+    }
+
+    pub fn effects(&self) -> Vec<Counted> {
+        self.lock().effects.clone()
+    }
+
+    /// Accepts requests until it is stopped.
+    pub fn listen(&self) {
+        let (receiver, mut streams) = (self.clone(), network::listen(NAME));
+        tokio::spawn(async move {
+            while let Some(Accepted { mut stream, .. }) = streams.recv().await {
+                let receiver = receiver.clone();
+                tokio::spawn(async move {
+                    let mut request = String::new();
+                    let read = BufReader::new(&mut stream).read_line(&mut request).await;
+                    let Some(reply) = (if read.is_ok() { receiver.answer(&request).await } else { None }) else { return };
+                    let _sent = stream.write_all(reply).await;
+                });
+            }
+        });
+    }
+
+    async fn answer(&self, request: &str) -> Option<&'static [u8]> {
+        let [key, fence, recovery, body] = request.trim_end().splitn(4, ' ').collect::<Vec<_>>().try_into().ok()?;
+        let (answer, before, after) = {
+            let mut state = self.lock();
+            let work_ms = if state.is_calm { 20 } else { state.work_ms };
+            let answer = state.choose(body);
+            (answer, state.rng.ms(0..work_ms), state.rng.ms(0..work_ms))
+        };
+        sleep(before).await;
+        event(|| format!("{NAME}: {answer:?} for {request:?}"));
+        if let Answer::Done | Answer::DoneWithoutReply = answer {
+            let (fence, is_recovery) = (fence.parse().ok()?, recovery == "recovery");
+            let effect = history::Effect { key: key.to_owned(), fence, is_recovery };
+            self.lock().effects.push(Counted { effect, body: body.to_owned() });
+        }
+        sleep(after).await;
+        Some(match answer {
+            Answer::Done => b"done",
+            Answer::DoneWithoutReply | Answer::NoReply => return None,
+            Answer::Unavailable => b"unavailable",
+            Answer::Busy => b"busy",
+            Answer::Failed => b"failed",
+            Answer::Permanent => b"permanent",
+        })
+    }
+}
+
+impl State {
+    fn choose(&mut self, body: &str) -> Answer {
+        let choice = self.rng.draw(0..100);
+        match choice {
+            _ if is_poison(self.seed, body) => Answer::Permanent,
+            _ if self.is_calm => Answer::Done,
+            0..4 => Answer::DoneWithoutReply,
+            4..8 => Answer::NoReply,
+            8..10 => Answer::Unavailable,
+            10..13 => Answer::Busy,
+            13..17 => Answer::Failed,
+            _ => Answer::Done,
+        }
+    }
+}
+
+/// The work: one request to the receiver.
+pub struct Call {
+    /// The process of the function.
+    pub client: String,
+    /// How often it panics, after its request was sent.
+    pub panics: Mutex<Rng>,
+}
+
+impl Call {
+    async fn call(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        const TIMEOUT: Duration = Duration::from_millis(800);
+        let connected = timeout(TIMEOUT, network::connect(&address(NAME, &self.client))).await;
+        let mut stream = connected.map_err(WorkError::unavailable)?.map_err(WorkError::unavailable)?;
+        let recovery = if claim.is_recovery() { "recovery" } else { "first" };
+        let request = format!("{} {} {recovery} {}\n", claim.key().stored(), claim.fence().0, message.body());
+        let mut reply = String::new();
+        let exchange = async {
+            stream.write_all(request.as_bytes()).await?;
+            let panics = self.panics.lock().unwrap_or_else(PoisonError::into_inner).happens(10);
+            assert!(!panics, "the work panics");
+            stream.read_to_string(&mut reply).await
+        };
+        timeout(2 * TIMEOUT, exchange).await.map_err(WorkError::uncertain)?.map_err(WorkError::uncertain)?;
+        match &*reply {
+            "done" => Ok(b"receipt".to_vec()),
+            "unavailable" => Err(WorkError::unavailable("the receiver is overloaded")),
+            "busy" => Err(WorkError::busy("the receiver processes another request")),
+            "failed" => Err(WorkError::retryable("the receiver did nothing")),
+            "permanent" => Err(WorkError::permanent("the receiver rejects this payload")),
+            _ => Err(WorkError::uncertain("the receiver did not reply")),
+        }
+    }
+}
+
+impl Work<Message> for Call {
+    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.call(claim, message).await
+    }
+}

@@ -1,0 +1,136 @@
+//! One run: everything starts, faults happen, the faults end, and the queue drains.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use history::History;
+use idempotent_sqs_testing::{Mapping, MappingSettings, MessageHistory};
+use tokio::runtime::Builder;
+use tokio::time::{sleep, timeout};
+
+use crate::faults::Faults;
+use crate::function::Shared;
+use crate::network::{self, Weather};
+use crate::plan::Plan;
+use crate::queue::{Faulty, messages, queue};
+use crate::receiver::{Counted, Receiver};
+use crate::redis::Cluster;
+use crate::rng::Rng;
+use crate::{deterministic, trace};
+
+/// Longest time until all messages are done after the last fault: several of the longest backoffs.
+const DRAIN: Duration = Duration::from_hours(3);
+
+/// What a run leaves.
+pub struct Run {
+    pub seed: u64,
+    pub plan: Plan,
+    pub history: History,
+    pub effects: Vec<Counted>,
+    pub messages: Vec<MessageHistory>,
+    /// The messages in the dead-letter queue: messageId and outcome.
+    pub letters: Vec<(String, String)>,
+    pub injected: usize,
+    pub drained: bool,
+    /// Number of events, and their hash.
+    pub trace: (u64, u64),
+}
+
+/// Runs a seed. A process can run one.
+pub fn run(seed: u64, prints: bool) -> Run {
+    // A thread of its own: no random bytes were read in it before.
+    let thread = std::thread::spawn(move || {
+        deterministic::seed(seed);
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("no resources of the system are needed").block_on(simulate(seed, prints))
+    });
+    thread.join().expect("the simulation does not panic")
+}
+
+async fn simulate(seed: u64, prints: bool) -> Run {
+    deterministic::begin();
+    trace::begin(prints);
+    network::dial_redis();
+    let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
+    trace::event(|| format!("{plan:?}"));
+    let directory = tempfile::tempdir().expect("a directory can be created");
+    network::set_weather(Weather { rng: rng.fork(), delay_ms: plan.delay_ms, lost: plan.lost });
+
+    let redis = Arc::new(Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]));
+    let receiver = Receiver::new(seed, rng.fork(), plan.work_ms);
+    receiver.listen();
+    let queue = queue(&plan, seed);
+    let mapping = Mapping::new(&queue, MappingSettings {
+        batch_size: plan.batch_size,
+        function_timeout: plan.function_timeout,
+        throttle_rate: 0.02,
+        delete_loss_rate: 0.05,
+        ..MappingSettings::default()
+    });
+    let sqs = Faulty::new(queue.clone(), rng.fork());
+    let shared = Arc::new(Shared {
+        mapping,
+        sqs: sqs.clone(),
+        redis: redis.servers[0].name().to_owned(),
+        directory: directory.path().to_owned(),
+        rng: Mutex::new(rng.fork()),
+        processes: Mutex::default(),
+        plan: plan.clone(),
+    });
+    let functions: Vec<_> = (0..plan.functions).map(|n| tokio::spawn(Arc::clone(&shared).run_environment(n))).collect();
+
+    let mut faults = Faults {
+        rng: rng.fork(),
+        shared: Arc::clone(&shared),
+        redis,
+        receiver: receiver.clone(),
+        injected: 0,
+        clock_ahead_ms: 0,
+    };
+    let produce = async {
+        let pace = plan.lasts / u32::try_from(plan.messages).unwrap_or(u32::MAX);
+        for message in messages(&plan, &mut rng) {
+            queue.send(message).expect("SQS accepts these messages");
+            sleep(pace * 3 / 4).await;
+        }
+    };
+    tokio::join!(faults.run(), produce);
+    trace::event(|| "the faults end".to_owned());
+    network::set_weather(Weather { rng: rng.fork(), delay_ms: 1, lost: 0 });
+    receiver.calm();
+    sqs.calm();
+    let drained = timeout(DRAIN, async {
+        while !queue.is_empty() {
+            sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let drained = drained.await.is_ok();
+    // For what is still on its way, and for messages that are delivered again after they were deleted.
+    sleep(Duration::from_secs(30)).await;
+    functions.iter().for_each(tokio::task::JoinHandle::abort);
+    Run {
+        history: read(directory.path()),
+        effects: receiver.effects(),
+        messages: queue.history(),
+        letters: sqs.letters().iter().map(letter).collect(),
+        injected: faults.injected,
+        drained,
+        trace: trace::end(),
+        plan,
+        seed,
+    }
+}
+
+fn read(directory: &Path) -> History {
+    History::read(directory).expect("the processes recorded their calls")
+}
+
+/// The messageId and the outcome of a dead letter.
+fn letter(message: &idempotent_sqs::sqs::DeadLetterMessage) -> (String, String) {
+    use idempotent_sqs::sqs::{AttributeValue, DeadLetter};
+    let attribute = message.attributes.get(DeadLetter::ATTRIBUTE).map(|attribute| &attribute.value);
+    let Some(AttributeValue::Text(text)) = attribute else { return Default::default() };
+    let letter: DeadLetter = serde_json::from_str(text).expect("the function sends valid JSON");
+    (letter.message_id, letter.outcome.as_str().to_owned())
+}
