@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use idempotent_sqs::idempotency::AcquireRequest;
 
@@ -33,6 +34,17 @@ pub struct Operation {
     /// The leases that an acquire may have got, ms: calls of one process that are made together share the longest lease
     /// among them.
     pub leases_ms: Vec<u64>,
+    /// When the server's clock was set.
+    pub jumps: Arc<[Jump]>,
+}
+
+/// The server's clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// When, by the monotonic clock, µs.
+    pub at_us: u64,
+    /// How far ahead of the wall clock it is since then, µs.
+    pub ahead_us: i64,
 }
 
 /// The operations of all processes.
@@ -81,6 +93,14 @@ impl History {
             operations.sort_by_key(|operation| operation.invoked_us);
         }
     }
+
+    /// Adds when the server's clock was set, in order.
+    #[must_use]
+    pub fn with_jumps(mut self, jumps: &[Jump]) -> Self {
+        let jumps: Arc<[Jump]> = jumps.into();
+        self.keys.values_mut().flatten().for_each(|operation| operation.jumps = Arc::clone(&jumps));
+        self
+    }
 }
 
 /// The operations in one file, in the order of their invocations.
@@ -105,6 +125,7 @@ fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
                     returned_us: None,
                     unix_offset_us: unix_us.saturating_sub(monotonic_us),
                     leases_ms: vec![call.request().lease_ms],
+                    jumps: Arc::default(),
                     call,
                     answer: Answer::Unknown,
                     attempt,
@@ -145,6 +166,15 @@ impl Operation {
     #[must_use]
     pub fn ends_us(&self) -> u64 {
         self.returned_us.unwrap_or(u64::MAX)
+    }
+
+    /// The least and the most that the server's clock was ahead of the wall clock from this operation on until this
+    /// time, µs.
+    pub(crate) fn ahead_us(&self, until_us: u64) -> (i64, i64) {
+        let from = self.jumps.partition_point(|jump| jump.at_us <= self.invoked_us);
+        let before = from.checked_sub(1).map_or(0, |last| self.jumps[last].ahead_us);
+        let during = self.jumps[from..].iter().take_while(|jump| jump.at_us <= until_us);
+        during.fold((before, before), |(least, most), jump| (least.min(jump.ahead_us), most.max(jump.ahead_us)))
     }
 
     /// The claim that it settles.

@@ -8,6 +8,7 @@
 //! - `effects`: whether each effect has its run
 //! - `report`: all of these for a run
 //! - `failover`, `log`: the histories of two primaries, and what was lost between them
+//! - [`guards`]: the guards of the scripts
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
 
@@ -16,6 +17,7 @@ mod clocks;
 mod effects;
 mod event;
 mod failover;
+pub mod guards;
 mod history;
 mod log;
 mod machine;
@@ -29,7 +31,7 @@ pub use clocks::monotonic_us;
 pub use effects::Effect;
 pub use event::{Answer, Call, Claim, Event, Hex, LostTo, Request, StoredBytes};
 pub use failover::{Failover, Logs, Reach, Verdict as FailoverVerdict};
-pub use history::{History, Operation};
+pub use history::{History, Jump, Operation};
 pub use log::Log;
 pub use machine::Choice;
 pub use recorder::RecordedStore;

@@ -8,7 +8,7 @@
 //! - With [`Allowed::losses`], the record returns to an earlier state, or to none.
 //!
 //! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
-//! [tolerance](TOLERANCE_US), and never goes back from one execution to the next.
+//! [tolerance](TOLERANCE_US), and never goes back from one execution to the next, unless it was set (`Jump`).
 
 use std::collections::HashMap;
 
@@ -106,8 +106,8 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step]) -> Next {
         order.iter().any(|step| matches!(step, Step::Executed { operation, is_answer: true, .. } if *operation == at))
     };
     let clock_us = order.iter().rev().find_map(|step| match step {
-        Step::Executed { choice, .. } => Some(choice.now_us),
-        Step::Lost { .. } => None,
+        Step::Executed { choice, operation, .. } if operations[*operation].jumps.is_empty() => Some(choice.now_us),
+        Step::Executed { .. } | Step::Lost { .. } => None,
     });
     let waiting = || (0..operations.len()).filter(|at| operations[*at].returned_us.is_some() && !done(*at));
     let horizon_us = waiting().map(|at| operations[at].ends_us()).min().unwrap_or(u64::MAX);
@@ -143,8 +143,10 @@ fn shown(operations: &[Operation]) -> Shown {
 
 /// The times by the server's clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.
 fn window(operation: &Operation, until_us: u64) -> (u64, u64) {
+    let (least_us, most_us) = operation.ahead_us(until_us);
     let from_us = (operation.invoked_us + operation.unix_offset_us).saturating_sub(TOLERANCE_US);
-    (from_us, until_us.saturating_add(operation.unix_offset_us + TOLERANCE_US))
+    let to_us = until_us.saturating_add(operation.unix_offset_us + TOLERANCE_US);
+    (from_us.saturating_add_signed(least_us), to_us.saturating_add_signed(most_us))
 }
 
 struct Search<'a> {
@@ -255,9 +257,11 @@ impl Search<'_> {
                 } else {
                     executed[at].without += 1;
                 }
+                // A clock that is set may go back.
+                let clock_us = if operation.jumps.is_empty() { choice.now_us } else { 0 };
                 let (before, after) = (before.cloned(), record.clone());
                 let step = Step::Executed { operation: at, is_answer, choice, before, answer, after };
-                executions.push((step, State { executed, record, clock_us: choice.now_us, losses: state.losses }));
+                executions.push((step, State { executed, record, clock_us, losses: state.losses }));
             }
         }
         executions

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use history::{Jump, monotonic_us};
 use tokio::time::{Instant, sleep};
 
 use crate::function::{Process, Shared};
@@ -20,8 +21,8 @@ pub struct Faults {
     pub receiver: Receiver,
     /// How often each kind happened.
     pub injected: usize,
-    /// Redis's clock was set to this much ahead, ms.
-    pub clock_ahead_ms: i64,
+    /// When Redis's clock was set.
+    pub jumps: Vec<Jump>,
 }
 
 impl Faults {
@@ -85,8 +86,9 @@ impl Faults {
             Fault::Flush => self.redis.servers.iter().for_each(crate::redis::Server::flush),
             Fault::ClockJump => {
                 let jump = i64::try_from(rng.draw(0..12_000)).unwrap_or_default() - 6000;
-                self.clock_ahead_ms += jump;
-                self.redis.servers.iter().for_each(|server| server.set_clock(self.clock_ahead_ms));
+                let ahead_us = self.jumps.last().map_or(0, |last| last.ahead_us) + jump * 1000;
+                self.jumps.push(Jump { at_us: monotonic_us(), ahead_us });
+                self.redis.servers.iter().for_each(|server| server.set_clock(ahead_us));
             }
         }
     }

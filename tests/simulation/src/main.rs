@@ -1,9 +1,13 @@
 //! `simulate SEED [--trace]` runs a seed, `simulate --seeds FIRST COUNT` runs many, on all processors.
+//!
+//! `simulate SEED --without GUARD` runs a seed without a guard of the scripts, and `simulate --guards NAME FIRST COUNT` runs
+//! seeds without each guard whose name begins so.
 
 use std::env;
 use std::process::ExitCode;
 
-use simulation::runner;
+use history::guards;
+use simulation::{redis, runner};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).collect();
@@ -11,6 +15,13 @@ fn main() -> ExitCode {
     let number = |text: &str| text.parse().ok();
     let is_right = match arguments[..] {
         ["--seeds", first, count] => number(first).zip(number(count)).map(|(first, count)| runner::many(first, count)),
+        ["--guards", name, first, count] => {
+            number(first).zip(number(count)).map(|(first, count)| runner::guards(name, first, count))
+        }
+        [seed, "--without", guard] => number(seed).zip(guards::named(guard)).map(|(seed, guard)| {
+            redis::remove(guard);
+            runner::one(seed, false)
+        }),
         [seed] => number(seed).map(|seed| runner::one(seed, false)),
         [seed, "--trace"] => number(seed).map(|seed| runner::one(seed, true)),
         _ => None,

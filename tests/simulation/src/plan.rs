@@ -88,6 +88,7 @@ impl Plan {
         let rng = &mut Rng::new(seed);
         let function_timeout = rng.ms(2000..6000);
         let servers = *rng.pick(&[1, 1, 1, 2, 3]);
+        let redis_timeout: u64 = *rng.pick(&[100, 300, 500]);
         let mut faults: Vec<_> = HARMLESS.iter().copied().filter(|_| rng.happens(450)).collect();
         if servers > 1 {
             faults.extend([Fault::Reshard, Fault::Reshard]);
@@ -106,13 +107,13 @@ impl Plan {
             function_timeout,
             // SQS accepts whole seconds. A short one delivers messages again while they are processed.
             visibility_timeout: Duration::from_secs(function_timeout.as_secs() + 1 + rng.draw(0..4)),
-            redis_timeout: *rng.pick(&[100, 300, 500].map(Duration::from_millis)),
+            redis_timeout: Duration::from_millis(redis_timeout),
             lease_grace: rng.ms(100..1500),
             longest_lease: *rng.pick(&[Duration::from_hours(24), Duration::from_hours(24), Duration::from_secs(2)]),
             max_attempts: *rng.pick(&[200, 200, 3]),
             fifo: rng.happens(200),
             servers,
-            delay_ms: *rng.pick(&[1, 3, 10, 60]),
+            delay_ms: *rng.pick(&[1, 3, 10, redis_timeout / 8, redis_timeout / 3]),
             lost: *rng.pick(&[0, 0, 5, 30]),
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
             lasts: Duration::from_secs(rng.draw(10..40)),

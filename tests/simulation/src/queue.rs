@@ -82,8 +82,9 @@ pub fn queue(plan: &Plan, seed: u64) -> Queue {
 pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<SendRequest> {
     let mut messages = Vec::new();
     for number in 0..plan.messages {
-        let before = rng.draw(0..number + 1);
-        let (key, payload) = match rng.draw(0..20) {
+        // A recent one, so that both are often processed at the same time.
+        let before = number - rng.draw(0..4).min(number);
+        let (key, payload) = match rng.draw(0..12) {
             0 => (before, before),
             1 => (before, number),
             _ => (number, number),

@@ -14,4 +14,5 @@ mod server;
 mod structs;
 
 pub use cluster::Cluster;
+pub use script::remove;
 pub use server::Server;

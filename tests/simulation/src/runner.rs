@@ -1,10 +1,13 @@
 //! Runs one seed in this process, or many, each in a process of its own.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use std::{env, panic, thread};
+
+use history::guards;
 
 use crate::world;
 
@@ -41,7 +44,30 @@ pub fn one(seed: u64, prints: bool) -> bool {
 /// Runs these seeds, and prints those that fail. Returns whether none does.
 pub fn many(first: u64, count: u64) -> bool {
     let began = Instant::now();
-    let (next, failed) = (AtomicU64::new(first), Mutex::new(Vec::new()));
+    let failed = failures(first, count, None);
+    for (seed, output) in &failed {
+        println!("{output}SEED={seed} make simulate repeats it\n");
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{count} seeds from {first} in {seconds:.0} s, {} failed {:?}", failed.len(), failed.keys());
+    failed.is_empty()
+}
+
+/// Runs these seeds without each guard of the scripts whose name begins so. Returns whether each is found.
+pub fn guards(name: &str, first: u64, count: u64) -> bool {
+    let mut all_found = true;
+    for (what, ..) in guards::GUARDS.iter().filter(|(what, ..)| what.starts_with(name)) {
+        let failed = failures(first, count, Some(what));
+        let seeds: Vec<_> = failed.keys().take(5).collect();
+        println!("{what:<70} {:>4} of {count} seeds {seeds:?}", failed.len());
+        all_found &= !failed.is_empty();
+    }
+    all_found
+}
+
+/// The seeds that fail, and what they print. Each runs in a process of its own.
+fn failures(first: u64, count: u64, without: Option<&str>) -> BTreeMap<u64, String> {
+    let (next, failed) = (AtomicU64::new(first), Mutex::new(BTreeMap::new()));
     let binary = env::current_exe().expect("this process has a binary");
     let work = || {
         loop {
@@ -49,18 +75,16 @@ pub fn many(first: u64, count: u64) -> bool {
             if seed >= first + count {
                 return;
             }
-            let output = Command::new(&binary).arg(seed.to_string()).output().expect("the binary can be started");
+            let mut command = Command::new(&binary);
+            command.arg(seed.to_string()).args(without.map(|guard| ["--without", guard]).iter().flatten());
+            let output = command.output().expect("the binary can be started");
             if !output.status.success() {
-                println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-                println!("SEED={seed} make simulate repeats it\n");
-                failed.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
+                let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+                failed.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, texts.concat());
             }
         }
     };
     let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let seconds = began.elapsed().as_secs_f64();
-    println!("{count} seeds from {first} in {seconds:.0} s, {} failed {failed:?}", failed.len());
-    failed.is_empty()
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,13 +20,10 @@ impl Run {
         let effects: Vec<_> = self.effects.iter().map(|counted| counted.effect.clone()).collect();
         let report = Report::of_functions(&self.history, &Outside { effects, deleted: Vec::new() });
         let mut faults = Vec::new();
-        // The checker assumes one clock that does not go back.
-        if !self.plan.has(Fault::ClockJump) {
-            faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
-        }
+        faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
         let losses = &report.lost_writes;
         let may_lose = self.plan.has(Fault::FailOver) || self.plan.has(Fault::Flush);
-        if !may_lose && !self.plan.has(Fault::ClockJump) {
+        if !may_lose {
             faults.extend(losses.iter().cloned());
         }
         let is_lost = |fault: &str| {

@@ -86,7 +86,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         redis,
         receiver: receiver.clone(),
         injected: 0,
-        clock_ahead_ms: 0,
+        jumps: Vec::new(),
     };
     let produce = async {
         let pace = plan.lasts / u32::try_from(plan.messages).unwrap_or(u32::MAX);
@@ -110,7 +110,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     sleep(Duration::from_secs(30)).await;
     functions.iter().for_each(tokio::task::JoinHandle::abort);
     Run {
-        history: read(directory.path()),
+        history: read(directory.path()).with_jumps(&faults.jumps),
         effects: receiver.effects(),
         messages: queue.history(),
         letters: sqs.letters().iter().map(letter).collect(),

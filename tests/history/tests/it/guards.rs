@@ -4,205 +4,17 @@ use std::time::Duration;
 
 use harness::front::Front;
 use harness::redis::Redis;
+use history::guards::{ACQUIRE, GUARDS, Guard, named, without};
 use history::{History, Report, Verdict, replay, verdict};
 use record_model as model;
 
 use crate::contention::contend;
 
-const ACQUIRE: &str = include_str!("../../../../lua/acquire.lua");
-const COMPLETE: &str = include_str!("../../../../lua/complete.lua");
-const FAIL: &str = include_str!("../../../../lua/fail.lua");
-const RELEASE: &str = include_str!("../../../../lua/release.lua");
-
-/// A guard: what it ensures, its script, its code, and the code without it.
-type Guard = (&'static str, &'static str, &'static str, &'static str);
-
-const GUARDS: &[Guard] = &[
-    ("acquire: an existing record is not replaced", ACQUIRE, "'NX', 'PXAT'", "'PXAT'"),
-    ("acquire: a record lives as long as its lease", ACQUIRE, "math.max(retention, lease)", "retention"),
-    (
-        "acquire: a completed record stays",
-        ACQUIRE,
-        "if state == 'C' then return",
-        "if state == 'C' then redis.call('DEL', key) return acquire(key, asked) end\n  if false then return",
-    ),
-    (
-        "acquire: another payload than a completed one is a mismatch",
-        ACQUIRE,
-        "return same_payload and 'DUPLICATE '",
-        "return 'DUPLICATE '",
-    ),
-    ("acquire: the same, by the quick path", ACQUIRE, " and seen:sub(21, 36) == asked:sub(9, 24) then", " then"),
-    (
-        "acquire: the same owner gets the same answer",
-        ACQUIRE,
-        "if holder == owner then return acquired(record) end",
-        "",
-    ),
-    ("acquire: a live lease is a conflict", ACQUIRE, "if remains > 0 then", "if false then"),
-    ("acquire: a lease ends", ACQUIRE, "if remains > 0 then", "if true then"),
-    ("acquire: a lease above the longest is shortened", ACQUIRE, "if remains == longest then", "if false then"),
-    (
-        "acquire: the answer has the shortened lease",
-        ACQUIRE,
-        "math.min(ends - now_us / 1000, longest)",
-        "ends - now_us / 1000",
-    ),
-    ("acquire: a takeover is a recovery", ACQUIRE, "    uncertain = 1", "    uncertain = 0"),
-    (
-        "acquire: after a failure in doubt a recovery follows",
-        ACQUIRE,
-        "head(uncertain, attempts",
-        "head(state == 'P' and 1 or 0, attempts",
-    ),
-    (
-        "acquire: another payload than one in doubt is a mismatch",
-        ACQUIRE,
-        "if not same_payload and uncertain == 1 then return 'MISMATCH' end",
-        "",
-    ),
-    ("acquire: an owner that has settled cannot acquire again", ACQUIRE, "if holder == owner or (marks", "if (marks"),
-    (
-        "acquire: a permanent failure applies",
-        ACQUIRE,
-        "(marks >= 2 or attempts >= max_attempts)",
-        "(attempts >= max_attempts)",
-    ),
-    ("acquire: used-up attempts apply", ACQUIRE, "(marks >= 2 or attempts >= max_attempts)", "(marks >= 2)"),
-    ("acquire: a failure applies to its message only", ACQUIRE, "previous == asked:sub(25) and now_us", "now_us"),
-    ("acquire: a failure applies for a time only", ACQUIRE, " and now_us < fence + ARGV[5] * 1000", ""),
-    ("acquire: attempts are counted", ACQUIRE, "attempts + 1 or 1", "1 or 1"),
-    ("acquire: the count restarts", ACQUIRE, "attempts < max_attempts and attempts + 1 or 1", "attempts + 1"),
-    ("acquire: a fence is at least the clock", ACQUIRE, "math.max(fence + 1, now_us)", "fence + 1"),
-    (
-        "acquire: an attempt without a fingerprint keeps the stored one",
-        ACQUIRE,
-        "if fingerprint == no_fingerprint then asked = owner .. print .. asked:sub(25) end",
-        "",
-    ),
-    (
-        "acquire: a record without a fingerprint agrees with all",
-        ACQUIRE,
-        "print == fingerprint or print == no_fingerprint or",
-        "print == fingerprint or",
-    ),
-    ("acquire: an attempt without a fingerprint agrees with all", ACQUIRE, " or fingerprint == no_fingerprint\n", "\n"),
-    (
-        "acquire: the retention is renewed",
-        ACQUIRE,
-        "asked .. lease_end, 'PXAT', expiry)",
-        "asked .. lease_end, 'KEEPTTL')",
-    ),
-    (
-        "complete: a lost record is written again",
-        COMPLETE,
-        "redis.call('SET', key, completed, 'PX', retention)",
-        "redis.call('DEL', key)",
-    ),
-    ("complete: the record keeps its expiry", COMPLETE, "'GET', 'KEEPTTL')", "'GET')"),
-    (
-        "complete: a repeated call has the same answer",
-        COMPLETE,
-        "if state == 'C' and owns then return 'COMPLETED', record end",
-        "",
-    ),
-    ("complete: only the owner", COMPLETE, "state == 'P' and owns", "state == 'P'"),
-    ("complete: a failure of another payload stays", COMPLETE, "state == 'F' and same_payload", "state == 'F'"),
-    ("complete: done work replaces a failure", COMPLETE, " or state == 'F' and same_payload", ""),
-    ("complete: a completed record stays", COMPLETE, "if not gives_way then", "if not gives_way and state ~= 'C' then"),
-    (
-        "complete: the fence does not decrease",
-        COMPLETE,
-        "math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', completed, 5)))",
-        "struct.unpack('>I8', completed, 5)",
-    ),
-    (
-        "complete: a claim without a fingerprint keeps the stored one",
-        COMPLETE,
-        "if fingerprint == no_fingerprint then fingerprint = print end",
-        "",
-    ),
-    ("complete: the optimistic write is corrected", COMPLETE, "  redis.call('SET', key, value, 'KEEPTTL')\n", ""),
-    (
-        "complete: the quick path is for the own claim",
-        COMPLETE,
-        "record:sub(1, 2) == 'P\\1' and record:sub(5, 36) == completed:sub(5, 36)",
-        "record:sub(1, 2) == 'P\\1'",
-    ),
-    (
-        "fail: a lost record is written again",
-        FAIL,
-        "redis.call('SET', key, failed, 'PX', retention)",
-        "redis.call('DEL', key)",
-    ),
-    ("fail: the record keeps its expiry", FAIL, "'GET', 'KEEPTTL')", "'GET')"),
-    ("fail: a completed record stays", FAIL, "if state == 'C' then return 'LOST COMPLETED', record end", ""),
-    (
-        "fail: a repeated call has the same answer",
-        FAIL,
-        "if state == 'F' and owns then return 'FAILED', record end",
-        "",
-    ),
-    ("fail: late doubt marks the record", FAIL, "if state == 'F' and same_payload and", "if false and"),
-    (
-        "fail: late doubt of another payload does not",
-        FAIL,
-        "state == 'F' and same_payload and is",
-        "state == 'F' and is",
-    ),
-    ("fail: late success leaves no doubt", FAIL, "is_uncertain(failed) and not", "not"),
-    ("fail: only the owner", FAIL, "if not owns then return lost[state], record end", ""),
-    (
-        "fail: a claim without a fingerprint keeps the stored one",
-        FAIL,
-        "if fingerprint == no_fingerprint then fingerprint = print end",
-        "",
-    ),
-    ("fail: the optimistic write is corrected", FAIL, "  redis.call('SET', key, value, 'KEEPTTL')\n", ""),
-    (
-        "fail: the quick path is for the own claim",
-        FAIL,
-        "record:sub(1, 2) == 'P\\1' and record:sub(5, 36) == failed:sub(5, 36)",
-        "record:sub(1, 2) == 'P\\1'",
-    ),
-    (
-        "release: the doubt of a lost recovery is written again",
-        RELEASE,
-        "if failed:byte(3) == 1 then redis.call('SET', key, failed, 'PX', retention) end",
-        "",
-    ),
-    (
-        "release: a repeated call has the same answer",
-        RELEASE,
-        "if state == 'F' and owns then return 'RELEASED' end",
-        "",
-    ),
-    (
-        "release: a released recovery marks the record",
-        RELEASE,
-        "if state == 'F' and same_payload and failed",
-        "if false and failed",
-    ),
-    (
-        "release: a recovery of another payload does not",
-        RELEASE,
-        "if state == 'F' and same_payload and failed",
-        "if state == 'F' and failed",
-    ),
-    ("release: a first attempt leaves no doubt", RELEASE, "failed:byte(3) == 1 and record", "record"),
-    ("release: only the owner", RELEASE, "if state ~= 'P' or not owns then", "if state ~= 'P' then"),
-    ("release: only during the attempt", RELEASE, "if state ~= 'P' or not owns then", "if not owns then"),
-    ("release: earlier doubt stays", RELEASE, "'F', 1, record:byte(3), math", "'F', 1, 0, math"),
-    ("release: the attempt is not counted", RELEASE, "record:byte(4) - 1", "record:byte(4)"),
-    ("release: the record keeps its expiry", RELEASE, "('\\0'):rep(8), 'KEEPTTL')", "('\\0'):rep(8))"),
-];
-
 /// The script with the guard whose name begins with `TORTURE_WITHOUT`, and without it. A torture without a guard must fail.
 pub(crate) fn removed() -> Option<(&'static str, String)> {
     let name = std::env::var("TORTURE_WITHOUT").ok()?;
-    let (_, script, code, without) =
-        GUARDS.iter().find(|(what, ..)| what.starts_with(&name)).expect("a guard has this name");
-    Some((script, script.replace(code, without)))
+    let guard = named(&name).expect("a guard has this name");
+    Some((guard.1, without(guard, guard.1)))
 }
 
 /// How many seeds are tried for a guard.
@@ -222,9 +34,10 @@ async fn contended(seed: u64, server: &Redis, script: &str, other: &str) -> Hist
 async fn are_found(guards: impl Iterator<Item = &Guard>) {
     let server = Redis::start().await;
     let mut missed = Vec::new();
-    for (what, script, code, without) in guards {
-        assert!(script.contains(code), "{what}: the script has no {code}");
-        let other = script.replace(code, without);
+    for guard in guards {
+        let (what, script, code, _) = guard;
+        let other = without(guard, script);
+        assert_ne!(*script, other, "{what}: the script has no {code}");
         let mut found = None;
         for seed in 1..=SEEDS {
             let report = Report::of_calls(&contended(seed, &server, script, &other).await, 0);

@@ -1,7 +1,9 @@
 //! Executes scripts: <https://redis.io/docs/latest/develop/programmability/lua-api/>.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
+use history::guards::{Guard, without};
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 
 use super::resp::{Command, Reply};
@@ -20,6 +22,14 @@ function redis.error_reply(text) return { err = text } end
 function redis.status_reply(text) return { ok = text } end
 local pcall = pcall
 return function(script) return pcall(script) end";
+
+/// A guard that all scripts of this process lack, to see whether a run finds that.
+static REMOVED: OnceLock<&Guard> = OnceLock::new();
+
+/// From now on, servers execute the scripts without this guard. The first call counts.
+pub fn remove(guard: &'static Guard) {
+    let _first = REMOVED.set(guard);
+}
 
 /// A compiled script.
 #[derive(Clone)]
@@ -64,13 +74,14 @@ impl Scripts {
         if let Some(script) = self.get(&hash) {
             return Ok(script);
         }
+        let text = REMOVED.get().map_or_else(|| text.to_owned(), |guard| without(guard, text));
         let (flags, code) = match text.strip_prefix("#!") {
             Some(rest) => {
                 let (line, code) = rest.split_once('\n').unwrap_or((rest, ""));
                 let flags = line.strip_prefix("lua flags=").unwrap_or_default();
                 (Some(flags.split(',').map(str::to_owned).collect()), format!("\n{code}"))
             }
-            None => (None, text.to_owned()),
+            None => (None, text),
         };
         let function = self.lua.load(code).set_name("@user_script").into_function();
         let function = function.map_err(|error| {

@@ -96,9 +96,9 @@ impl Server {
     }
 
     /// Sets its clock this far ahead of the true time, or behind.
-    pub fn set_clock(&self, ahead_ms: i64) {
-        event(|| format!("FAULT the clock of {} is {ahead_ms} ms ahead", self.name));
-        lock(&self.state).keyspace.clock_ahead_us = ahead_ms * 1000;
+    pub fn set_clock(&self, ahead_us: i64) {
+        event(|| format!("FAULT the clock of {} is {} ms ahead", self.name, ahead_us / 1000));
+        lock(&self.state).keyspace.clock_ahead_us = ahead_us;
     }
 
     /// Sets whether it is out of memory.
@@ -125,7 +125,7 @@ impl Server {
     }
 
     async fn serve(self, Accepted { client, mut stream }: Accepted) {
-        let (mut received, mut asking) = (Vec::new(), false);
+        let (mut received, mut asking) = (Vec::with_capacity(16_384), false);
         while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
             let mut replies = Vec::new();
             while let Some(command) = take_command(&mut received) {
@@ -185,7 +185,12 @@ impl Server {
             let lacks_memory = state.is_full && !allows_oom;
             state.running = Running { client: client.to_owned(), asking, lacks_memory };
         }
-        lock(&self.scripts).run(script, keys, arguments)
+        let reply = lock(&self.scripts).run(script, keys, arguments);
+        event(|| {
+            let texts: Vec<_> = keys.iter().chain(arguments).map(|text| String::from_utf8_lossy(text)).collect();
+            format!("{}: {texts:?} → {reply:?}", self.name)
+        });
+        reply
     }
 }
 
