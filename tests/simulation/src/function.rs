@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use crate::network;
 use crate::plan::Plan;
 use crate::queue::Faulty;
-use crate::receiver::Call;
 use crate::rng::Rng;
 use crate::trace::event;
+use crate::work::{Attempts, Call};
 
 /// What the processes of the function share.
 pub struct Shared {
@@ -31,6 +31,7 @@ pub struct Shared {
     /// Where the calls of the stores are recorded.
     pub directory: PathBuf,
     pub rng: Mutex<Rng>,
+    pub attempts: Attempts,
     /// The process of each execution environment.
     pub processes: Mutex<BTreeMap<u64, Process>>,
 }
@@ -102,8 +103,9 @@ impl Shared {
             Some(DeadLetterQueue::with_replacement(url, move |message| letters.dead_letter(message)));
         let visibility = Visibility::with_replacement(move |message, after| changes.change_visibility(message, after));
 
-        let panics = Mutex::new(self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork());
-        let work = Call { client: process.to_owned(), panics };
+        let rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
+        let panics = (if plan.is_quiet { 0 } else { 10 }, Mutex::new(rng));
+        let work = Call { client: process.to_owned(), panics, attempts: Arc::clone(&self.attempts) };
         Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility))
     }
 }

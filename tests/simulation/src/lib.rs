@@ -5,7 +5,7 @@
 //! - `network`: hosts, streams and their faults
 //! - [`redis`]: servers and clusters
 //! - `plan`: what a seed chooses before its run
-//! - `queue`, `receiver`, `function`: the messages, the work and the processes
+//! - `queue`, `receiver`, `work`, `function`: the messages, the effects, the work and the processes
 //! - `faults`: injects the faults
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
@@ -25,4 +25,5 @@ mod rng;
 pub mod runner;
 mod trace;
 mod verdict;
+mod work;
 pub mod world;

@@ -79,7 +79,8 @@ pub fn queue(plan: &Plan, seed: u64) -> Queue {
 }
 
 /// The messages of a plan: some have the key and the payload of an earlier one, some only its key, and some no key.
-pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<SendRequest> {
+/// With the group of each.
+pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<(Option<String>, SendRequest)> {
     let mut messages = Vec::new();
     for number in 0..plan.messages {
         // A recent one, so that both are often processed at the same time.
@@ -93,10 +94,11 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<SendRequest> {
         if rng.draw(0..20) > 0 {
             message = message.attribute("Idempotency-Key", format!("pay-{key}"));
         }
-        if plan.fifo {
-            message = message.group(format!("group-{}", rng.draw(0..4))).deduplication_id(format!("send-{number}"));
+        let group = plan.fifo.then(|| format!("group-{}", rng.draw(0..3)));
+        if let Some(group) = &group {
+            message = message.group(group.clone()).deduplication_id(format!("send-{number}"));
         }
-        messages.push(message);
+        messages.push((group, message));
     }
     messages
 }

@@ -1,14 +1,13 @@
-//! The receiver of the work: a service that counts its effects, and the work that calls it.
+//! The receiver of the work: a service that counts its effects.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use idempotent_sqs::{Claim, Message, Work, WorkError};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::time::{sleep, timeout};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::time::sleep;
 
-use crate::network::{self, Accepted, address};
+use crate::network::{self, Accepted};
+use crate::plan::Plan;
 use crate::rng::Rng;
 use crate::trace::event;
 
@@ -29,6 +28,8 @@ struct State {
     rng: Rng,
     seed: u64,
     work_ms: u64,
+    /// Whether it replies to every request.
+    replies: bool,
     is_calm: bool,
     effects: Vec<Counted>,
 }
@@ -55,8 +56,9 @@ pub fn is_poison(seed: u64, body: &str) -> bool {
 }
 
 impl Receiver {
-    pub fn new(seed: u64, rng: Rng, work_ms: u64) -> Self {
-        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, is_calm: false, effects: Vec::new() })))
+    pub fn new(seed: u64, rng: Rng, plan: &Plan) -> Self {
+        let (work_ms, replies) = (plan.work_ms, plan.is_quiet);
+        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, replies, is_calm: false, effects: Vec::new() })))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -121,6 +123,7 @@ impl State {
         match choice {
             _ if is_poison(self.seed, body) => Answer::Permanent,
             _ if self.is_calm => Answer::Done,
+            0..8 if self.replies => Answer::Done,
             0..4 => Answer::DoneWithoutReply,
             4..8 => Answer::NoReply,
             8..10 => Answer::Unavailable,
@@ -128,45 +131,5 @@ impl State {
             13..17 => Answer::Failed,
             _ => Answer::Done,
         }
-    }
-}
-
-/// The work: one request to the receiver.
-pub struct Call {
-    /// The process of the function.
-    pub client: String,
-    /// How often it panics, after its request was sent.
-    pub panics: Mutex<Rng>,
-}
-
-impl Call {
-    async fn call(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        const TIMEOUT: Duration = Duration::from_millis(800);
-        let connected = timeout(TIMEOUT, network::connect(&address(NAME, &self.client))).await;
-        let mut stream = connected.map_err(WorkError::unavailable)?.map_err(WorkError::unavailable)?;
-        let recovery = if claim.is_recovery() { "recovery" } else { "first" };
-        let request = format!("{} {} {recovery} {}\n", claim.key().stored(), claim.fence().0, message.body());
-        let mut reply = String::new();
-        let exchange = async {
-            stream.write_all(request.as_bytes()).await?;
-            let panics = self.panics.lock().unwrap_or_else(PoisonError::into_inner).happens(10);
-            assert!(!panics, "the work panics");
-            stream.read_to_string(&mut reply).await
-        };
-        timeout(2 * TIMEOUT, exchange).await.map_err(WorkError::uncertain)?.map_err(WorkError::uncertain)?;
-        match &*reply {
-            "done" => Ok(b"receipt".to_vec()),
-            "unavailable" => Err(WorkError::unavailable("the receiver is overloaded")),
-            "busy" => Err(WorkError::busy("the receiver processes another request")),
-            "failed" => Err(WorkError::retryable("the receiver did nothing")),
-            "permanent" => Err(WorkError::permanent("the receiver rejects this payload")),
-            _ => Err(WorkError::uncertain("the receiver did not reply")),
-        }
-    }
-}
-
-impl Work<Message> for Call {
-    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        self.call(claim, message).await
     }
 }

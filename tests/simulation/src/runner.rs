@@ -44,7 +44,7 @@ pub fn one(seed: u64, prints: bool) -> bool {
 /// Runs these seeds, and prints those that fail. Returns whether none does.
 pub fn many(first: u64, count: u64) -> bool {
     let began = Instant::now();
-    let failed = failures(first, count, None);
+    let failed = failures(first, count, None, usize::MAX);
     for (seed, output) in &failed {
         println!("{output}SEED={seed} make simulate repeats it\n");
     }
@@ -53,26 +53,29 @@ pub fn many(first: u64, count: u64) -> bool {
     failed.is_empty()
 }
 
-/// Runs these seeds without each guard of the scripts whose name begins so. Returns whether each is found.
+/// Runs these seeds without each guard of the scripts whose name begins so, until a few fail. Returns whether each is found.
 pub fn guards(name: &str, first: u64, count: u64) -> bool {
     let mut all_found = true;
     for (what, ..) in guards::GUARDS.iter().filter(|(what, ..)| what.starts_with(name)) {
-        let failed = failures(first, count, Some(what));
-        let seeds: Vec<_> = failed.keys().take(5).collect();
-        println!("{what:<70} {:>4} of {count} seeds {seeds:?}", failed.len());
+        let failed = failures(first, count, Some(what), 3);
+        let found = failed.first_key_value().map_or("not found".to_owned(), |(seed, output)| {
+            let why = output.lines().find_map(|line| line.strip_prefix("WRONG ")).unwrap_or("no verdict");
+            format!("seed {seed}: {}", why.chars().take(100).collect::<String>())
+        });
+        println!("{what:<70} {found}");
         all_found &= !failed.is_empty();
     }
     all_found
 }
 
-/// The seeds that fail, and what they print. Each runs in a process of its own.
-fn failures(first: u64, count: u64, without: Option<&str>) -> BTreeMap<u64, String> {
+/// The first seeds that fail, and what they print. Each runs in a process of its own.
+fn failures(first: u64, count: u64, without: Option<&str>, enough: usize) -> BTreeMap<u64, String> {
     let (next, failed) = (AtomicU64::new(first), Mutex::new(BTreeMap::new()));
     let binary = env::current_exe().expect("this process has a binary");
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
+            if seed >= first + count || failed.lock().unwrap_or_else(PoisonError::into_inner).len() >= enough {
                 return;
             }
             let mut command = Command::new(&binary);

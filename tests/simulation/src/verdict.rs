@@ -7,6 +7,7 @@ use idempotent_sqs_testing::MessageState;
 
 use crate::plan::Fault;
 use crate::receiver::is_poison;
+use crate::work::Attempt;
 use crate::world::Run;
 
 /// The verdict on a run. Each fault is one text.
@@ -30,12 +31,58 @@ impl Run {
             let key = fault.split(": ").next();
             may_lose && losses.iter().any(|loss| loss.split(": ").next() == key)
         };
-        faults.extend(report.wrong_effects.iter().filter(|fault| !is_lost(fault)).cloned());
+        let wrong_attempts = self.wrong_attempts();
+        faults.extend(report.wrong_effects.iter().chain(&wrong_attempts).filter(|fault| !is_lost(fault)).cloned());
         faults.extend(self.wrong_messages());
+        faults.extend(self.wrong_order());
         if !self.drained {
             faults.push("the queue did not drain".to_owned());
         }
         Verdict { report, faults }
+    }
+
+    /// What is wrong with runs of the work: one that follows a run which may have had its effect is told so, and only such
+    /// a run. Only without faults it is known that no process was lost before its run.
+    fn wrong_attempts(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for attempt in &self.attempts {
+            let Attempt { key, fence, is_recovery, .. } = attempt;
+            let mut earlier = self.attempts.iter().filter(|other| other.key == *key && other.fence < *fence);
+            let may_repeat = earlier.any(|other| !other.is_clean);
+            if may_repeat && !is_recovery {
+                wrong.push(format!("{key}: this run was not told of an earlier one: {attempt:?}"));
+            }
+            if !may_repeat && *is_recovery && self.plan.is_quiet {
+                wrong.push(format!("{key}: this run was told of an earlier one that had no effect: {attempt:?}"));
+            }
+            if attempt.is_late {
+                wrong.push(format!("{key}: this run was polled after its claim ended: {attempt:?}"));
+            }
+        }
+        wrong
+    }
+
+    /// Messages of a group whose first effects are not in the order of their sends. Without those that share a payload,
+    /// and dead letters, whose groups go on.
+    fn wrong_order(&self) -> Vec<String> {
+        let sent = self.messages.iter().zip(&self.groups);
+        let is_dead = |ids: &[String]| self.letters.iter().any(|(id, _)| ids.contains(id));
+        let is_shared = |body: &str| self.messages.iter().filter(|message| message.body == body).count() > 1;
+        let mut last: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+        let mut wrong = Vec::new();
+        for (message, group) in sent {
+            let first = self.effects.iter().position(|counted| counted.body == message.body);
+            let (Some(group), Some(first)) = (group, first) else { continue };
+            if is_dead(&message.message_ids) || is_shared(&message.body) {
+                continue;
+            }
+            if let Some((before, body)) = last.insert(group, (first, &message.body))
+                && before > first
+            {
+                wrong.push(format!("{}: its effect came before that of {body} in {group}", message.body));
+            }
+        }
+        wrong
     }
 
     /// What is wrong with messages: each was deleted after its effect, or after its dead letter was sent.

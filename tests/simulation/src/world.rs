@@ -1,7 +1,7 @@
 //! One run: everything starts, faults happen, the faults end, and the queue drains.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::History;
@@ -17,6 +17,7 @@ use crate::queue::{Faulty, messages, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::Cluster;
 use crate::rng::Rng;
+use crate::work::{Attempt, Attempts};
 use crate::{deterministic, trace};
 
 /// Longest time until all messages are done after the last fault: several of the longest backoffs.
@@ -27,7 +28,11 @@ pub struct Run {
     pub seed: u64,
     pub plan: Plan,
     pub history: History,
+    /// In the order in which they took place.
     pub effects: Vec<Counted>,
+    pub attempts: Vec<Attempt>,
+    /// The message group of each message.
+    pub groups: Vec<Option<String>>,
     pub messages: Vec<MessageHistory>,
     /// The messages in the dead-letter queue: messageId and outcome.
     pub letters: Vec<(String, String)>,
@@ -58,7 +63,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     network::set_weather(Weather { rng: rng.fork(), delay_ms: plan.delay_ms, lost: plan.lost });
 
     let redis = Arc::new(Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]));
-    let receiver = Receiver::new(seed, rng.fork(), plan.work_ms);
+    let receiver = Receiver::new(seed, rng.fork(), &plan);
     receiver.listen();
     let queue = queue(&plan, seed);
     let mapping = Mapping::new(&queue, MappingSettings {
@@ -75,6 +80,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         redis: redis.servers[0].name().to_owned(),
         directory: directory.path().to_owned(),
         rng: Mutex::new(rng.fork()),
+        attempts: Attempts::default(),
         processes: Mutex::default(),
         plan: plan.clone(),
     });
@@ -88,9 +94,11 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         injected: 0,
         jumps: Vec::new(),
     };
+    let messages = messages(&plan, &mut rng);
+    let groups = messages.iter().map(|(group, _)| group.clone()).collect();
     let produce = async {
         let pace = plan.lasts / u32::try_from(plan.messages).unwrap_or(u32::MAX);
-        for message in messages(&plan, &mut rng) {
+        for (_, message) in messages {
             queue.send(message).expect("SQS accepts these messages");
             sleep(pace * 3 / 4).await;
         }
@@ -112,6 +120,8 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     Run {
         history: read(directory.path()).with_jumps(&faults.jumps),
         effects: receiver.effects(),
+        attempts: shared.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        groups,
         messages: queue.history(),
         letters: sqs.letters().iter().map(letter).collect(),
         injected: faults.injected,
