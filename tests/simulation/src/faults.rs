@@ -61,7 +61,10 @@ impl Faults {
                 event(|| format!("FAULT {process} is killed"));
                 kill.notify_one();
             }
-            Fault::Freeze => network::freeze(process, rng.ms(500..9000)),
+            Fault::Freeze => {
+                let longest = *rng.pick(&[1500, 1500, 9000]);
+                network::freeze(process, rng.ms(50..longest));
+            }
             Fault::Stall => network::freeze(server.name(), rng.ms(50..3000)),
             Fault::Restart => server.restart(rng.ms(10..2000)).await,
             Fault::LoseScripts => server.flush_scripts(),

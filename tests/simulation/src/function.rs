@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use history::RecordedStore;
 use idempotent_sqs::lambda::Handler;
-use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Visibility};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
 use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping};
 use tokio::sync::Notify;
@@ -93,9 +93,13 @@ impl Shared {
         let store = RecordedStore::new(redis, &self.directory).expect("the directory is writable");
 
         let mut policy = Policy::default();
-        (policy.lease_grace, policy.longest_lease, policy.max_attempts) =
-            (plan.lease_grace, plan.longest_lease, plan.max_attempts);
+        (policy.lease_grace, policy.longest_lease) = (plan.lease_grace, plan.longest_lease);
+        (policy.max_attempts, policy.failed_retention) = (plan.max_attempts, plan.failed_retention);
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
         let mut batch = BatchSettings::default();
+        if !rng.happens(plan.fingerprints) {
+            batch.fingerprint = FingerprintSource::None;
+        }
         batch.concurrency = NonZeroUsize::new(plan.concurrency).unwrap_or(NonZeroUsize::MIN);
         let (changes, letters) = (self.sqs.clone(), self.sqs.clone());
         let url = if plan.fifo { "https://sqs/dead.fifo" } else { "https://sqs/dead" };
@@ -103,7 +107,6 @@ impl Shared {
             Some(DeadLetterQueue::with_replacement(url, move |message| letters.dead_letter(message)));
         let visibility = Visibility::with_replacement(move |message, after| changes.change_visibility(message, after));
 
-        let rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
         let panics = (if plan.is_quiet { 0 } else { 10 }, Mutex::new(rng));
         let work = Call { client: process.to_owned(), panics, attempts: Arc::clone(&self.attempts) };
         Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility))

@@ -67,6 +67,9 @@ pub struct Plan {
     pub lease_grace: Duration,
     pub longest_lease: Duration,
     pub max_attempts: u8,
+    pub failed_retention: Duration,
+    /// How many of 1000 processes compare payloads.
+    pub fingerprints: u64,
     pub fifo: bool,
     /// Number of servers of the cluster. A single server if it is 1.
     pub servers: usize,
@@ -76,6 +79,10 @@ pub struct Plan {
     pub lost: u64,
     /// Longest time that the receiver takes, ms.
     pub work_ms: u64,
+    /// How many of 1000 requests the receiver does not simply do.
+    pub trouble: u64,
+    /// How many of 1000 deliveries are duplicated at once, and how many of 1000 deleted messages are delivered again.
+    pub duplicates: u32,
     /// For how long faults happen.
     pub lasts: Duration,
     /// Longest time between two faults, ms.
@@ -100,7 +107,7 @@ impl Plan {
             _ if is_quiet => faults.clear(),
             0 => faults.push(Fault::FailOver),
             1 if rng.happens(500) => faults.push(Fault::Flush),
-            2 => faults.push(Fault::ClockJump),
+            2 | 3 => faults.extend([Fault::ClockJump; 3]),
             _ => {}
         }
         Self {
@@ -113,13 +120,21 @@ impl Plan {
             visibility_timeout: Duration::from_secs(function_timeout.as_secs() + 1 + rng.draw(0..4)),
             redis_timeout: Duration::from_millis(redis_timeout),
             lease_grace: rng.ms(100..1500),
-            longest_lease: *rng.pick(&[Duration::from_hours(24), Duration::from_hours(24), Duration::from_secs(2)]),
+            longest_lease: if faults.contains(&Fault::ClockJump) || rng.happens(300) {
+                Duration::from_secs(2)
+            } else {
+                Duration::from_hours(24)
+            },
             max_attempts: *rng.pick(&[200, 200, 3]),
+            failed_retention: *rng.pick(&[Duration::MAX, Duration::MAX, Duration::from_secs(5)]),
+            fingerprints: *rng.pick(&[1000, 1000, 1000, 500]),
             fifo: rng.happens(200),
             servers,
             delay_ms: *rng.pick(&[1, 3, 10, redis_timeout / 8, redis_timeout / if is_quiet { 8 } else { 3 }]),
             lost: if is_quiet { 0 } else { *rng.pick(&[0, 0, 5, 30]) },
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
+            trouble: *rng.pick(&[50, 170, 500]),
+            duplicates: *rng.pick(&[0, 100, 400]),
             lasts: Duration::from_secs(rng.draw(10..40)),
             pause_ms: *rng.pick(&[300, 1000, 4000]),
             faults,

@@ -73,8 +73,14 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The queue of a plan.
 pub fn queue(plan: &Plan, seed: u64) -> Queue {
     let name = if plan.fifo { "payments.fifo" } else { "payments" };
-    let visibility_timeout = plan.visibility_timeout;
-    let settings = QueueSettings { name: name.into(), visibility_timeout, ..QueueSettings::with_duplicates() };
+    let (visibility_timeout, rate) = (plan.visibility_timeout, f64::from(plan.duplicates) / 1000.0);
+    let settings = QueueSettings {
+        name: name.into(),
+        visibility_timeout,
+        concurrent_delivery_rate: rate,
+        redelivery_rate: rate,
+        ..QueueSettings::default()
+    };
     Queue::new(settings, seed)
 }
 
@@ -87,7 +93,8 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<(Option<String>, SendRequest)
         let before = number - rng.draw(0..4).min(number);
         let (key, payload) = match rng.draw(0..12) {
             0 => (before, before),
-            1 => (before, number),
+            // Processes that do not compare payloads take it for the earlier message.
+            1 if plan.fingerprints == 1000 => (before, number),
             _ => (number, number),
         };
         let mut message = SendRequest::new(format!("{{\"payment\":{payload}}}"));

@@ -28,6 +28,7 @@ struct State {
     rng: Rng,
     seed: u64,
     work_ms: u64,
+    trouble: u64,
     /// Whether it replies to every request.
     replies: bool,
     is_calm: bool,
@@ -57,8 +58,8 @@ pub fn is_poison(seed: u64, body: &str) -> bool {
 
 impl Receiver {
     pub fn new(seed: u64, rng: Rng, plan: &Plan) -> Self {
-        let (work_ms, replies) = (plan.work_ms, plan.is_quiet);
-        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, replies, is_calm: false, effects: Vec::new() })))
+        let Plan { work_ms, trouble, is_quiet: replies, .. } = *plan;
+        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, trouble, replies, is_calm: false, effects: Vec::new() })))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -119,17 +120,16 @@ impl Receiver {
 
 impl State {
     fn choose(&mut self, body: &str) -> Answer {
-        let choice = self.rng.draw(0..100);
+        let is_done = !self.rng.happens(self.trouble);
+        let choice = self.rng.draw(0..6);
         match choice {
             _ if is_poison(self.seed, body) => Answer::Permanent,
-            _ if self.is_calm => Answer::Done,
-            0..8 if self.replies => Answer::Done,
-            0..4 => Answer::DoneWithoutReply,
-            4..8 => Answer::NoReply,
-            8..10 => Answer::Unavailable,
-            10..13 => Answer::Busy,
-            13..17 => Answer::Failed,
-            _ => Answer::Done,
+            _ if self.is_calm || is_done => Answer::Done,
+            0 if !self.replies => Answer::DoneWithoutReply,
+            1 if !self.replies => Answer::NoReply,
+            2 => Answer::Unavailable,
+            3 => Answer::Busy,
+            _ => Answer::Failed,
         }
     }
 }

@@ -1,3 +1,12 @@
-//! The simulation is repeatable, finds nothing, and its Redis is like Redis.
+//! The simulation is repeatable and finds removed guards, its Redis is like Redis, and some seeds.
 
 mod conformance;
+mod seeds;
+
+use std::process::Command;
+
+/// What a run in a process of its own prints, and whether nothing is wrong.
+fn simulate(arguments: &[&str]) -> (String, bool) {
+    let output = Command::new(env!("CARGO_BIN_EXE_simulate")).args(arguments).output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.success())
+}
