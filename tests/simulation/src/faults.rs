@@ -7,7 +7,7 @@ use history::{Jump, monotonic_us};
 use tokio::time::{Instant, sleep};
 
 use crate::function::{Process, Shared};
-use crate::network;
+use crate::network::{self, Trigger};
 use crate::plan::Fault;
 use crate::receiver::{self, Receiver};
 use crate::redis::Cluster;
@@ -55,15 +55,19 @@ impl Faults {
         let server = rng.pick(&self.redis.servers).clone();
         let peer = if rng.happens(600) { server.name() } else { receiver::NAME };
         match fault {
+            Fault::Cut if rng.happens(500) => network::arm(peer, Trigger::Cut),
             Fault::Cut => network::cut(process, peer),
             Fault::Partition => network::partition(process, peer, rng.ms(100..5000)),
+            Fault::Kill if rng.happens(500) => network::arm(process, Trigger::Kill(Arc::clone(kill))),
             Fault::Kill => {
                 event(|| format!("FAULT {process} is killed"));
                 kill.notify_one();
             }
+            Fault::Freeze if rng.happens(300) => network::freeze(process, rng.ms(50..9000)),
             Fault::Freeze => {
-                let longest = *rng.pick(&[1500, 1500, 9000]);
-                network::freeze(process, rng.ms(50..longest));
+                // Most of these end shortly before or after the deadline of an invocation.
+                let timeout_ms = u64::try_from(self.shared.plan.function_timeout.as_millis()).unwrap_or(u64::MAX);
+                network::arm(process, Trigger::Freeze(rng.ms(timeout_ms / 2..timeout_ms + 500)));
             }
             Fault::Stall => network::freeze(server.name(), rng.ms(50..3000)),
             Fault::Restart => server.restart(rng.ms(10..2000)).await,

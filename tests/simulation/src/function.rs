@@ -79,7 +79,7 @@ impl Shared {
     async fn invoke(&self, process: &str, function: &Function, invocation: Invocation) -> bool {
         let ids: Vec<_> = invocation.messages().iter().map(|message| message.message_id[..8].to_owned()).collect();
         event(|| format!("{process}: invoked with {ids:?}"));
-        let outcome = network::run_on(process, invocation.run(function)).await;
+        let outcome = network::run_on(process, Box::pin(invocation.run(function))).await;
         event(|| format!("{process}: {outcome:?}"));
         matches!(outcome, BatchOutcome::Failed { reason } if reason.contains("timed out"))
     }

@@ -10,11 +10,11 @@ use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::pin::pin;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::rng::Rng;
@@ -31,12 +31,25 @@ struct Network {
     listeners: BTreeMap<String, mpsc::UnboundedSender<Accepted>>,
     /// Hosts that do not run until this time.
     frozen: BTreeMap<String, Instant>,
+    /// What happens as soon as a host has sent something.
+    triggers: BTreeMap<String, Trigger>,
     /// Links that carry nothing until this time.
     partitioned: BTreeMap<[String; 2], Instant>,
     /// Clients whose process has ended.
     dead: Vec<String>,
     streams: Vec<Connected>,
     opened: u64,
+}
+
+/// A fault at the moment in which a host has sent something.
+#[derive(Debug)]
+pub enum Trigger {
+    /// The host does not run for this time.
+    Freeze(Duration),
+    /// Its process is told to end.
+    Kill(Arc<Notify>),
+    /// The stream ends, and what was sent is lost.
+    Cut,
 }
 
 /// How long bytes take.
@@ -137,6 +150,17 @@ pub fn kill(client: &str) {
     reset(|stream| stream.client == client);
 }
 
+/// As soon as the host has sent something, this happens.
+pub fn arm(host: &str, trigger: Trigger) {
+    event(|| format!("FAULT {trigger:?} when {host} has sent something"));
+    network().triggers.insert(host.to_owned(), trigger);
+}
+
+/// Ends the effect of all triggers.
+pub fn disarm() {
+    network().triggers.clear();
+}
+
 fn reset(chosen: impl Fn(&Connected) -> bool) {
     let mut network = network();
     let (ended, others) = mem::take(&mut network.streams).into_iter().partition(chosen);
@@ -151,6 +175,20 @@ pub fn frozen_until(host: &str) -> Instant {
 }
 
 impl Network {
+    /// The host has sent something. Returns whether the stream ends.
+    fn sent(&mut self, host: &str) -> bool {
+        match self.triggers.remove(host) {
+            Some(Trigger::Freeze(lasts)) => {
+                event(|| format!("FAULT {host} does not run for {lasts:?}"));
+                self.frozen.insert(host.to_owned(), Instant::now() + lasts);
+            }
+            Some(Trigger::Kill(kill)) => kill.notify_one(),
+            Some(Trigger::Cut) => return true,
+            None => {}
+        }
+        false
+    }
+
     /// When bytes arrive that are sent now.
     fn arrives(&mut self, from: &str, to: &str) -> Instant {
         let now = Instant::now();

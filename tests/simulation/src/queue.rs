@@ -40,13 +40,13 @@ impl Faulty {
         let fault = self.fault();
         event(|| format!("SQS: {} visible after {after:?}, fault {fault}", &message.id[..8]));
         let change = || self.0.queue.change_visibility(message.receipt_handle.as_deref().unwrap_or_default(), after);
-        self.with(fault, || change().map_err(|refused| refused.to_string()))
+        with(fault, || change().map_err(|refused| refused.to_string()))
     }
 
     pub fn dead_letter(&self, message: DeadLetterMessage) -> Result<(), String> {
         let fault = self.fault();
         event(|| format!("SQS: dead letter {message:?}, fault {fault}"));
-        self.with(fault, || {
+        with(fault, || {
             lock(&self.0.letters).push(message);
             Ok(())
         })
@@ -56,18 +56,26 @@ impl Faulty {
     fn fault(&self) -> u64 {
         if *lock(&self.0.is_calm) { u64::MAX } else { lock(&self.0.rng).draw(0..20) }
     }
+}
 
-    fn with(&self, fault: u64, call: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        if fault == 0 {
-            return Err("throttled".to_owned());
-        }
-        let reply = call();
-        if fault == 1 { Err("no reply".to_owned()) } else { reply }
+fn with(fault: u64, call: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    if fault == 0 {
+        return Err("throttled".to_owned());
     }
+    let reply = call();
+    if fault == 1 { Err("no reply".to_owned()) } else { reply }
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is known of a message that was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The key that its producer gave it.
+    pub key: Option<String>,
+    pub group: Option<String>,
 }
 
 /// The queue of a plan.
@@ -85,8 +93,7 @@ pub fn queue(plan: &Plan, seed: u64) -> Queue {
 }
 
 /// The messages of a plan: some have the key and the payload of an earlier one, some only its key, and some no key.
-/// With the group of each.
-pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<(Option<String>, SendRequest)> {
+pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<(Sent, SendRequest)> {
     let mut messages = Vec::new();
     for number in 0..plan.messages {
         // A recent one, so that both are often processed at the same time.
@@ -98,14 +105,15 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<(Option<String>, SendRequest)
             _ => (number, number),
         };
         let mut message = SendRequest::new(format!("{{\"payment\":{payload}}}"));
-        if rng.draw(0..20) > 0 {
-            message = message.attribute("Idempotency-Key", format!("pay-{key}"));
+        let key = (rng.draw(0..20) > 0).then(|| format!("pay-{key}"));
+        if let Some(key) = &key {
+            message = message.attribute("Idempotency-Key", key.clone());
         }
         let group = plan.fifo.then(|| format!("group-{}", rng.draw(0..3)));
         if let Some(group) = &group {
             message = message.group(group.clone()).deduplication_id(format!("send-{number}"));
         }
-        messages.push((group, message));
+        messages.push((Sent { key, group }, message));
     }
     messages
 }

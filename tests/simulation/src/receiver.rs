@@ -84,7 +84,9 @@ impl Receiver {
                 tokio::spawn(async move {
                     let mut request = String::new();
                     let read = BufReader::new(&mut stream).read_line(&mut request).await;
-                    let Some(reply) = (if read.is_ok() { receiver.answer(&request).await } else { None }) else { return };
+                    let Some(reply) = (if read.is_ok() { receiver.answer(&request).await } else { None }) else {
+                        return;
+                    };
                     let _sent = stream.write_all(reply).await;
                 });
             }

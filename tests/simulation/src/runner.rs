@@ -57,7 +57,7 @@ pub fn many(first: u64, count: u64) -> bool {
 pub fn guards(name: &str, first: u64, count: u64) -> bool {
     let mut all_found = true;
     for (what, ..) in guards::GUARDS.iter().filter(|(what, ..)| what.starts_with(name)) {
-        let failed = failures(first, count, Some(what), 3);
+        let failed = failures(first, count, Some(what), 1);
         let found = failed.first_key_value().map_or("not found".to_owned(), |(seed, output)| {
             let why = output.lines().find_map(|line| line.strip_prefix("WRONG ")).unwrap_or("no verdict");
             format!("seed {seed}: {}", why.chars().take(100).collect::<String>())

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use history::{Outside, Report};
+use history::{Answer, Call, LostTo, Operation, Outside, Report};
 use idempotent_sqs_testing::MessageState;
 
 use crate::plan::Fault;
@@ -47,8 +47,11 @@ impl Run {
         let mut wrong = Vec::new();
         for attempt in &self.attempts {
             let Attempt { key, fence, is_recovery, .. } = attempt;
-            let mut earlier = self.attempts.iter().filter(|other| other.key == *key && other.fence < *fence);
-            let may_repeat = earlier.any(|other| !other.is_clean);
+            let earlier = || self.attempts.iter().filter(|other| other.key == *key && other.fence < *fence);
+            let may_repeat = earlier().any(|other| !other.is_clean);
+            if self.plan.is_quiet && earlier().any(|other| other.is_done) {
+                wrong.push(format!("{key}: this run follows one that was done: {attempt:?}"));
+            }
             if may_repeat && !is_recovery {
                 wrong.push(format!("{key}: this run was not told of an earlier one: {attempt:?}"));
             }
@@ -65,7 +68,7 @@ impl Run {
     /// Messages of a group whose first effects are not in the order of their sends. Without those that share a payload,
     /// and dead letters, whose groups go on.
     fn wrong_order(&self) -> Vec<String> {
-        let sent = self.messages.iter().zip(&self.groups);
+        let sent = self.messages.iter().zip(self.sent.iter().map(|sent| &sent.group));
         let is_dead = |ids: &[String]| self.letters.iter().any(|(id, _)| ids.contains(id));
         let is_shared = |body: &str| self.messages.iter().filter(|message| message.body == body).count() > 1;
         let mut last: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
@@ -88,12 +91,18 @@ impl Run {
     /// What is wrong with messages: each was deleted after its effect, or after its dead letter was sent.
     fn wrong_messages(&self) -> Vec<String> {
         let done: BTreeSet<_> = self.effects.iter().map(|counted| counted.body.as_str()).collect();
-        let letters: BTreeMap<_, _> = self.letters.iter().map(|(id, outcome)| (id.as_str(), outcome.as_str())).collect();
+        let letters: BTreeMap<_, _> =
+            self.letters.iter().map(|(id, outcome)| (id.as_str(), outcome.as_str())).collect();
         let mut wrong = Vec::new();
-        for message in &self.messages {
+        for (message, sent) in self.messages.iter().zip(&self.sent) {
+            let mut keys = message.message_ids.iter().chain(&sent.key).filter_map(|key| self.history.keys.get(key));
+            let is_recorded = keys.any(|calls| calls.iter().any(shows_completion));
             let outcome = message.message_ids.iter().find_map(|id| letters.get(id.as_str()));
             let why = match (&message.state, outcome) {
-                (MessageState::Deleted, None) if !done.contains(message.body.as_str()) => "was deleted without its effect",
+                (MessageState::Deleted, None) if !done.contains(message.body.as_str()) => {
+                    "was deleted without its effect"
+                }
+                (MessageState::Deleted, None) if !is_recorded => "was deleted although its effect was not recorded",
                 (MessageState::Expired, _) => "expired",
                 (_, Some(&"FAILED_PERMANENTLY" | &"FAILED_BEFORE"))
                     if !is_poison(self.seed, &message.body) && self.plan.max_attempts > 100 =>
@@ -106,4 +115,11 @@ impl Run {
         }
         wrong
     }
+}
+
+/// Whether the answer shows that the record is completed.
+fn shows_completion(call: &Operation) -> bool {
+    let is_complete = matches!(call.call, Call::Complete { .. });
+    matches!(call.answer, Answer::Duplicate { .. } | Answer::Lost(LostTo::Completed))
+        || is_complete && call.answer == Answer::Recorded
 }

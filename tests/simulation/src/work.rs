@@ -13,12 +13,15 @@ use crate::rng::Rng;
 
 /// A run of the work.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 pub struct Attempt {
     pub key: String,
     pub fence: u64,
     pub is_recovery: bool,
     /// Whether it returned that it had no effect.
     pub is_clean: bool,
+    /// Whether it returned that it had its effect.
+    pub is_done: bool,
     /// Whether it ran after its claim had ended.
     pub is_late: bool,
 }
@@ -65,7 +68,7 @@ impl Call {
         let (key, fence, is_recovery) = (claim.key().stored().into_owned(), claim.fence().0, claim.is_recovery());
         let is_late = Instant::now() > claim.ends();
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.push(Attempt { key, fence, is_recovery, is_clean: false, is_late });
+        attempts.push(Attempt { key, fence, is_recovery, is_clean: false, is_done: false, is_late });
         attempts.len() - 1
     }
 }
@@ -76,6 +79,7 @@ impl Work<Message> for Call {
         let result = self.call(claim, message).await;
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let uncertain = |error: &WorkError| error.kind() == idempotent_sqs::idempotency::WorkErrorKind::Uncertain;
+        attempts[number].is_done = result.is_ok();
         attempts[number].is_clean = result.as_ref().is_err_and(|error| !uncertain(error));
         attempts[number].is_late |= Instant::now() > claim.ends();
         result

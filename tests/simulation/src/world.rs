@@ -13,7 +13,7 @@ use crate::faults::Faults;
 use crate::function::Shared;
 use crate::network::{self, Weather};
 use crate::plan::Plan;
-use crate::queue::{Faulty, messages, queue};
+use crate::queue::{Faulty, Sent, messages, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::Cluster;
 use crate::rng::Rng;
@@ -31,8 +31,8 @@ pub struct Run {
     /// In the order in which they took place.
     pub effects: Vec<Counted>,
     pub attempts: Vec<Attempt>,
-    /// The message group of each message.
-    pub groups: Vec<Option<String>>,
+    /// What was sent, in the order of `messages`.
+    pub sent: Vec<Sent>,
     pub messages: Vec<MessageHistory>,
     /// The messages in the dead-letter queue: messageId and outcome.
     pub letters: Vec<(String, String)>,
@@ -66,13 +66,16 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     let receiver = Receiver::new(seed, rng.fork(), &plan);
     receiver.listen();
     let queue = queue(&plan, seed);
-    let mapping = Mapping::new(&queue, MappingSettings {
-        batch_size: plan.batch_size,
-        function_timeout: plan.function_timeout,
-        throttle_rate: 0.02,
-        delete_loss_rate: 0.05,
-        ..MappingSettings::default()
-    });
+    let mapping = Mapping::new(
+        &queue,
+        MappingSettings {
+            batch_size: plan.batch_size,
+            function_timeout: plan.function_timeout,
+            throttle_rate: 0.02,
+            delete_loss_rate: 0.05,
+            ..MappingSettings::default()
+        },
+    );
     let sqs = Faulty::new(queue.clone(), rng.fork());
     let shared = Arc::new(Shared {
         mapping,
@@ -95,7 +98,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         jumps: Vec::new(),
     };
     let messages = messages(&plan, &mut rng);
-    let groups = messages.iter().map(|(group, _)| group.clone()).collect();
+    let sent = messages.iter().map(|(sent, _)| sent.clone()).collect();
     let produce = async {
         let pace = plan.lasts / u32::try_from(plan.messages).unwrap_or(u32::MAX);
         for (_, message) in messages {
@@ -106,6 +109,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     tokio::join!(faults.run(), produce);
     trace::event(|| "the faults end".to_owned());
     network::set_weather(Weather { rng: rng.fork(), delay_ms: 1, lost: 0 });
+    network::disarm();
     receiver.calm();
     sqs.calm();
     let drained = timeout(DRAIN, async {
@@ -121,7 +125,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         history: read(directory.path()).with_jumps(&faults.jumps),
         effects: receiver.effects(),
         attempts: shared.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        groups,
+        sent,
         messages: queue.history(),
         letters: sqs.letters().iter().map(letter).collect(),
         injected: faults.injected,

@@ -129,6 +129,12 @@ impl AsyncWrite for Stream {
             let delay = arrives - Instant::now();
             format!("{host} → {peer}: {count} bytes on {id}, {hash:016x}, arrive in {delay:?}")
         });
+        drop(bytes);
+        if network().sent(&self.host) {
+            event(|| format!("FAULT stream {} is cut", self.id));
+            self.outgoing.reset();
+            self.incoming.reset();
+        }
         Poll::Ready(Ok(written.len()))
     }
 

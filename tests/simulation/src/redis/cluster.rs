@@ -59,7 +59,11 @@ impl Place {
             }
             Some(_) if owner == self.number => try_again(),
             Some(next) if *next == self.number && asking => {
-                if keys.len() > 1 && missing > 0 { try_again() } else { None }
+                if keys.len() > 1 && missing > 0 {
+                    try_again()
+                } else {
+                    None
+                }
             }
             _ => Some(Reply::error(format!("MOVED {}", at(owner)))),
         }
@@ -97,7 +101,8 @@ impl Cluster {
 
     /// The slots of the keys that are stored.
     pub fn used_slots(&self) -> Vec<u16> {
-        let mut slots: Vec<_> = self.servers.iter().flat_map(|server| server.keys(|_| true)).map(|key| slot(&key)).collect();
+        let mut slots: Vec<_> =
+            self.servers.iter().flat_map(|server| server.keys(|_| true)).map(|key| slot(&key)).collect();
         slots.sort_unstable();
         slots.dedup();
         slots

@@ -68,9 +68,9 @@ impl Keyspace {
     pub(super) fn lose(&mut self, last: Duration) -> usize {
         let since = SystemTime::now() - last;
         let kept = self.replaced.partition_point(|(at, ..)| *at < since);
-        let lost = self.replaced.split_off(kept);
-        let count = lost.len();
-        for (_, key, entry) in lost.into_iter().rev() {
+        let undone = self.replaced.split_off(kept);
+        let count = undone.len();
+        for (_, key, entry) in undone.into_iter().rev() {
             match entry {
                 Some(entry) => self.entries.insert(key, entry),
                 None => self.entries.remove(&key),
@@ -135,9 +135,12 @@ impl Keyspace {
             }
             (b"SET", [key, value, options @ ..]) => self.set(key, value, options).unwrap_or_else(Reply::error),
             (b"DEL", keys) => {
-                let live: Vec<_> = keys.iter().filter(|key| self.contains(key)).collect();
-                live.iter().for_each(|key| self.replace(key, None));
-                Reply::Integer(i64::try_from(live.len()).unwrap_or(i64::MAX))
+                let mut deleted = 0;
+                for key in keys {
+                    deleted += i64::from(self.contains(key));
+                    self.replace(key, None);
+                }
+                Reply::Integer(deleted)
             }
             (b"EXISTS", keys) => Reply::Integer(keys.iter().map(|key| i64::from(self.contains(key))).sum()),
             (b"PTTL", [key]) => Reply::Integer(match self.live(key).map(|entry| entry.expires_ms) {

@@ -41,7 +41,9 @@ impl Reply {
             Self::Nil => to.extend(b"$-1\r\n"),
             Self::Array(items) => {
                 to.extend(format!("*{}\r\n", items.len()).bytes());
-                items.iter().for_each(|item| item.encode(to));
+                for item in items {
+                    item.encode(to);
+                }
             }
         }
     }

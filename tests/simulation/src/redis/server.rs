@@ -90,8 +90,8 @@ impl Server {
 
     /// A replica without the writes of this last time is promoted after a while.
     pub async fn fail_over(&self, last: Duration, down: Duration) {
-        let lost = lock(&self.state).keyspace.lose(last);
-        event(|| format!("FAULT {} loses the last {lost} writes", self.name));
+        let count = lock(&self.state).keyspace.lose(last);
+        event(|| format!("FAULT {} loses the last {count} writes", self.name));
         self.restart(down).await;
     }
 
@@ -134,7 +134,7 @@ impl Server {
                     asking = true;
                     Reply::ok()
                 } else {
-                    self.execute(command, asked, &client)
+                    self.execute(&command, asked, &client)
                 };
                 reply.encode(&mut replies);
             }
@@ -144,7 +144,7 @@ impl Server {
         }
     }
 
-    fn execute(&self, command: Command, asking: bool, client: &str) -> Reply {
+    fn execute(&self, command: &Command, asking: bool, client: &str) -> Reply {
         let name = command[0].to_ascii_uppercase();
         match (&*name, &command[1..]) {
             (b"PING", []) => Reply::Status("PONG".to_owned()),

@@ -12,7 +12,8 @@ enum Item {
 
 pub(super) fn library(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
-    library.set("pack", lua.create_function(|lua, (format, values): (String, MultiValue)| pack(lua, &format, values))?)?;
+    library
+        .set("pack", lua.create_function(|lua, (format, values): (String, MultiValue)| pack(lua, &format, values))?)?;
     library.set(
         "unpack",
         lua.create_function(|lua, (format, data, from): (String, LuaString, Option<usize>)| {

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use idempotent_sqs::stores::{RedisSettings, RedisStore};
-use simulation::{deterministic, network};
 use simulation::redis::{Cluster, Server};
+use simulation::{deterministic, network};
 
 /// A store without records.
 fn store(address: &str, cluster: bool) -> RedisStore {
