@@ -4,12 +4,13 @@
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check torture e2e compare-sqs bench cost clean-tools
+.PHONY: help run test check simulate torture e2e compare-sqs bench cost clean-tools
 
 help:
 	@echo "make run          process the sample events on a real server and print each message's outcome"
 	@echo "make test         every test; installs redis-server, PostgreSQL, openssl and RabbitMQ if missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
+	@echo "make simulate     the whole function on a simulated network and clock, by seeds; SEEDS=1000, or SEED=17 for one with its trace"
 	@echo "make torture      fault injection: kills, stops and breaks components, and checks the history; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
 	@echo "make compare-sqs  the tests' simulated SQS next to ministack, moto and AWS's documentation; takes 6 minutes"
@@ -36,6 +37,20 @@ check:
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 	cargo clippy --package idempotent-sqs --no-default-features --lib -- -D warnings
+
+SEEDS ?= 500
+FIRST ?= 1
+
+# `make simulate WITHOUT=acquire` removes one guard of that script after another, and says which seed finds it.
+simulate:
+	cargo build --package simulation --bin simulate
+ifdef SEED
+	target/debug/simulate $(SEED) --trace
+else ifdef WITHOUT
+	target/debug/simulate --guards "$(WITHOUT)" $(FIRST) $(SEEDS)
+else
+	target/debug/simulate --seeds $(FIRST) $(SEEDS)
+endif
 
 torture:
 	$(PYTHON) scripts/tools.py test

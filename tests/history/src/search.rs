@@ -131,6 +131,8 @@ fn shown(operations: &[Operation]) -> Shown {
                 lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
             }
             Answer::Duplicate { fence, .. } => fences_us.push(fence),
+            // After a clock went back, a fence follows the one before.
+            Answer::Acquired { fence, .. } if !operation.jumps.is_empty() => fences_us.extend([fence - 1, fence - 2]),
             _ => {}
         }
     }
