@@ -63,13 +63,13 @@ impl Faults {
                 event(|| format!("FAULT {process} is killed"));
                 kill.notify_one();
             }
-            Fault::Freeze if rng.happens(300) => network::freeze(process, rng.ms(50..9000)),
+            Fault::Freeze if rng.happens(300) => network::freeze(process, rng.ms(50..9000), rng.happens(500)),
             Fault::Freeze => {
                 // Most of these end shortly before or after the deadline of an invocation.
                 let timeout_ms = u64::try_from(self.shared.plan.function_timeout.as_millis()).unwrap_or(u64::MAX);
-                network::arm(process, Trigger::Freeze(rng.ms(timeout_ms / 2..timeout_ms + 500)));
+                network::arm(process, Trigger::Freeze(rng.ms(timeout_ms / 2..timeout_ms + 500), rng.happens(700)));
             }
-            Fault::Stall => network::freeze(server.name(), rng.ms(50..3000)),
+            Fault::Stall => network::freeze(server.name(), rng.ms(50..3000), false),
             Fault::Restart => server.restart(rng.ms(10..2000)).await,
             Fault::LoseScripts => server.flush_scripts(),
             Fault::OutOfMemory => {

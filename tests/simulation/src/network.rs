@@ -31,6 +31,8 @@ struct Network {
     listeners: BTreeMap<String, mpsc::UnboundedSender<Accepted>>,
     /// Hosts that do not run until this time.
     frozen: BTreeMap<String, Instant>,
+    /// Those whose clients do not read meanwhile.
+    deaf: BTreeMap<String, Instant>,
     /// What happens as soon as a host has sent something.
     triggers: BTreeMap<String, Trigger>,
     /// Links that carry nothing until this time.
@@ -44,8 +46,8 @@ struct Network {
 /// A fault at the moment in which a host has sent something.
 #[derive(Debug)]
 pub enum Trigger {
-    /// The host does not run for this time.
-    Freeze(Duration),
+    /// The host does not run for this time, and may read.
+    Freeze(Duration, bool),
     /// Its process is told to end.
     Kill(Arc<Notify>),
     /// The stream ends, and what was sent is lost.
@@ -131,10 +133,10 @@ pub fn partition(client: &str, server: &str, lasts: Duration) {
     network().partitioned.insert([client.to_owned(), server.to_owned()], Instant::now() + lasts);
 }
 
-/// For this time, the host does not run.
-pub fn freeze(host: &str, lasts: Duration) {
-    event(|| format!("FAULT {host} does not run for {lasts:?}"));
-    network().frozen.insert(host.to_owned(), Instant::now() + lasts);
+/// For this time, the host does not run. If it may read, bytes that arrive are read by its client library: when a process
+/// runs again, it may find a reply or its timeout first.
+pub fn freeze(host: &str, lasts: Duration, may_read: bool) {
+    network().freeze(host, lasts, may_read);
 }
 
 /// Ends the streams of a server, which then refuses others until it listens again.
@@ -174,14 +176,24 @@ pub fn frozen_until(host: &str) -> Instant {
     network().frozen.get(host).copied().unwrap_or_else(Instant::now)
 }
 
+/// Until when the host reads nothing.
+fn deaf_until(host: &str) -> Instant {
+    network().deaf.get(host).copied().unwrap_or_else(Instant::now)
+}
+
 impl Network {
+    fn freeze(&mut self, host: &str, lasts: Duration, may_read: bool) {
+        event(|| format!("FAULT {host} does not run for {lasts:?}, may read: {may_read}"));
+        self.frozen.insert(host.to_owned(), Instant::now() + lasts);
+        if !may_read {
+            self.deaf.insert(host.to_owned(), Instant::now() + lasts);
+        }
+    }
+
     /// The host has sent something. Returns whether the stream ends.
     fn sent(&mut self, host: &str) -> bool {
         match self.triggers.remove(host) {
-            Some(Trigger::Freeze(lasts)) => {
-                event(|| format!("FAULT {host} does not run for {lasts:?}"));
-                self.frozen.insert(host.to_owned(), Instant::now() + lasts);
-            }
+            Some(Trigger::Freeze(lasts, may_read)) => self.freeze(host, lasts, may_read),
             Some(Trigger::Kill(kill)) => kill.notify_one(),
             Some(Trigger::Cut) => return true,
             None => {}
