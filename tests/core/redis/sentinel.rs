@@ -194,13 +194,19 @@ async fn the_user_needs_the_command_role_besides_those_of_other_servers() {
 }
 
 #[tokio::test]
-async fn a_primary_without_enough_replicas_refuses_claims() {
+async fn a_primary_without_enough_replicas_refuses_claims_and_is_connected_anew() {
     let options = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
     let primary = Redis::start_with(&[&["--repl-diskless-sync-delay", "0"], &options[..]].concat()).await;
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]).await;
     is_synchronized(&replica).await;
     let store = on(&primary.url());
     until(|| async { store.acquire(attempt("pay_1")).await.is_ok() }).await;
+    let mut observer = primary.connection().await;
+    let mut connections = async || -> u64 {
+        let stats: redis::InfoDict = redis::cmd("INFO").arg("stats").query_async(&mut observer).await.unwrap();
+        stats.get("total_connections_received").unwrap()
+    };
+    let before = connections().await;
     // As in a partition: the connection stays open.
     replica.signal("-STOP");
     let refused = tokio::sync::OnceCell::new();
@@ -213,6 +219,8 @@ async fn a_primary_without_enough_replicas_refuses_claims() {
     let error = refused.get().unwrap();
     let cause = std::error::Error::source(error).unwrap().to_string();
     assert!(cause.contains("NOREPLICAS") && !error.may_have_run(), "{error:?}: {cause}");
+    // The second try asks the sentinels again, if there are any.
+    assert!(connections().await > before);
 }
 
 #[test]
