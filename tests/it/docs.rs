@@ -33,10 +33,10 @@ fn each_test_named_in_the_docs_exists() {
         }
     }
     // A test in the root of its binary and one in Python have no path. Type paths start with an upper-case letter, and
-    // code blocks contain line breaks.
+    // commands and code blocks contain white space.
     let is_test = |name: &&str| {
         let is_name = name.contains("::") || name.matches('_').count() > 3;
-        is_name && name.starts_with(char::is_lowercase) && !name.contains('\n')
+        is_name && name.starts_with(char::is_lowercase) && !name.contains(char::is_whitespace)
     };
     let names: Vec<_> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
     assert!(names.len() > 30);
