@@ -4,19 +4,20 @@
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check simulate torture e2e compare-sqs bench cost clean-tools
+.PHONY: help run test check simulate mutants torture e2e compare-sqs bench cost clean-tools
 
 help:
 	@echo "make run          process the sample events on a real server and print each message's outcome"
 	@echo "make test         every test; installs redis-server, PostgreSQL, openssl and RabbitMQ if missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make simulate     the whole function on a simulated network and clock, by seeds; SEEDS=1000, or SEED=17 for one with its trace"
+	@echo "make mutants      mutation tests: changes the code in small ways, which the tests must notice; FILES=src/sqs/response.rs"
 	@echo "make torture      fault injection: kills, stops and breaks components, and checks the history; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
 	@echo "make compare-sqs  the tests' simulated SQS next to ministack, moto and AWS's documentation; takes 6 minutes"
 	@echo "make bench        cost per message, next to a minimal check and to other implementations; takes 20 minutes"
 	@echo "make cost         what a stack costs in a month and carries, such as RATE=100 RETENTION_DAYS=3; lists its options"
-	@echo "make clean-tools  remove .tools/, the tools of run, test, e2e, compare-sqs and bench"
+	@echo "make clean-tools  remove .tools/, the tools of run, test, mutants, e2e, compare-sqs and bench"
 
 run:
 	@$(PYTHON) scripts/tools.py run
@@ -51,6 +52,16 @@ else ifdef WITHOUT
 else
 	target/debug/simulate --seeds $(FIRST) $(SEEDS)
 endif
+
+# Each mutant is built and tested: a minute or more. All of them take days, so pass FILES. Directories are patterns:
+# `make mutants FILES='crates/http/src/**'`. `TESTED_BY=idempotent-sqs-ops` runs the tests of that package instead.
+FILES = src/idempotency.rs src/idempotency/** src/stores/** src/sqs/** crates/http/src/** crates/postgres/src/**
+
+mutants:
+	$(PYTHON) scripts/tools.py test
+	@$(PYTHON) scripts/tools.py mutants
+	PATH="$(CURDIR)/.tools/cargo/bin:$$PATH" cargo mutants --workspace --output target \
+		$(foreach file,$(FILES),--file '$(file)') $(addprefix --test-package ,$(TESTED_BY))
 
 torture:
 	$(PYTHON) scripts/tools.py test

@@ -1,7 +1,8 @@
-"""Installs the missing tools of `make run`, `make test`, `make bench`, `make e2e` and `make compare-sqs`.
+"""Installs the missing tools of `make run`, `make test`, `make mutants`, `make bench`, `make e2e` and `make compare-sqs`.
 
     python3 scripts/tools.py run     cargo-lambda, and Valkey unless Valkey or Redis 7 is installed
     python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, RabbitMQ if possible, cfn-lint, the SAM CLI and zizmor
+    python3 scripts/tools.py mutants cargo-mutants
     python3 scripts/tools.py bench   redis-server, PostgreSQL, and the libraries to compare with: benches/peers
     python3 scripts/tools.py e2e     those of run, the SAM CLI, and ministack, which emulates AWS
     python3 scripts/tools.py sqs     ministack and moto, which emulate SQS
@@ -27,6 +28,7 @@ VENV = TOOLS / "venv"
 E2E = TOOLS / "e2e"
 # Separate, so that `make e2e` does not install moto.
 COMPARE_SQS = TOOLS / "compare-sqs"
+CARGO = TOOLS / "cargo"
 CARGO_LAMBDA = VENV / "bin" / "cargo-lambda"
 SAM = VENV / "bin" / "sam"
 
@@ -42,6 +44,8 @@ def main(purpose):
         install_postgres()
         install_rabbitmq()
         install("test")
+    elif purpose == "mutants":
+        install_cargo_mutants()
     elif purpose == "bench":
         install_system_tool("redis-server", apt="redis-server", brew="redis")
         install_postgres()
@@ -54,7 +58,7 @@ def main(purpose):
     elif purpose == "sqs":
         install_into(COMPARE_SQS, ROOT / "scripts" / "requirements-sqs.txt", COMPARE_SQS / "installed.txt")
     else:
-        raise Missing(f"unknown purpose {purpose!r}: use run, test, bench, e2e or sqs")
+        raise Missing(f"unknown purpose {purpose!r}: use run, test, mutants, bench, e2e or sqs")
 
 
 class Missing(Exception):
@@ -164,6 +168,21 @@ def module_version(python, module):
     done = subprocess.run([python, "-m", module, "--version"], capture_output=True, text=True)
     number = re.search(r"(\d+)\.(\d+)", done.stdout)
     return tuple(map(int, number.groups())) if done.returncode == 0 and number else ()
+
+
+# ---- Rust tools ----
+
+
+def install_cargo_mutants():
+    """Compiled from crates.io, with the versions of its lock file."""
+    version = "27.1.0"
+    stamp = CARGO / "cargo-mutants.txt"
+    if stamp.exists() and stamp.read_text() == version:
+        return
+    say(f"installing cargo-mutants {version} into {CARGO.relative_to(ROOT)}")
+    command = ["cargo", "install", "--quiet", "--locked", "--root", str(CARGO), f"cargo-mutants@{version}"]
+    subprocess.run(command, check=True)
+    stamp.write_text(version)
 
 
 # ---- libraries to compare with ----

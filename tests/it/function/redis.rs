@@ -256,6 +256,21 @@ async fn an_unsafe_redis_configuration_is_logged_once_and_does_not_stop_messages
 }
 
 #[tokio::test]
+async fn a_server_without_script_flags_is_logged_once() {
+    const WARNING: &str = "the server does not support script flags";
+    let fixture = Fixture::start().await;
+    let front = Front::to(fixture.redis.port()).await;
+    front.reject_script_flags();
+    let url = format!("redis://127.0.0.1:{}", front.port);
+    let function = function(&url, &fixture.webhook, &fixture.sqs, &[]).await;
+    for key in ["pay_1", "pay_2", "pay_1"] {
+        assert_eq!(function.answer(event([pay(key, key)])).await, NO_FAILURES);
+    }
+    let log = function.logs("DUPLICATE").await;
+    assert_eq!(log.iter().filter(|line| line.contains(WARNING)).count(), 1, "{log:#?}");
+}
+
+#[tokio::test]
 async fn a_safe_redis_configuration_logs_no_warning() {
     let fixture = Fixture { redis: Redis::start_with(&["--appendonly", "yes"]).await, ..Fixture::start().await };
     let function = fixture.function().await;

@@ -93,3 +93,24 @@ pub enum BackfillError {
     )]
     RecordsLost,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_all_rows_that_were_sent() {
+        let mut progress = BackfillProgress {
+            copied: 1_000,
+            already_completed: 200,
+            skipped: 30,
+            not_records: 4,
+            ..BackfillProgress::default()
+        };
+        assert_eq!(progress.sent(), 1_234);
+        for (ms, rate) in [(500, 2_468), (1_000, 1_234), (3_000, 411), (0, 1_234_000)] {
+            progress.elapsed = Duration::from_millis(ms);
+            assert_eq!(progress.rows_per_second(), rate, "{ms} ms");
+        }
+    }
+}
