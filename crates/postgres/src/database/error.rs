@@ -95,6 +95,12 @@ impl DatabaseError {
         }
     }
 
+    /// Whether a transaction may be committed although its COMMIT failed with this error: the reply was lost, or the server
+    /// shuts down and may have committed before.
+    pub(super) fn leaves_commit_unknown(&self) -> bool {
+        self.code().is_none() || self.is_of_the_connection()
+    }
+
     /// Whether the failure is unrelated to the message, and other messages would fail too. The attempt is then not
     /// counted.
     fn is_unavailable(&self) -> bool {
@@ -149,5 +155,31 @@ impl From<DatabaseError> for WorkError {
         } else {
             Self::retryable(error)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: &str) -> DatabaseError {
+        DatabaseError::Server { code: code.into(), message: String::new(), constraint: Some("of_an_account".into()) }
+    }
+
+    #[test]
+    fn a_closed_connection_a_shutdown_and_a_standby_concern_the_connection() {
+        let lost = DatabaseError::ConnectionLost(Arc::from(Box::from("closed")));
+        for error in [lost, DatabaseError::Timeout, server("08006"), server("57P01"), server("25006")] {
+            assert!(error.is_of_the_connection() && error.leaves_commit_unknown(), "{error}");
+        }
+        for error in [server("40001"), server("23503"), server("57014")] {
+            assert!(!error.is_of_the_connection() && !error.leaves_commit_unknown(), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_server_names_the_violated_constraint() {
+        assert_eq!(server("23503").constraint(), Some("of_an_account"));
+        assert_eq!(DatabaseError::Timeout.constraint(), None);
     }
 }

@@ -167,8 +167,7 @@ impl Transaction {
             (Err(error), _) if is_outdated(&error) => Err(CommitError::RolledBack(DatabaseError::StatementOutdated)),
             (Err(error), _) | (Ok(_), Err(error)) => {
                 let error = DatabaseError::from(error);
-                // A server that shuts down may have committed before.
-                if error.code().is_none() || error.is_of_the_connection() {
+                if error.leaves_commit_unknown() {
                     return Err(CommitError::Unknown(error));
                 }
                 self.roll_back().await;

@@ -197,6 +197,7 @@ async fn the_current_password_is_fetched_for_each_connection() {
     *source.password.lock().unwrap() = Ok("first-secret");
     let error = try_run(&flushed(), &inbox).await.unwrap_err();
     assert!(reason(&error).contains("28P01") && !format!("{error:?}").contains("first-secret"), "{error:?}");
+    assert!(reason(&error).contains(source.advice()), "{error:?}");
     *source.password.lock().unwrap() = Ok("second-secret");
     done(&run(&flushed(), &inbox).await);
     let asked = source.asked.load(Ordering::SeqCst);
@@ -204,6 +205,57 @@ async fn the_current_password_is_fetched_for_each_connection() {
     assert_eq!(source.asked.load(Ordering::SeqCst), asked, "an open connection needs no password");
     let login = source.login(None).await.unwrap();
     assert!(!format!("{settings:?} {:?} {login:?}", Database::new(&settings)).contains("secret"));
+}
+
+#[tokio::test]
+async fn a_password_is_fetched_again_if_the_server_rejected_it() {
+    let mut server = Postgres::start();
+    {
+        let base = Base::on(&server).await;
+        base.client.batch_execute("CREATE ROLE payer LOGIN SUPERUSER PASSWORD 'new'").await.unwrap();
+    }
+    server.put("pg_hba.conf", b"host all payer 127.0.0.1/32 scram-sha-256\nhost all app 127.0.0.1/32 trust\n");
+    server.restart_with(&[]);
+    let base = Base::on(&server).await;
+    base.client.batch_execute(&migration()).await.unwrap();
+    base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    let source = Arc::new(Replaced::default());
+    let with_url = |url: &str| {
+        let settings = with!(database_settings(url), credentials = Some(source.clone() as Arc<dyn CredentialsSource>));
+        inbox(Pay::default(), Database::new(&settings))
+    };
+    try_run(&flushed(), &with_url(&base.url_by(free_port()))).await.unwrap_err();
+    assert_eq!(source.rejected.load(Ordering::SeqCst), 0);
+    done(&run(&flushed(), &with_url(&base.url())).await);
+    assert_eq!(source.rejected.load(Ordering::SeqCst), 1);
+}
+
+/// Returns an old password until it is rejected.
+#[derive(Debug, Default)]
+struct Replaced {
+    rejected: AtomicUsize,
+}
+
+impl CredentialsSource for Replaced {
+    fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a> {
+        self.rejected.fetch_add(rejected.iter().count(), Ordering::SeqCst);
+        let password = if rejected.is_some() { "new" } else { "old" };
+        Box::pin(async move { Ok(Login { user: Some("payer".into()), password: password.into() }) })
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_attempt_closes_its_session_during_a_statement() {
+    let base = base().await;
+    let sleeps = Pay { also: Some("SELECT pg_sleep(600)"), ..Pay::default() };
+    let (inbox, idempotency) = (inbox(sleeps, impatient(&base.url(), SECOND)), flushed());
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND \
+                  query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()";
+    tokio::select! {
+        report = run(&idempotency, &inbox) => panic!("{report:?}"),
+        () = until_count(&base, asleep, 1) => {}
+    }
+    until_count(&base, asleep, 0).await;
 }
 
 /// Takes this long, as a secret may that is read over a new connection.

@@ -80,6 +80,10 @@ async fn a_second_runner_continues_if_the_first_is_rolled_back() {
     assert_eq!(base.count(EFFECTS).await, 1);
 }
 
+/// A number that changes when a connection is replaced.
+const SESSIONS: &str = "SELECT sum(pid) FROM pg_stat_activity WHERE datname = current_database() AND \
+                        application_name = 'idempotent-sqs'";
+
 #[tokio::test]
 async fn a_runner_that_waits_too_long_for_another_is_in_conflict_and_not_counted() {
     let base = base().await;
@@ -92,11 +96,17 @@ async fn a_runner_that_waits_too_long_for_another_is_in_conflict_and_not_counted
     soon(async {
         let (first, ()) = tokio::join!(run(&first, &slow), async {
             gate.reached.notified().await;
+            let mut sessions = Vec::new();
             for _ in 0..7 {
                 let report = run(&second, &quick).await;
+                sessions.push(base.count(SESSIONS).await);
                 let Outcome::Conflict { lease_remains } = report.outcome else { panic!("{report:?}") };
                 assert!(lease_remains > TIME / 2 && lease_remains <= TIME + SECOND);
             }
+            assert!(
+                sessions.iter().all(|session| *session == sessions[0]),
+                "the connection is used again: {sessions:?}"
+            );
             gate.open.notify_one();
         });
         done(&first);

@@ -55,6 +55,13 @@ async fn a_failure_that_cannot_be_recorded_leaves_the_message_for_another_attemp
 }
 
 #[tokio::test]
+async fn a_failure_that_cannot_be_recorded_now_is_not_counted() {
+    let base = base().await;
+    let unrecorded = Refuses { unrecorded: Some(|| WorkError::unavailable("no audit log")), ..Refuses::default() };
+    assert_eq!(unavailable(&run(&flushed(), &inbox(unrecorded, database(&base.url()))).await), "no audit log");
+}
+
+#[tokio::test]
 async fn a_work_that_another_owner_does_before_its_failure_is_recorded_is_a_duplicate() {
     let base = base().await;
     let mut settings = database_settings(&base.url());
@@ -94,11 +101,13 @@ fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
 struct Refuses {
     runs: Mutex<Vec<u64>>,
     fails: Option<fn() -> WorkError>,
+    /// Why the failure cannot be recorded.
+    unrecorded: Option<fn() -> WorkError>,
 }
 
 impl Default for Refuses {
     fn default() -> Self {
-        Self { runs: Mutex::default(), fails: Some(|| WorkError::permanent("no such account")) }
+        Self { runs: Mutex::default(), fails: Some(|| WorkError::permanent("no such account")), unrecorded: None }
     }
 }
 
@@ -116,6 +125,9 @@ impl TransactionalWork<Message> for Refuses {
         _: &Message,
         why: &WorkError,
     ) -> Result<(), WorkError> {
+        if let Some(unrecorded) = self.unrecorded {
+            return Err(unrecorded());
+        }
         let note = "INSERT INTO refusals VALUES ($1, $2)";
         transaction.execute(note, &[&claim.key().as_str(), &why.to_string()]).await?;
         Ok(())
