@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use idempotent_sqs::idempotency::{
-    AcquireRequest, Claim, Delivery, Idempotency, Key, Location, Outcome, OwnRecord, Policy, RecordedAttempt, Report,
-    Store, StoreError, Work, WorkError, work_fn,
+    AcquireRequest, Claim, Delivery, Idempotency, Key, Location, Outcome, OwnRecord, Owner, Policy, RecordedAttempt,
+    Report, Store, StoreError, Work, WorkError, work_fn,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{FaultyStore, StoreCall, attempt, claim, conformance, recovery};
@@ -42,6 +42,12 @@ fn a_location_has_a_bucket_and_a_name() {
     for text in ["", "s3://", "s3://results", "s3://results/", "s3:///pay_1", "https://results/pay_1"] {
         text.parse::<Location>().unwrap_err();
     }
+}
+
+/// An owner token reads as 16 hexadecimal digits.
+#[test]
+fn an_owner_reads_as_hexadecimal() {
+    assert_eq!(Owner::from_bytes([0, 1, 2, 3, 0x40, 0x5a, 0xfe, 0xff]).to_string(), "00010203405afeff");
 }
 
 /// An error of a work reads as its reason, and has the reason's cause.

@@ -376,6 +376,19 @@ async fn a_policy_that_parks_recoveries_does_not_park_letters() {
     assert_eq!(letters.sent().len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_record_of_a_letter_is_kept_for_the_retention_of_the_policy() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Return(b"")));
+    let policy = with!(Policy::default(), retention = Duration::from_hours(1));
+    let batch = batch_with(policy, MemoryStore::default(), &work, letters.queue(URL));
+    let no_key = [with!(message("m1", ""), body = Some("no key".into()))];
+    for (minutes, sent) in [(0, 1), (59, 1), (2, 2)] {
+        tokio::time::advance(Duration::from_mins(minutes)).await;
+        assert_eq!(dispositions(&run(&batch, &no_key).await), [Disposition::DeadLetter]);
+        assert_eq!(letters.sent().len(), sent, "after {minutes} more minutes");
+    }
+}
+
 #[tokio::test]
 async fn a_recovery_that_fails_permanently_is_not_parked() {
     let runs = Mutex::new([Action::FailUncertain, Action::FailPermanently].into_iter());
