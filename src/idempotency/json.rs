@@ -108,6 +108,16 @@ mod tests {
     }
 
     #[test]
+    fn each_short_escape_is_its_character() {
+        for (short, code) in
+            [("\"", 0x22), ("\\", 0x5c), ("/", 0x2f), ("b", 8), ("f", 12), ("n", 10), ("r", 13), ("t", 9)]
+        {
+            let unicode = format!("\"\\u{code:04x}\"");
+            assert_eq!(canonical(&format!("\"\\{short}\"")).unwrap(), canonical(&unicode).unwrap(), "{short}");
+        }
+    }
+
+    #[test]
     fn an_unpaired_surrogate_has_three_bytes() {
         for (text, bytes) in [("\"\\ud800\"", [0xed, 0xa0, 0x80]), ("\"\\udfff\"", [0xed, 0xbf, 0xbf])] {
             assert_eq!(canonical(text).unwrap(), [&[b'"', 3], &bytes[..]].concat(), "{text}");

@@ -228,9 +228,14 @@ pub(super) fn complete(key: String, claim: &Claim, result: StoredResult<&[u8]>) 
 }
 
 pub(super) fn fail(key: String, claim: &Claim, failure: Failure) -> Request {
-    let marks = if failure.uncertain { UNCERTAIN } else { 0 } | if failure.permanent { PERMANENT } else { 0 };
     let rest = [claim.request().message.as_bytes().as_slice(), &NO_LEASE].concat();
-    settle(Transition::Fail, key, claim, b'F', marks, &rest)
+    settle(Transition::Fail, key, claim, b'F', marks(failure), &rest)
+}
+
+/// The marks of a FAILED record.
+pub(super) fn marks(Failure { uncertain, permanent }: Failure) -> u8 {
+    let (uncertain, permanent) = (if uncertain { UNCERTAIN } else { 0 }, if permanent { PERMANENT } else { 0 });
+    uncertain | permanent
 }
 
 /// The argument is the new record.

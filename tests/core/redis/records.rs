@@ -58,13 +58,14 @@ async fn a_killed_connection_is_replaced_and_a_command_that_the_user_may_not_run
     let () = redis::cmd("ACL").arg(&limited).query_async(&mut connection).await.unwrap();
     let records = records(&format!("redis://limited:open-sesame@127.0.0.1:{}", redis.port()));
     for rejected in 1..=2 {
+        records.memory(&key("pay_1")).await.unwrap();
+        redis.kill_connections().await;
         let error = records.inspect(&key("pay_1")).await.unwrap_err();
         assert!(matches!(error, RecordsError::NotPermitted(_)), "{error:?}");
         let mut connection = redis.connection().await;
         let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
         let of_get = stats.lines().find(|line| line.starts_with("cmdstat_get:")).unwrap();
         assert!(of_get.contains(&format!("rejected_calls={rejected},")), "{of_get}");
-        redis.kill_connections().await;
     }
 }
 

@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use crate::fixture::*;
-use harness::postgres::Base;
+use harness::postgres::{Base, until_count};
 use harness::redis::{Redis, connect, store};
-use harness::with;
+use harness::{soon, with};
 
 /// Number of records of a loss probe.
 const PROBE_RECORDS: u64 = 64;
@@ -207,6 +207,25 @@ async fn no_more_rows_are_sent_in_a_second_than_the_settings_allow() {
     assert!(progress.elapsed >= 2 * SECOND, "{:?}", progress.elapsed);
     let steps: Vec<_> = seen.iter().map(|progress| (progress.sent(), progress.remaining)).collect();
     assert_eq!(steps, [(100, Some(150)), (200, Some(50)), (250, Some(0))]);
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_counted_are_copied_with_an_unknown_remainder() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 3).await;
+    let backfill = backfill(&base, &redis.store());
+    base.client.batch_execute("BEGIN; LOCK TABLE idempotency_inbox").await.unwrap();
+    let waiting = "FROM pg_locks WHERE NOT granted AND relation = 'idempotency_inbox'::regclass";
+    let (ended, ()) = soon(async {
+        tokio::join!(backfill.run(BackfillStart::Watermark, None, |_| ()), async {
+            until_count(&base, &format!("SELECT count(*) {waiting}"), 1).await;
+            base.client.execute(&format!("SELECT pg_cancel_backend(pid) {waiting}"), &[]).await.unwrap();
+            base.client.batch_execute("COMMIT").await.unwrap();
+        })
+    })
+    .await;
+    let (progress, end) = ended.unwrap();
+    assert_eq!((end, progress.copied, progress.remaining), (BackfillEnd::Done, 3, None));
 }
 
 #[tokio::test]

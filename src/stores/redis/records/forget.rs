@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use super::super::scripts::{self, Head, NOT_A_RECORD, PERMANENT, UNCERTAIN};
+use super::super::scripts::{self, Head, NOT_A_RECORD, marks};
 use super::view::failure;
 use super::{Records, RecordsError};
 use crate::idempotency::{Failure, Fence, Key};
@@ -98,9 +98,7 @@ impl ExpectedRecord {
         let (state, marks) = match self.state {
             ExpectedState::Processing => (b'P', 0),
             ExpectedState::Completed => (b'C', 0),
-            ExpectedState::Failed(Failure { uncertain, permanent }) => {
-                (b'F', u8::from(uncertain) * UNCERTAIN + u8::from(permanent) * PERMANENT)
-            }
+            ExpectedState::Failed(failure) => (b'F', marks(failure)),
         };
         [&[state, marks], &self.fence.0.to_be_bytes()[..]].concat()
     }
