@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -168,13 +169,19 @@ impl Operation {
         self.returned_us.unwrap_or(u64::MAX)
     }
 
-    /// The least and the most that the server's clock was ahead of the wall clock from this operation on until this
-    /// time, µs.
-    pub(crate) fn ahead_us(&self, until_us: u64) -> (i64, i64) {
-        let from = self.jumps.partition_point(|jump| jump.at_us <= self.invoked_us);
-        let before = from.checked_sub(1).map_or(0, |last| self.jumps[last].ahead_us);
-        let during = self.jumps[from..].iter().take_while(|jump| jump.at_us <= until_us);
-        during.fold((before, before), |(least, most), jump| (least.min(jump.ahead_us), most.max(jump.ahead_us)))
+    /// The server's clock from and until these times of the wall clock, and how far it was ahead: one range for each time
+    /// that it was set meanwhile, in order. All in µs.
+    pub(crate) fn server_clock(&self, (from_us, until_us): (u64, u64)) -> Vec<(u64, u64, i64)> {
+        let jumps = self.jumps.iter().map(|jump| (jump.at_us + self.unix_offset_us, jump.ahead_us));
+        let begins: Vec<_> = iter::once((0, 0)).chain(jumps).collect();
+        let ends = begins.iter().skip(1).map(|(at_us, _)| *at_us).chain([u64::MAX]);
+        let ranges = begins
+            .iter()
+            .zip(ends)
+            .map(|((at_us, ahead_us), end_us)| (from_us.max(*at_us), until_us.min(end_us), *ahead_us));
+        let during = ranges.filter(|(from_us, until_us, _)| from_us <= until_us);
+        let by_server = |us: u64, ahead_us| us.saturating_add_signed(ahead_us);
+        during.map(|(from, until, ahead)| (by_server(from, ahead), by_server(until, ahead), ahead)).collect()
     }
 
     /// The claim that it settles.

@@ -8,7 +8,7 @@
 //! - With [`Allowed::losses`], the record returns to an earlier state, or to none.
 //!
 //! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
-//! [tolerance](TOLERANCE_US), and never goes back from one execution to the next, unless it was set (`Jump`).
+//! [tolerance](TOLERANCE_US), and never goes back from one execution to the next, apart from the times when it was set (`Jump`).
 
 use std::collections::HashMap;
 
@@ -116,7 +116,10 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step]) -> Next {
     let choices = |at: usize| {
         let (from_us, to_us) = window(&operations[at], operations[at].ends_us());
         let record = order.last().and_then(Step::after);
-        choices(&operations[at], true, record, (from_us.max(clock_us.unwrap_or_default()), to_us), &shown)
+        let ranges = operations[at].server_clock((from_us.max(clock_us.unwrap_or_default()), to_us)).into_iter();
+        let choices =
+            ranges.flat_map(|(from_us, to_us, _)| choices(&operations[at], true, record, (from_us, to_us), &shown));
+        choices.collect()
     };
     may_follow.map(|at| (at, choices(at))).collect()
 }
@@ -127,8 +130,9 @@ fn shown(operations: &[Operation]) -> Shown {
     for operation in operations {
         match operation.answer {
             Answer::Conflict { remains_ms } => {
-                let (from_us, to_us) = window(operation, operation.ends_us());
-                lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
+                for (from_us, to_us, _) in operation.server_clock(window(operation, operation.ends_us())) {
+                    lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
+                }
             }
             Answer::Duplicate { fence, .. } => fences_us.push(fence),
             // After a clock went back, a fence follows the one before.
@@ -143,12 +147,10 @@ fn shown(operations: &[Operation]) -> Shown {
     Shown { lease_ends_ms, fences_us }
 }
 
-/// The times by the server's clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.
+/// The times by the wall clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.
 fn window(operation: &Operation, until_us: u64) -> (u64, u64) {
-    let (least_us, most_us) = operation.ahead_us(until_us);
     let from_us = (operation.invoked_us + operation.unix_offset_us).saturating_sub(TOLERANCE_US);
-    let to_us = until_us.saturating_add(operation.unix_offset_us + TOLERANCE_US);
-    (from_us.saturating_add_signed(least_us), to_us.saturating_add_signed(most_us))
+    (from_us, until_us.saturating_add(operation.unix_offset_us + TOLERANCE_US))
 }
 
 struct Search<'a> {
@@ -235,14 +237,29 @@ impl Search<'_> {
         found
     }
 
+    /// The choices for an execution between these times of the wall clock, with how far the server's clock is ahead.
+    fn choices(
+        &self,
+        operation: &Operation,
+        is_answer: bool,
+        record: Option<&Record>,
+        times_us: (u64, u64),
+    ) -> impl Iterator<Item = (Choice, i64)> {
+        let ranges = operation.server_clock(times_us).into_iter();
+        ranges.flat_map(move |(from_us, to_us, ahead_us)| {
+            let found = choices(operation, is_answer, record, (from_us, to_us), &self.shown);
+            found.into_iter().map(move |choice| (choice, ahead_us))
+        })
+    }
+
     /// The executions of this operation that make a difference, with the states after them. `until_us` is by the
     /// monotonic clock.
     fn executions(&self, state: &State, at: usize, until_us: u64, is_answer: bool) -> Vec<(Step, State)> {
         let operation = &self.operations[at];
         let (from_us, to_us) = window(operation, until_us);
         let mut executions: Vec<(Step, State)> = Vec::new();
-        for choice in
-            choices(operation, is_answer, state.record.as_ref(), (from_us.max(state.clock_us), to_us), &self.shown)
+        for (choice, ahead_us) in
+            self.choices(operation, is_answer, state.record.as_ref(), (from_us.max(state.clock_us), to_us))
         {
             for before in found(state.record.as_ref(), choice.now_us) {
                 let (answer, changed) = execute(operation, before, choice);
@@ -259,8 +276,7 @@ impl Search<'_> {
                 } else {
                     executed[at].without += 1;
                 }
-                // A clock that is set may go back.
-                let clock_us = if operation.jumps.is_empty() { choice.now_us } else { 0 };
+                let clock_us = choice.now_us.saturating_add_signed(-ahead_us);
                 let (before, after) = (before.cloned(), record.clone());
                 let step = Step::Executed { operation: at, is_answer, choice, before, answer, after };
                 executions.push((step, State { executed, record, clock_us, losses: state.losses }));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use history::{Answer, Call, LostTo, Operation, Outside, Report};
+use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
 use idempotent_sqs_testing::MessageState;
 
 use crate::plan::Fault;
@@ -41,6 +42,13 @@ impl Run {
         Verdict { report, faults }
     }
 
+    /// Whether the reason of a dead letter is that of its message: the receiver rejects the payload, the attempts are used
+    /// up, or another payload has the key.
+    fn is_justified(&self, letter: &DeadLetter, body: &str) -> bool {
+        let is_used_up = letter.attempts.map_or(self.plan.max_attempts < 200, |count| count >= self.plan.max_attempts);
+        letter.outcome == DeadLetterOutcome::Mismatch || is_poison(self.seed, body) || is_used_up
+    }
+
     /// What is wrong with runs of the work: one that follows a run which may have had its effect is told so, and only such
     /// a run. Only without faults it is known that no process was lost before its run.
     fn wrong_attempts(&self) -> Vec<String> {
@@ -69,7 +77,7 @@ impl Run {
     /// and dead letters, whose groups go on.
     fn wrong_order(&self) -> Vec<String> {
         let sent = self.messages.iter().zip(self.sent.iter().map(|sent| &sent.group));
-        let is_dead = |ids: &[String]| self.letters.iter().any(|(id, _)| ids.contains(id));
+        let is_dead = |ids: &[String]| self.letters.iter().any(|letter| ids.contains(&letter.message_id));
         let is_shared = |body: &str| self.messages.iter().filter(|message| message.body == body).count() > 1;
         let mut last: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         let mut wrong = Vec::new();
@@ -91,27 +99,23 @@ impl Run {
     /// What is wrong with messages: each was deleted after its effect, or after its dead letter was sent.
     fn wrong_messages(&self) -> Vec<String> {
         let done: BTreeSet<_> = self.effects.iter().map(|counted| counted.body.as_str()).collect();
-        let letters: BTreeMap<_, _> =
-            self.letters.iter().map(|(id, outcome)| (id.as_str(), outcome.as_str())).collect();
         let mut wrong = Vec::new();
         for (message, sent) in self.messages.iter().zip(&self.sent) {
             let mut keys = message.message_ids.iter().chain(&sent.key).filter_map(|key| self.history.keys.get(key));
             let is_recorded = keys.any(|calls| calls.iter().any(shows_completion));
-            let outcome = message.message_ids.iter().find_map(|id| letters.get(id.as_str()));
-            let why = match (&message.state, outcome) {
+            let letter = self.letters.iter().find(|letter| message.message_ids.contains(&letter.message_id));
+            let why = match (&message.state, letter) {
                 (MessageState::Deleted, None) if !done.contains(message.body.as_str()) => {
                     "was deleted without its effect"
                 }
                 (MessageState::Deleted, None) if !is_recorded => "was deleted although its effect was not recorded",
                 (MessageState::Expired, _) => "expired",
-                (_, Some(&"FAILED_PERMANENTLY" | &"FAILED_BEFORE"))
-                    if !is_poison(self.seed, &message.body) && self.plan.max_attempts > 100 =>
-                {
+                (_, Some(letter)) if !self.is_justified(letter, &message.body) => {
                     "has a dead letter, although its work can succeed"
                 }
                 _ => continue,
             };
-            wrong.push(format!("{} {why}, dead letter {outcome:?}: {message:?}", message.body));
+            wrong.push(format!("{} {why}, dead letter {letter:?}: {message:?}", message.body));
         }
         wrong
     }

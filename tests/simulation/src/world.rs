@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::History;
+use idempotent_sqs::sqs::{AttributeValue, DeadLetter, DeadLetterMessage};
 use idempotent_sqs_testing::{Mapping, MappingSettings, MessageHistory};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
@@ -34,8 +35,8 @@ pub struct Run {
     /// What was sent, in the order of `messages`.
     pub sent: Vec<Sent>,
     pub messages: Vec<MessageHistory>,
-    /// The messages in the dead-letter queue: messageId and outcome.
-    pub letters: Vec<(String, String)>,
+    /// Why the messages in the dead-letter queue are there.
+    pub letters: Vec<DeadLetter>,
     pub injected: usize,
     pub drained: bool,
     /// Number of events, and their hash.
@@ -140,11 +141,8 @@ fn read(directory: &Path) -> History {
     History::read(directory).expect("the processes recorded their calls")
 }
 
-/// The messageId and the outcome of a dead letter.
-fn letter(message: &idempotent_sqs::sqs::DeadLetterMessage) -> (String, String) {
-    use idempotent_sqs::sqs::{AttributeValue, DeadLetter};
+fn letter(message: &DeadLetterMessage) -> DeadLetter {
     let attribute = message.attributes.get(DeadLetter::ATTRIBUTE).map(|attribute| &attribute.value);
-    let Some(AttributeValue::Text(text)) = attribute else { return Default::default() };
-    let letter: DeadLetter = serde_json::from_str(text).expect("the function sends valid JSON");
-    (letter.message_id, letter.outcome.as_str().to_owned())
+    let Some(AttributeValue::Text(text)) = attribute else { panic!("a dead letter has no reason: {message:?}") };
+    serde_json::from_str(text).expect("the function sends valid JSON")
 }

@@ -2,10 +2,12 @@
 
 use crate::simulate;
 
-/// Each seed that found something, and what.
+/// Each seed that found something, and what. A seed has the same run as long as the simulation draws the same numbers; after
+/// that it is a seed like others.
 const FOUND: &[(u64, &str)] = &[
     (7, "a receiver that always took longer than its caller waited: the queue did not drain"),
     (14, "acquire.lua without: the same owner gets the same answer"),
+    (21, "the checker missed the fence of a claim without an answer, after Redis's clock went back"),
     (56, "acquire.lua without: used-up attempts apply"),
 ];
 
@@ -34,7 +36,7 @@ fn two_processes_have_the_same_run_of_a_seed_and_another_of_another_seed() {
 #[test]
 fn a_removed_guard_is_found() {
     for guard in ["acquire: a live lease", "acquire: a takeover", "acquire: an existing record", "acquire: attempts"] {
-        let (text, _) = simulate(&["--guards", guard, "1", "20"]);
-        assert!(text.contains(": seed "), "{text}");
+        let (text, is_found) = simulate(&["--guards", guard, "1", "20"]);
+        assert!(is_found, "{text}");
     }
 }
