@@ -9,10 +9,15 @@
 //! - `faults`: injects the faults
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
+//! - [`command`]: the command line
 //! - [`runner`]: runs seeds and prints their verdicts
+//!
+//! It replaces functions of libc, as Linux has them; on other systems the crate is empty.
+#![cfg(target_os = "linux")]
 #![recursion_limit = "256"]
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
+pub mod command;
 pub mod deterministic;
 mod faults;
 mod function;

@@ -1,5 +1,7 @@
 //! The simulation is repeatable and finds removed guards, its Redis is like Redis, and some seeds.
 
+#![cfg(target_os = "linux")]
+
 mod conformance;
 mod seeds;
 
