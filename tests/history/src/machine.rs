@@ -119,7 +119,8 @@ pub(crate) fn choices(
     // Conflicts show when a claim without an answer was acquired, and when a lease was shortened.
     let longest = [request.longest_lease_ms.max(request.lease_ms)];
     let shown_leases = match operation.answer {
-        _ if !is_answer => &*operation.leases_ms,
+        // After a clock went back, a fence does not show the time.
+        _ if !is_answer || !operation.jumps.is_empty() => &*operation.leases_ms,
         Answer::Conflict { .. } => &longest,
         _ => &[],
     };

@@ -44,7 +44,6 @@ struct Network {
 }
 
 /// A fault at the moment in which a host has sent something.
-#[derive(Debug)]
 pub enum Trigger {
     /// The host does not run for this time, and may read.
     Freeze(Duration, bool),
@@ -154,7 +153,12 @@ pub fn kill(client: &str) {
 
 /// As soon as the host has sent something, this happens.
 pub fn arm(host: &str, trigger: Trigger) {
-    event(|| format!("FAULT {trigger:?} when {host} has sent something"));
+    let what = match &trigger {
+        Trigger::Freeze(..) => "does not run",
+        Trigger::Kill(_) => "is killed",
+        Trigger::Cut => "loses a stream",
+    };
+    event(|| format!("FAULT {host} {what} as soon as it has sent something"));
     network().triggers.insert(host.to_owned(), trigger);
 }
 

@@ -9,13 +9,13 @@ use std::{env, panic, thread};
 
 use history::guards;
 
+use crate::trace::event;
 use crate::world;
 
 /// Runs a seed and prints the verdict. Returns whether nothing is wrong.
 pub fn one(seed: u64, prints: bool) -> bool {
-    if !prints {
-        panic::set_hook(Box::new(|_| ()));
-    }
+    // Works panic on purpose. A panic of the simulation ends the process with its message.
+    panic::set_hook(Box::new(|panic| event(|| panic.to_string())));
     let run = world::run(seed, prints);
     let verdict = run.verdict();
     let report = &verdict.report;

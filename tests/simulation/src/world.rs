@@ -51,7 +51,10 @@ pub fn run(seed: u64, prints: bool) -> Run {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("no resources of the system are needed").block_on(simulate(seed, prints))
     });
-    thread.join().expect("the simulation does not panic")
+    thread.join().unwrap_or_else(|panic| {
+        eprintln!("the simulation panicked: {:?}", panic.downcast_ref::<String>());
+        std::process::exit(2)
+    })
 }
 
 async fn simulate(seed: u64, prints: bool) -> Run {
