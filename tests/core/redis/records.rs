@@ -78,3 +78,28 @@ async fn a_server_without_a_memory_limit_has_none() {
     let redis = Redis::start_with(&["--maxmemory", "100mb"]).await;
     assert_eq!(records(&redis.url()).server().await.unwrap().limit_bytes, Some(104_857_600));
 }
+
+#[tokio::test]
+async fn a_scan_finds_each_record_and_no_longer_value_that_starts_like_one() {
+    let redis = Redis::start().await;
+    let (store, records) = (on(&redis.url()), records(&redis.url()));
+    acquired(&store, attempt("held")).await;
+    let failed = acquired(&store, attempt("failed")).await;
+    store.fail(&failed, Failure::default()).await.unwrap();
+    let done = acquired(&store, attempt("done")).await;
+    store.complete(&done, StoredResult::Inline(b"receipt")).await.unwrap();
+    let mut connection = redis.connection().await;
+    for name in ["held", "failed"] {
+        let record: Vec<u8> = connection.get(format!("payments:{name}")).await.unwrap();
+        let () = connection.set(format!("payments:longer than {name}"), [&record[..], b"x"].concat()).await.unwrap();
+    }
+    let (mut scan, mut found, mut others) = (records.scan().await.unwrap(), Vec::new(), 0);
+    while let Some(page) = scan.next().await.unwrap() {
+        found.extend(page.records.into_iter().map(|(key, _)| key.to_string()));
+        others += page.not_records;
+    }
+    found.sort();
+    assert_eq!((found, others), (["done", "failed", "held"].map(String::from).to_vec(), 2));
+    let inspected = records.inspect(&key("done")).await.unwrap();
+    assert!(matches!(&inspected, Inspected::Record { result, .. } if result == b"receipt"), "{inspected:?}");
+}
