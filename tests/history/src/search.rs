@@ -137,7 +137,7 @@ fn shown(operations: &[Operation]) -> Shown {
             Answer::Duplicate { fence, .. } => fences_us.push(fence),
             // After a clock went back, a fence follows the one before.
             Answer::Acquired { fence, .. } if !operation.jumps.is_empty() => {
-                fences_us.extend([fence.saturating_sub(1), fence.saturating_sub(2)])
+                fences_us.extend([fence.saturating_sub(1), fence.saturating_sub(2)]);
             }
             _ => {}
         }
