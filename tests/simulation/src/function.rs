@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use history::RecordedStore;
+use history::{RecordedStore, monotonic_us};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
@@ -32,8 +32,17 @@ pub struct Shared {
     pub directory: PathBuf,
     pub rng: Mutex<Rng>,
     pub attempts: Attempts,
+    pub acknowledged: Mutex<Vec<Acknowledged>>,
     /// The process of each execution environment.
     pub processes: Mutex<BTreeMap<u64, Process>>,
+}
+
+/// A message that SQS deleted after a response of the function.
+#[derive(Clone, Debug)]
+pub struct Acknowledged {
+    pub message_id: String,
+    /// µs by the monotonic clock.
+    pub at_us: u64,
 }
 
 /// A process of the function.
@@ -81,6 +90,11 @@ impl Shared {
         event(|| format!("{process}: invoked with {ids:?}"));
         let outcome = network::run_on(process, Box::pin(invocation.run(function))).await;
         event(|| format!("{process}: {outcome:?}"));
+        if let BatchOutcome::Processed { deleted, .. } = &outcome {
+            let at_us = monotonic_us();
+            let now = deleted.iter().map(|message_id| Acknowledged { message_id: message_id.clone(), at_us });
+            self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).extend(now);
+        }
         matches!(outcome, BatchOutcome::Failed { reason } if reason.contains("timed out"))
     }
 

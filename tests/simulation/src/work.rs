@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use history::{Hex, monotonic_us};
 use idempotent_sqs::{Claim, Message, Work, WorkError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::network::{self, address};
 use crate::receiver;
@@ -13,17 +14,20 @@ use crate::rng::Rng;
 
 /// A run of the work.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 pub struct Attempt {
     pub key: String,
     pub fence: u64,
+    pub fingerprint: Hex<16>,
     pub is_recovery: bool,
+    /// The message and its payload.
+    pub message_id: String,
+    pub body: String,
     /// Whether it returned that it had no effect.
     pub is_clean: bool,
     /// Whether it returned that it had its effect.
     pub is_done: bool,
-    /// Whether it ran after its claim had ended.
-    pub is_late: bool,
+    /// When it ran last, µs by the monotonic clock.
+    pub ran_us: u64,
 }
 
 /// The runs of all processes. Clones share it.
@@ -36,6 +40,11 @@ pub struct Call {
     /// How often of 1000 times it panics, after its request was sent.
     pub panics: (u64, Mutex<Rng>),
     pub attempts: Attempts,
+}
+
+/// What the work with this claim returns.
+pub fn receipt(fence: u64) -> Vec<u8> {
+    format!("receipt of {fence}").into_bytes()
 }
 
 impl Call {
@@ -55,7 +64,7 @@ impl Call {
         };
         timeout(2 * TIMEOUT, exchange).await.map_err(WorkError::uncertain)?.map_err(WorkError::uncertain)?;
         match &*reply {
-            "done" => Ok(b"receipt".to_vec()),
+            "done" => Ok(receipt(claim.fence().0)),
             "unavailable" => Err(WorkError::unavailable("the receiver is overloaded")),
             "busy" => Err(WorkError::busy("the receiver processes another request")),
             "failed" => Err(WorkError::retryable("the receiver did nothing")),
@@ -64,24 +73,32 @@ impl Call {
         }
     }
 
-    fn begin(&self, claim: &Claim) -> usize {
-        let (key, fence, is_recovery) = (claim.key().stored().into_owned(), claim.fence().0, claim.is_recovery());
-        let is_late = Instant::now() > claim.ends();
+    fn begin(&self, claim: &Claim, message: &Message) -> usize {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.push(Attempt { key, fence, is_recovery, is_clean: false, is_done: false, is_late });
+        attempts.push(Attempt {
+            key: claim.key().stored().into_owned(),
+            fence: claim.fence().0,
+            fingerprint: Hex(*claim.request().fingerprint.as_bytes()),
+            is_recovery: claim.is_recovery(),
+            message_id: message.id.clone(),
+            body: message.body().to_owned(),
+            is_clean: false,
+            is_done: false,
+            ran_us: monotonic_us(),
+        });
         attempts.len() - 1
     }
 }
 
 impl Work<Message> for Call {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        let number = self.begin(claim);
+        let number = self.begin(claim, message);
         let result = self.call(claim, message).await;
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let uncertain = |error: &WorkError| error.kind() == idempotent_sqs::idempotency::WorkErrorKind::Uncertain;
         attempts[number].is_done = result.is_ok();
         attempts[number].is_clean = result.as_ref().is_err_and(|error| !uncertain(error));
-        attempts[number].is_late |= Instant::now() > claim.ends();
+        attempts[number].ran_us = monotonic_us();
         result
     }
 }

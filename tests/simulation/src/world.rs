@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use crate::faults::Faults;
-use crate::function::Shared;
+use crate::function::{Acknowledged, Shared};
 use crate::network::{self, Weather};
 use crate::plan::Plan;
 use crate::queue::{Faulty, Sent, messages, queue};
@@ -32,6 +32,7 @@ pub struct Run {
     /// In the order in which they took place.
     pub effects: Vec<Counted>,
     pub attempts: Vec<Attempt>,
+    pub acknowledged: Vec<Acknowledged>,
     /// What was sent, in the order of `messages`.
     pub sent: Vec<Sent>,
     pub messages: Vec<MessageHistory>,
@@ -88,6 +89,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         directory: directory.path().to_owned(),
         rng: Mutex::new(rng.fork()),
         attempts: Attempts::default(),
+        acknowledged: Mutex::default(),
         processes: Mutex::default(),
         plan: plan.clone(),
     });
@@ -129,6 +131,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         history: read(directory.path()).with_jumps(&faults.jumps),
         effects: receiver.effects(),
         attempts: shared.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        acknowledged: shared.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         sent,
         messages: queue.history(),
         letters: sqs.letters().iter().map(letter).collect(),

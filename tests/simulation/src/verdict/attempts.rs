@@ -1,0 +1,48 @@
+//! Whether each run of the work was told what it must know, and ended with its claim.
+
+use std::time::Duration;
+
+use history::{Answer, Operation};
+
+use crate::work::Attempt;
+use crate::world::Run;
+
+impl Run {
+    /// What is wrong with runs of the work: one that follows a run which may have had its effect is told so, and only such
+    /// a run. Only without faults it is known that no process was lost before its run.
+    pub(super) fn wrong_attempts(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for attempt in &self.attempts {
+            let Attempt { key, fence, is_recovery, .. } = attempt;
+            let earlier = || self.attempts.iter().filter(|other| other.key == *key && other.fence < *fence);
+            let may_repeat = earlier().any(|other| !other.is_clean);
+            if self.plan.is_quiet && earlier().any(|other| other.is_done) {
+                wrong.push(format!("{key}: this run follows one that was done: {attempt:?}"));
+            }
+            if may_repeat && !is_recovery {
+                wrong.push(format!("{key}: this run was not told of an earlier one: {attempt:?}"));
+            }
+            if !may_repeat && *is_recovery && self.plan.is_quiet {
+                wrong.push(format!("{key}: this run was told of an earlier one that had no effect: {attempt:?}"));
+            }
+            if self.ends_us(attempt).is_none_or(|ends_us| attempt.ran_us > ends_us) {
+                wrong.push(format!("{key}: this run was polled after its claim ended: {attempt:?}"));
+            }
+            if self.expected_key(&attempt.message_id) != Some(key) {
+                wrong.push(format!("{key}: this is not the key of the message: {attempt:?}"));
+            }
+        }
+        wrong
+    }
+
+    /// When the claim of this run ended, µs by the monotonic clock: the grace of its lease is for settling.
+    fn ends_us(&self, attempt: &Attempt) -> Option<u64> {
+        let grace = self.plan.lease_grace;
+        let calls = self.history.keys.get(&attempt.key)?;
+        let acquired =
+            |call: &&Operation| matches!(call.answer, Answer::Acquired { fence, .. } if fence == attempt.fence);
+        let call = calls.iter().find(acquired)?;
+        let lease = Duration::from_millis(call.call.request().lease_ms).saturating_sub(grace);
+        Some(call.invoked_us.saturating_add(u64::try_from(lease.as_micros()).unwrap_or(u64::MAX)))
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether each message was deleted, acknowledged and dead-lettered for its own reason, and in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use history::{Answer, Call, Hex, LostTo, Operation};
+use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
+use idempotent_sqs_testing::{MessageHistory, MessageState};
+
+use crate::function::Acknowledged;
+use crate::receiver::is_poison;
+use crate::world::Run;
+
+impl Run {
+    /// What is wrong with messages: each was deleted after its effect, or after its dead letter was sent.
+    pub(super) fn wrong_messages(&self) -> Vec<String> {
+        let done: BTreeSet<_> = self.effects.iter().map(|counted| counted.body.as_str()).collect();
+        let mut wrong = Vec::new();
+        for message in &self.messages {
+            let letter = self.letters.iter().find(|letter| message.message_ids.contains(&letter.message_id));
+            let why = match (&message.state, letter) {
+                (MessageState::Deleted, None) if !done.contains(message.body.as_str()) => {
+                    "was deleted without its effect"
+                }
+                (MessageState::Expired, _) => "expired",
+                (_, Some(letter)) if !self.is_justified(letter, message) => "has a dead letter without its reason",
+                _ => continue,
+            };
+            wrong.push(format!("{} {why}, dead letter {letter:?}: {message:?}", message.body));
+        }
+        wrong
+    }
+
+    /// Messages that the function acknowledged before an answer showed that their own payload is done, or their dead letter
+    /// was sent.
+    pub(super) fn wrong_acknowledgements(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for Acknowledged { message_id, at_us } in &self.acknowledged {
+            let message = self.messages.iter().find(|message| message.message_ids.contains(message_id));
+            let (Some(message), Some(key)) = (message, self.expected_key(message_id)) else {
+                wrong.push(format!("{message_id}: this message was not sent"));
+                continue;
+            };
+            let runs = || self.attempts.iter().filter(|attempt| attempt.body == message.body);
+            // A process that does not compare payloads has no fingerprint, which agrees with all.
+            let is_own = |call: &Operation| {
+                let [none, own] = [Hex([0; 16]), call.call.request().fingerprint];
+                own == none || runs().any(|run| run.fingerprint == own || run.fingerprint == none)
+            };
+            let is_before = |call: &Operation| call.returned_us.is_some_and(|returned_us| returned_us <= *at_us);
+            let mut calls = self.history.keys.get(key).into_iter().flatten();
+            let is_done = calls.any(|call| shows_completion(call) && is_own(call) && is_before(call));
+            if !is_done && !self.letters.iter().any(|letter| letter.message_id == *message_id) {
+                wrong.push(format!("{key}: {message_id} was acknowledged at {at_us} µs, before it was done"));
+            }
+        }
+        wrong
+    }
+
+    /// Messages of a group whose first effects are not in the order of their sends. Without those that share a payload,
+    /// and dead letters, whose groups go on.
+    pub(super) fn wrong_order(&self) -> Vec<String> {
+        let sent = self.messages.iter().zip(self.sent.iter().map(|sent| &sent.group));
+        let is_dead = |ids: &[String]| self.letters.iter().any(|letter| ids.contains(&letter.message_id));
+        let is_shared = |body: &str| self.messages.iter().filter(|message| message.body == body).count() > 1;
+        let mut last: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+        let mut wrong = Vec::new();
+        for (message, group) in sent {
+            let first = self.effects.iter().position(|counted| counted.body == message.body);
+            let (Some(group), Some(first)) = (group, first) else { continue };
+            if is_dead(&message.message_ids) || is_shared(&message.body) {
+                continue;
+            }
+            if let Some((before, body)) = last.insert(group, (first, &message.body))
+                && before > first
+            {
+                wrong.push(format!("{}: its effect came before that of {body} in {group}", message.body));
+            }
+        }
+        wrong
+    }
+
+    /// The key of a message: its producer's, or else the messageId.
+    pub(super) fn expected_key<'a>(&'a self, message_id: &'a String) -> Option<&'a String> {
+        let at = self.messages.iter().position(|message| message.message_ids.contains(message_id))?;
+        Some(self.sent[at].key.as_ref().unwrap_or(message_id))
+    }
+
+    /// Whether the reason of a dead letter is that of its message: the receiver rejects the payload, the attempts are used
+    /// up, or another payload has the key.
+    fn is_justified(&self, letter: &DeadLetter, message: &MessageHistory) -> bool {
+        use DeadLetterOutcome::{AttemptsUsedUp, Failed, FailedPermanently, Mismatch, NoKey, Parked, Unreadable};
+        let (is_poison, max_attempts) = (is_poison(self.seed, &message.body), self.plan.max_attempts);
+        match letter.outcome {
+            FailedPermanently => is_poison,
+            AttemptsUsedUp => letter.attempts.is_some_and(|count| count >= max_attempts),
+            Failed => is_poison || max_attempts < 200,
+            Mismatch => {
+                let key = self.expected_key(&letter.message_id);
+                let others = self.messages.iter().filter(|other| other.body != message.body);
+                others.flat_map(|other| &other.message_ids).any(|id| self.expected_key(id) == key)
+            }
+            Parked | NoKey | Unreadable => false,
+            other => unreachable!("no seed expects {other:?}"),
+        }
+    }
+}
+
+/// Whether the answer shows that the record is completed.
+fn shows_completion(call: &Operation) -> bool {
+    let is_complete = matches!(call.call, Call::Complete { .. });
+    matches!(call.answer, Answer::Duplicate { .. } | Answer::Lost(LostTo::Completed))
+        || is_complete && call.answer == Answer::Recorded
+}

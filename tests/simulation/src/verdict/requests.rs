@@ -1,0 +1,33 @@
+//! Whether the function passes its settings and the result of its work on to the store.
+
+use std::time::Duration;
+
+use history::{Call, History, Operation};
+use idempotent_sqs::Policy;
+use idempotent_sqs::idempotency::StoredResult;
+
+use crate::plan::Plan;
+use crate::work::receipt;
+
+/// Requests and results that are not those of the plan and of the work. Records of dead letters have their own.
+pub(super) fn wrong_requests(plan: &Plan, history: &History) -> Vec<String> {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let retention_ms = ms(Policy::default().retention);
+    let leases_ms = ms(plan.lease_grace.min(plan.longest_lease))..=ms(plan.longest_lease);
+    let is_right = |call: &Operation| {
+        let request = call.call.request();
+        let has_result = match &call.call {
+            Call::Complete { claim, result } => result.to_stored() == StoredResult::Inline(receipt(claim.fence)),
+            Call::Acquire { .. } | Call::Fail { .. } | Call::Release { .. } => true,
+        };
+        has_result
+            && request.max_attempts == plan.max_attempts
+            && request.failed_retention_ms == ms(plan.failed_retention)
+            && request.longest_lease_ms == ms(plan.longest_lease)
+            && request.retention_ms == retention_ms
+            && leases_ms.contains(&request.lease_ms)
+    };
+    let calls = history.keys.iter().filter(|(key, _)| !key.starts_with("dead-letter:")).flat_map(|(_, calls)| calls);
+    let wrong = calls.filter(|call| !is_right(call));
+    wrong.map(|call| format!("{}: not as the settings or the work say: {call:?}", call.call.key())).collect()
+}
