@@ -38,13 +38,21 @@ pub enum Verdict {
 /// Number of states after which a search ends without a result.
 const MAX_STATES: usize = 200_000;
 
+/// The same before a loss is assumed. It takes up to a minute.
+const MAX_STATES_WITHOUT_LOSS: usize = 4_000_000;
+
 /// The verdict on the operations of one key. A run without broken connections and slow replies has no calls that are
 /// sent twice, so it allows no `repeats`.
 #[must_use]
 pub fn verdict(operations: &[Operation], repeats: u8) -> Verdict {
     let mut longest = None;
-    for repeats in 0..=repeats {
-        let allowed = Allowed { repeats, losses: 0, max_states: MAX_STATES };
+    let limits = (0..=repeats).map(|repeats| (repeats, MAX_STATES)).chain([(repeats, MAX_STATES_WITHOUT_LOSS)]);
+    for (repeats, max_states) in limits {
+        // Only a search that took too long is repeated.
+        if max_states > MAX_STATES && longest.is_some() {
+            break;
+        }
+        let allowed = Allowed { repeats, losses: 0, max_states };
         match search(operations, allowed) {
             Found::Order(order) => return Verdict::Linearizable { allowed, order },
             Found::None(order) => longest = Some(order),

@@ -57,6 +57,11 @@ impl Faults {
         match fault {
             Fault::Cut if rng.happens(500) => network::arm(peer, Trigger::Cut),
             Fault::Cut => network::cut(process, peer),
+            Fault::Partition if rng.happens(600) => {
+                // A process that knows the outcome of its work cannot record it, until its lease may have ended.
+                let lasts = rng.ms(500..4500);
+                network::arm(receiver::NAME, Trigger::Isolate(server.name().to_owned(), lasts));
+            }
             Fault::Partition => network::partition(process, peer, rng.ms(100..5000)),
             Fault::Kill if rng.happens(500) => network::arm(process, Trigger::Kill(Arc::clone(kill))),
             Fault::Kill => {

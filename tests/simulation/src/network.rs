@@ -51,6 +51,8 @@ pub enum Trigger {
     Kill(Arc<Notify>),
     /// The stream ends, and what was sent is lost.
     Cut,
+    /// Its peer cannot reach this server for this time.
+    Isolate(String, Duration),
 }
 
 /// How long bytes take.
@@ -157,6 +159,7 @@ pub fn arm(host: &str, trigger: Trigger) {
         Trigger::Freeze(..) => "does not run",
         Trigger::Kill(_) => "is killed",
         Trigger::Cut => "loses a stream",
+        Trigger::Isolate(..) => "has its peer isolated",
     };
     event(|| format!("FAULT {host} {what} as soon as it has sent something"));
     network().triggers.insert(host.to_owned(), trigger);
@@ -195,11 +198,15 @@ impl Network {
     }
 
     /// The host has sent something. Returns whether the stream ends.
-    fn sent(&mut self, host: &str) -> bool {
+    fn sent(&mut self, host: &str, peer: &str) -> bool {
         match self.triggers.remove(host) {
             Some(Trigger::Freeze(lasts, may_read)) => self.freeze(host, lasts, may_read),
             Some(Trigger::Kill(kill)) => kill.notify_one(),
             Some(Trigger::Cut) => return true,
+            Some(Trigger::Isolate(server, lasts)) => {
+                event(|| format!("FAULT {peer} and {server} are partitioned for {lasts:?}"));
+                self.partitioned.insert([peer.to_owned(), server], Instant::now() + lasts);
+            }
             None => {}
         }
         false

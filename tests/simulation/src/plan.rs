@@ -95,7 +95,7 @@ pub struct Plan {
 impl Plan {
     pub fn of(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
-        let function_timeout = rng.ms(2000..6000);
+        let function_timeout = rng.ms(2000..8000);
         let servers = *rng.pick(&[1, 1, 1, 2, 3]);
         let redis_timeout: u64 = *rng.pick(&[100, 300, 500]);
         let mut faults: Vec<_> = HARMLESS.iter().copied().filter(|_| rng.happens(450)).collect();
@@ -120,7 +120,7 @@ impl Plan {
             visibility_timeout: Duration::from_secs(function_timeout.as_secs() + 1 + rng.draw(0..4)),
             redis_timeout: Duration::from_millis(redis_timeout),
             lease_grace: rng.ms(100..1500),
-            longest_lease: if faults.contains(&Fault::ClockJump) || rng.happens(300) {
+            longest_lease: if faults.contains(&Fault::ClockJump) || rng.happens(450) {
                 Duration::from_secs(2)
             } else {
                 Duration::from_hours(24)
@@ -134,7 +134,7 @@ impl Plan {
             lost: if is_quiet { 0 } else { *rng.pick(&[0, 0, 5, 30]) },
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
             trouble: *rng.pick(&[50, 170, 500]),
-            duplicates: *rng.pick(&[0, 100, 400]),
+            duplicates: *rng.pick(&[0, 100, 400, 400]),
             lasts: Duration::from_secs(rng.draw(10..40)),
             pause_ms: *rng.pick(&[300, 1000, 4000]),
             faults,

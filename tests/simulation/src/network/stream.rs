@@ -130,7 +130,7 @@ impl AsyncWrite for Stream {
             format!("{host} → {peer}: {count} bytes on {id}, {hash:016x}, arrive in {delay:?}")
         });
         drop(bytes);
-        if network().sent(&self.host) {
+        if network().sent(&self.host, &self.peer) {
             event(|| format!("FAULT stream {} is cut", self.id));
             self.outgoing.reset();
             self.incoming.reset();

@@ -13,6 +13,7 @@ const FOUND: &[(u64, &str)] = &[
     (27, "the checker took minutes where Redis's clock was set, as it did not keep the order of the true time"),
     (56, "acquire.lua without: used-up attempts apply"),
     (78, "the checker took a fence for the time of its claim, after Redis's clock went back"),
+    (3585, "the checker assumed a loss, because the search without one took too long"),
 ];
 
 #[test]
