@@ -115,15 +115,18 @@ async fn letters_that_another_consumer_has_received_are_reported() {
 }
 
 #[tokio::test]
-async fn a_fifo_queue_shows_the_first_ten_letters_of_a_group_and_the_number_of_the_others() {
+async fn a_fifo_queue_shows_the_first_letters_of_a_group_and_the_number_of_the_others() {
     let queues = Queues::fifo().await;
     (0..25).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
     queues.add_to_group("b", "25");
     let (code, list) = queues.json(&["list"]).await;
-    assert_eq!((code, list["letters"].as_array().unwrap().len()), (0, 11));
-    assert_eq!((&list["blocked"], &list["complete"]), (&json!(15), &json!(false)));
+    // SQS returns up to ten messages at once, and the groups in any order.
+    let shown = list["letters"].as_array().unwrap().len();
+    assert!(code == 0 && (10..=11).contains(&shown), "{list}");
+    assert_eq!((&list["blocked"], &list["complete"]), (&json!(26 - shown), &json!(false)));
     let output = queues.run(&["list"]).await;
-    assert!(output.stdout.contains("about 15 more: a FIFO queue shows only the first ones"), "{}", output.stdout);
+    let names = |count| output.stdout.contains(&format!("about {count} more: a FIFO queue shows only the first ones"));
+    assert!(names(15) || names(16), "{}", output.stdout);
     assert!(output.stdout.lines().next().unwrap().ends_with("GROUP"), "{}", output.stdout);
     let order = contents(&queues.dead).into_iter().map(|message| message["body"].clone()).filter(|body| body != "25");
     assert_eq!(order.collect::<Vec<_>>(), (0..25).map(|n| json!(n.to_string())).collect::<Vec<_>>());
