@@ -64,6 +64,11 @@ impl<'a> Receivers<'a> {
         self.known.contains(receiver)
     }
 
+    /// Whether every receiver responded when it was last called.
+    pub(super) fn none_known_unavailable(&self) -> bool {
+        self.known.lock().is_empty()
+    }
+
     /// Whether this batch found the receiver unavailable. No further message is sent there.
     pub(super) fn is_unavailable(&self, receiver: &str) -> bool {
         self.found.contains(receiver)

@@ -101,6 +101,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// The first message of each lane, separately for each receiver that is known to be unavailable. The receiver of a
     /// lane is that of its first message.
     pub(super) fn lanes_by_receiver(&self) -> BTreeMap<Option<&str>, Vec<usize>> {
+        // Finding a receiver may parse the payload, which each message also does when it runs.
+        if self.receivers.none_known_unavailable() {
+            return BTreeMap::from([(None, self.lanes.firsts.clone())]);
+        }
         let mut by_receiver: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
         for first in &self.lanes.firsts {
             let receiver = self.receiver(&self.messages[*first]);
