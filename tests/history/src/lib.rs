@@ -8,12 +8,14 @@
 //! - `effects`: whether each effect has its run
 //! - `report`: all of these for a run
 //! - `failover`, `log`: the histories of two primaries, and what was lost between them
+//! - [`contend`], [`Rng`]: owners that contend for keys
 //! - [`guards`]: the guards of the scripts
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
 
 mod attempts;
 mod clocks;
+mod contention;
 mod effects;
 mod event;
 mod failover;
@@ -24,10 +26,12 @@ mod machine;
 mod recorder;
 mod replay;
 mod report;
+mod rng;
 mod search;
 mod verdict;
 
 pub use clocks::monotonic_us;
+pub use contention::{KEY_LASTS, contend};
 pub use effects::Effect;
 pub use event::{Answer, Call, Claim, Event, Hex, LostTo, Request, StoredBytes};
 pub use failover::{Failover, Logs, Reach, Verdict as FailoverVerdict};
@@ -37,5 +41,6 @@ pub use machine::Choice;
 pub use recorder::RecordedStore;
 pub use replay::replay;
 pub use report::{Outside, Report};
+pub use rng::Rng;
 pub use search::{Allowed, Found, Step, TOLERANCE_US, search};
 pub use verdict::{Verdict, verdict};

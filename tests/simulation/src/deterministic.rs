@@ -9,10 +9,9 @@
 use std::cell::Cell;
 use std::slice;
 
+use history::Rng;
 use libc::{CLOCK_REALTIME, CLOCK_REALTIME_COARSE, c_int, c_long, c_uint, clockid_t, size_t, ssize_t, timespec};
 use tokio::time::Instant;
-
-use crate::rng::Rng;
 
 /// When each simulation begins, seconds since 1970.
 const BEGINS_S: i64 = 1_800_000_000;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use history::{Jump, monotonic_us};
+use history::{Jump, Rng, monotonic_us};
 use tokio::time::{Instant, sleep};
 
 use crate::function::{Process, Shared};
@@ -11,7 +11,6 @@ use crate::network::{self, Trigger};
 use crate::plan::Fault;
 use crate::receiver::{self, Receiver};
 use crate::redis::Cluster;
-use crate::rng::Rng;
 use crate::trace::event;
 
 pub struct Faults {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use history::{RecordedStore, monotonic_us};
+use history::{RecordedStore, Rng, monotonic_us};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
@@ -17,7 +17,6 @@ use tokio::time::timeout;
 use crate::network;
 use crate::plan::Plan;
 use crate::queue::Faulty;
-use crate::rng::Rng;
 use crate::trace::event;
 use crate::work::{Attempts, Call};
 

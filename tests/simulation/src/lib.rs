@@ -1,7 +1,7 @@
 //! Runs the whole function in one thread, by a seed: several execution environments, the event source mapping and the
 //! queue of the test kit, a Redis that executes the scripts in `lua/`, and a receiver, on a simulated network and clock.
 //!
-//! - `deterministic`, `rng`, `trace`: the same seed has the same run
+//! - `deterministic`, `trace`: the same seed has the same run
 //! - `network`: hosts, streams and their faults
 //! - [`redis`]: servers and clusters
 //! - `plan`: what a seed chooses before its run
@@ -26,7 +26,6 @@ mod plan;
 mod queue;
 mod receiver;
 pub mod redis;
-mod rng;
 pub mod runner;
 mod trace;
 mod verdict;

@@ -14,10 +14,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use history::Rng;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::rng::Rng;
 use crate::trace::event;
 pub use stream::Stream;
 use stream::{Pipe, connected};

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use history::Rng;
 use idempotent_sqs::Message;
 use idempotent_sqs::sqs::DeadLetterMessage;
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 
 use crate::plan::Plan;
-use crate::rng::Rng;
 use crate::trace::event;
 
 /// SQS with faults. Clones share it.

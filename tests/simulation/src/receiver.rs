@@ -3,12 +3,12 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use history::Rng;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::sleep;
 
 use crate::network::{self, Accepted};
 use crate::plan::Plan;
-use crate::rng::Rng;
 use crate::trace::event;
 
 pub const NAME: &str = "receiver";

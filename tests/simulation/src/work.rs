@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use history::{Hex, monotonic_us};
+use history::{Hex, Rng, monotonic_us};
 use idempotent_sqs::{Claim, Message, Work, WorkError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::network::{self, address};
 use crate::receiver;
-use crate::rng::Rng;
 
 /// A run of the work.
 #[derive(Clone, Debug)]

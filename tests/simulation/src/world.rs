@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use history::History;
+use history::{History, Rng};
 use idempotent_sqs::sqs::{AttributeValue, DeadLetter, DeadLetterMessage};
 use idempotent_sqs_testing::{Mapping, MappingSettings, MessageHistory};
 use tokio::runtime::Builder;
@@ -17,7 +17,6 @@ use crate::plan::Plan;
 use crate::queue::{Faulty, Sent, messages, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::Cluster;
-use crate::rng::Rng;
 use crate::work::{Attempt, Attempts};
 use crate::{deterministic, trace};
 

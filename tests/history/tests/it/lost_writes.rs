@@ -1,10 +1,10 @@
 //! A replica without the latest writes is promoted. The checker finds the writes that were lost, and names them.
 
 use harness::torture::chaos::Pair;
-use history::{History, Report};
+use history::{History, KEY_LASTS, Report};
 use tokio::time::sleep;
 
-use crate::contention::{KEY_LASTS, contend};
+use crate::contention::contend;
 
 /// A run may lose nothing that another call shows.
 const SEEDS: u64 = 5;

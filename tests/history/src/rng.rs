@@ -8,6 +8,8 @@ use std::time::Duration;
 pub struct Rng(u64);
 
 impl Rng {
+    /// A generator whose numbers depend only on this seed.
+    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,19 +21,23 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    /// Any byte.
     pub fn byte(&mut self) -> u8 {
         self.next().to_le_bytes()[0]
     }
 
     /// A generator whose numbers do not depend on how many this one returns later.
+    #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next())
     }
 
+    /// A number of this range.
     pub fn draw(&mut self, range: Range<u64>) -> u64 {
         range.start + self.next() % (range.end - range.start)
     }
 
+    /// A time of this range of milliseconds.
     pub fn ms(&mut self, range: Range<u64>) -> Duration {
         Duration::from_millis(self.draw(range))
     }
@@ -41,6 +47,7 @@ impl Rng {
         self.draw(0..1000) < per_mille
     }
 
+    /// One of the choices.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         let at = self.draw(0..choices.len() as u64);
         &choices[usize::try_from(at).unwrap_or_default()]
