@@ -27,12 +27,12 @@ static NETWORK: LazyLock<Mutex<Network>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct Network {
-    weather: Option<Weather>,
+    conditions: Option<Conditions>,
     listeners: BTreeMap<String, mpsc::UnboundedSender<Accepted>>,
     /// Hosts that do not run until this time.
     frozen: BTreeMap<String, Instant>,
-    /// Those whose clients do not read meanwhile.
-    deaf: BTreeMap<String, Instant>,
+    /// Hosts that read nothing until this time.
+    reads_nothing: BTreeMap<String, Instant>,
     /// What happens as soon as a host has sent something.
     triggers: BTreeMap<String, Trigger>,
     /// Links that carry nothing until this time.
@@ -55,9 +55,9 @@ pub enum Trigger {
     Isolate(String, Duration),
 }
 
-/// How long bytes take.
+/// How long bytes take, and how many are lost.
 #[derive(Clone, Debug)]
-pub struct Weather {
+pub struct Conditions {
     pub rng: Rng,
     /// Longest usual delay, ms.
     pub delay_ms: u64,
@@ -82,12 +82,12 @@ fn network() -> MutexGuard<'static, Network> {
     NETWORK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets how long bytes take. Until then they take no time.
-pub fn set_weather(weather: Weather) {
-    network().weather = Some(weather);
+/// Sets how long bytes take from now on. Before the first call they take no time.
+pub fn set_conditions(conditions: Conditions) {
+    network().conditions = Some(conditions);
 }
 
-/// Accepts the streams to this host, which ran not before.
+/// Accepts streams to this host from now on. Until then they are refused.
 pub fn listen(host: &str) -> mpsc::UnboundedReceiver<Accepted> {
     let (sender, receiver) = mpsc::unbounded_channel();
     network().listeners.insert(host.to_owned(), sender);
@@ -184,8 +184,8 @@ pub fn frozen_until(host: &str) -> Instant {
 }
 
 /// Until when the host reads nothing.
-fn deaf_until(host: &str) -> Instant {
-    network().deaf.get(host).copied().unwrap_or_else(Instant::now)
+fn reads_nothing_until(host: &str) -> Instant {
+    network().reads_nothing.get(host).copied().unwrap_or_else(Instant::now)
 }
 
 impl Network {
@@ -193,7 +193,7 @@ impl Network {
         event(|| format!("FAULT {host} does not run for {lasts:?}, may read: {may_read}"));
         self.frozen.insert(host.to_owned(), Instant::now() + lasts);
         if !may_read {
-            self.deaf.insert(host.to_owned(), Instant::now() + lasts);
+            self.reads_nothing.insert(host.to_owned(), Instant::now() + lasts);
         }
     }
 
@@ -218,7 +218,7 @@ impl Network {
         let link = [[from, to], [to, from]].map(|link| link.map(str::to_owned));
         let partitioned = link.iter().filter_map(|link| self.partitioned.get(link));
         let sent = partitioned.chain(self.frozen.get(from)).fold(now, |sent, until| sent.max(*until));
-        let Some(Weather { rng, delay_ms, lost }) = &mut self.weather else { return sent };
+        let Some(Conditions { rng, delay_ms, lost }) = &mut self.conditions else { return sent };
         let again = if rng.happens(*lost) { rng.ms(200..1200) } else { Duration::ZERO };
         sent + again + rng.ms(1..*delay_ms + 1)
     }

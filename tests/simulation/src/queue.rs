@@ -18,18 +18,19 @@ pub struct Faulty(Arc<State>);
 struct State {
     queue: Queue,
     rng: Mutex<Rng>,
-    is_calm: Mutex<bool>,
+    faults_ended: Mutex<bool>,
     letters: Mutex<Vec<DeadLetterMessage>>,
 }
 
 impl Faulty {
     pub fn new(queue: Queue, rng: Rng) -> Self {
-        let (is_calm, letters) = (Mutex::new(false), Mutex::default());
-        Self(Arc::new(State { queue, rng: Mutex::new(rng), is_calm, letters }))
+        let (faults_ended, letters) = (Mutex::new(false), Mutex::default());
+        Self(Arc::new(State { queue, rng: Mutex::new(rng), faults_ended, letters }))
     }
 
-    pub fn calm(&self) {
-        *lock(&self.0.is_calm) = true;
+    /// From now on no call is refused and no reply is lost.
+    pub fn end_faults(&self) {
+        *lock(&self.0.faults_ended) = true;
     }
 
     pub fn letters(&self) -> Vec<DeadLetterMessage> {
@@ -54,7 +55,7 @@ impl Faulty {
 
     /// 0: the call is refused. 1: its reply is lost.
     fn fault(&self) -> u64 {
-        if *lock(&self.0.is_calm) { u64::MAX } else { lock(&self.0.rng).draw(0..20) }
+        if *lock(&self.0.faults_ended) { u64::MAX } else { lock(&self.0.rng).draw(0..20) }
     }
 }
 

@@ -31,7 +31,7 @@ struct State {
     trouble: u64,
     /// Whether it replies to every request.
     replies: bool,
-    is_calm: bool,
+    faults_ended: bool,
     effects: Vec<Counted>,
 }
 
@@ -59,7 +59,8 @@ pub fn is_poison(seed: u64, body: &str) -> bool {
 impl Receiver {
     pub fn new(seed: u64, rng: Rng, plan: &Plan) -> Self {
         let Plan { work_ms, trouble, is_quiet: replies, .. } = *plan;
-        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, trouble, replies, is_calm: false, effects: Vec::new() })))
+        let (faults_ended, effects) = (false, Vec::new());
+        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, trouble, replies, faults_ended, effects })))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -67,8 +68,8 @@ impl Receiver {
     }
 
     /// From now on it does all work that can succeed.
-    pub fn calm(&self) {
-        self.lock().is_calm = true;
+    pub fn end_faults(&self) {
+        self.lock().faults_ended = true;
     }
 
     pub fn effects(&self) -> Vec<Counted> {
@@ -97,7 +98,7 @@ impl Receiver {
         let [key, fence, recovery, body] = request.trim_end().splitn(4, ' ').collect::<Vec<_>>().try_into().ok()?;
         let (answer, before, after) = {
             let mut state = self.lock();
-            let work_ms = if state.is_calm { 20 } else { state.work_ms };
+            let work_ms = if state.faults_ended { 20 } else { state.work_ms };
             let answer = state.choose(body);
             (answer, state.rng.ms(0..work_ms), state.rng.ms(0..work_ms))
         };
@@ -126,7 +127,7 @@ impl State {
         let choice = self.rng.draw(0..6);
         match choice {
             _ if is_poison(self.seed, body) => Answer::Permanent,
-            _ if self.is_calm || is_done => Answer::Done,
+            _ if self.faults_ended || is_done => Answer::Done,
             0 if !self.replies => Answer::DoneWithoutReply,
             1 if !self.replies => Answer::NoReply,
             2 => Answer::Unavailable,

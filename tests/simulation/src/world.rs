@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Shared};
-use crate::network::{self, Weather};
+use crate::network::{self, Conditions};
 use crate::plan::Plan;
 use crate::queue::{Faulty, Sent, messages, queue};
 use crate::receiver::{Counted, Receiver};
@@ -64,7 +64,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
     let directory = tempfile::tempdir().expect("a directory can be created");
-    network::set_weather(Weather { rng: rng.fork(), delay_ms: plan.delay_ms, lost: plan.lost });
+    network::set_conditions(Conditions { rng: rng.fork(), delay_ms: plan.delay_ms, lost: plan.lost });
 
     let redis = Arc::new(Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]));
     let receiver = Receiver::new(seed, rng.fork(), &plan);
@@ -113,10 +113,10 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     };
     tokio::join!(faults.run(), produce);
     trace::event(|| "the faults end".to_owned());
-    network::set_weather(Weather { rng: rng.fork(), delay_ms: 1, lost: 0 });
+    network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 1, lost: 0 });
     network::disarm();
-    receiver.calm();
-    sqs.calm();
+    receiver.end_faults();
+    sqs.end_faults();
     let drained = timeout(DRAIN, async {
         while !queue.is_empty() {
             sleep(Duration::from_secs(1)).await;

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{deaf_until, network};
+use super::{network, reads_nothing_until};
 use crate::trace::event;
 
 /// One end of a stream.
@@ -78,7 +78,7 @@ impl Bytes {
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let thaw = deaf_until(&this.host);
+        let thaw = reads_nothing_until(&this.host);
         loop {
             let mut bytes = this.incoming.lock();
             if bytes.reset {

@@ -8,8 +8,9 @@ use crate::work::Attempt;
 use crate::world::Run;
 
 impl Run {
-    /// What is wrong with runs of the work: one that follows a run which may have had its effect is told so, and only such
-    /// a run. Only without faults it is known that no process was lost before its run.
+    /// What is wrong with runs of the work. A run is told that it is a recovery if an earlier run may have had its effect, and
+    /// only then. The second part is checked only without faults: with faults, a process may end between its claim and its
+    /// run, and the next run is rightly a recovery.
     pub(super) fn wrong_attempts(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for attempt in &self.attempts {
