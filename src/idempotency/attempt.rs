@@ -31,7 +31,10 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        if deadline.has_passed() {
+        // A lease shortened to the longest one may end before the deadline.
+        let is_shortened = claim.request().lease == claim.request().longest_lease;
+        let until = if is_shortened { claim.ends() } else { deadline.work };
+        if Instant::now() >= until {
             return AttemptResult::NotStarted;
         }
         let own_record = work.own_record();
@@ -39,9 +42,6 @@ impl<S: Store> Idempotency<S> {
             let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
             return AttemptResult::NotRun(error);
         }
-        // A lease shortened to the longest one may end before the deadline.
-        let is_shortened = claim.request().lease == claim.request().longest_lease;
-        let until = if is_shortened { claim.ends() } else { deadline.work };
         let run = async {
             let mut run = pin!(async {
                 match own_record {

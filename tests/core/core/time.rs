@@ -37,6 +37,19 @@ async fn a_work_frozen_beyond_a_shortened_lease_takes_no_effect_when_it_resumes(
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_whose_shortened_lease_ended_before_it_started_is_released_and_not_counted() {
+    let policy = with!(Policy::default(), longest_lease = Duration::from_secs(2));
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
+    let idempotency = Idempotency::new(&store, policy);
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::from_millis(1500)));
+    let report = run(&idempotency, &told).await;
+    assert!(matches!(report.outcome, Outcome::NotStarted), "{report:?}");
+    let next = run(&idempotency, &told).await;
+    assert!(matches!(next.outcome, Outcome::Done { .. }), "{next:?}");
+    assert_eq!((next.attempts, next.recovery, told.runs().len()), (Some(1), false, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_is_cancelled_in_time_to_settle_and_the_next_attempt_is_a_recovery() {
     let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Hang));
     let started = Instant::now();
