@@ -53,6 +53,8 @@ pub struct Jump {
 pub struct History {
     /// By key, in the order of their invocations. Without operations that were not executed.
     pub keys: BTreeMap<String, Vec<Operation>>,
+    /// Operations that were not executed.
+    pub not_executed: Vec<Operation>,
 }
 
 /// How much longer than requested a lease may be because calls share it, ms.
@@ -72,7 +74,9 @@ impl History {
             }
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             for operation in operations(&name, &fs::read_to_string(&path)?)? {
-                if operation.answer != Answer::NotExecuted {
+                if operation.answer == Answer::NotExecuted {
+                    history.not_executed.push(operation);
+                } else {
                     history.keys.entry(operation.call.key().to_owned()).or_default().push(operation);
                 }
             }
@@ -86,6 +90,7 @@ impl History {
         for (key, operations) in other.keys {
             self.keys.entry(key).or_default().extend(operations);
         }
+        self.not_executed.extend(other.not_executed);
         self.sort();
     }
 

@@ -19,6 +19,7 @@ use crate::event::{Answer, Call, Event};
 pub struct RecordedStore<S> {
     store: S,
     file: File,
+    process: String,
     calls: AtomicU64,
 }
 
@@ -31,10 +32,16 @@ impl<S> RecordedStore<S> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let (monotonic_us, unix_us) = (monotonic_us(), unix_us());
         let number = FILES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}-{monotonic_us}-{number}.jsonl", process::id());
-        let file = OpenOptions::new().append(true).create_new(true).open(directory.join(name))?;
+        let process = format!("{}-{monotonic_us}-{number}", process::id());
+        let file = OpenOptions::new().append(true).create_new(true).open(directory.join(format!("{process}.jsonl")))?;
         write(&file, &Event::Clocks { monotonic_us, unix_us })?;
-        Ok(Self { store, file, calls: AtomicU64::new(0) })
+        Ok(Self { store, file, process, calls: AtomicU64::new(0) })
+    }
+
+    /// The process in its [operations](crate::Operation::process): the name of its file.
+    #[must_use]
+    pub fn process(&self) -> &str {
+        &self.process
     }
 
     async fn record<T>(

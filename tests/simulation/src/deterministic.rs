@@ -28,6 +28,11 @@ pub fn seed(seed: u64) {
     RANDOM.set(Some(Rng::new(seed)));
 }
 
+/// Ends this process after this time of the real clock, s.
+pub fn end_after(seconds: u32) {
+    unsafe { libc::alarm(seconds) };
+}
+
 /// From now on, the clocks of this thread are the paused clock of its tokio runtime.
 pub fn begin() {
     BEGAN.set(Some(Instant::now()));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use history::{RecordedStore, Rng, monotonic_us};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
-use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping};
+use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping, ReceivedMessage};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::network;
 use crate::plan::Plan;
@@ -32,6 +33,7 @@ pub struct Shared {
     pub rng: Mutex<Rng>,
     pub attempts: Attempts,
     pub acknowledged: Mutex<Vec<Acknowledged>>,
+    pub invocations: Mutex<Vec<Invoked>>,
     /// The process of each execution environment.
     pub processes: Mutex<BTreeMap<u64, Process>>,
 }
@@ -42,6 +44,21 @@ pub struct Acknowledged {
     pub message_id: String,
     /// µs by the monotonic clock.
     pub at_us: u64,
+}
+
+/// An invocation that returned.
+#[derive(Clone, Debug)]
+pub struct Invoked {
+    /// The process, as in the history of its calls.
+    pub process: String,
+    /// µs by the monotonic clock.
+    pub from_us: u64,
+    /// When its process ran first.
+    pub ran_us: u64,
+    pub until_us: u64,
+    pub messages: Vec<ReceivedMessage>,
+    /// The messages that SQS delivers again. `None` if the response was an error.
+    pub retained: Option<Vec<String>>,
 }
 
 /// A process of the function.
@@ -59,11 +76,11 @@ impl Shared {
         for process in 0_u64.. {
             let process = Process { name: format!("function{number}-{process}"), kill: Arc::default() };
             self.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(number, process.clone());
-            let function = self.start(&process.name);
+            let (recorded, function) = self.start(&process.name);
             tokio::select! {
                 biased;
                 () = process.kill.notified() => {}
-                () = self.serve(&process.name, &function) => {}
+                () = self.serve(&process.name, &recorded, &function) => {}
             }
             drop(function);
             network::kill(&process.name);
@@ -71,39 +88,56 @@ impl Shared {
     }
 
     /// Invokes the function until an invocation takes too long.
-    async fn serve(&self, process: &str, function: &Function) {
+    async fn serve(&self, process: &str, recorded: &str, function: &Function) {
         loop {
             let Some(invocation) = self.mapping.poll() else {
                 let _soon = timeout(Duration::from_secs(1), self.mapping.queue().changed()).await;
                 continue;
             };
-            if self.invoke(process, function, invocation).await {
+            if self.invoke(process, recorded, function, invocation).await {
                 return;
             }
+            // No two invocations of a process have a time in common.
+            sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// Returns whether Lambda ends the process.
-    async fn invoke(&self, process: &str, function: &Function, invocation: Invocation) -> bool {
-        let ids: Vec<_> = invocation.messages().iter().map(|message| message.message_id[..8].to_owned()).collect();
+    async fn invoke(&self, process: &str, recorded: &str, function: &Function, invocation: Invocation) -> bool {
+        let (messages, from_us) = (invocation.messages().to_vec(), monotonic_us());
+        let ids: Vec<_> = messages.iter().map(|message| message.message_id[..8].to_owned()).collect();
         event(|| format!("{process}: invoked with {ids:?}"));
-        let outcome = network::run_on(process, Box::pin(invocation.run(function))).await;
+        let mut ran_us = 0;
+        let run = async {
+            ran_us = monotonic_us();
+            invocation.run(function).await
+        };
+        let outcome = network::run_on(process, Box::pin(run)).await;
         event(|| format!("{process}: {outcome:?}"));
-        if let BatchOutcome::Processed { deleted, .. } = &outcome {
-            let at_us = monotonic_us();
+        let (process, until_us) = (recorded.to_owned(), monotonic_us());
+        let mut invoked = Invoked { process, from_us, ran_us, until_us, messages, retained: None };
+        if let BatchOutcome::Processed { deleted, retained } = &outcome {
+            invoked.retained = Some(retained.clone());
+            let at_us = until_us;
             let now = deleted.iter().map(|message_id| Acknowledged { message_id: message_id.clone(), at_us });
             self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).extend(now);
         }
-        matches!(outcome, BatchOutcome::Failed { reason } if reason.contains("timed out"))
+        let is_ended = matches!(outcome, BatchOutcome::Failed { reason } if reason.contains("timed out"));
+        if !is_ended {
+            self.invocations.lock().unwrap_or_else(PoisonError::into_inner).push(invoked);
+        }
+        is_ended
     }
 
-    fn start(&self, process: &str) -> Function {
+    /// The function of a process, and the process in the history of its calls.
+    fn start(&self, process: &str) -> (String, Function) {
         let plan = &self.plan;
         let url = format!("redis://{}", network::address(&self.redis, process));
         let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), "payments");
         (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
         let redis = RedisStore::new(&settings).expect("these settings are valid");
         let store = RecordedStore::new(redis, &self.directory).expect("the directory is writable");
+        let recorded = store.process().to_owned();
 
         let mut policy = Policy::default();
         (policy.lease_grace, policy.longest_lease) = (plan.lease_grace, plan.longest_lease);
@@ -121,7 +155,8 @@ impl Shared {
         let visibility = Visibility::with_replacement(move |message, after| changes.change_visibility(message, after));
 
         let panics = (if plan.is_quiet { 0 } else { 10 }, Mutex::new(rng));
-        let work = Call { client: process.to_owned(), panics, attempts: Arc::clone(&self.attempts) };
-        Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility))
+        let (client, running) = (process.to_owned(), AtomicUsize::new(0));
+        let work = Call { client, process: recorded.clone(), panics, attempts: Arc::clone(&self.attempts), running };
+        (recorded, Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility)))
     }
 }

@@ -4,6 +4,7 @@
 //! - `deterministic`, `trace`: the same seed has the same run
 //! - `network`: hosts, streams and their faults
 //! - [`redis`]: servers and clusters
+//! - `owners`: owners that break rules of the function contend for keys
 //! - `plan`: what a seed chooses before its run
 //! - `queue`, `receiver`, `work`, `function`: the messages, the effects, the work and the processes
 //! - `faults`: injects the faults
@@ -22,6 +23,7 @@ pub mod deterministic;
 mod faults;
 mod function;
 pub mod network;
+mod owners;
 mod plan;
 mod queue;
 mod receiver;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use history::Rng;
+use history::{Rng, monotonic_us};
 use idempotent_sqs::Message;
-use idempotent_sqs::sqs::DeadLetterMessage;
+use idempotent_sqs::sqs::{AttributeValue, DeadLetter, DeadLetterMessage};
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 
 use crate::plan::Plan;
@@ -19,13 +19,33 @@ struct State {
     queue: Queue,
     rng: Mutex<Rng>,
     faults_ended: Mutex<bool>,
-    letters: Mutex<Vec<DeadLetterMessage>>,
+    letters: Mutex<Vec<Letter>>,
+    changes: Mutex<Vec<VisibilityChange>>,
+}
+
+/// A message that the dead-letter queue accepted.
+#[derive(Clone, Debug)]
+pub struct Letter {
+    pub message: DeadLetterMessage,
+    pub reason: DeadLetter,
+    /// When, µs by the monotonic clock.
+    pub at_us: u64,
+}
+
+/// A call that changes the visibility timeout of a message, also one that is refused.
+#[derive(Clone, Debug)]
+pub struct VisibilityChange {
+    pub receipt_handle: String,
+    pub receive_count: u32,
+    pub after: Duration,
+    /// When, µs by the monotonic clock.
+    pub at_us: u64,
 }
 
 impl Faulty {
     pub fn new(queue: Queue, rng: Rng) -> Self {
-        let (faults_ended, letters) = (Mutex::new(false), Mutex::default());
-        Self(Arc::new(State { queue, rng: Mutex::new(rng), faults_ended, letters }))
+        let (letters, changes) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(State { queue, rng: Mutex::new(rng), faults_ended: Mutex::new(false), letters, changes }))
     }
 
     /// From now on no call is refused and no reply is lost.
@@ -33,22 +53,32 @@ impl Faulty {
         *lock(&self.0.faults_ended) = true;
     }
 
-    pub fn letters(&self) -> Vec<DeadLetterMessage> {
+    pub fn letters(&self) -> Vec<Letter> {
         lock(&self.0.letters).clone()
+    }
+
+    pub fn changes(&self) -> Vec<VisibilityChange> {
+        lock(&self.0.changes).clone()
     }
 
     pub fn change_visibility(&self, message: &Message, after: Duration) -> Result<(), String> {
         let fault = self.fault();
         event(|| format!("SQS: {} visible after {after:?}, fault {fault}", &message.id[..8]));
-        let change = || self.0.queue.change_visibility(message.receipt_handle.as_deref().unwrap_or_default(), after);
-        with(fault, || change().map_err(|refused| refused.to_string()))
+        let receipt_handle = message.receipt_handle.clone().unwrap_or_default();
+        let reply = with(fault, || {
+            self.0.queue.change_visibility(&receipt_handle, after).map_err(|refused| refused.to_string())
+        });
+        let receive_count = message.receive_count.unwrap_or_default();
+        lock(&self.0.changes).push(VisibilityChange { receipt_handle, receive_count, after, at_us: monotonic_us() });
+        reply
     }
 
     pub fn dead_letter(&self, message: DeadLetterMessage) -> Result<(), String> {
         let fault = self.fault();
         event(|| format!("SQS: dead letter {message:?}, fault {fault}"));
         with(fault, || {
-            lock(&self.0.letters).push(message);
+            let reason = reason(&message);
+            lock(&self.0.letters).push(Letter { message, reason, at_us: monotonic_us() });
             Ok(())
         })
     }
@@ -57,6 +87,12 @@ impl Faulty {
     fn fault(&self) -> u64 {
         if *lock(&self.0.faults_ended) { u64::MAX } else { lock(&self.0.rng).draw(0..20) }
     }
+}
+
+fn reason(message: &DeadLetterMessage) -> DeadLetter {
+    let attribute = message.attributes.get(DeadLetter::ATTRIBUTE).map(|attribute| &attribute.value);
+    let Some(AttributeValue::Text(text)) = attribute else { panic!("a dead letter has no reason: {message:?}") };
+    serde_json::from_str(text).expect("the function sends valid JSON")
 }
 
 fn with(fault: u64, call: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
@@ -106,7 +142,9 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<(Sent, SendRequest)> {
             _ => (number, number),
         };
         let mut message = SendRequest::new(format!("{{\"payment\":{payload}}}"));
-        let key = (rng.draw(0..20) > 0).then(|| format!("pay-{key}"));
+        // In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
+        let tag = if plan.servers > 1 { format!("{{{}}}", key % 3) } else { String::new() };
+        let key = (rng.draw(0..20) > 0).then(|| format!("pay-{key}{tag}"));
         if let Some(key) = &key {
             message = message.attribute("Idempotency-Key", key.clone());
         }

@@ -10,10 +10,14 @@ use std::{env, panic, thread};
 use history::guards;
 
 use crate::trace::event;
-use crate::world;
+use crate::{deterministic, world};
+
+/// Longest time of a seed, with its verdict, s. Usual ones take less than a second.
+const LIMIT_S: u32 = 300;
 
 /// Runs a seed and prints the verdict. Returns whether nothing is wrong.
 pub fn one(seed: u64, prints: bool) -> bool {
+    deterministic::end_after(LIMIT_S);
     // Works panic on purpose. A panic of the simulation ends the process with its message.
     panic::set_hook(Box::new(|panic| event(|| panic.to_string())));
     let run = world::run(seed, prints);
@@ -83,7 +87,8 @@ fn failures(first: u64, count: u64, without: Option<&str>, enough: usize) -> BTr
             let output = command.output().expect("the binary can be started");
             if !output.status.success() {
                 let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-                failed.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, texts.concat());
+                let text = format!("{}seed {seed}: {}\n", texts.concat(), output.status);
+                failed.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, text);
             }
         }
     };

@@ -1,12 +1,18 @@
 //! The verdict on a run.
 //!
 //! - `attempts`: runs of the work
-//! - `messages`: deletions, acknowledgements, dead letters and order
+//! - `invocations`: claims that are not settled, leases, visibility timeouts and responses
+//! - `letters`: dead letters
+//! - `messages`: deletions, acknowledgements and order
 //! - `requests`: settings and results
+//! - `settling`: how runs are settled
 
 mod attempts;
+mod invocations;
+mod letters;
 mod messages;
 mod requests;
+mod settling;
 
 use history::{Outside, Report};
 
@@ -26,6 +32,8 @@ impl Run {
         let effects: Vec<_> = self.effects.iter().map(|counted| counted.effect.clone()).collect();
         let report = Report::of_functions(&self.history, &Outside { effects, deleted: Vec::new() });
         let mut faults = Vec::new();
+        let contention = Report::of_calls(&self.contention, 0);
+        faults.extend(contention.faults().map(|fault| format!("contention: {fault}")));
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
         let losses = &report.lost_writes;
         let may_lose = self.plan.has(Fault::FailOver) || self.plan.has(Fault::Flush);
@@ -39,7 +47,10 @@ impl Run {
         let wrong_attempts = self.wrong_attempts();
         faults.extend(report.wrong_effects.iter().chain(&wrong_attempts).filter(|fault| !is_lost(fault)).cloned());
         faults.extend(self.wrong_messages());
+        faults.extend(self.wrong_letters());
         faults.extend(self.wrong_acknowledgements());
+        faults.extend(self.wrong_invocations());
+        faults.extend(self.wrong_settling());
         faults.extend(wrong_requests(&self.plan, &self.history));
         faults.extend(self.wrong_order());
         if !self.drained {

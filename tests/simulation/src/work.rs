@@ -1,9 +1,11 @@
 //! The work: one request to the receiver. Each run is recorded, as the work knows it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{Hex, Rng, monotonic_us};
+use idempotent_sqs::idempotency::WorkErrorKind;
 use idempotent_sqs::{Claim, Message, Work, WorkError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -21,12 +23,33 @@ pub struct Attempt {
     /// The message and its payload.
     pub message_id: String,
     pub body: String,
-    /// Whether it returned that it had no effect.
-    pub is_clean: bool,
-    /// Whether it returned that it had its effect.
-    pub is_done: bool,
+    /// The process, as in the history of its calls.
+    pub process: String,
+    /// When it began, µs by the monotonic clock.
+    pub began_us: u64,
     /// When it ran last, µs by the monotonic clock.
     pub ran_us: u64,
+    /// What it returned. `None` if it panicked, was cancelled, or its process ended.
+    pub returned: Option<Result<(), WorkErrorKind>>,
+    /// Number of runs of its process when it began, with this one.
+    pub running: usize,
+}
+
+impl Attempt {
+    /// Whether it returned that it had its effect.
+    pub fn is_done(&self) -> bool {
+        self.returned == Some(Ok(()))
+    }
+
+    /// Whether it returned that it had no effect.
+    pub fn is_clean(&self) -> bool {
+        matches!(self.returned, Some(Err(kind)) if kind != WorkErrorKind::Uncertain)
+    }
+
+    /// Whether it returned that its receiver is unavailable.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.returned, Some(Err(WorkErrorKind::Unavailable { .. })))
+    }
 }
 
 /// The runs of all processes. Clones share it.
@@ -36,9 +59,13 @@ pub type Attempts = Arc<Mutex<Vec<Attempt>>>;
 pub struct Call {
     /// The process of the function.
     pub client: String,
+    /// The process in the history of its calls.
+    pub process: String,
     /// How often of 1000 times it panics, after its request was sent.
     pub panics: (u64, Mutex<Rng>),
     pub attempts: Attempts,
+    /// Number of runs that have not ended.
+    pub running: AtomicUsize,
 }
 
 /// What the work with this claim returns.
@@ -81,22 +108,32 @@ impl Call {
             is_recovery: claim.is_recovery(),
             message_id: message.id.clone(),
             body: message.body().to_owned(),
-            is_clean: false,
-            is_done: false,
+            process: self.process.clone(),
+            began_us: monotonic_us(),
             ran_us: monotonic_us(),
+            returned: None,
+            running: self.running.fetch_add(1, Ordering::Relaxed) + 1,
         });
         attempts.len() - 1
+    }
+}
+
+/// A run that has not ended: it may also be dropped, or panic.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Work<Message> for Call {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         let number = self.begin(claim, message);
+        let _running = Running(&self.running);
         let result = self.call(claim, message).await;
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        let uncertain = |error: &WorkError| error.kind() == idempotent_sqs::idempotency::WorkErrorKind::Uncertain;
-        attempts[number].is_done = result.is_ok();
-        attempts[number].is_clean = result.as_ref().is_err_and(|error| !uncertain(error));
+        attempts[number].returned = Some(result.as_ref().map(|_| ()).map_err(WorkError::kind));
         attempts[number].ran_us = monotonic_us();
         result
     }

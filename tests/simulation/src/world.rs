@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{History, Rng};
-use idempotent_sqs::sqs::{AttributeValue, DeadLetter, DeadLetterMessage};
 use idempotent_sqs_testing::{Mapping, MappingSettings, MessageHistory};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use crate::faults::Faults;
-use crate::function::{Acknowledged, Shared};
+use crate::function::{Acknowledged, Invoked, Shared};
 use crate::network::{self, Conditions};
+use crate::owners::contend;
 use crate::plan::Plan;
-use crate::queue::{Faulty, Sent, messages, queue};
+use crate::queue::{Faulty, Letter, Sent, VisibilityChange, messages, queue};
 use crate::receiver::{Counted, Receiver};
-use crate::redis::Cluster;
+use crate::redis::{Cluster, Server};
 use crate::work::{Attempt, Attempts};
 use crate::{deterministic, trace};
 
@@ -35,8 +35,12 @@ pub struct Run {
     /// What was sent, in the order of `messages`.
     pub sent: Vec<Sent>,
     pub messages: Vec<MessageHistory>,
-    /// Why the messages in the dead-letter queue are there.
-    pub letters: Vec<DeadLetter>,
+    /// What the dead-letter queue accepted.
+    pub letters: Vec<Letter>,
+    pub changes: Vec<VisibilityChange>,
+    pub invocations: Vec<Invoked>,
+    /// The calls of owners that contend.
+    pub contention: History,
     pub injected: usize,
     pub drained: bool,
     /// Number of events, and their hash.
@@ -64,9 +68,12 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
     let directory = tempfile::tempdir().expect("a directory can be created");
+    let redis = Arc::new(Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]));
+    network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 1, lost: 0 });
+    let contention = contend(rng.fork(), &plan, redis.servers[0].name(), directory.path()).await;
+    redis.servers.iter().for_each(Server::flush);
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: plan.delay_ms, lost: plan.lost });
 
-    let redis = Arc::new(Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]));
     let receiver = Receiver::new(seed, rng.fork(), &plan);
     receiver.listen();
     let queue = queue(&plan, seed);
@@ -76,7 +83,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
             batch_size: plan.batch_size,
             function_timeout: plan.function_timeout,
             throttle_rate: 0.02,
-            delete_loss_rate: 0.05,
+            delete_loss_rate: if plan.is_quiet { 0.0 } else { 0.05 },
             ..MappingSettings::default()
         },
     );
@@ -89,6 +96,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         rng: Mutex::new(rng.fork()),
         attempts: Attempts::default(),
         acknowledged: Mutex::default(),
+        invocations: Mutex::default(),
         processes: Mutex::default(),
         plan: plan.clone(),
     });
@@ -133,7 +141,10 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         acknowledged: shared.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         sent,
         messages: queue.history(),
-        letters: sqs.letters().iter().map(letter).collect(),
+        letters: sqs.letters(),
+        changes: sqs.changes(),
+        invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        contention,
         injected: faults.injected,
         drained,
         trace: trace::end(),
@@ -144,10 +155,4 @@ async fn simulate(seed: u64, prints: bool) -> Run {
 
 fn read(directory: &Path) -> History {
     History::read(directory).expect("the processes recorded their calls")
-}
-
-fn letter(message: &DeadLetterMessage) -> DeadLetter {
-    let attribute = message.attributes.get(DeadLetter::ATTRIBUTE).map(|attribute| &attribute.value);
-    let Some(AttributeValue::Text(text)) = attribute else { panic!("a dead letter has no reason: {message:?}") };
-    serde_json::from_str(text).expect("the function sends valid JSON")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use history::{Answer, Operation};
 
+use super::invocations::is_during;
 use crate::work::Attempt;
 use crate::world::Run;
 
@@ -12,12 +13,12 @@ impl Run {
     /// only then. The second part is checked only without faults: with faults, a process may end between its claim and its
     /// run, and the next run is rightly a recovery.
     pub(super) fn wrong_attempts(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
+        let mut wrong = self.wrong_receivers();
         for attempt in &self.attempts {
             let Attempt { key, fence, is_recovery, .. } = attempt;
             let earlier = || self.attempts.iter().filter(|other| other.key == *key && other.fence < *fence);
-            let may_repeat = earlier().any(|other| !other.is_clean);
-            if self.plan.is_quiet && earlier().any(|other| other.is_done) {
+            let may_repeat = earlier().any(|other| !other.is_clean());
+            if self.plan.is_quiet && earlier().any(|other| other.is_done()) {
                 wrong.push(format!("{key}: this run follows one that was done: {attempt:?}"));
             }
             if may_repeat && !is_recovery {
@@ -29,8 +30,34 @@ impl Run {
             if self.ends_us(attempt).is_none_or(|ends_us| attempt.ran_us > ends_us) {
                 wrong.push(format!("{key}: this run was polled after its claim ended: {attempt:?}"));
             }
+            if attempt.running > self.plan.concurrency {
+                wrong.push(format!("{key}: more runs than the concurrency: {attempt:?}"));
+            }
             if self.expected_key(&attempt.message_id) != Some(key) {
                 wrong.push(format!("{key}: this is not the key of the message: {attempt:?}"));
+            }
+        }
+        wrong
+    }
+
+    /// Runs at a receiver that is unavailable: none follows in the invocation that found it so, and later invocations of the
+    /// process call it once at a time, until it does the work of one.
+    fn wrong_receivers(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for invoked in &self.invocations {
+            let is_own = |attempt: &&Attempt| attempt.process == invoked.process;
+            let runs = || self.attempts.iter().filter(is_own).filter(|run| is_during(run.began_us, invoked));
+            for run in runs() {
+                let found = |other: &Attempt| other.is_unavailable() && other.ran_us < run.began_us;
+                if runs().any(found) {
+                    wrong.push(format!("{}: this run follows one whose receiver was unavailable: {run:?}", run.key));
+                }
+                let before = self.attempts.iter().filter(is_own).filter(|other| other.ran_us < run.began_us);
+                let last =
+                    before.filter(|other| other.is_done() || other.is_unavailable()).max_by_key(|other| other.ran_us);
+                if last.is_some_and(Attempt::is_unavailable) && run.running > 1 {
+                    wrong.push(format!("{}: the receiver was unavailable, and is called by several: {run:?}", run.key));
+                }
             }
         }
         wrong

@@ -1,13 +1,11 @@
-//! Whether each message was deleted, acknowledged and dead-lettered for its own reason, and in order.
+//! Whether each message was deleted and acknowledged for its own reason, and in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use history::{Answer, Call, Hex, LostTo, Operation};
-use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
-use idempotent_sqs_testing::{MessageHistory, MessageState};
+use idempotent_sqs_testing::MessageState;
 
 use crate::function::Acknowledged;
-use crate::receiver::is_poison;
 use crate::world::Run;
 
 impl Run {
@@ -16,16 +14,15 @@ impl Run {
         let done: BTreeSet<_> = self.effects.iter().map(|counted| counted.body.as_str()).collect();
         let mut wrong = Vec::new();
         for message in &self.messages {
-            let letter = self.letters.iter().find(|letter| message.message_ids.contains(&letter.message_id));
-            let why = match (&message.state, letter) {
-                (MessageState::Deleted, None) if !done.contains(message.body.as_str()) => {
-                    "was deleted without its effect"
+            let is_dead = || message.message_ids.iter().any(|id| self.is_letter_sent(id, u64::MAX));
+            let why = match &message.state {
+                MessageState::Deleted if !done.contains(message.body.as_str()) && !is_dead() => {
+                    "was deleted without its effect and without a dead letter"
                 }
-                (MessageState::Expired, _) => "expired",
-                (_, Some(letter)) if !self.is_justified(letter, message) => "has a dead letter without its reason",
+                MessageState::Expired => "expired",
                 _ => continue,
             };
-            wrong.push(format!("{} {why}, dead letter {letter:?}: {message:?}", message.body));
+            wrong.push(format!("{} {why}: {message:?}", message.body));
         }
         wrong
     }
@@ -49,7 +46,7 @@ impl Run {
             let is_before = |call: &Operation| call.returned_us.is_some_and(|returned_us| returned_us <= *at_us);
             let mut calls = self.history.keys.get(key).into_iter().flatten();
             let is_done = calls.any(|call| shows_completion(call) && is_own(call) && is_before(call));
-            if !is_done && !self.letters.iter().any(|letter| letter.message_id == *message_id) {
+            if !is_done && !self.is_letter_sent(message_id, *at_us) {
                 wrong.push(format!("{key}: {message_id} was acknowledged at {at_us} µs, before it was done"));
             }
         }
@@ -60,7 +57,7 @@ impl Run {
     /// and dead letters, whose groups go on.
     pub(super) fn wrong_order(&self) -> Vec<String> {
         let sent = self.messages.iter().zip(self.sent.iter().map(|sent| &sent.group));
-        let is_dead = |ids: &[String]| self.letters.iter().any(|letter| ids.contains(&letter.message_id));
+        let is_dead = |ids: &[String]| ids.iter().any(|id| self.is_letter_sent(id, u64::MAX));
         let is_shared = |body: &str| self.messages.iter().filter(|message| message.body == body).count() > 1;
         let mut last: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         let mut wrong = Vec::new();
@@ -83,25 +80,6 @@ impl Run {
     pub(super) fn expected_key<'a>(&'a self, message_id: &'a String) -> Option<&'a String> {
         let at = self.messages.iter().position(|message| message.message_ids.contains(message_id))?;
         Some(self.sent[at].key.as_ref().unwrap_or(message_id))
-    }
-
-    /// Whether the reason of a dead letter is that of its message: the receiver rejects the payload, the attempts are used
-    /// up, or another payload has the key.
-    fn is_justified(&self, letter: &DeadLetter, message: &MessageHistory) -> bool {
-        use DeadLetterOutcome::{AttemptsUsedUp, Failed, FailedPermanently, Mismatch, NoKey, Parked, Unreadable};
-        let (is_poison, max_attempts) = (is_poison(self.seed, &message.body), self.plan.max_attempts);
-        match letter.outcome {
-            FailedPermanently => is_poison,
-            AttemptsUsedUp => letter.attempts.is_some_and(|count| count >= max_attempts),
-            Failed => is_poison || max_attempts < 200,
-            Mismatch => {
-                let key = self.expected_key(&letter.message_id);
-                let others = self.messages.iter().filter(|other| other.body != message.body);
-                others.flat_map(|other| &other.message_ids).any(|id| self.expected_key(id) == key)
-            }
-            Parked | NoKey | Unreadable => false,
-            other => unreachable!("no seed expects {other:?}"),
-        }
     }
 }
 

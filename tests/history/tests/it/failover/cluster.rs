@@ -41,7 +41,10 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     let (mut failover, mut others) = (Failover::default(), History::default());
     for (side, reach) in times.reach(fault).iter().enumerate() {
         let mut history = load.history(side);
-        others.add(History { keys: history.keys.extract_if(.., |key, _| !is_of_first(key)).collect() });
+        others.add(History {
+            keys: history.keys.extract_if(.., |key, _| !is_of_first(key)).collect(),
+            ..History::default()
+        });
         failover.add(history, reach, &logs);
     }
     let (of_first, of_others) = load.effects().into_iter().partition::<Vec<_>, _>(|effect| is_of_first(&effect.key));

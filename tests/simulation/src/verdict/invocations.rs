@@ -1,0 +1,182 @@
+//! Whether each invocation settles its claims, asks for leases that end with it, changes the visibility timeouts that it
+//! should, and names no message that is done.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use history::{Answer, Call, Hex, Operation};
+use idempotent_sqs::idempotency::MessageIdHash;
+use idempotent_sqs_testing::ReceivedMessage;
+
+use crate::function::Invoked;
+use crate::queue::VisibilityChange;
+use crate::world::Run;
+
+/// Resolution of the deadline, which is a time of the wall clock, µs.
+const CLOCK_US: u64 = 2_000;
+
+impl Run {
+    /// What is wrong with invocations that returned in time.
+    pub(super) fn wrong_invocations(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for invoked in &self.invocations {
+            let calls = self.calls(invoked);
+            let acquires = || calls.iter().filter(|call| matches!(call.call, Call::Acquire { .. }));
+            for acquire in acquires().filter(|acquire| may_own(acquire)) {
+                if !calls.iter().any(|call| settles(call, acquire)) {
+                    wrong.push(format!(
+                        "{}: this claim was neither settled nor released: {acquire}",
+                        acquire.call.key()
+                    ));
+                }
+            }
+            for acquire in acquires().filter(|acquire| !self.has_its_lease(acquire, invoked)) {
+                wrong.push(format!("{}: this lease does not end with its invocation: {acquire}", acquire.call.key()));
+            }
+            for acquire in acquires().filter(|acquire| !acquire.call.key().starts_with("dead-letter:")) {
+                if acquire.invoked_us > self.work_ends_us(invoked) + CLOCK_US {
+                    wrong.push(format!("{}: this acquire is after the deadline: {acquire}", acquire.call.key()));
+                }
+                let failed = |other: &&&Operation| other.answer == Answer::NotExecuted && is_before(other, acquire);
+                if let Some(failed) = acquires().find(failed) {
+                    wrong.push(format!("{}: {acquire} follows {failed}, which found no server", acquire.call.key()));
+                }
+            }
+            let changes = self.changes.iter().filter(|change| is_during(change.at_us, invoked));
+            for message in &invoked.messages {
+                let mut changes = changes.clone().filter(|change| change.receipt_handle == message.receipt_handle);
+                wrong.extend(self.wrong_visibility(invoked, &calls, message, changes.next()));
+                wrong.extend(self.wrong_response(invoked, &calls, message));
+            }
+        }
+        wrong
+    }
+
+    /// The calls of this invocation, also those that were not executed.
+    fn calls(&self, invoked: &Invoked) -> Vec<&Operation> {
+        let calls = self.history.keys.values().flatten().chain(&self.history.not_executed);
+        calls.filter(|call| call.process == invoked.process && is_during(call.invoked_us, invoked)).collect()
+    }
+
+    /// Whether an acquire asks for a lease until the end of its invocation and the grace, or the longest lease.
+    fn has_its_lease(&self, acquire: &Operation, invoked: &Invoked) -> bool {
+        let since = Duration::from_micros(acquire.invoked_us - invoked.from_us);
+        let lease = self.plan.function_timeout.saturating_sub(since) + self.plan.lease_grace;
+        let expected = lease.min(self.plan.longest_lease);
+        Duration::from_millis(acquire.call.request().lease_ms).abs_diff(expected) <= Duration::from_micros(CLOCK_US)
+    }
+
+    /// When work ends in this invocation, µs.
+    fn work_ends_us(&self, invoked: &Invoked) -> u64 {
+        let (ends_us, reserve_us) = self.time_us(invoked);
+        ends_us - reserve_us
+    }
+
+    /// Until when calls that settle are repeated, µs, without the pause before the last one.
+    pub(super) fn settling_ends_us(&self, invoked: &Invoked) -> u64 {
+        const PAUSE_US: u64 = 50_000;
+        let (ends_us, reserve_us) = self.time_us(invoked);
+        ends_us - reserve_us / 3 - PAUSE_US
+    }
+
+    /// When an invocation ends at the latest, and how much of the time is not for work: a second, or a quarter. In µs.
+    fn time_us(&self, invoked: &Invoked) -> (u64, u64) {
+        let timeout_us = u64::try_from(self.plan.function_timeout.as_micros()).unwrap_or(u64::MAX);
+        let ends_us = invoked.from_us + timeout_us;
+        (ends_us, (ends_us.saturating_sub(invoked.ran_us) / 4).min(1_000_000))
+    }
+
+    /// What is wrong with the visibility timeout of a message: after a conflict, it ends with the lease, and else with the
+    /// backoff.
+    fn wrong_visibility(
+        &self,
+        invoked: &Invoked,
+        calls: &[&Operation],
+        message: &ReceivedMessage,
+        change: Option<&VisibilityChange>,
+    ) -> Option<String> {
+        let retained = invoked.retained.as_ref()?;
+        let conflicts = |message: &ReceivedMessage| calls.iter().filter(|call| is_of(call, message)).find_map(remains);
+        let remains = conflicts(message);
+        let body = &message.body;
+        let Some(change) = change else {
+            let is_missing = remains.is_some() && retained.contains(&message.message_id);
+            return is_missing.then(|| format!("{body}: its visibility timeout was not changed after a conflict"));
+        };
+        // A message that is a duplicate of another one in the batch, or waits for one of its group, follows that one.
+        let is_alone = !self.plan.fifo && invoked.messages.len() == 1;
+        if !is_alone {
+            return None;
+        }
+        let expected = remains.map_or_else(|| backoff(change.receive_count), after_conflict);
+        (!expected.contains(&change.after)).then(|| format!("{body}: not {expected:?}: {change:?}"))
+    }
+
+    /// Whether the response names a message whose work the invocation recorded, or found done, or is an error although
+    /// work was recorded. Only without faults is no delete lost.
+    fn wrong_response(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Option<String> {
+        let is_done = |call: &&&Operation| {
+            is_of(call, message)
+                && match call.call {
+                    Call::Acquire { .. } => matches!(call.answer, Answer::Duplicate { .. }),
+                    Call::Complete { .. } => call.answer == Answer::Recorded,
+                    Call::Fail { .. } | Call::Release { .. } => false,
+                }
+        };
+        let done = calls.iter().find(is_done)?;
+        let is_named = |retained: &Vec<String>| self.plan.is_quiet && retained.contains(&message.message_id);
+        let is_recorded = matches!(done.call, Call::Complete { .. });
+        let is_wrong = invoked.retained.as_ref().map_or(is_recorded, is_named);
+        is_wrong.then(|| format!("{}: is delivered again although it is done: {done}", message.body))
+    }
+}
+
+pub(super) fn is_during(at_us: u64, invoked: &Invoked) -> bool {
+    (invoked.from_us..=invoked.until_us).contains(&at_us)
+}
+
+/// Whether an acquire has a claim, or may have one.
+fn may_own(acquire: &Operation) -> bool {
+    matches!(acquire.answer, Answer::Acquired { .. } | Answer::Unknown)
+}
+
+fn is_before(call: &Operation, other: &Operation) -> bool {
+    call.returned_us.is_some_and(|returned_us| returned_us < other.invoked_us)
+}
+
+/// Whether a call settles or releases the claim of this acquire.
+fn settles(call: &Operation, acquire: &Operation) -> bool {
+    !matches!(call.call, Call::Acquire { .. })
+        && call.call.request() == acquire.call.request()
+        && call.invoked_us >= acquire.invoked_us
+}
+
+/// Whether a call was made for this message.
+fn is_of(call: &Operation, message: &ReceivedMessage) -> bool {
+    call.call.request().message == Hex(*MessageIdHash::of(&message.message_id).as_bytes())
+        && !call.call.key().starts_with("dead-letter:")
+}
+
+/// How long the other lease lasts after a conflict.
+fn remains(call: &&Operation) -> Option<Duration> {
+    match call.answer {
+        Answer::Conflict { remains_ms } => Some(Duration::from_millis(remains_ms)),
+        _ => None,
+    }
+}
+
+/// In whole seconds, which SQS has.
+fn after_conflict(remains: Duration) -> RangeInclusive<Duration> {
+    whole_seconds(remains..=remains + Duration::from_secs(2))
+}
+
+/// The backoff of a receive count: docs/faults.md.
+fn backoff(receive_count: u32) -> RangeInclusive<Duration> {
+    let step = Duration::from_secs(2_u64.saturating_pow(receive_count.max(1)).min(900));
+    whole_seconds((step / 2).max(Duration::from_secs(1))..=step)
+}
+
+fn whole_seconds(range: RangeInclusive<Duration>) -> RangeInclusive<Duration> {
+    let up = |time: Duration| Duration::from_secs(time.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX));
+    up(*range.start())..=up(*range.end())
+}
