@@ -41,16 +41,16 @@ check:
 
 SEEDS ?= 500
 FIRST ?= 1
+SIMULATE = cargo run --quiet --package simulation --bin simulate --
 
 # `make simulate WITHOUT=acquire` removes one guard of that script after another, and says which seed finds it.
 simulate:
-	cargo build --package simulation --bin simulate
 ifdef SEED
-	target/debug/simulate $(SEED) --trace
+	$(SIMULATE) $(SEED) --trace
 else ifdef WITHOUT
-	target/debug/simulate --guards "$(WITHOUT)" $(FIRST) $(SEEDS)
+	$(SIMULATE) --guards "$(WITHOUT)" $(FIRST) $(SEEDS)
 else
-	target/debug/simulate --seeds $(FIRST) $(SEEDS)
+	$(SIMULATE) --seeds $(FIRST) $(SEEDS)
 endif
 
 # Each mutant is built and tested: a minute or more. All of them take days, so pass FILES. Directories are patterns:
