@@ -1,4 +1,7 @@
-"""Child processes and local servers of `make run` and `make e2e`. Every server listens on a free port of 127.0.0.1."""
+"""Child processes and local servers of `make run`, `make e2e` and `make compare-sqs`.
+
+Every server listens on a free port of 127.0.0.1.
+"""
 
 import atexit
 import json
@@ -135,6 +138,20 @@ def free_port():
 def is_open(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def ministack_environment(folder, port, region):
+    """The environment of a ministack, without the user's variables, because ministack passes its own to each function."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        # The default is every network interface.
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "MINISTACK_HOST": "127.0.0.1",
+        "MINISTACK_REGION": region,
+    }
 
 
 def start_redis(folder, port, appendonly="no"):

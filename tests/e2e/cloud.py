@@ -9,7 +9,7 @@ import boto3
 from botocore.config import Config
 
 import tools
-from servers import Process, descendants, free_port
+from servers import Process, descendants, free_port, ministack_environment
 
 REGION = "eu-central-1"
 CREDENTIALS = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
@@ -33,16 +33,9 @@ class Cloud:
         self.client("sqs").list_queues()
 
     def _environment(self, folder, port):
-        """ministack's environment, without the user's variables, because each function inherits it."""
+        """The environment of ministack and of its functions."""
         return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "TMPDIR": str(folder),
-            # The default is every network interface.
-            "BIND_HOST": "127.0.0.1",
-            "GATEWAY_PORT": str(port),
-            "MINISTACK_HOST": "127.0.0.1",
-            "MINISTACK_REGION": REGION,
+            **ministack_environment(folder, port, REGION),
             # The functions reach SQS there.
             "AWS_ENDPOINT_URL": self.url,
             # Lambda sets it from LoggingConfig, which ministack ignores.

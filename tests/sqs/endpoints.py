@@ -17,7 +17,7 @@ from botocore.config import Config
 
 import tools
 from rule import Queue
-from servers import Failed, Process, free_port
+from servers import Failed, Process, free_port, ministack_environment
 
 REGION = "eu-central-1"
 CREDENTIALS = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
@@ -72,17 +72,7 @@ class Ministack(Endpoint):
     def __init__(self, folder):
         port = free_port()
         url = f"http://127.0.0.1:{port}"
-        # ministack passes its own environment to each function.
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "TMPDIR": str(folder),
-            # The default is every network interface.
-            "BIND_HOST": "127.0.0.1",
-            "GATEWAY_PORT": str(port),
-            "MINISTACK_HOST": "127.0.0.1",
-            "MINISTACK_REGION": REGION,
-        }
+        environment = ministack_environment(folder, port, REGION)
         log = tools.TOOLS / "compare-sqs-ministack.log"
         self._process = Process([sys.executable, "-m", "ministack"], log, port, env=environment)
         super().__init__(f"ministack {version('ministack')}", url)
