@@ -44,8 +44,8 @@ pub struct Link {
     _running: JoinSet<()>,
 }
 
-/// Servers of which the first one is a primary, until a fault.
-pub trait Ground {
+/// A deployment of Redis, whose first server is a primary until a fault.
+pub trait Deployment {
     fn first(&mut self) -> &mut Redis;
 
     /// The links to the first server.

@@ -65,7 +65,7 @@ pub async fn perform(
     queue: &Queue,
     fixture: Arc<Fixture>,
     messages: Vec<SendRequest>,
-    mut harm: impl AsyncFnMut(&mut Rng),
+    mut inject_fault: impl AsyncFnMut(&mut Rng),
 ) {
     let mut rng = Rng::new(seed);
     let settings = MappingSettings {
@@ -93,19 +93,19 @@ pub async fn perform(
             sleep(pace).await;
         }
     };
-    let break_things = async {
+    let inject_faults = async {
         let end = Instant::now() + lasts;
         // A slow machine needs more time for as many faults.
         while Instant::now() < end || lock(&fixture.tally.faults).len() <= FAULTS_PER_SEED {
             sleep(rng.millis(20..250)).await;
             if rng.draw(0..3) == 0 {
-                harm(&mut rng).await;
+                inject_fault(&mut rng).await;
             } else {
-                chaos::harm_a_process(&mut rng, &orders);
+                chaos::inject_process_fault(&mut rng, &orders);
             }
         }
     };
-    tokio::join!(producer, break_things);
+    tokio::join!(producer, inject_faults);
     fixture.has_sent_all();
     let drained = timeout(DRAIN, async { while fleet.join_next().await.transpose().unwrap().is_some() {} }).await;
     assert!(drained.is_ok(), "seed {seed}: the queue did not drain: {:?}", queue.counts());

@@ -35,26 +35,26 @@ async fn under_all_faults_every_payment_is_booked_once_and_the_balances_are_exac
     assert!(sum.applied > sum.ignored, "{} applied, {} ignored", sum.applied, sum.ignored);
     assert!(
         sum.sum.faults.values().flatten().count() > FAULTS_PER_SEED * usize::try_from(seeds).unwrap(),
-        "too little was broken"
+        "too few faults"
     );
 }
 
 async fn torture(seed: u64, messages: u64) -> Books {
-    let mut ground = Ground::start().await;
+    let mut servers = Servers::start().await;
     let queue = queue(seed);
     let settings = vec![
-        ("DATABASE_URL", ground.base.url_by(ground.front.port)),
+        ("DATABASE_URL", servers.base.url_by(servers.front.port)),
         ("DATABASE_TIMEOUT_MS", "500".to_owned()),
         // Every other seed proceeds without Redis.
         ("INBOX_WITHOUT_REDIS", if seed.is_multiple_of(2) { "refuse" } else { "proceed" }.to_owned()),
     ];
     let fixture =
-        Arc::new(Fixture::with_database(env!("CARGO_BIN_EXE_ledger"), ground.redis_url(), &queue, settings).await);
+        Arc::new(Fixture::with_database(env!("CARGO_BIN_EXE_ledger"), servers.redis_url(), &queue, settings).await);
     let events: Vec<String> = (0..messages).map(|n| format!("e-{seed}-{n}")).collect();
     let requests = events.iter().zip(0..).map(|(event, n)| SendRequest::new(payment(event, n)));
     let tally = Arc::clone(&fixture.tally);
-    perform(seed, &queue, fixture, requests.collect(), async |rng| ground.harm(rng, &tally).await).await;
-    Books { sum: tally.sum(&queue), ..ground.books(&events).await }
+    perform(seed, &queue, fixture, requests.collect(), async |rng| servers.inject_fault(rng, &tally).await).await;
+    Books { sum: tally.sum(&queue), ..servers.books(&events).await }
 }
 
 fn payment(event: &str, n: u64) -> String {
@@ -67,7 +67,7 @@ fn payment(event: &str, n: u64) -> String {
 }
 
 /// The servers, which are made to fail.
-struct Ground {
+struct Servers {
     redis: Pair,
     postgres: Postgres,
     front: Front,
@@ -82,7 +82,7 @@ const SLOWLY: &str = "
     CREATE CONSTRAINT TRIGGER in_the_commit AFTER INSERT ON ledger_audit DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION slowly('0.04')";
 
-impl Ground {
+impl Servers {
     async fn start() -> Self {
         let (redis, postgres) = (Pair::start().await, block_in_place(Postgres::start));
         let base = Base::on(&postgres).await;
@@ -101,7 +101,7 @@ impl Ground {
         format!("redis://127.0.0.1:{}", self.redis.front.port)
     }
 
-    async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+    async fn inject_fault(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
         let kind = match rng.draw(0..6) {
             0 => return self.redis.harm(rng, tally).await,

@@ -1,6 +1,6 @@
 //! A primary, two replicas, and three sentinels that watch them, whose links can be cut.
 
-use super::{Ground, LAGS, Link, Links, Listeners, OPTIONS, SERVERS};
+use super::{Deployment, LAGS, Link, Links, Listeners, OPTIONS, SERVERS};
 use crate::redis::Redis;
 use crate::sentinel::{self, Sentinel, is_synchronized};
 use crate::until;
@@ -50,7 +50,7 @@ impl Service {
     }
 }
 
-impl Ground for Service {
+impl Deployment for Service {
     fn first(&mut self) -> &mut Redis {
         &mut self.servers[0]
     }

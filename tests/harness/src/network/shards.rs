@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use redis::FromRedisValue;
 
-use super::{Ground, LAGS, Link, Links, Listeners, OPTIONS, SERVERS};
+use super::{Deployment, LAGS, Link, Links, Listeners, OPTIONS, SERVERS};
 use crate::redis::{Redis, free_port};
 use crate::sentinel::is_synchronized;
 use crate::until;
@@ -97,7 +97,7 @@ impl Shards {
     }
 }
 
-impl Ground for Shards {
+impl Deployment for Shards {
     fn first(&mut self) -> &mut Redis {
         &mut self.nodes[0]
     }

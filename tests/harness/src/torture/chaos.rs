@@ -44,11 +44,11 @@ impl Rng {
 const BEYOND_THE_LEASE: Range<u64> = 2_300..2_800;
 
 /// Kills or freezes a process.
-pub fn harm_a_process(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
-    let victim = rng.index(orders.len());
+pub fn inject_process_fault(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
+    let process = rng.index(orders.len());
     let order = if rng.draw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
     // A frozen process gets the order when it resumes.
-    let _ = orders[victim].try_send(order);
+    let _ = orders[process].try_send(order);
 }
 
 /// The Redis of a run.
@@ -70,10 +70,10 @@ impl Target {
     }
 
     /// Injects a fault.
-    pub async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+    pub async fn inject_fault(&mut self, rng: &mut Rng, tally: &Tally) {
         match self {
             Self::Pair(pair) => pair.harm(rng, tally).await,
-            Self::Cluster(cluster) => cluster.harm(rng, tally).await,
+            Self::Cluster(cluster) => cluster.inject_fault(rng, tally).await,
         }
     }
 }
@@ -198,7 +198,7 @@ impl Cluster {
         self.0.servers[0].addr.to_string()
     }
 
-    async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+    async fn inject_fault(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
         let kind = match rng.draw(0..4) {
             0 => {

@@ -14,7 +14,7 @@ mod waiting;
 
 use std::time::Duration;
 
-use harness::network::Ground;
+use harness::network::Deployment;
 use harness::redis::Redis;
 use harness::sentinel::is_synchronized;
 use harness::torture::Length;
@@ -90,26 +90,26 @@ impl Times {
 
 /// Injects the fault under load, waits for the failover, and undoes the fault. Returns the times, and the server that was
 /// promoted.
-async fn inject(ground: &mut impl Ground, fault: Fault, load: &Load) -> (Times, usize) {
+async fn inject(deployment: &mut impl Deployment, fault: Fault, load: &Load) -> (Times, usize) {
     sleep(PHASE).await;
     let before = monotonic_us();
     match fault {
-        Fault::Killed => ground.first().kill(),
-        Fault::HostLost => ground.lose_host(),
-        Fault::Frozen => ground.first().signal("-STOP"),
-        Fault::Partitioned => ground.partition(),
+        Fault::Killed => deployment.first().kill(),
+        Fault::HostLost => deployment.lose_host(),
+        Fault::Frozen => deployment.first().signal("-STOP"),
+        Fault::Partitioned => deployment.partition(),
     }
     let injected = [before, monotonic_us()];
-    let promoted = ground.promoted().await;
+    let promoted = deployment.promoted().await;
     let mut times = Times { injected, undone: injected[1], demoted: injected[1] };
     if matches!(fault, Fault::Frozen | Fault::Partitioned) {
         sleep(PHASE).await;
         times.undone = monotonic_us();
         match fault {
-            Fault::Frozen => ground.first().signal("-CONT"),
-            _ => ground.heal(),
+            Fault::Frozen => deployment.first().signal("-CONT"),
+            _ => deployment.heal(),
         }
-        is_synchronized(ground.first()).await;
+        is_synchronized(deployment.first()).await;
         times.demoted = monotonic_us();
     }
     load.continues().await;

@@ -26,17 +26,17 @@ async fn no_message_is_lost_and_each_history_is_that_of_the_state_machine() {
     let (mut sum, mut report) = (Sum::default(), Report::default());
     for seed in first..first + seeds {
         // One of four seeds uses a cluster, also in the short run.
-        let mut ground = match (seed - first) % 4 {
+        let mut target = match (seed - first) % 4 {
             1 => Target::Cluster(Cluster::start().await),
             _ => Target::Pair(Pair::start().await),
         };
-        if let (Target::Pair(pair), Some((script, without))) = (&ground, guards::removed()) {
+        if let (Target::Pair(pair), Some((script, without))) = (&target, guards::removed()) {
             pair.front.replace_script(script, &without);
         }
         let directory = tempfile::tempdir().unwrap();
-        let (url, cluster) = (ground.url(), ground.is_cluster());
-        let harm = async |rng: &mut Rng, tally: &Tally| ground.harm(rng, tally).await;
-        sum.add(torture(seed, messages, (url, cluster), directory.path(), harm).await);
+        let (url, cluster) = (target.url(), target.is_cluster());
+        let inject_fault = async |rng: &mut Rng, tally: &Tally| target.inject_fault(rng, tally).await;
+        sum.add(torture(seed, messages, (url, cluster), directory.path(), inject_fault).await);
         report.add(judge(directory));
     }
     print!("{}{report}", sum.table(seeds));
@@ -64,7 +64,7 @@ async fn torture(
     messages: u64,
     (url, cluster): (String, bool),
     directory: &Path,
-    mut harm: impl AsyncFnMut(&mut Rng, &Tally),
+    mut inject_fault: impl AsyncFnMut(&mut Rng, &Tally),
 ) -> Sum {
     let queue = queue(seed);
     let settings = vec![("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned())];
@@ -75,7 +75,7 @@ async fn torture(
         .iter()
         .map(|key| SendRequest::new(format!("{{\"paymentId\":\"{key}\"}}")).attribute("Idempotency-Key", key.clone()));
     let tally = Arc::clone(&fixture.tally);
-    perform(seed, &queue, fixture, requests.collect(), async |rng| harm(rng, &tally).await).await;
+    perform(seed, &queue, fixture, requests.collect(), async |rng| inject_fault(rng, &tally).await).await;
     // The run ends when all messages were deleted.
     let outside = Outside { effects: effects(&tally), deleted: keys };
     fs::write(directory.join("outside.json"), serde_json::to_vec(&outside).unwrap()).unwrap();

@@ -12,19 +12,19 @@ fn attempts(most: u8) -> Idempotency<MemoryStore> {
     Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = most))
 }
 
-/// Delivers a message whose work waits before its commit while `harm` runs.
-async fn harmed<S: Store>(
+/// Delivers a message whose work waits before its commit while `inject_fault` runs.
+async fn run_with_fault<S: Store>(
     idempotency: &Idempotency<S>,
     base: &Base,
     front: &Front,
-    harm: impl AsyncFnOnce(&Gate),
+    inject_fault: impl AsyncFnOnce(&Gate),
 ) -> Report {
     let gate = Arc::new(Gate::default());
     let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&base.url_by(front.port)));
     let (report, ()) = soon(async {
         tokio::join!(run(idempotency, &held), async {
             gate.reached.notified().await;
-            harm(&gate).await;
+            inject_fault(&gate).await;
         })
     })
     .await;
@@ -45,7 +45,8 @@ async fn a_commit_whose_reply_is_lost_is_found_in_the_inbox_immediately() {
     for most in [1, 10] {
         let base = base().await;
         let (front, idempotency) = (Front::to(base.port).await, attempts(most));
-        let report = harmed(&idempotency, &base, &front, async |gate| lose_the_reply(&base, &front, gate).await).await;
+        let report =
+            run_with_fault(&idempotency, &base, &front, async |gate| lose_the_reply(&base, &front, gate).await).await;
         assert_eq!(done(&report), b"receipt of pay_1");
         let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
         assert_eq!(duplicate(&next), b"receipt of pay_1");
@@ -59,7 +60,7 @@ async fn a_commit_that_never_reached_the_server_is_not_counted() {
     let (front, idempotency) = (Front::to(base.port).await, attempts(1));
     // The commit is sent into a connection that drops it; the connection is closed before the commit.
     for is_sent in [true, false] {
-        let report = harmed(&idempotency, &base, &front, async |gate| {
+        let report = run_with_fault(&idempotency, &base, &front, async |gate| {
             if is_sent {
                 front.drop_requests(true);
                 gate.open.notify_one();
@@ -84,7 +85,7 @@ async fn a_commit_that_never_reached_the_server_is_not_counted() {
 async fn a_commit_that_could_not_be_sent_is_not_counted_even_if_the_server_is_unreachable() {
     let base = base().await;
     let (front, idempotency) = (Front::to(base.port).await, attempts(1));
-    let report = harmed(&idempotency, &base, &front, async |gate| {
+    let report = run_with_fault(&idempotency, &base, &front, async |gate| {
         front.forward_to(free_port());
         front.cut();
         let open =
@@ -104,7 +105,7 @@ async fn a_commit_that_cannot_be_looked_up_is_uncertain_and_the_next_delivery_fi
     for most in [1, 10] {
         let base = base().await;
         let (front, idempotency) = (Front::to(base.port).await, attempts(most));
-        let report = harmed(&idempotency, &base, &front, async |gate| {
+        let report = run_with_fault(&idempotency, &base, &front, async |gate| {
             front.forward_to(free_port());
             lose_the_reply(&base, &front, gate).await;
         })
