@@ -29,7 +29,7 @@ from endpoints import Ministack, Moto, Simulated
 from rule import RULES, NotOffered
 from servers import run
 
-# Rules that run at the same time on each implementation. Most of their time they wait.
+# Rules that run at the same time on each implementation. They wait most of the time.
 CONCURRENT = 12
 
 

@@ -6,7 +6,7 @@ from botocore.exceptions import ClientError
 
 GUIDE = "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/"
 API = "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_"
-# Seconds. The shortest visibility timeout that a busy machine keeps apart from the calls around it.
+# Seconds. A visibility timeout that does not end during the calls around it, even on a busy machine.
 SHORT = 2
 
 RULES = []
@@ -126,5 +126,5 @@ def saw(*parts):
 
 
 def pause(seconds=SHORT):
-    """Waits until a timeout of this length has ended."""
+    """Waits until a timeout of `seconds` has ended."""
     time.sleep(seconds + 0.6)

@@ -23,7 +23,7 @@ pub const USER: &str = "payments";
 /// Name of every cache.
 pub const CACHE: &str = "idempotency";
 
-/// User that forms the cluster.
+/// The user by which a test sets up the cluster.
 const ADMIN: &str = "admin";
 
 /// Password of the real server.

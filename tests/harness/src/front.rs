@@ -19,16 +19,16 @@ pub struct Front {
 
 struct State {
     target: AtomicU16,
-    swallows_replies: AtomicBool,
-    swallows_requests: AtomicBool,
-    swallowed: Notify,
+    drops_replies: AtomicBool,
+    drops_requests: AtomicBool,
+    dropped: Notify,
     delay_ms: AtomicU64,
     refuses_flags: AtomicBool,
     /// Texts to replace in requests, each by another of the same length.
     replaced: OnceLock<[(Vec<u8>, Vec<u8>); 2]>,
     connections: AtomicUsize,
     cut: Notify,
-    silence: Notify,
+    frozen: Notify,
 }
 
 impl Front {
@@ -41,15 +41,15 @@ impl Front {
         let port = listener.local_addr().unwrap().port();
         let state = State {
             target: AtomicU16::new(server),
-            swallows_replies: AtomicBool::new(false),
-            swallows_requests: AtomicBool::new(false),
-            swallowed: Notify::new(),
+            drops_replies: AtomicBool::new(false),
+            drops_requests: AtomicBool::new(false),
+            dropped: Notify::new(),
             delay_ms: AtomicU64::new(0),
             refuses_flags: AtomicBool::new(false),
             replaced: OnceLock::new(),
             connections: AtomicUsize::new(0),
             cut: Notify::new(),
-            silence: Notify::new(),
+            frozen: Notify::new(),
         };
         let state = Arc::new(state);
         let mut running = JoinSet::new();
@@ -83,22 +83,22 @@ impl Front {
 
     /// Freezes all open connections: they stay open and forward nothing.
     pub fn freeze(&self) {
-        self.state.silence.notify_waiters();
+        self.state.frozen.notify_waiters();
     }
 
     /// Drops replies, and forwards requests, until it is switched off.
-    pub fn drop_replies(&self, swallows: bool) {
-        self.state.swallows_replies.store(swallows, Ordering::SeqCst);
+    pub fn drop_replies(&self, drops: bool) {
+        self.state.drops_replies.store(drops, Ordering::SeqCst);
     }
 
     /// Drops requests, and forwards replies, until it is switched off.
-    pub fn drop_requests(&self, swallows: bool) {
-        self.state.swallows_requests.store(swallows, Ordering::SeqCst);
+    pub fn drop_requests(&self, drops: bool) {
+        self.state.drops_requests.store(drops, Ordering::SeqCst);
     }
 
     /// Waits until a request was dropped.
     pub async fn dropped(&self) {
-        self.state.swallowed.notified().await;
+        self.state.dropped.notified().await;
     }
 
     /// Number of connections so far.
@@ -143,14 +143,15 @@ async fn pass(mut near: TcpStream, state: &State) {
         while let Ok(length @ 1..) = from_near.read(&mut chunk).await {
             request.extend_from_slice(&chunk[..length]);
             let replaced = state.replaced.get();
-            // Each argument ends with a line break, and no replaced text has one like it.
+            // A text may arrive in parts. Each argument ends with CRLF, and no replaced text contains it, so a request that
+            // ends with CRLF ends with a whole text.
             if replaced.is_some() && !request.ends_with(b"\r\n") {
                 continue;
             }
             replaced.into_iter().flatten().for_each(|(text, other)| replace(&mut request, text, other));
             let flagged = request.windows(6).any(|bytes| bytes == b"\n#!lua");
-            let outcome = if state.swallows_requests.load(Ordering::SeqCst) {
-                state.swallowed.notify_one();
+            let outcome = if state.drops_requests.load(Ordering::SeqCst) {
+                state.dropped.notify_one();
                 Ok(())
             } else if flagged && state.refuses_flags.load(Ordering::SeqCst) {
                 to_near.lock().await.write_all(NOT_COMPILED).await
@@ -166,16 +167,16 @@ async fn pass(mut near: TcpStream, state: &State) {
     let replies = async {
         let mut chunk = vec![0; 65_536];
         while let Ok(length @ 1..) = from_far.read(&mut chunk).await {
-            let swallowed = state.swallows_replies.load(Ordering::SeqCst);
+            let is_dropped = state.drops_replies.load(Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(state.delay_ms.load(Ordering::SeqCst))).await;
-            if !swallowed && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
+            if !is_dropped && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
                 return;
             }
         }
     };
     // Either side may close the connection.
     tokio::select! {
-        () = state.silence.notified() => std::future::pending().await,
+        () = state.frozen.notified() => std::future::pending().await,
         () = requests => {}
         () = replies => {}
     }

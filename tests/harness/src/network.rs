@@ -57,17 +57,17 @@ pub trait Deployment {
     /// Undoes [`partition`](Self::partition).
     fn heal(&self);
 
-    /// Waits until another server was promoted, and all that count name it. Returns which.
+    /// Waits until another server is the primary, for all sentinels or by its own account. Returns its number.
     fn promoted(&self) -> impl Future<Output = usize>;
 
-    /// The host of the first server ends, with all that it has sent and that has not arrived.
+    /// Ends the host of the first server. What it has sent is lost unless it has arrived.
     fn lose_host(&mut self) {
         self.links_to_first().into_iter().for_each(Link::cut);
         self.first().kill();
     }
 }
 
-/// The connections that forward nothing. What they were sent waits, as in a network that sends it again.
+/// The connections that forward nothing. Bytes sent to them wait, as in a network that sends lost packets again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
     None,
@@ -158,7 +158,7 @@ async fn pass(
     let _ = to.shutdown().await;
 }
 
-/// The links to one port of a server: one number of a port, at the address of the servers and at those of both sides.
+/// The links to one port of a server. They have the same port, at the address of the servers and at those of both sides.
 pub struct Links {
     pub port: u16,
     /// For servers and sentinels.
@@ -168,7 +168,7 @@ pub struct Links {
     pub far: Link,
 }
 
-/// Free ports at all three addresses, whose server is not known yet.
+/// Listeners on one free port at all three addresses, before their server is known.
 struct Listeners {
     port: u16,
     at: [TcpListener; 3],

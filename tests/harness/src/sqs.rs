@@ -36,7 +36,7 @@ pub struct Call {
     pub input: Value,
 }
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// It is refused with this error and has no effect. In a batch, every entry fails.

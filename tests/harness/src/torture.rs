@@ -24,7 +24,7 @@ use tally::lock;
 
 const PROCESSES: usize = 4;
 
-/// A seed with fewer faults proves nothing.
+/// Fewest faults of a seed. A run with fewer shows too little.
 pub const FAULTS_PER_SEED: usize = 10;
 
 /// Longest time until all messages are done after the last fault. Leases and visibility timeouts pass in real time.

@@ -7,7 +7,7 @@ use history::guards;
 
 use crate::{redis, runner};
 
-/// Runs what the arguments of this process name.
+/// Runs the command that the arguments of this process name.
 pub fn run() -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();

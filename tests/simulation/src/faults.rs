@@ -18,7 +18,7 @@ pub struct Faults {
     pub shared: Arc<Shared>,
     pub redis: Arc<Cluster>,
     pub receiver: Receiver,
-    /// How often each kind happened.
+    /// Number of faults so far.
     pub injected: usize,
     /// When Redis's clock was set.
     pub jumps: Vec<Jump>,
@@ -34,7 +34,7 @@ impl Faults {
             let pause = self.rng.draw(10..self.shared.plan.pause_ms);
             sleep(Duration::from_millis(pause)).await;
             let fault = *self.rng.pick(&kinds);
-            // The search of the checker explains few losses of a key.
+            // The checker explains only few lost writes of a key.
             if matches!(fault, Fault::FailOver | Fault::Flush) {
                 lossy += 1;
                 if lossy > 1 {

@@ -153,7 +153,7 @@ pub fn kill(client: &str) {
     reset(|stream| stream.client == client);
 }
 
-/// As soon as the host has sent something, this happens.
+/// Injects the fault as soon as the host has sent something.
 pub fn arm(host: &str, trigger: Trigger) {
     let what = match &trigger {
         Trigger::Freeze(..) => "does not run",
@@ -165,7 +165,7 @@ pub fn arm(host: &str, trigger: Trigger) {
     network().triggers.insert(host.to_owned(), trigger);
 }
 
-/// Ends the effect of all triggers.
+/// Removes all triggers.
 pub fn disarm() {
     network().triggers.clear();
 }
@@ -178,12 +178,12 @@ fn reset(chosen: impl Fn(&Connected) -> bool) {
     ended.iter().flat_map(|stream: &Connected| &stream.pipes).filter_map(Weak::upgrade).for_each(|pipe| pipe.reset());
 }
 
-/// Until when the host does not run.
+/// The time until which the host does not run.
 pub fn frozen_until(host: &str) -> Instant {
     network().frozen.get(host).copied().unwrap_or_else(Instant::now)
 }
 
-/// Until when the host reads nothing.
+/// The time until which the host reads nothing.
 fn reads_nothing_until(host: &str) -> Instant {
     network().reads_nothing.get(host).copied().unwrap_or_else(Instant::now)
 }

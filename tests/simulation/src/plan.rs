@@ -79,11 +79,11 @@ pub struct Plan {
     pub lost: u64,
     /// Longest time that the receiver takes, ms.
     pub work_ms: u64,
-    /// How many of 1000 requests the receiver does not simply do.
-    pub trouble: u64,
+    /// How many of 1000 requests the receiver fails or refuses.
+    pub failures: u64,
     /// How many of 1000 deliveries are duplicated at once, and how many of 1000 deleted messages are delivered again.
     pub duplicates: u32,
-    /// For how long faults happen.
+    /// How long faults happen.
     pub lasts: Duration,
     /// Longest time between two faults, ms.
     pub pause_ms: u64,
@@ -133,7 +133,7 @@ impl Plan {
             delay_ms: *rng.pick(&[1, 3, 10, redis_timeout / 8, redis_timeout / if is_quiet { 8 } else { 3 }]),
             lost: if is_quiet { 0 } else { *rng.pick(&[0, 0, 5, 30]) },
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
-            trouble: *rng.pick(&[50, 170, 500]),
+            failures: *rng.pick(&[50, 170, 500]),
             duplicates: *rng.pick(&[0, 100, 400, 400]),
             lasts: Duration::from_secs(rng.draw(10..40)),
             pause_ms: *rng.pick(&[300, 1000, 4000]),

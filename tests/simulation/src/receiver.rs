@@ -13,7 +13,7 @@ use crate::trace::event;
 
 pub const NAME: &str = "receiver";
 
-/// An effect, with the payload that had it.
+/// An effect, with the payload of its request.
 #[derive(Clone, Debug)]
 pub struct Counted {
     pub effect: history::Effect,
@@ -28,7 +28,7 @@ struct State {
     rng: Rng,
     seed: u64,
     work_ms: u64,
-    trouble: u64,
+    failures: u64,
     /// Whether it replies to every request.
     replies: bool,
     faults_ended: bool,
@@ -58,16 +58,16 @@ pub fn is_poison(seed: u64, body: &str) -> bool {
 
 impl Receiver {
     pub fn new(seed: u64, rng: Rng, plan: &Plan) -> Self {
-        let Plan { work_ms, trouble, is_quiet: replies, .. } = *plan;
+        let Plan { work_ms, failures, is_quiet: replies, .. } = *plan;
         let (faults_ended, effects) = (false, Vec::new());
-        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, trouble, replies, faults_ended, effects })))
+        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, failures, replies, faults_ended, effects })))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it does all work that can succeed.
+    /// From now on the receiver does all work that can succeed.
     pub fn end_faults(&self) {
         self.lock().faults_ended = true;
     }
@@ -76,7 +76,7 @@ impl Receiver {
         self.lock().effects.clone()
     }
 
-    /// Accepts requests until it is stopped.
+    /// Accepts requests until the receiver is stopped.
     pub fn listen(&self) {
         let (receiver, mut streams) = (self.clone(), network::listen(NAME));
         tokio::spawn(async move {
@@ -123,7 +123,7 @@ impl Receiver {
 
 impl State {
     fn choose(&mut self, body: &str) -> Answer {
-        let is_done = !self.rng.happens(self.trouble);
+        let is_done = !self.rng.happens(self.failures);
         let choice = self.rng.draw(0..6);
         match choice {
             _ if is_poison(self.seed, body) => Answer::Permanent,

@@ -22,20 +22,20 @@ pub fn begin(prints: bool) {
     *lock() = Some(Trace { began: Instant::now(), prints, events: 0, hash });
 }
 
-/// Adds an event, if there is a trace.
+/// Adds an event, if a trace has begun.
 pub fn event(event: impl FnOnce() -> String) {
     if let Some(trace) = &mut *lock() {
         let line = format!("{:>10.3} {}", trace.began.elapsed().as_secs_f64(), event());
         line.hash(&mut trace.hash);
         trace.events += 1;
         if trace.prints {
-            // Whoever reads it may have read enough.
+            // The reader, such as `head`, may have closed the pipe.
             let _written = writeln!(io::stdout(), "{line}");
         }
     }
 }
 
-/// Number of events, and a hash of them.
+/// Ends the trace. Returns the number of its events, and a hash of them.
 pub fn end() -> (u64, u64) {
     lock().take().map_or((0, 0), |trace| (trace.events, trace.hash.finish()))
 }

@@ -9,11 +9,11 @@ use crate::redis::{Redis, free_port};
 use crate::sentinel::is_synchronized;
 use crate::until;
 
-/// ms. The others replace a primary that they do not reach for this time, and one that reaches no majority refuses
-/// commands.
+/// Milliseconds. A primary that the others do not reach for this time is replaced. A primary that does not reach a majority
+/// for this time refuses commands.
 const NODE_TIMEOUT: &str = "1000";
 
-/// From here on, each node has an address of its own for the connections that it opens.
+/// The last byte of the first node's source address. Each node opens its connections from an address of its own.
 const FIRST_SOURCE: u8 = 10;
 
 const PRIMARIES: usize = 3;

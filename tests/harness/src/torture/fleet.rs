@@ -18,7 +18,7 @@ pub enum Order {
     Stop(Duration),
 }
 
-/// Runs one process, and a new one after each that dies.
+/// Runs one process, and a new one after each that ends.
 pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut orders: mpsc::Receiver<Order>) {
     let mut function = fixture.function().await;
     let mut resumes_at: Option<Instant> = None;

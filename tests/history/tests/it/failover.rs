@@ -1,7 +1,7 @@
 //! Failovers of real servers under load, each by its own means: sentinels, or the nodes of a cluster.
 //!
-//! The verdict is by the calls of all clients, by the effects, and by the append-only files of both primaries: each server
-//! alone answers as the state machine does, and what was lost are the writes that the new primary never got.
+//! The verdict uses the calls of all clients, the effects, and the append-only files of both primaries. Each server alone
+//! answers as the state machine does, and only writes that the new primary never got are lost.
 //!
 //! `make test` has one run of each fault. `make torture` has `TORTURE_SEEDS` runs of each with every protection, and prints
 //! a table.
@@ -29,7 +29,7 @@ enum Fault {
     Killed,
     /// Its host ends, and what it has sent is lost on the way.
     HostLost,
-    /// It stops (SIGSTOP), and goes on after another server was promoted.
+    /// It stops (SIGSTOP), and resumes after another server was promoted.
     Frozen,
     /// It is cut off from all but the clients of the near side, until another server was promoted.
     Partitioned,

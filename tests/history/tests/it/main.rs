@@ -6,7 +6,7 @@
 mod contention;
 mod edited;
 mod effects;
-// The parties of a partition have addresses of loopback, of which other systems have only one.
+// A partition needs several loopback addresses, which only Linux has without configuration.
 #[cfg(target_os = "linux")]
 mod failover;
 mod guards;

@@ -29,14 +29,14 @@ pub(super) struct Slots {
     moving: BTreeMap<u16, usize>,
 }
 
-/// A server's place in its cluster.
+/// A server as a member of its cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Member {
     pub(super) slots: Arc<Mutex<Slots>>,
     pub(super) number: usize,
 }
 
-impl Place {
+impl Member {
     fn lock(&self) -> MutexGuard<'_, Slots> {
         lock(&self.slots)
     }
@@ -94,8 +94,8 @@ impl Cluster {
         let owners = (0..SLOTS).map(|slot| usize::from(slot) * names.len() / usize::from(SLOTS)).collect();
         let names_of: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let slots = Arc::new(Mutex::new(Slots { names: names_of, owners, moving: BTreeMap::new() }));
-        let place = |number| Place { slots: Arc::clone(&slots), number };
-        let servers = names.iter().enumerate().map(|(number, name)| Server::start_in(name, Some(place(number))));
+        let member = |number| Member { slots: Arc::clone(&slots), number };
+        let servers = names.iter().enumerate().map(|(number, name)| Server::start_in(name, Some(member(number))));
         Self { servers: servers.collect(), slots }
     }
 
@@ -123,7 +123,7 @@ impl Cluster {
         let keys = if from == to { Vec::new() } else { self.servers[from].keys(|key| self::slot(key) == slot) };
         if let Some(key) = keys.first() {
             event(|| format!("FAULT {} moves", String::from_utf8_lossy(key)));
-            self.servers[from].give(key, &self.servers[to]);
+            self.servers[from].move_key(key, &self.servers[to]);
             return true;
         }
         let mut slots = lock(&self.slots);

@@ -21,14 +21,14 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     String(Vec<u8>),
-    /// The scripts only reject it.
+    /// A list, which the scripts reject.
     List,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Keyspace {
     entries: BTreeMap<Key, Entry>,
-    /// What each write replaced, and when, by the true time. It stands for the replica, which lags behind.
+    /// What each write replaced, and when, by the true time. A replica that lags behind still has it.
     replaced: Vec<(SystemTime, Key, Option<Entry>)>,
     /// How far this server's clock is ahead of the true time, µs.
     pub(super) clock_ahead_us: i64,
@@ -64,9 +64,9 @@ impl Keyspace {
         self.replaced.clear();
     }
 
-    /// Undoes the writes of this last time. Returns their number.
-    pub(super) fn lose(&mut self, last: Duration) -> usize {
-        let since = SystemTime::now() - last;
+    /// Undoes the writes of the last `lag`. Returns their number.
+    pub(super) fn lose(&mut self, lag: Duration) -> usize {
+        let since = SystemTime::now() - lag;
         let kept = self.replaced.partition_point(|(at, ..)| *at < since);
         let undone = self.replaced.split_off(kept);
         let count = undone.len();
@@ -79,9 +79,9 @@ impl Keyspace {
         count
     }
 
-    /// The keys for which this holds.
-    pub(super) fn keys(&self, holds: impl Fn(&[u8]) -> bool) -> Vec<Key> {
-        self.entries.keys().filter(|key| holds(key)).cloned().collect()
+    /// The keys that match.
+    pub(super) fn keys(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Key> {
+        self.entries.keys().filter(|key| matches(key)).cloned().collect()
     }
 
     /// Removes a key, to move it to another server.

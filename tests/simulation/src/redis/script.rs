@@ -23,10 +23,10 @@ function redis.status_reply(text) return { ok = text } end
 local pcall = pcall
 return function(script) return pcall(script) end";
 
-/// A guard that all scripts of this process lack, to see whether a run finds that.
+/// The guard that is removed from all scripts of this process. A run should find that it is missing.
 static REMOVED: OnceLock<&Guard> = OnceLock::new();
 
-/// From now on, servers execute the scripts without this guard. The first call counts.
+/// From now on, servers execute the scripts without this guard. Further calls have no effect.
 pub fn remove(guard: &'static Guard) {
     let _first = REMOVED.set(guard);
 }
@@ -35,7 +35,7 @@ pub fn remove(guard: &'static Guard) {
 #[derive(Clone)]
 pub(super) struct Script {
     function: Function,
-    /// Of its first line, `#!lua flags=…`. `None` without such a line.
+    /// The flags in its first line, `#!lua flags=…`. `None` without such a line.
     pub(super) flags: Option<Vec<String>>,
 }
 
@@ -106,7 +106,7 @@ impl Scripts {
         if is_done {
             return from_lua(value);
         }
-        // An error of Redis is a table, any other a text.
+        // An error of Redis is a table. Any other error is a text.
         let text = match &value {
             Value::Table(error) => error.get::<String>("err")?,
             other => format!("ERR {}", other.to_string()?),

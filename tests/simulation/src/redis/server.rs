@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::cluster::Place;
+use super::cluster::Member;
 use super::keyspace::Keyspace;
 use super::resp::{Command, Reply, take_command};
 use super::script::{Script, Scripts};
@@ -23,7 +23,7 @@ pub struct Server {
 #[derive(Default)]
 struct State {
     keyspace: Keyspace,
-    place: Option<Place>,
+    member: Option<Member>,
     is_full: bool,
     is_replica: bool,
     running: Running,
@@ -44,8 +44,8 @@ impl Server {
         Self::start_in(name, None)
     }
 
-    pub(super) fn start_in(name: &str, place: Option<Place>) -> Self {
-        let state = Arc::new(Mutex::new(State { place, ..State::default() }));
+    pub(super) fn start_in(name: &str, member: Option<Member>) -> Self {
+        let state = Arc::new(Mutex::new(State { member, ..State::default() }));
         let of_scripts = Arc::clone(&state);
         let scripts = Scripts::new(move |command| lock(&of_scripts).execute_in_script(&command));
         let scripts = Arc::new(Mutex::new(scripts.expect("the library is valid Lua")));
@@ -67,7 +67,7 @@ impl Server {
         });
     }
 
-    /// Ends the server and starts it again after this time, without its scripts.
+    /// Stops the server and starts it again after `down`, without its scripts.
     pub async fn restart(&self, down: Duration) {
         event(|| format!("FAULT {} restarts", self.name));
         network::stop(&self.name);
@@ -88,9 +88,9 @@ impl Server {
         lock(&self.scripts).flush();
     }
 
-    /// A replica without the writes of this last time is promoted after a while.
-    pub async fn fail_over(&self, last: Duration, down: Duration) {
-        let count = lock(&self.state).keyspace.lose(last);
+    /// Promotes a replica that lacks the writes of the last `lag`. It accepts connections after `down`.
+    pub async fn fail_over(&self, lag: Duration, down: Duration) {
+        let count = lock(&self.state).keyspace.lose(lag);
         event(|| format!("FAULT {} loses the last {count} writes", self.name));
         self.restart(down).await;
     }
@@ -113,12 +113,12 @@ impl Server {
         lock(&self.state).is_replica = is_replica;
     }
 
-    pub(super) fn keys(&self, holds: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
-        lock(&self.state).keyspace.keys(holds)
+    pub(super) fn keys(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        lock(&self.state).keyspace.keys(matches)
     }
 
     /// Moves a key to another server.
-    pub(super) fn give(&self, key: &[u8], to: &Self) {
+    pub(super) fn move_key(&self, key: &[u8], to: &Self) {
         if let Some(entry) = lock(&self.state).keyspace.take(key) {
             lock(&to.state).keyspace.restore(key, entry);
         }
@@ -150,8 +150,8 @@ impl Server {
             (b"PING", []) => Reply::Status("PONG".to_owned()),
             (b"CLIENT" | b"SELECT" | b"READONLY", _) => Reply::ok(),
             (b"INFO", _) => Reply::bulk("redis_version:8.2.0\r\nrole:master\r\naof_enabled:1\r\n"),
-            (b"CLUSTER", [what]) if what.eq_ignore_ascii_case(b"SLOTS") => match &lock(&self.state).place {
-                Some(place) => place.ranges(client),
+            (b"CLUSTER", [what]) if what.eq_ignore_ascii_case(b"SLOTS") => match &lock(&self.state).member {
+                Some(member) => member.ranges(client),
                 None => Reply::error("ERR This instance has cluster support disabled"),
             },
             (b"EVAL" | b"EVALSHA", [script, count, rest @ ..]) => {
@@ -196,7 +196,7 @@ impl Server {
 
 impl State {
     fn redirects(&self, keys: &[Vec<u8>], asking: bool, client: &str) -> Option<Reply> {
-        self.place.as_ref()?.redirects(&self.keyspace, keys, asking, client)
+        self.member.as_ref()?.redirects(&self.keyspace, keys, asking, client)
     }
 
     /// The error if a script with these flags is not started.
@@ -239,7 +239,7 @@ impl State {
         let is_full = std::mem::replace(&mut self.is_full, lacks_memory);
         let reply = self.execute(&name, &command[1..], asking, &client);
         self.is_full = is_full;
-        // A script that has written goes on, so that it is executed whole.
+        // After its first write, a script may always write, so that it is never executed in part.
         if Keyspace::writes(&name) && !matches!(reply, Reply::Error(_)) {
             self.running.lacks_memory = false;
         }

@@ -9,7 +9,7 @@ use idempotent_sqs::idempotency::StoredResult;
 use crate::plan::Plan;
 use crate::work::receipt;
 
-/// Requests and results that are not those of the plan and of the work. Records of dead letters have their own.
+/// Requests and results that are not those of the plan and of the work. Records of dead letters have other settings.
 pub(super) fn wrong_requests(plan: &Plan, history: &History) -> Vec<String> {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let retention_ms = ms(Policy::default().retention);

@@ -1,4 +1,4 @@
-//! The simulation is repeatable and finds removed guards, its Redis is like Redis, and some seeds.
+//! The simulation is repeatable, it finds removed guards, its Redis passes the suite of stores, and some seeds pass.
 
 #![cfg(target_os = "linux")]
 

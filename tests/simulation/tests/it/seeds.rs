@@ -1,11 +1,11 @@
-//! Some seeds, and those that found something.
+//! Runs of some seeds, and of those that found a defect.
 
 use std::collections::BTreeSet;
 
 use crate::simulate;
 
-/// Each seed that found something, and what. A seed has the same run as long as the simulation draws the same numbers; after
-/// that it is a seed like others.
+/// Each seed that found a defect, and which. A seed repeats its run only as long as the simulation draws the same random
+/// numbers.
 const FOUND: &[(u64, &str)] = &[
     (7, "a receiver that always took longer than its caller waited: the queue did not drain"),
     (14, "acquire.lua without: the same owner gets the same answer"),

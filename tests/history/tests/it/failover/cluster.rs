@@ -1,4 +1,4 @@
-//! A cluster of three primaries with a replica each. The fault is that of the first primary.
+//! A cluster of three primaries with a replica each. The fault affects the first primary.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use history::{Answer, Effect, Failover, FailoverVerdict, Hex, Log, Logs, LostTo,
 
 use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, fence};
 
-/// The fault, ms. Until then all processes reach the old primary, and then the new one.
+/// When the fault occurs, ms. All processes reach the old primary before it, and the new one after it.
 const FAULT_MS: u64 = 1000;
 
 /// A log with these records: state, owner, and the time of the claim, ms.

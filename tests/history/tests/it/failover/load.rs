@@ -22,7 +22,7 @@ use super::waiting::WaitingStore;
 const CLIENTS: u64 = 2;
 const OWNERS_PER_CLIENT: u64 = 3;
 
-/// For how long a key is new. Deliveries of it come until the end.
+/// How long a key counts as new. Earlier keys are delivered again until the end.
 const KEY_LASTS: Duration = Duration::from_millis(40);
 
 /// The clients of both sides, near and far, and what they see.
@@ -144,7 +144,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// A new key, which others deliver too, or an earlier one.
+    /// A key of this period, which other owners deliver too, or an earlier one.
     fn key(&mut self) -> String {
         let now = u64::try_from(self.begun.elapsed().as_millis() / KEY_LASTS.as_millis()).unwrap();
         let period = if self.rng.draw(0..3) > 0 { now } else { self.rng.draw(0..now + 1) };
@@ -167,9 +167,9 @@ impl Owner {
             .fingerprint(Fingerprint::of(key.as_bytes()))
             .deadline(Deadline::within(Duration::from_millis(800)));
         let run = self.idempotency.run(&delivery, &work, &());
-        // Some processes die.
-        let dies = if self.rng.draw(0..40) == 0 { self.rng.millis(0..30) } else { Duration::from_secs(60) };
-        if let Ok(Ok(report)) = timeout(dies, run).await
+        // As in a process that is killed.
+        let killed_after = if self.rng.draw(0..40) == 0 { self.rng.millis(0..30) } else { Duration::from_secs(60) };
+        if let Ok(Ok(report)) = timeout(killed_after, run).await
             && report.decision(1) == Decision::Ack
         {
             self.acknowledged.lock().unwrap().push(key);
