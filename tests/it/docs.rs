@@ -1,5 +1,6 @@
 //! The pages in `docs/` match the code: metrics of outcomes, names of tests, and links.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,24 +22,37 @@ fn each_test_named_in_the_docs_exists() {
     let pages = ["docs/faults.md", "docs/inbox.md", "docs/evidence.md", "docs/defects.md"]
         .map(|page| fs::read_to_string(workspace(page)).unwrap());
     let page = pages.join("\n");
-    let is_source = |path: &Path| path.extension().is_some_and(|extension| extension == "rs" || extension == "py");
     let sources = ["src", "tests", "crates", "examples"].into_iter().flat_map(|folder| files(&workspace(folder)));
-    let tests: String = sources.filter(|path| is_source(path)).map(|path| fs::read_to_string(path).unwrap()).collect();
+    let functions: Vec<_> = sources.flat_map(|path| functions(&path)).collect();
     // A test in the root of its binary and one in Python have no path. Type paths start with an upper-case letter, and
     // commands and code blocks contain white space.
     let is_test = |name: &&str| {
-        let is_name = name.contains("::") || name.matches('_').count() > 3;
-        is_name && name.starts_with(char::is_lowercase) && !name.contains(char::is_whitespace)
+        let is_long = name.contains("::") || name.matches('_').count() > 3;
+        is_long && name.starts_with(char::is_lowercase) && !name.contains(char::is_whitespace)
     };
     let names: Vec<_> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
     assert!(names.len() > 30);
-    for name in names {
-        let test = name.rsplit("::").next().unwrap();
-        let keyword = if test.starts_with("test_") { "def" } else { "fn" };
-        // A name that ends in `…` stands for all tests with this prefix, and one that ends in `::` for a module.
-        let prefix = test.strip_suffix('…').map_or_else(|| format!("{test}("), str::to_owned);
-        assert!(test.is_empty() || tests.contains(&format!("{keyword} {prefix}")), "{name}");
-    }
+    let missing: Vec<_> = names.iter().filter(|name| !functions.iter().any(|path| is_name(name, path))).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// The paths of the functions in a file, each with the folders and the file as modules.
+fn functions(file: &Path) -> Vec<String> {
+    let keyword = match file.extension().and_then(OsStr::to_str) {
+        Some("rs") => "fn ",
+        Some("py") => "def ",
+        _ => return Vec::new(),
+    };
+    let (module, text) = (file.with_extension(""), fs::read_to_string(file).unwrap());
+    let module = module.to_str().unwrap().replace('/', "::");
+    let names = text.split(keyword).skip(1).filter_map(|rest| rest.split(['(', '<']).next());
+    names.map(|name| format!("{module}::{name}")).collect()
+}
+
+/// Whether `name` is the end of this path. `…` stands for any text, and a name that ends in `::` for a module.
+fn is_name(name: &str, path: &str) -> bool {
+    let rest = name.split('…').try_fold(path, |rest, part| rest.split_once(part).map(|(_, after)| after));
+    rest.is_some_and(|rest| rest.is_empty() || name.ends_with(['…', ':']))
 }
 
 #[test]
