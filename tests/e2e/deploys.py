@@ -1,4 +1,4 @@
-"""Deployments with cargo-lambda and SAM, as the README describes them."""
+"""Deployments with cargo-lambda and SAM, as docs/deploy.md describes them."""
 
 import json
 import platform
