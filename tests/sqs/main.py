@@ -1,6 +1,6 @@
 """`make compare-sqs`: the same calls to the simulated queue, ministack and moto, compared with AWS's documentation.
 
-Everything runs on this machine, in real time: five minutes, because of FIFO deduplication. Writes the differences to
+Everything runs on this machine, in real time: six minutes, because of FIFO deduplication. Writes the differences to
 docs/simulated-sqs.md. Exits with 1 if the simulated queue does not follow the documentation.
 
     python tests/sqs/main.py [WORD …]     only the rules whose name contains one of the words; writes nothing
