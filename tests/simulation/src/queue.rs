@@ -62,7 +62,7 @@ impl Faulty {
     }
 
     pub fn change_visibility(&self, message: &Message, after: Duration) -> Result<(), String> {
-        let fault = self.fault();
+        let fault = self.fault(20);
         event(|| format!("SQS: {} visible after {after:?}, fault {fault}", &message.id[..8]));
         let receipt_handle = message.receipt_handle.clone().unwrap_or_default();
         let reply = with(fault, || {
@@ -74,7 +74,7 @@ impl Faulty {
     }
 
     pub fn dead_letter(&self, message: DeadLetterMessage) -> Result<(), String> {
-        let fault = self.fault();
+        let fault = self.fault(6);
         event(|| format!("SQS: dead letter {message:?}, fault {fault}"));
         with(fault, || {
             let reason = reason(&message);
@@ -83,9 +83,9 @@ impl Faulty {
         })
     }
 
-    /// 0: the call is refused. 1: its reply is lost.
-    fn fault(&self) -> u64 {
-        if *lock(&self.0.faults_ended) { u64::MAX } else { lock(&self.0.rng).draw(0..20) }
+    /// 0: the call is refused. 1: its reply is lost. Each is one of so many.
+    fn fault(&self, many: u64) -> u64 {
+        if *lock(&self.0.faults_ended) { u64::MAX } else { lock(&self.0.rng).draw(0..many) }
     }
 }
 

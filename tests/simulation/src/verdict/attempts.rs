@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use history::{Answer, Operation};
 
-use super::invocations::is_during;
+use super::invocations::{CLOCK_US, is_during};
 use crate::work::Attempt;
 use crate::world::Run;
 
@@ -18,7 +18,7 @@ impl Run {
             let Attempt { key, fence, is_recovery, .. } = attempt;
             let earlier = || self.attempts.iter().filter(|other| other.key == *key && other.fence < *fence);
             let may_repeat = earlier().any(|other| !other.is_clean());
-            if self.plan.is_quiet && earlier().any(|other| other.is_done()) {
+            if self.plan.is_quiet && earlier().any(Attempt::is_done) {
                 wrong.push(format!("{key}: this run follows one that was done: {attempt:?}"));
             }
             if may_repeat && !is_recovery {
@@ -48,6 +48,9 @@ impl Run {
             let is_own = |attempt: &&Attempt| attempt.process == invoked.process;
             let runs = || self.attempts.iter().filter(is_own).filter(|run| is_during(run.began_us, invoked));
             for run in runs() {
+                if run.ran_us > self.work_ends_us(invoked) + CLOCK_US {
+                    wrong.push(format!("{}: this run was polled after the deadline: {run:?}", run.key));
+                }
                 let found = |other: &Attempt| other.is_unavailable() && other.ran_us < run.began_us;
                 if runs().any(found) {
                     wrong.push(format!("{}: this run follows one whose receiver was unavailable: {run:?}", run.key));

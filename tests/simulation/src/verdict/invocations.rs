@@ -13,7 +13,7 @@ use crate::queue::VisibilityChange;
 use crate::world::Run;
 
 /// Resolution of the deadline, which is a time of the wall clock, µs.
-const CLOCK_US: u64 = 2_000;
+pub(super) const CLOCK_US: u64 = 2_000;
 
 impl Run {
     /// What is wrong with invocations that returned in time.
@@ -67,7 +67,7 @@ impl Run {
     }
 
     /// When work ends in this invocation, µs.
-    fn work_ends_us(&self, invoked: &Invoked) -> u64 {
+    pub(super) fn work_ends_us(&self, invoked: &Invoked) -> u64 {
         let (ends_us, reserve_us) = self.time_us(invoked);
         ends_us - reserve_us
     }
@@ -96,7 +96,8 @@ impl Run {
         change: Option<&VisibilityChange>,
     ) -> Option<String> {
         let retained = invoked.retained.as_ref()?;
-        let conflicts = |message: &ReceivedMessage| calls.iter().filter(|call| is_of(call, message)).find_map(remains);
+        let conflicts =
+            |message: &ReceivedMessage| calls.iter().copied().filter(|call| is_of(call, message)).find_map(remains);
         let remains = conflicts(message);
         let body = &message.body;
         let Some(change) = change else {
@@ -158,7 +159,7 @@ fn is_of(call: &Operation, message: &ReceivedMessage) -> bool {
 }
 
 /// How long the other lease lasts after a conflict.
-fn remains(call: &&Operation) -> Option<Duration> {
+fn remains(call: &Operation) -> Option<Duration> {
     match call.answer {
         Answer::Conflict { remains_ms } => Some(Duration::from_millis(remains_ms)),
         _ => None,

@@ -1,6 +1,7 @@
 //! Whether each dead letter is its message, was sent once, and has its reason.
 
-use history::{Answer, Call, Operation};
+use history::{Answer, Call, Hex, Operation};
+use idempotent_sqs::idempotency::MessageIdHash;
 use idempotent_sqs::sqs::{AttributeValue, DeadLetterOutcome};
 use idempotent_sqs_testing::MessageHistory;
 
@@ -85,10 +86,15 @@ impl Run {
     fn is_justified(&self, letter: &Letter, message: &MessageHistory) -> bool {
         use DeadLetterOutcome::{AttemptsUsedUp, Failed, FailedPermanently, Mismatch, NoKey, Parked, Unreadable};
         let (is_poison, max_attempts) = (is_poison(self.seed, &message.body), self.plan.max_attempts);
+        // A failure of another message, which shares key and payload, is not its own.
+        let own = Hex(*MessageIdHash::of(&letter.reason.message_id).as_bytes());
+        let mut calls =
+            self.expected_key(&letter.reason.message_id).and_then(|key| self.history.keys.get(key)).into_iter();
+        let has_call = calls.any(|calls| calls.iter().any(|call| call.call.request().message == own));
         match letter.reason.outcome {
-            FailedPermanently => is_poison,
-            AttemptsUsedUp => letter.reason.attempts.is_some_and(|count| count >= max_attempts),
-            Failed => is_poison || max_attempts < 200,
+            FailedPermanently => has_call && is_poison,
+            AttemptsUsedUp => has_call && letter.reason.attempts.is_some_and(|count| count >= max_attempts),
+            Failed => has_call && (is_poison || max_attempts < 200),
             Mismatch => {
                 let key = self.expected_key(&letter.reason.message_id);
                 let others = self.messages.iter().filter(|other| other.body != message.body);

@@ -34,8 +34,8 @@ impl Run {
         let is_last = call.claim().is_some_and(|claim| claim.attempt >= self.plan.max_attempts);
         let (doubt, last) = (run.is_recovery, is_last);
         match (run.returned, &call.call) {
-            (Some(Ok(())), Call::Complete { .. }) => true,
-            (Some(Err(WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. })), Call::Release { .. }) => true,
+            (Some(Ok(())), Call::Complete { .. })
+            | (Some(Err(WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. })), Call::Release { .. }) => true,
             (Some(Err(kind)), Call::Fail { uncertain, permanent, .. }) => match kind {
                 WorkErrorKind::Retryable { .. } => (*uncertain, *permanent) == (doubt, last),
                 WorkErrorKind::Uncertain => *uncertain && *permanent == last,
