@@ -51,11 +51,13 @@ impl Run {
                 if run.ran_us > self.work_ends_us(invoked) + CLOCK_US {
                     wrong.push(format!("{}: this run was polled after the deadline: {run:?}", run.key));
                 }
-                let found = |other: &Attempt| other.is_unavailable() && other.ran_us < run.began_us;
-                if runs().any(found) {
+                // A message that is being acquired meanwhile is not stopped.
+                let began_us = self.acquire(run).map_or(run.began_us, |acquire| acquire.invoked_us);
+                let is_before = |other: &Attempt| other.ran_us < began_us;
+                if runs().any(|other| other.is_unavailable() && is_before(other)) {
                     wrong.push(format!("{}: this run follows one whose receiver was unavailable: {run:?}", run.key));
                 }
-                let before = self.attempts.iter().filter(is_own).filter(|other| other.ran_us < run.began_us);
+                let before = self.attempts.iter().filter(is_own).filter(|other| is_before(other));
                 let last =
                     before.filter(|other| other.is_done() || other.is_unavailable()).max_by_key(|other| other.ran_us);
                 if last.is_some_and(Attempt::is_unavailable) && run.running > 1 {
@@ -66,14 +68,16 @@ impl Run {
         wrong
     }
 
+    /// The acquire of this run.
+    fn acquire(&self, run: &Attempt) -> Option<&Operation> {
+        let is_own = |call: &&Operation| matches!(call.answer, Answer::Acquired { fence, .. } if fence == run.fence);
+        self.history.keys.get(&run.key)?.iter().find(is_own)
+    }
+
     /// When the claim of this run ended, µs by the monotonic clock: the grace of its lease is for settling.
-    fn ends_us(&self, attempt: &Attempt) -> Option<u64> {
-        let grace = self.plan.lease_grace;
-        let calls = self.history.keys.get(&attempt.key)?;
-        let acquired =
-            |call: &&Operation| matches!(call.answer, Answer::Acquired { fence, .. } if fence == attempt.fence);
-        let call = calls.iter().find(acquired)?;
-        let lease = Duration::from_millis(call.call.request().lease_ms).saturating_sub(grace);
-        Some(call.invoked_us.saturating_add(u64::try_from(lease.as_micros()).unwrap_or(u64::MAX)))
+    fn ends_us(&self, run: &Attempt) -> Option<u64> {
+        let acquire = self.acquire(run)?;
+        let lease = Duration::from_millis(acquire.call.request().lease_ms).saturating_sub(self.plan.lease_grace);
+        Some(acquire.invoked_us.saturating_add(u64::try_from(lease.as_micros()).unwrap_or(u64::MAX)))
     }
 }

@@ -105,8 +105,9 @@ impl Run {
             return is_missing.then(|| format!("{body}: its visibility timeout was not changed after a conflict"));
         };
         // A message that is a duplicate of another one in the batch, or waits for one of its group, follows that one.
-        let is_alone = !self.plan.fifo && invoked.messages.len() == 1;
-        if !is_alone {
+        let key = self.expected_key(&message.message_id);
+        let mut others = invoked.messages.iter().filter(|other| other.message_id != message.message_id);
+        if self.plan.fifo || others.any(|other| self.expected_key(&other.message_id) == key) {
             return None;
         }
         let expected = remains.map_or_else(|| backoff(change.receive_count), after_conflict);
