@@ -10,6 +10,8 @@
 //! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
 //! [tolerance](TOLERANCE_US), and never goes back from one execution to the next, apart from the times when it was set (`Jump`).
 
+mod times;
+
 use std::collections::HashMap;
 
 use idempotent_sqs::idempotency::protocol::Record;
@@ -17,10 +19,9 @@ use idempotent_sqs::idempotency::protocol::Record;
 use crate::event::Answer;
 use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices, execute, found};
-
-/// How far the server's clock may lie outside the interval of an operation, µs: the server reads its clock once for
-/// several commands, and the clocks of the processes are read separately.
-pub const TOLERANCE_US: u64 = 5_000;
+pub use times::TOLERANCE_US;
+pub(crate) use times::{Next, next_answers};
+use times::{shown, window};
 
 /// What may happen beside the answered operations and those without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,64 +96,6 @@ pub fn search(operations: &[Operation], allowed: Allowed) -> Found {
     } else {
         Found::None(search.longest)
     }
-}
-
-/// Operations that may be executed next, by their indices, with the choices for each.
-pub(crate) type Next = Vec<(usize, Vec<Choice>)>;
-
-/// The answered operations that may follow this order.
-pub(crate) fn next_answers(operations: &[Operation], order: &[Step]) -> Next {
-    let done = |at: usize| {
-        order.iter().any(|step| matches!(step, Step::Executed { operation, is_answer: true, .. } if *operation == at))
-    };
-    let clock_us = order.iter().rev().find_map(|step| match step {
-        Step::Executed { choice, operation, .. } if operations[*operation].jumps.is_empty() => Some(choice.now_us),
-        Step::Executed { .. } | Step::Lost { .. } => None,
-    });
-    let waiting = || (0..operations.len()).filter(|at| operations[*at].returned_us.is_some() && !done(*at));
-    let horizon_us = waiting().map(|at| operations[at].ends_us()).min().unwrap_or(u64::MAX);
-    let may_follow = waiting().filter(|at| operations[*at].invoked_us <= horizon_us);
-    let shown = shown(operations);
-    let choices = |at: usize| {
-        let (from_us, to_us) = window(&operations[at], operations[at].ends_us());
-        let record = order.last().and_then(Step::after);
-        let ranges = operations[at].server_clock((from_us.max(clock_us.unwrap_or_default()), to_us)).into_iter();
-        let choices =
-            ranges.flat_map(|(from_us, to_us, _)| choices(&operations[at], true, record, (from_us, to_us), &shown));
-        choices.collect()
-    };
-    may_follow.map(|at| (at, choices(at))).collect()
-}
-
-/// The times that the answers of these operations show.
-fn shown(operations: &[Operation]) -> Shown {
-    let (mut lease_ends_ms, mut fences_us) = (Vec::new(), Vec::new());
-    for operation in operations {
-        match operation.answer {
-            Answer::Conflict { remains_ms } => {
-                for (from_us, to_us, _) in operation.server_clock(window(operation, operation.ends_us())) {
-                    lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
-                }
-            }
-            Answer::Duplicate { fence, .. } => fences_us.push(fence),
-            // After a clock went back, a fence follows the one before.
-            Answer::Acquired { fence, .. } if !operation.jumps.is_empty() => {
-                fences_us.extend([fence.saturating_sub(1), fence.saturating_sub(2)]);
-            }
-            _ => {}
-        }
-    }
-    for times in [&mut lease_ends_ms, &mut fences_us] {
-        times.sort_unstable();
-        times.dedup();
-    }
-    Shown { lease_ends_ms, fences_us }
-}
-
-/// The times by the wall clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.
-fn window(operation: &Operation, until_us: u64) -> (u64, u64) {
-    let from_us = (operation.invoked_us + operation.unix_offset_us).saturating_sub(TOLERANCE_US);
-    (from_us, until_us.saturating_add(operation.unix_offset_us + TOLERANCE_US))
 }
 
 struct Search<'a> {
