@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
+use crate::allowances::Allowances;
 use crate::effects::{Effect, wrong_effects};
 use crate::event::{Answer, Call};
 use crate::history::{History, Operation};
@@ -114,8 +115,8 @@ impl Failover {
     /// The verdict on both servers and on these effects. `since_us`: when the fault was injected, by the monotonic clock.
     #[must_use]
     pub fn verdict(&self, effects: &[Effect], since_us: u64) -> Verdict {
-        let mut verdict = Verdict { servers: Report::of_calls(&self.old, 1), ..Verdict::default() };
-        verdict.servers.add(Report::of_calls(&self.new, 1));
+        let mut verdict = Verdict { servers: Report::of_calls(&self.old, Allowances::REAL), ..Verdict::default() };
+        verdict.servers.add(Report::of_calls(&self.new, Allowances::REAL));
         verdict.wrong.extend(verdict.servers.faults().cloned().chain(self.nowhere.iter().cloned()));
         (verdict.acknowledged, verdict.lost) = (self.acknowledged, self.lost.len());
         verdict.continued = self.continued.iter().copied().min().unwrap_or_default();

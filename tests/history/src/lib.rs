@@ -2,6 +2,7 @@
 //!
 //! - `event`, `recorder`: the calls of one process, in a file that survives its death
 //! - `history`: the operations of all processes, by key
+//! - `allowances`: what else a verdict allows
 //! - `machine`, `search`, `verdict`: whether the operations of a key are linearizable on the pure state machine,
 //!   `idempotency/protocol.rs`
 //! - `replay`, `attempts`: whether the model of the protocol allows each step and each call
@@ -13,6 +14,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
 
+mod allowances;
 mod attempts;
 mod clocks;
 mod contention;
@@ -30,6 +32,7 @@ mod rng;
 mod search;
 mod verdict;
 
+pub use allowances::Allowances;
 pub use clocks::monotonic_us;
 pub use contention::{KEY_LASTS, contend};
 pub use effects::Effect;
@@ -42,5 +45,5 @@ pub use recorder::RecordedStore;
 pub use replay::replay;
 pub use report::{Outside, Report};
 pub use rng::Rng;
-pub use search::{Allowed, Found, Step, TOLERANCE_US, search};
+pub use search::{Found, Limits, Step, search};
 pub use verdict::{Verdict, verdict};

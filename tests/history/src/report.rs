@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allowances::Allowances;
 use crate::attempts::unexpected_calls;
 use crate::effects::{Effect, wrong_effects};
 use crate::history::{History, Operation};
@@ -51,12 +52,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The verdict on the calls of a store, each of which may have been sent again this often.
+    /// The verdict on the calls of a store.
     #[must_use]
-    pub fn of_calls(history: &History, repeats: u8) -> Self {
+    pub fn of_calls(history: &History, allowances: Allowances) -> Self {
         let mut report = Self::default();
         for (key, operations) in &history.keys {
-            report.check(key, operations, repeats);
+            report.check(key, operations, allowances);
         }
         report
     }
@@ -64,8 +65,8 @@ impl Report {
     /// The verdict on functions: as [`of_calls`](Self::of_calls), and each attempt makes the calls of the model's attempts,
     /// and each effect has its run.
     #[must_use]
-    pub fn of_functions(history: &History, outside: &Outside) -> Self {
-        let mut report = Self::of_calls(history, 1);
+    pub fn of_functions(history: &History, outside: &Outside, allowances: Allowances) -> Self {
+        let mut report = Self::of_calls(history, allowances);
         for (key, operations) in &history.keys {
             let effects: Vec<_> = outside.effects.iter().filter(|effect| effect.key == *key).collect();
             let (wrong, unknown) = wrong_effects(operations, &effects);
@@ -84,13 +85,13 @@ impl Report {
         report
     }
 
-    fn check(&mut self, key: &str, operations: &[Operation], repeats: u8) {
+    fn check(&mut self, key: &str, operations: &[Operation], allowances: Allowances) {
         self.keys += 1;
         self.operations += operations.len();
         self.unanswered += operations.iter().filter(|operation| operation.returned_us.is_none()).count();
-        let order = match verdict(operations, repeats) {
-            Verdict::Linearizable { allowed, order } => {
-                self.repeated_calls += usize::from(allowed.repeats);
+        let order = match verdict(operations, allowances) {
+            Verdict::Linearizable { repeats, order } => {
+                self.repeated_calls += usize::from(repeats > 0);
                 order
             }
             Verdict::WritesLost { writes, order } => {

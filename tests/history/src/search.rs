@@ -3,12 +3,12 @@
 //!
 //! Each answered operation is executed once between its invocation and its return. What else may happen is named:
 //! - An operation without an answer is executed once at any time after its invocation, or never.
-//! - With [`Allowed::repeats`], a client that got no reply in time has sent a call again, and the first one is executed
+//! - With [`Allowances::repeats`], a client that got no reply in time has sent a call again, and the first one is executed
 //!   too, at any time after the invocation.
-//! - With [`Allowed::losses`], the record returns to an earlier state, or to none.
+//! - With [`Limits::losses`], the record returns to an earlier state, or to none.
 //!
 //! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
-//! [tolerance](TOLERANCE_US), and never goes back from one execution to the next, apart from the times when it was set (`Jump`).
+//! [tolerance](Allowances::tolerance_us), and never goes back from one execution to the next, apart from the times when it was set (`Jump`).
 
 mod times;
 
@@ -16,18 +16,18 @@ use std::collections::HashMap;
 
 use idempotent_sqs::idempotency::protocol::Record;
 
+use crate::allowances::Allowances;
 use crate::event::Answer;
 use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices, execute, found};
-pub use times::TOLERANCE_US;
 pub(crate) use times::{Next, next_answers};
 use times::{shown, window};
 
-/// What may happen beside the answered operations and those without an answer.
+/// The limits of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowed {
-    /// Number of additional executions of each operation.
-    pub repeats: u8,
+pub struct Limits {
+    /// What may happen beside the answered operations and those without an answer.
+    pub allowances: Allowances,
     /// Number of losses.
     pub losses: u8,
     /// Number of states after which the search ends without a result.
@@ -84,14 +84,14 @@ pub enum Found {
 
 /// Searches an order of these operations of one key, which are sorted by their invocations.
 #[must_use]
-pub fn search(operations: &[Operation], allowed: Allowed) -> Found {
-    let shown = shown(operations);
+pub fn search(operations: &[Operation], limits: Limits) -> Found {
+    let shown = shown(operations, limits.allowances.tolerance_us);
     let (seen, path, longest) = (HashMap::new(), Vec::new(), Vec::new());
-    let mut search = Search { operations, allowed, shown, seen, path, longest, states: 0 };
+    let mut search = Search { operations, limits, shown, seen, path, longest, states: 0 };
     let start = State { executed: vec![Executed::default(); operations.len()], record: None, clock_us: 0, losses: 0 };
     if search.finds(&start) {
         Found::Order(search.path)
-    } else if search.states >= allowed.max_states {
+    } else if search.states >= limits.max_states {
         Found::Undecided
     } else {
         Found::None(search.longest)
@@ -100,7 +100,7 @@ pub fn search(operations: &[Operation], allowed: Allowed) -> Found {
 
 struct Search<'a> {
     operations: &'a [Operation],
-    allowed: Allowed,
+    limits: Limits,
     shown: Shown,
     /// The states that were visited.
     seen: HashMap<(Vec<Executed>, u8), Vec<Seen>>,
@@ -140,7 +140,7 @@ impl Search<'_> {
         let ends = (0..operations.len()).filter(|at| waits(*at)).map(|at| operations[at].ends_us());
         // Operations that were invoked after this return are executed after it.
         let Some(horizon_us) = ends.min() else { return true };
-        if self.states >= self.allowed.max_states || !self.is_new(state) {
+        if self.states >= self.limits.max_states || !self.is_new(state) {
             return false;
         }
         self.states += 1;
@@ -162,14 +162,14 @@ impl Search<'_> {
             return true;
         }
         for at in may_begin() {
-            let most = self.allowed.repeats + u8::from(operations[at].returned_us.is_none());
+            let most = self.limits.allowances.repeats + u8::from(operations[at].returned_us.is_none());
             if state.executed[at].without < most
                 && self.executions(state, at, horizon_us, false).into_iter().any(|next| self.follows(next))
             {
                 return true;
             }
         }
-        state.losses < self.allowed.losses && self.lost(state).into_iter().any(|next| self.follows(next))
+        state.losses < self.limits.losses && self.lost(state).into_iter().any(|next| self.follows(next))
     }
 
     /// Whether an order continues with this step.
@@ -201,7 +201,7 @@ impl Search<'_> {
     /// monotonic clock.
     fn executions(&self, state: &State, at: usize, until_us: u64, is_answer: bool) -> Vec<(Step, State)> {
         let operation = &self.operations[at];
-        let (from_us, to_us) = window(operation, until_us);
+        let (from_us, to_us) = window(operation, until_us, self.limits.allowances.tolerance_us);
         let mut executions: Vec<(Step, State)> = Vec::new();
         for (choice, ahead_us) in
             self.choices(operation, is_answer, state.record.as_ref(), (from_us.max(state.clock_us), to_us))
@@ -264,7 +264,7 @@ impl Search<'_> {
     /// Remembers the state. Returns whether it is new: an equal one with an earlier clock leaves at least as much for the
     /// operations that follow.
     fn is_new(&mut self, state: &State) -> bool {
-        let writes = if state.losses < self.allowed.losses { self.writes() } else { Vec::new() };
+        let writes = if state.losses < self.limits.losses { self.writes() } else { Vec::new() };
         let earlier: Vec<_> = writes.into_iter().map(|write| self.before(write)).collect();
         let seen = self.seen.entry((state.executed.clone(), state.losses)).or_default();
         let is_new = !seen

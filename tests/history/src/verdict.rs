@@ -2,18 +2,19 @@
 
 use std::fmt::Write;
 
+use crate::allowances::Allowances;
 use crate::history::Operation;
 use crate::machine::execute;
 use crate::replay::allows_next;
-use crate::search::{Allowed, Found, Next, Step, next_answers, search};
+use crate::search::{Found, Limits, Next, Step, next_answers, search};
 
 /// The verdict on one key.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// Each answer is explained, by this order.
     Linearizable {
-        /// What had to happen beside the operations.
-        allowed: Allowed,
+        /// How often calls had to be sent again.
+        repeats: u8,
         /// The order.
         order: Vec<Step>,
     },
@@ -41,32 +42,32 @@ const MAX_STATES: usize = 200_000;
 /// The same before a loss is assumed. It takes up to a minute.
 const MAX_STATES_WITHOUT_LOSS: usize = 4_000_000;
 
-/// The verdict on the operations of one key. A run without broken connections and slow replies has no calls that are
-/// sent twice, so it allows no `repeats`.
+/// The verdict on the operations of one key.
 #[must_use]
-pub fn verdict(operations: &[Operation], repeats: u8) -> Verdict {
+pub fn verdict(operations: &[Operation], allowances: Allowances) -> Verdict {
     let mut longest = None;
-    let limits = (0..=repeats).map(|repeats| (repeats, MAX_STATES)).chain([(repeats, MAX_STATES_WITHOUT_LOSS)]);
-    for (repeats, max_states) in limits {
+    let repeats = 0..=allowances.repeats;
+    let with = |repeats| Allowances { repeats, ..allowances };
+    let sizes = repeats.clone().map(|repeats| (repeats, MAX_STATES));
+    for (repeats, max_states) in sizes.chain([(allowances.repeats, MAX_STATES_WITHOUT_LOSS)]) {
         // Only a search that took too long is repeated.
         if max_states > MAX_STATES && longest.is_some() {
             break;
         }
-        let allowed = Allowed { repeats, losses: 0, max_states };
-        match search(operations, allowed) {
-            Found::Order(order) => return Verdict::Linearizable { allowed, order },
+        match search(operations, Limits { allowances: with(repeats), losses: 0, max_states }) {
+            Found::Order(order) => return Verdict::Linearizable { repeats, order },
             Found::None(order) => longest = Some(order),
             Found::Undecided => longest = None,
         }
     }
-    for (repeats, losses) in (0..=repeats).flat_map(|repeats| [(repeats, 1), (repeats, 2)]) {
-        let allowed = Allowed { repeats, losses, max_states: MAX_STATES / 10 };
-        if let Found::Order(order) = search(operations, allowed) {
+    for (repeats, losses) in repeats.flat_map(|repeats| [(repeats, 1), (repeats, 2)]) {
+        let limits = Limits { allowances: with(repeats), losses, max_states: MAX_STATES / 10 };
+        if let Found::Order(order) = search(operations, limits) {
             return Verdict::WritesLost { writes: lost_writes(operations, &order), order };
         }
     }
     let Some(longest) = longest else { return Verdict::Undecided };
-    let next = next_answers(operations, &longest);
+    let next = next_answers(operations, &longest, allowances.tolerance_us);
     let model_agrees = allows_next(operations, &longest, &next).map(|allows| !allows);
     Verdict::NotLinearizable { why: explain(operations, &longest, &next), model_agrees }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::{env, fs, io};
 
-use history::{History, Report};
+use history::{Allowances, History, Report};
 
 /// What the torture saw from outside of the functions, as JSON.
 const OUTSIDE: &str = "outside.json";
@@ -18,8 +18,8 @@ fn main() -> io::Result<ExitCode> {
     let directory = Path::new(&directory);
     let history = History::read(directory)?;
     let report = match fs::read(directory.join(OUTSIDE)) {
-        Ok(outside) => Report::of_functions(&history, &serde_json::from_slice(&outside)?),
-        Err(_) => Report::of_calls(&history, 1),
+        Ok(outside) => Report::of_functions(&history, &serde_json::from_slice(&outside)?, Allowances::REAL),
+        Err(_) => Report::of_calls(&history, Allowances::REAL),
     };
     println!("{report}");
     report.faults().for_each(|fault| println!("{fault}"));

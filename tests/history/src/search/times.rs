@@ -6,15 +6,11 @@ use crate::event::Answer;
 use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices};
 
-/// How far the server's clock may lie outside the interval of an operation, µs: the server reads its clock once for
-/// several commands, and the clocks of the processes are read separately.
-pub const TOLERANCE_US: u64 = 5_000;
-
 /// Operations that may be executed next, by their indices, with the choices for each.
 pub(crate) type Next = Vec<(usize, Vec<Choice>)>;
 
 /// The answered operations that may follow this order.
-pub(crate) fn next_answers(operations: &[Operation], order: &[Step]) -> Next {
+pub(crate) fn next_answers(operations: &[Operation], order: &[Step], tolerance_us: u64) -> Next {
     let done = |at: usize| {
         order.iter().any(|step| matches!(step, Step::Executed { operation, is_answer: true, .. } if *operation == at))
     };
@@ -25,9 +21,9 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step]) -> Next {
     let waiting = || (0..operations.len()).filter(|at| operations[*at].returned_us.is_some() && !done(*at));
     let horizon_us = waiting().map(|at| operations[at].ends_us()).min().unwrap_or(u64::MAX);
     let may_follow = waiting().filter(|at| operations[*at].invoked_us <= horizon_us);
-    let shown = shown(operations);
+    let shown = shown(operations, tolerance_us);
     let choices = |at: usize| {
-        let (from_us, to_us) = window(&operations[at], operations[at].ends_us());
+        let (from_us, to_us) = window(&operations[at], operations[at].ends_us(), tolerance_us);
         let record = order.last().and_then(Step::after);
         let ranges = operations[at].server_clock((from_us.max(clock_us.unwrap_or_default()), to_us)).into_iter();
         let choices =
@@ -38,12 +34,13 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step]) -> Next {
 }
 
 /// The times that the answers of these operations show.
-pub(super) fn shown(operations: &[Operation]) -> Shown {
+pub(super) fn shown(operations: &[Operation], tolerance_us: u64) -> Shown {
     let (mut lease_ends_ms, mut fences_us) = (Vec::new(), Vec::new());
     for operation in operations {
         match operation.answer {
             Answer::Conflict { remains_ms } => {
-                for (from_us, to_us, _) in operation.server_clock(window(operation, operation.ends_us())) {
+                for (from_us, to_us, _) in operation.server_clock(window(operation, operation.ends_us(), tolerance_us))
+                {
                     lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
                 }
             }
@@ -63,7 +60,7 @@ pub(super) fn shown(operations: &[Operation]) -> Shown {
 }
 
 /// The times by the wall clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.
-pub(super) fn window(operation: &Operation, until_us: u64) -> (u64, u64) {
-    let from_us = (operation.invoked_us + operation.unix_offset_us).saturating_sub(TOLERANCE_US);
-    (from_us, until_us.saturating_add(operation.unix_offset_us + TOLERANCE_US))
+pub(super) fn window(operation: &Operation, until_us: u64, tolerance_us: u64) -> (u64, u64) {
+    let from_us = (operation.invoked_us + operation.unix_offset_us).saturating_sub(tolerance_us);
+    (from_us, until_us.saturating_add(operation.unix_offset_us + tolerance_us))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::torture::chaos::{self, Pair};
 use harness::torture::tally::Tally;
-use history::{History, RecordedStore, Report, Rng};
+use history::{Allowances, History, RecordedStore, Report, Rng};
 use idempotent_sqs::{RedisSettings, RedisStore};
 use tokio::time::{Instant, sleep};
 
@@ -39,7 +39,7 @@ async fn the_history_of_contending_owners_is_that_of_the_state_machine() {
         }
     };
     tokio::join!(contended, faults);
-    let report = Report::of_calls(&History::read(directory.path()).unwrap(), 1);
+    let report = Report::of_calls(&History::read(directory.path()).unwrap(), Allowances::REAL);
     println!("{report}");
     if report.faults().next().is_some() {
         let faults: Vec<_> = report.faults().collect();

@@ -1,6 +1,6 @@
 //! Effects that do not fit the runs of a history made by hand.
 
-use history::{Answer, Effect, LostTo, Outside, Report};
+use history::{Allowances, Answer, Effect, LostTo, Outside, Report};
 
 use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, fence, release};
 
@@ -11,7 +11,7 @@ fn effect(at_ms: u64, is_recovery: bool) -> Effect {
 /// The faults of a run in which all messages of the key were deleted.
 fn faults(calls: Calls, effects: &[Effect]) -> Vec<String> {
     let outside = Outside { effects: effects.to_vec(), deleted: vec![KEY.to_owned()] };
-    let report = Report::of_functions(&calls.history(), &outside);
+    let report = Report::of_functions(&calls.history(), &outside, Allowances::REAL);
     assert!(report.not_linearizable.is_empty(), "{report:?}");
     report.faults().cloned().collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use harness::front::Front;
 use harness::redis::Redis;
 use history::guards::{ACQUIRE, GUARDS, Guard, named, without};
-use history::{History, Report, Verdict, replay, verdict};
+use history::{Allowances, History, Report, Verdict, replay, verdict};
 use record_model as model;
 
 use crate::contention::contend;
@@ -40,7 +40,8 @@ async fn are_found(guards: impl Iterator<Item = &Guard>) {
         assert_ne!(*script, other, "{what}: the script has no {code}");
         let mut found = None;
         for seed in 1..=SEEDS {
-            let report = Report::of_calls(&contended(seed, &server, script, &other).await, 0);
+            let report =
+                Report::of_calls(&contended(seed, &server, script, &other).await, Allowances::REAL.without_repeats());
             if report.faults().next().is_some() {
                 found = Some((seed, report));
                 break;
@@ -92,7 +93,7 @@ async fn a_model_without_a_guard_does_not_allow_the_steps_of_a_history() {
     ];
     for seed in 1..=SEEDS {
         for operations in contended(seed, &server, ACQUIRE, ACQUIRE).await.keys.values() {
-            let order = match verdict(operations, 0) {
+            let order = match verdict(operations, Allowances::REAL.without_repeats()) {
                 Verdict::Linearizable { order, .. } => order,
                 other => panic!("{other:?}"),
             };

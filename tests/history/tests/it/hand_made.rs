@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use history::{Answer, Call, Claim, Event, Hex, History, LostTo, Operation, Request, StoredBytes, Verdict, verdict};
+use history::{
+    Allowances, Answer, Call, Claim, Event, Hex, History, LostTo, Operation, Report, Request, StoredBytes, Verdict,
+    verdict,
+};
 
 pub(crate) const KEY: &str = "pay-1";
 
@@ -104,12 +107,16 @@ fn conflict(remains_ms: u64) -> Answer {
 }
 
 fn is_linearizable(calls: Calls, repeats: u8) -> bool {
-    matches!(verdict(&calls.operations(), repeats), Verdict::Linearizable { .. })
+    matches!(verdict(&calls.operations(), Allowances { repeats, ..Allowances::REAL }), Verdict::Linearizable { .. })
+}
+
+fn faults(calls: Calls, allowances: Allowances) -> Vec<String> {
+    Report::of_calls(&calls.history(), allowances).faults().cloned().collect()
 }
 
 /// The writes that have to be lost to explain the history.
 fn lost(calls: Calls) -> Vec<String> {
-    match verdict(&calls.operations(), 0) {
+    match verdict(&calls.operations(), Allowances::REAL.without_repeats()) {
         Verdict::WritesLost { writes, .. } => writes,
         other => panic!("{other:?}"),
     }
@@ -117,7 +124,8 @@ fn lost(calls: Calls) -> Vec<String> {
 
 /// That no order exists, also by the model.
 fn is_impossible(calls: Calls) -> bool {
-    matches!(verdict(&calls.operations(), 0), Verdict::NotLinearizable { model_agrees: Some(true), .. })
+    let verdict = verdict(&calls.operations(), Allowances::REAL.without_repeats());
+    matches!(verdict, Verdict::NotLinearizable { model_agrees: Some(true), .. })
 }
 
 /// Owner 1 acquires at 1 ms.
@@ -169,6 +177,19 @@ fn a_call_that_was_sent_twice_is_named() {
     };
     assert!(!is_linearizable(repeated(), 0));
     assert!(is_linearizable(repeated(), 1));
+    assert_eq!(faults(repeated(), Allowances::REAL), Vec::<String>::new());
+    assert!(!faults(repeated(), Allowances::EXACT).is_empty());
+}
+
+#[test]
+fn a_server_clock_outside_the_interval_of_its_call_is_within_the_tolerance() {
+    let early = || calls().answered(10, 12, acquire(1), acquired(6, 1, false));
+    assert_eq!(faults(early(), Allowances::REAL), Vec::<String>::new());
+    assert!(!faults(early(), Allowances::EXACT).is_empty());
+    let conflict = || begun().answered(10, 12, acquire(2), conflict(987));
+    assert_eq!(faults(conflict(), Allowances::REAL), Vec::<String>::new());
+    assert!(!faults(conflict(), Allowances::EXACT).is_empty());
+    assert_eq!(faults(begun(), Allowances::EXACT), Vec::<String>::new());
 }
 
 #[test]
@@ -211,7 +232,7 @@ fn a_fence_that_does_not_grow_is_impossible() {
     let calls =
         begun().answered(1100, 1102, acquire(2), Answer::Acquired { fence: fence(1), attempt: 2, recovery: true });
     // The model has no clock but the order of the fences, so it does not see a fence of the past.
-    assert!(matches!(verdict(&calls.operations(), 1), Verdict::NotLinearizable { .. }));
+    assert!(matches!(verdict(&calls.operations(), Allowances::REAL), Verdict::NotLinearizable { .. }));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use harness::torture::chaos::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
 use harness::torture::tally::{Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
-use history::{Effect, History, Outside, Report};
+use history::{Allowances, Effect, History, Outside, Report};
 use idempotent_sqs_testing::SendRequest;
 use tempfile::TempDir;
 
@@ -93,7 +93,7 @@ fn effects(tally: &Tally) -> Vec<Effect> {
 /// The verdict by the files in this directory, which is kept if anything is wrong.
 fn judge(directory: TempDir) -> Report {
     let outside = serde_json::from_slice(&fs::read(directory.path().join("outside.json")).unwrap()).unwrap();
-    let report = Report::of_functions(&History::read(directory.path()).unwrap(), &outside);
+    let report = Report::of_functions(&History::read(directory.path()).unwrap(), &outside, Allowances::REAL);
     if report.faults().next().is_some() {
         println!("`check-history {}` repeats the verdict", directory.keep().display());
     }
