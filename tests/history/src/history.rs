@@ -174,6 +174,14 @@ impl Operation {
         self.returned_us.unwrap_or(u64::MAX)
     }
 
+    /// Whether the server's clock was set back from this time on, µs by the monotonic clock, and before the operation ended.
+    /// Only then may its fence not be its time.
+    pub(crate) fn clock_goes_back(&self, since_us: u64) -> bool {
+        let ahead_before = iter::once(0).chain(self.jumps.iter().map(|jump| jump.ahead_us));
+        let mut goes_back = self.jumps.iter().zip(ahead_before).filter(|(jump, before)| jump.ahead_us < *before);
+        goes_back.any(|(jump, _)| (since_us..=self.ends_us()).contains(&jump.at_us))
+    }
+
     /// The server's clock from and until these times of the wall clock, and how far it was ahead: one range for each time
     /// that it was set meanwhile, in order. All in µs.
     pub(crate) fn server_clock(&self, (from_us, until_us): (u64, u64)) -> Vec<(u64, u64, i64)> {

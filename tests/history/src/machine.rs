@@ -84,6 +84,8 @@ fn settled((answer, changed): (Settled, Option<Record>)) -> (Answer, Option<Reco
 
 /// The times that the answers of a history show beside those of the claims that were answered.
 pub(crate) struct Shown {
+    /// When the first operation of the key was invoked, by the monotonic clock.
+    pub(crate) begins_us: u64,
     /// Each ms at which a lease may have ended by a conflict.
     pub(crate) lease_ends_ms: Vec<u64>,
     /// The fences of completed records.
@@ -117,15 +119,17 @@ pub(crate) fn choices(
         times.extend(times_of_expiry(operation, (from_us, to_us)));
     }
     // Conflicts show when a claim without an answer was acquired, and when a lease was shortened.
-    let longest = [request.longest_lease_ms.max(request.lease_ms)];
-    let shown_leases = match operation.answer {
+    let longest_ms = request.longest_lease_ms.max(request.lease_ms);
+    let (leases, shortens) = match operation.answer {
+        _ if !is_answer => (&*operation.leases_ms, true),
+        Answer::Conflict { .. } => (&[][..], true),
         // After a clock went back, a fence does not show the time.
-        _ if !is_answer || !operation.jumps.is_empty() => &*operation.leases_ms,
-        Answer::Conflict { .. } => &longest,
-        _ => &[],
+        Answer::Acquired { .. } if operation.clock_goes_back(shown.begins_us) => (&*operation.leases_ms, false),
+        _ => (&[][..], false),
     };
+    let shown_leases = || leases.iter().copied().chain(shortens.then_some(longest_ms));
     for begun_ms in
-        shown.lease_ends_ms.iter().flat_map(|end| shown_leases.iter().map(|lease| end.saturating_sub(*lease)))
+        shown.lease_ends_ms.iter().flat_map(|end| shown_leases().map(|lease_ms| end.saturating_sub(lease_ms)))
     {
         let begun_us = begun_ms.saturating_mul(1000);
         // At any time within this ms.

@@ -45,6 +45,8 @@ pub enum Step {
         is_answer: bool,
         /// Time and lease.
         choice: Choice,
+        /// The time by the wall clock, µs since 1970: apart from when the server's clock was set, that of the choice.
+        wall_us: u64,
         /// The live record before.
         before: Option<Record>,
         /// The answer of the state machine.
@@ -221,10 +223,11 @@ impl Search<'_> {
                 } else {
                     executed[at].without += 1;
                 }
-                let clock_us = choice.now_us.saturating_add_signed(-ahead_us);
+                let wall_us = choice.now_us.saturating_add_signed(-ahead_us);
                 let (before, after) = (before.cloned(), record.clone());
-                let step = Step::Executed { operation: at, is_answer, choice, before, answer, after };
-                executions.push((step, State { executed, record, clock_us, losses: state.losses }));
+                let step = Step::Executed { operation: at, is_answer, choice, wall_us, before, answer, after };
+                let next = State { executed, record, clock_us: wall_us, losses: state.losses };
+                executions.push((step, next));
             }
         }
         executions

@@ -15,8 +15,8 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step], tolerance_u
         order.iter().any(|step| matches!(step, Step::Executed { operation, is_answer: true, .. } if *operation == at))
     };
     let clock_us = order.iter().rev().find_map(|step| match step {
-        Step::Executed { choice, operation, .. } if operations[*operation].jumps.is_empty() => Some(choice.now_us),
-        Step::Executed { .. } | Step::Lost { .. } => None,
+        Step::Executed { wall_us, .. } => Some(*wall_us),
+        Step::Lost { .. } => None,
     });
     let waiting = || (0..operations.len()).filter(|at| operations[*at].returned_us.is_some() && !done(*at));
     let horizon_us = waiting().map(|at| operations[at].ends_us()).min().unwrap_or(u64::MAX);
@@ -35,6 +35,7 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step], tolerance_u
 
 /// The times that the answers of these operations show.
 pub(super) fn shown(operations: &[Operation], tolerance_us: u64) -> Shown {
+    let begins_us = operations.first().map_or(0, |operation| operation.invoked_us);
     let (mut lease_ends_ms, mut fences_us) = (Vec::new(), Vec::new());
     for operation in operations {
         match operation.answer {
@@ -46,7 +47,7 @@ pub(super) fn shown(operations: &[Operation], tolerance_us: u64) -> Shown {
             }
             Answer::Duplicate { fence, .. } => fences_us.push(fence),
             // After a clock went back, a fence follows the one before.
-            Answer::Acquired { fence, .. } if !operation.jumps.is_empty() => {
+            Answer::Acquired { fence, .. } if operation.clock_goes_back(begins_us) => {
                 fences_us.extend([fence.saturating_sub(1), fence.saturating_sub(2)]);
             }
             _ => {}
@@ -56,7 +57,7 @@ pub(super) fn shown(operations: &[Operation], tolerance_us: u64) -> Shown {
         times.sort_unstable();
         times.dedup();
     }
-    Shown { lease_ends_ms, fences_us }
+    Shown { begins_us, lease_ends_ms, fences_us }
 }
 
 /// The times by the wall clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.
