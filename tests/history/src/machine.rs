@@ -6,7 +6,7 @@ use std::time::Duration;
 use idempotent_sqs::idempotency::protocol::{self, AcquireAnswer, Record, RecordState, SettleRequest};
 use idempotent_sqs::idempotency::{AcquireRequest, Failure, Fence, Settled};
 
-use crate::event::{Answer, Call, Claim};
+use crate::event::{Answer, Call, Claim, Hex};
 use crate::history::Operation;
 
 /// What an execution depends on beside its call and the record: the server's clock, and the lease that an acquire got.
@@ -83,6 +83,7 @@ fn settled((answer, changed): (Settled, Option<Record>)) -> (Answer, Option<Reco
 }
 
 /// The times that the answers of a history show beside those of the claims that were answered.
+#[derive(Default)]
 pub(crate) struct Shown {
     /// When the first operation of the key was invoked, by the monotonic clock.
     pub(crate) begins_us: u64,
@@ -90,6 +91,12 @@ pub(crate) struct Shown {
     pub(crate) lease_ends_ms: Vec<u64>,
     /// The fences of completed records.
     pub(crate) fences_us: Vec<u64>,
+    /// The fences of claims, each with its owner, which may have acquired it by an earlier call.
+    pub(crate) claims: Vec<(Hex<8>, u64)>,
+    /// The earliest time of each operation, and the time of each claim.
+    pub(crate) reached_us: Vec<u64>,
+    /// The earliest times of the attempts whose failure may apply to a later call.
+    pub(crate) applies_us: Vec<u64>,
 }
 
 /// The choices that have to be tried for an execution at a time from `from_us` to `to_us`, whose answer is that of the
@@ -107,24 +114,29 @@ pub(crate) fn choices(
         let expiry_us = record.map(|record| record.expires_ms.saturating_mul(1000));
         let times = iter::once(from_us).chain(expiry_us).filter(|us| (from_us..=to_us).contains(us));
         // If the record is written again, its expiry may show the time.
-        let times = times.chain(times_of_expiry(operation, (from_us, to_us)));
+        let times = times.chain(times_of_expiry(operation, shown).filter(|us| (from_us..=to_us).contains(us)));
         return times.map(|now_us| Choice { now_us, lease_ms: 0 }).collect();
     };
     let mut times = vec![from_us];
     times.extend(record.into_iter().flat_map(|record| turning_points(operation, record)));
     // The fence of a claim is the time of its acquire.
     times.extend(if let Answer::Acquired { fence, .. } = operation.answer { Some(fence) } else { None });
+    // After a clock went back, a fence does not show the time.
+    let shows_time = is_answer && !operation.clock_goes_back(shown.begins_us);
     if !is_answer {
         times.extend(&shown.fences_us);
-        times.extend(times_of_expiry(operation, (from_us, to_us)));
+        times.extend(shown.claims.iter().filter(|(owner, _)| *owner == request.owner).map(|(_, fence)| *fence));
+    }
+    if !shows_time {
+        times.extend(times_of_expiry(operation, shown));
+        times.extend(&shown.applies_us);
     }
     // Conflicts show when a claim without an answer was acquired, and when a lease was shortened.
     let longest_ms = request.longest_lease_ms.max(request.lease_ms);
     let (leases, shortens) = match operation.answer {
         _ if !is_answer => (&*operation.leases_ms, true),
         Answer::Conflict { .. } => (&[][..], true),
-        // After a clock went back, a fence does not show the time.
-        Answer::Acquired { .. } if operation.clock_goes_back(shown.begins_us) => (&*operation.leases_ms, false),
+        Answer::Acquired { .. } if !shows_time => (&*operation.leases_ms, false),
         _ => (&[][..], false),
     };
     let shown_leases = || leases.iter().copied().chain(shortens.then_some(longest_ms));
@@ -145,16 +157,17 @@ pub(crate) fn choices(
         .collect()
 }
 
-/// A record with a shorter retention may expire while its history is recorded, ms.
-const SOON_MS: u64 = 100;
-
-/// No server of a test pauses for longer, ms.
-const MAX_PAUSE_MS: usize = 2000;
-
-/// Times that differ in the ms at which the record expires, if it does soon.
-fn times_of_expiry(operation: &Operation, (from_us, to_us): (u64, u64)) -> impl Iterator<Item = u64> {
-    let expires_soon = operation.call.request().retention_ms < SOON_MS;
-    (from_us..=to_us).step_by(1000).skip(1).take(if expires_soon { MAX_PAUSE_MS } else { 0 })
+/// The earliest times after which the record is still there at one of the shown times. At any later time it is there too.
+fn times_of_expiry<'a>(operation: &'a Operation, shown: &'a Shown) -> impl Iterator<Item = u64> {
+    let retention_ms = operation.call.request().retention_ms;
+    let is_acquire = matches!(operation.call, Call::Acquire { .. });
+    // The record of a claim expires no earlier than its lease.
+    let longer = operation.leases_ms.iter().filter(move |lease_ms| is_acquire && **lease_ms > retention_ms);
+    let lifetimes_ms = longer.copied().chain([retention_ms]);
+    lifetimes_ms.flat_map(|lifetime_ms| {
+        let lasts_ms = lifetime_ms.saturating_add(EXPIRY_SLACK_MS);
+        shown.reached_us.iter().map(move |us| (us / 1000).saturating_sub(lasts_ms).saturating_mul(1000))
+    })
 }
 
 /// The times at which the answer to an acquire changes.

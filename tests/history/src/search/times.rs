@@ -36,28 +36,38 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step], tolerance_u
 /// The times that the answers of these operations show.
 pub(super) fn shown(operations: &[Operation], tolerance_us: u64) -> Shown {
     let begins_us = operations.first().map_or(0, |operation| operation.invoked_us);
-    let (mut lease_ends_ms, mut fences_us) = (Vec::new(), Vec::new());
+    let mut shown = Shown { begins_us, ..Shown::default() };
     for operation in operations {
-        match operation.answer {
-            Answer::Conflict { remains_ms } => {
-                for (from_us, to_us, _) in operation.server_clock(window(operation, operation.ends_us(), tolerance_us))
-                {
-                    lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
+        let failed_retention_us = u64::try_from(operation.attempt.failed_retention.as_micros()).unwrap_or(u64::MAX);
+        for (from_us, to_us, _) in operation.server_clock(window(operation, operation.ends_us(), tolerance_us)) {
+            shown.reached_us.push(from_us);
+            match operation.answer {
+                Answer::Conflict { remains_ms } => {
+                    shown.lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
                 }
+                Answer::Failed => shown.applies_us.push(from_us.saturating_sub(failed_retention_us) + 1),
+                _ => {}
             }
-            Answer::Duplicate { fence, .. } => fences_us.push(fence),
-            // After a clock went back, a fence follows the one before.
-            Answer::Acquired { fence, .. } if operation.clock_goes_back(begins_us) => {
-                fences_us.extend([fence.saturating_sub(1), fence.saturating_sub(2)]);
+        }
+        match operation.answer {
+            Answer::Duplicate { fence, .. } => shown.fences_us.push(fence),
+            Answer::Acquired { fence, .. } => {
+                shown.claims.push((operation.call.request().owner, fence));
+                shown.reached_us.push(fence);
+                // After a clock went back, a fence follows the one before.
+                if operation.clock_goes_back(begins_us) {
+                    shown.fences_us.extend([fence.saturating_sub(1), fence.saturating_sub(2)]);
+                }
             }
             _ => {}
         }
     }
-    for times in [&mut lease_ends_ms, &mut fences_us] {
+    let Shown { lease_ends_ms, fences_us, reached_us, applies_us, .. } = &mut shown;
+    for times in [lease_ends_ms, fences_us, reached_us, applies_us] {
         times.sort_unstable();
         times.dedup();
     }
-    Shown { begins_us, lease_ends_ms, fences_us }
+    shown
 }
 
 /// The times by the wall clock at which the operation may be executed, if it is by `until_us` of the monotonic clock.

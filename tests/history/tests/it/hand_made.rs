@@ -1,10 +1,12 @@
 //! Histories made by hand, which are linearizable or are not.
 
+mod times;
+
 use std::fs;
 
 use history::{
-    Allowances, Answer, Call, Claim, Event, Hex, History, Jump, LostTo, Operation, Report, Request, StoredBytes,
-    Verdict, verdict,
+    Allowances, Answer, Call, Claim, Event, Hex, History, LostTo, Operation, Report, Request, StoredBytes, Verdict,
+    verdict,
 };
 
 pub(crate) const KEY: &str = "pay-1";
@@ -40,11 +42,6 @@ impl Calls {
         let lines: Vec<_> = self.0.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
         fs::write(directory.path().join("1.jsonl"), lines.join("\n")).unwrap();
         History::read(directory.path()).unwrap()
-    }
-
-    fn history_with_jumps(self, jumps: &[(u64, i64)]) -> History {
-        let jump = |(at_ms, ahead_ms): &(u64, i64)| Jump { at_us: at_ms * 1000, ahead_us: ahead_ms * 1000 };
-        self.history().with_jumps(&jumps.iter().map(jump).collect::<Vec<_>>())
     }
 
     fn operations(self) -> Vec<Operation> {
@@ -119,11 +116,6 @@ fn faults(calls: Calls, allowances: Allowances) -> Vec<String> {
     Report::of_calls(&calls.history(), allowances).faults().cloned().collect()
 }
 
-/// What is wrong if the server's clock is set at these times this far ahead, ms.
-fn faults_with_jumps(calls: Calls, jumps: &[(u64, i64)]) -> Vec<String> {
-    Report::of_calls(&calls.history_with_jumps(jumps), Allowances::EXACT).faults().cloned().collect()
-}
-
 /// The writes that have to be lost to explain the history.
 fn lost(calls: Calls) -> Vec<String> {
     match verdict(&calls.operations(), Allowances::REAL.without_repeats()) {
@@ -192,17 +184,6 @@ fn a_call_that_was_sent_twice_is_named() {
 }
 
 #[test]
-fn a_server_clock_outside_the_interval_of_its_call_is_within_the_tolerance() {
-    let early = || calls().answered(10, 12, acquire(1), acquired(6, 1, false));
-    assert_eq!(faults(early(), Allowances::REAL), Vec::<String>::new());
-    assert!(!faults(early(), Allowances::EXACT).is_empty());
-    let conflict = || begun().answered(10, 12, acquire(2), conflict(987));
-    assert_eq!(faults(conflict(), Allowances::REAL), Vec::<String>::new());
-    assert!(!faults(conflict(), Allowances::EXACT).is_empty());
-    assert_eq!(faults(begun(), Allowances::EXACT), Vec::<String>::new());
-}
-
-#[test]
 fn two_owners_at_once_are_a_lost_acquire() {
     let writes = lost(begun().answered(10, 12, acquire(2), acquired(11, 1, false)));
     assert_eq!(writes.len(), 1);
@@ -264,47 +245,4 @@ fn an_owner_that_was_replaced_and_completes_is_a_lost_takeover() {
     let writes = lost(late.answered(1200, 1202, complete(1, 1), Answer::Recorded));
     assert_eq!(writes.len(), 1);
     assert!(writes[0].starts_with("acknowledged write lost: acquire by 0202020202020202"), "{writes:?}");
-}
-
-#[test]
-fn after_its_clock_went_back_a_server_shortens_a_lease() {
-    // Owner 1 acquires when the clock is 100 seconds ahead.
-    let begun = || calls().answered(10, 12, acquire(1), acquired(100_011, 1, false));
-    let jumps = [(5, 100_000), (50, 0)];
-    // Between 60 and 70 ms, at 66 ms, the lease is shortened to 10 seconds.
-    let shortened = begun().answered(60, 70, acquire(2), conflict(10_000));
-    let shown = shortened.answered(100, 100, acquire(3), conflict(9966));
-    assert_eq!(faults_with_jumps(shown, &jumps), Vec::<String>::new());
-    let shortened = begun().cut_off(60, acquire(2)).answered(100, 100, acquire(3), conflict(9966));
-    assert_eq!(faults_with_jumps(shortened, &jumps), Vec::<String>::new());
-    let too_late = begun().cut_off(60, acquire(2)).answered(100, 100, acquire(3), conflict(9926));
-    assert!(!faults_with_jumps(too_late, &jumps).is_empty());
-}
-
-#[test]
-fn a_fence_follows_the_one_before_only_after_the_clock_went_back() {
-    let again = || {
-        let next = Answer::Acquired { fence: fence(1) + 1, attempt: 2, recovery: false };
-        begun().answered(10, 12, fail(1, 1, 1), Answer::Recorded).answered(30, 32, acquire(2), next)
-    };
-    assert_eq!(faults_with_jumps(again(), &[(20, -1000)]), Vec::<String>::new());
-    for jumps in [&[(20, 1000)], &[(40, -1000)]] {
-        assert!(!faults_with_jumps(again(), jumps).is_empty());
-    }
-}
-
-#[test]
-fn the_order_of_time_is_kept_in_a_run_with_a_jump() {
-    // The lease ends at 1001 ms, so there is no conflict after the answer at 1050 ms.
-    let late = || {
-        begun().answered(1050, 1052, complete(2, 1), Answer::Lost(LostTo::Processing)).answered(
-            900,
-            1200,
-            acquire(3),
-            conflict(500),
-        )
-    };
-    assert!(is_impossible(late()));
-    let found = faults_with_jumps(late(), &[(10_000, -5)]);
-    assert!(found.iter().any(|fault| fault.contains("the model allows none")), "{found:#?}");
 }

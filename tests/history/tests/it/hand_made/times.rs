@@ -1,0 +1,132 @@
+//! Histories that are possible at some times only: by the tolerance, by the server's clock, and by the expiry of records.
+
+use history::{Allowances, Answer, Call, Claim, Jump, LostTo, Report};
+
+use super::{Calls, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible};
+
+/// What is wrong if the server's clock is set at these times this far ahead, ms.
+fn faults_with_jumps(calls: Calls, jumps: &[(u64, i64)]) -> Vec<String> {
+    let jump = |(at_ms, ahead_ms): &(u64, i64)| Jump { at_us: at_ms * 1000, ahead_us: ahead_ms * 1000 };
+    let history = calls.history().with_jumps(&jumps.iter().map(jump).collect::<Vec<_>>());
+    Report::of_calls(&history, Allowances::EXACT).faults().cloned().collect()
+}
+
+#[test]
+fn a_server_clock_outside_the_interval_of_its_call_is_within_the_tolerance() {
+    let early = || calls().answered(10, 12, acquire(1), acquired(6, 1, false));
+    assert_eq!(faults(early(), Allowances::REAL), Vec::<String>::new());
+    assert!(!faults(early(), Allowances::EXACT).is_empty());
+    let conflict = || begun().answered(10, 12, acquire(2), conflict(987));
+    assert_eq!(faults(conflict(), Allowances::REAL), Vec::<String>::new());
+    assert!(!faults(conflict(), Allowances::EXACT).is_empty());
+    assert_eq!(faults(begun(), Allowances::EXACT), Vec::<String>::new());
+}
+
+#[test]
+fn after_its_clock_went_back_a_server_shortens_a_lease() {
+    // Owner 1 acquires when the clock is 100 seconds ahead.
+    let begun = || calls().answered(10, 12, acquire(1), acquired(100_011, 1, false));
+    let jumps = [(5, 100_000), (50, 0)];
+    // Between 60 and 70 ms, at 66 ms, the lease is shortened to 10 seconds.
+    let shortened = begun().answered(60, 70, acquire(2), conflict(10_000));
+    let shown = shortened.answered(100, 100, acquire(3), conflict(9966));
+    assert_eq!(faults_with_jumps(shown, &jumps), Vec::<String>::new());
+    let shortened = begun().cut_off(60, acquire(2)).answered(100, 100, acquire(3), conflict(9966));
+    assert_eq!(faults_with_jumps(shortened, &jumps), Vec::<String>::new());
+    let too_late = begun().cut_off(60, acquire(2)).answered(100, 100, acquire(3), conflict(9926));
+    assert!(!faults_with_jumps(too_late, &jumps).is_empty());
+}
+
+#[test]
+fn a_fence_follows_the_one_before_only_after_the_clock_went_back() {
+    let again = || {
+        let next = Answer::Acquired { fence: fence(1) + 1, attempt: 2, recovery: false };
+        begun().answered(10, 12, fail(1, 1, 1), Answer::Recorded).answered(30, 32, acquire(2), next)
+    };
+    assert_eq!(faults_with_jumps(again(), &[(20, -1000)]), Vec::<String>::new());
+    for jumps in [&[(20, 1000)], &[(40, -1000)]] {
+        assert!(!faults_with_jumps(again(), jumps).is_empty());
+    }
+}
+
+#[test]
+fn the_order_of_time_is_kept_in_a_run_with_a_jump() {
+    // The lease ends at 1001 ms, so there is no conflict after the answer at 1050 ms.
+    let late = || {
+        begun().answered(1050, 1052, complete(2, 1), Answer::Lost(LostTo::Processing)).answered(
+            900,
+            1200,
+            acquire(3),
+            conflict(500),
+        )
+    };
+    assert!(is_impossible(late()));
+    let found = faults_with_jumps(late(), &[(10_000, -5)]);
+    assert!(found.iter().any(|fault| fault.contains("the model allows none")), "{found:#?}");
+}
+
+/// A call with a lease of 10 ms, this retention, and this time for which a failure applies, in ms.
+fn brief(mut call: Call, retention_ms: u64, failed_retention_ms: u64) -> Call {
+    let (Call::Acquire { request }
+    | Call::Complete { claim: Claim { request, .. }, .. }
+    | Call::Fail { claim: Claim { request, .. }, .. }
+    | Call::Release { request, .. }) = &mut call;
+    (request.lease_ms, request.retention_ms) = (10, retention_ms);
+    (request.failed_retention_ms, request.max_attempts) = (failed_retention_ms, 1);
+    call
+}
+
+#[test]
+fn an_acquire_without_an_answer_may_be_executed_late() {
+    for retention_ms in [25, 150] {
+        let acquire = |owner| brief(acquire(owner), retention_ms, 0);
+        // Only a record that was written shortly before 9000 ms is there.
+        let taken_over = || calls().cut_off(0, acquire(1)).answered(9000, 9002, acquire(2), acquired(9001, 1, true));
+        assert_eq!(faults(taken_over(), Allowances::REAL), Vec::<String>::new());
+        assert_eq!(faults(taken_over(), Allowances::EXACT), Vec::<String>::new());
+        let missed =
+            calls().cut_off(0, acquire(1)).answered(9000, 9002, complete(2, 1), Answer::Lost(LostTo::Processing));
+        assert_eq!(faults(missed, Allowances::EXACT), Vec::<String>::new());
+        // It expires again before the next call.
+        let expired = taken_over().answered(9400, 9402, acquire(3), acquired(9401, 1, false));
+        assert_eq!(faults(expired, Allowances::EXACT), Vec::<String>::new());
+        let expired = calls().cut_off(0, acquire(1)).answered(9000, 9002, acquire(2), acquired(9001, 1, false));
+        assert!(
+            !faults(expired.answered(9003, 9004, acquire(3), acquired(9003, 1, false)), Allowances::EXACT).is_empty()
+        );
+    }
+}
+
+#[test]
+fn a_settling_call_without_an_answer_may_be_executed_late() {
+    let settled = [brief(fail(1, 1, 1), 25, 0), brief(complete(1, 1), 25, 0)];
+    for (settled, shown) in settled.into_iter().zip([LostTo::Failed, LostTo::Completed]) {
+        let late = calls()
+            .answered(0, 2, brief(acquire(1), 25, 0), acquired(1, 1, false))
+            .cut_off(5, settled)
+            .answered(9000, 9002, brief(fail(2, 3000, 1), 25, 0), Answer::Lost(shown));
+        assert_eq!(faults(late, Allowances::EXACT), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_claim_without_an_answer_is_acquired_again_by_its_owner() {
+    let again = calls().cut_off(0, acquire(1)).answered(500, 502, acquire(1), acquired(300, 1, false));
+    assert_eq!(faults(again, Allowances::EXACT), Vec::<String>::new());
+    let before = calls().cut_off(300, acquire(1)).answered(500, 502, acquire(1), acquired(200, 1, false));
+    assert!(!faults(before, Allowances::EXACT).is_empty());
+}
+
+#[test]
+fn a_failure_shows_when_a_claim_without_an_answer_was_acquired() {
+    // All attempts are used up, which applies for 50 ms.
+    let failed = |failed_ms| {
+        calls().cut_off(0, brief(acquire(1), 60_000, 50)).answered(
+            9000,
+            failed_ms,
+            brief(acquire(2), 60_000, 50),
+            Answer::Failed,
+        )
+    };
+    assert_eq!(faults(failed(9002), Allowances::EXACT), Vec::<String>::new());
+}
