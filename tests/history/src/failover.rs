@@ -117,7 +117,7 @@ impl Failover {
     pub fn verdict(&self, effects: &[Effect], since_us: u64) -> Verdict {
         let mut verdict = Verdict { servers: Report::of_calls(&self.old, Allowances::REAL), ..Verdict::default() };
         verdict.servers.add(Report::of_calls(&self.new, Allowances::REAL));
-        verdict.wrong.extend(verdict.servers.faults().cloned().chain(self.nowhere.iter().cloned()));
+        verdict.wrong.extend(verdict.servers.faults().chain(self.nowhere.iter().cloned()));
         (verdict.acknowledged, verdict.lost) = (self.acknowledged, self.lost.len());
         verdict.continued = self.continued.iter().copied().min().unwrap_or_default();
         let last_us = self.lost.iter().filter_map(|operation| operation.returned_us).max().unwrap_or_default();
@@ -136,15 +136,13 @@ impl Failover {
             let operations = history.keys.get(key).cloned().unwrap_or_default();
             let own: Vec<&Effect> =
                 effects.iter().copied().filter(|effect| operations.iter().any(|it| claims(it, effect))).collect();
-            (wrong_effects(&operations, &own), own)
+            (wrong_effects(key, &operations, &own), own)
         };
         let (((wrong_old, unknown_old), of_old), ((wrong_new, unknown_new), of_new)) =
             (runs(&self.old), runs(&self.new));
         let stray = effects.iter().filter(|effect| !of_old.contains(effect) && !of_new.contains(effect));
-        let stray = stray.map(|effect| format!("no server has the run of {effect:?}"));
-        verdict
-            .wrong
-            .extend(wrong_old.into_iter().chain(wrong_new).chain(stray).map(|wrong| format!("{key}: {wrong}")));
+        verdict.wrong.extend(wrong_old.into_iter().chain(wrong_new).map(|wrong| wrong.to_string()));
+        verdict.wrong.extend(stray.map(|effect| format!("{key}: no server has the run of {effect:?}")));
         let lost = || self.lost.iter().filter(|operation| operation.call.key() == key);
         let lost_claim = lost().any(|operation| matches!(operation.call, Call::Acquire { .. }));
         let told = effects.iter().filter(|effect| effect.is_recovery).count().min(effects.len().saturating_sub(1));

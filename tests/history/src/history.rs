@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::iter;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub struct Operation {
     pub leases_ms: Vec<u64>,
     /// When the server's clock was set.
     pub jumps: Arc<[Jump]>,
+    /// When writes of the key were lost.
+    pub losses: Arc<[Loss]>,
 }
 
 /// The server's clock was set.
@@ -46,6 +49,23 @@ pub struct Jump {
     pub at_us: u64,
     /// How far ahead of the wall clock it is since then, µs.
     pub ahead_us: i64,
+}
+
+/// Writes of a key were lost. Times are by the monotonic clock, µs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// When.
+    pub at_us: u64,
+    /// Since when: the writes that were executed from then on were lost.
+    pub since_us: u64,
+}
+
+impl Loss {
+    /// Whether a write that was executed at one of these times may be lost.
+    #[must_use]
+    pub fn may_include(&self, executed_us: &RangeInclusive<u64>) -> bool {
+        *executed_us.start() <= self.at_us && *executed_us.end() >= self.since_us
+    }
 }
 
 /// The operations of all processes.
@@ -107,6 +127,18 @@ impl History {
         self.keys.values_mut().flatten().for_each(|operation| operation.jumps = Arc::clone(&jumps));
         self
     }
+
+    /// Adds when writes of each key were lost, in order. Of other keys nothing was lost.
+    #[must_use]
+    pub fn with_losses(mut self, losses: &BTreeMap<String, Vec<Loss>>) -> Self {
+        for (key, operations) in &mut self.keys {
+            let losses: Arc<[Loss]> = losses.get(key).map_or_else(Arc::default, |losses| losses.as_slice().into());
+            for operation in operations {
+                operation.losses = Arc::clone(&losses);
+            }
+        }
+        self
+    }
 }
 
 /// The operations in one file, in the order of their invocations.
@@ -132,6 +164,7 @@ fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
                     unix_offset_us: unix_us.saturating_sub(monotonic_us),
                     leases_ms: vec![call.request().lease_ms],
                     jumps: Arc::default(),
+                    losses: Arc::default(),
                     call,
                     answer: Answer::Unknown,
                     attempt,

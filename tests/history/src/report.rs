@@ -6,17 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::allowances::Allowances;
 use crate::attempts::unexpected_calls;
-use crate::effects::{Effect, wrong_effects};
+use crate::effects::{Effect, WrongEffect, wrong_effects};
 use crate::history::{History, Operation};
 use crate::replay::replay;
-use crate::verdict::{Verdict, verdict};
+use crate::verdict::{LostWrite, Verdict, verdict};
 
 /// What was seen from outside of the processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outside {
     /// What the receiver counted.
     pub effects: Vec<Effect>,
-    /// The keys of the messages that were deleted.
+    /// The keys of the messages that were deleted. All messages of a key have the same payload, so an effect of the key is
+    /// that of each of them.
     pub deleted: Vec<String>,
 }
 
@@ -44,11 +45,11 @@ pub struct Report {
     /// Histories whose search took too long.
     pub undecided: Vec<String>,
     /// Writes that were lost.
-    pub lost_writes: Vec<String>,
+    pub lost_writes: Vec<LostWrite>,
     /// Steps and calls that the model does not allow.
     pub not_in_model: Vec<String>,
     /// Effects without their run, repetitions that were not told, deletions without an effect.
-    pub wrong_effects: Vec<String>,
+    pub wrong_effects: Vec<WrongEffect>,
 }
 
 impl Report {
@@ -69,19 +70,24 @@ impl Report {
         let mut report = Self::of_calls(history, allowances);
         for (key, operations) in &history.keys {
             let effects: Vec<_> = outside.effects.iter().filter(|effect| effect.key == *key).collect();
-            let (wrong, unknown) = wrong_effects(operations, &effects);
+            let (wrong, unknown) = wrong_effects(key, operations, &effects);
             let named = |text: String| format!("{key}: {text}");
             report.not_in_model.extend(unexpected_calls(operations).into_iter().map(named));
-            report.wrong_effects.extend(wrong.into_iter().map(named));
+            report.wrong_effects.extend(wrong);
             report.unknown_runs += unknown;
             report.effects += effects.len();
             report.repeated += effects.len().saturating_sub(1);
         }
+        let wrong = |key: &str, why: String| WrongEffect { key: key.to_owned(), repetition: None, why };
         let without_calls = outside.effects.iter().filter(|effect| !history.keys.contains_key(&effect.key));
-        report.wrong_effects.extend(without_calls.map(|effect| format!("no call has the key of {effect:?}")));
+        report
+            .wrong_effects
+            .extend(without_calls.map(|effect| wrong(&effect.key, format!("no call has the key of {effect:?}"))));
         let has_effect = |key: &str| outside.effects.iter().any(|effect| effect.key == key);
-        let lost = outside.deleted.iter().filter(|key| !has_effect(key));
-        report.wrong_effects.extend(lost.map(|key| format!("{key}: the message was deleted without its effect")));
+        let without_effect = outside.deleted.iter().filter(|key| !has_effect(key));
+        report
+            .wrong_effects
+            .extend(without_effect.map(|key| wrong(key, "the message was deleted without its effect".to_owned())));
         report
     }
 
@@ -95,7 +101,7 @@ impl Report {
                 order
             }
             Verdict::WritesLost { writes, order } => {
-                self.lost_writes.extend(writes.into_iter().map(|write| format!("{key}: {write}")));
+                self.lost_writes.extend(writes);
                 order
             }
             Verdict::NotLinearizable { why, model_agrees } => {
@@ -113,10 +119,10 @@ impl Report {
     }
 
     /// Everything that is wrong. Lost writes are wrong unless the run lost writes of its servers.
-    pub fn faults(&self) -> impl Iterator<Item = &String> {
-        [&self.not_linearizable, &self.undecided, &self.lost_writes, &self.not_in_model, &self.wrong_effects]
-            .into_iter()
-            .flatten()
+    pub fn faults(&self) -> impl Iterator<Item = String> {
+        let texts = [&self.not_linearizable, &self.undecided, &self.not_in_model].into_iter().flatten().cloned();
+        let writes = self.lost_writes.iter().map(ToString::to_string);
+        texts.chain(writes).chain(self.wrong_effects.iter().map(ToString::to_string))
     }
 
     /// Adds the counts and faults of another run.

@@ -10,6 +10,7 @@
 //! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
 //! [tolerance](Allowances::tolerance_us), and never goes back from one execution to the next, apart from the times when it was set (`Jump`).
 
+mod losses;
 mod times;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use crate::allowances::Allowances;
 use crate::event::Answer;
 use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices, execute, found};
+pub use losses::Losses;
 pub(crate) use times::{Next, next_answers};
 use times::{shown, window};
 
@@ -28,8 +30,8 @@ use times::{shown, window};
 pub struct Limits {
     /// What may happen beside the answered operations and those without an answer.
     pub allowances: Allowances,
-    /// Number of losses.
-    pub losses: u8,
+    /// The losses.
+    pub losses: Losses,
     /// Number of states after which the search ends without a result.
     pub max_states: usize,
 }
@@ -171,7 +173,7 @@ impl Search<'_> {
                 return true;
             }
         }
-        state.losses < self.limits.losses && self.lost(state).into_iter().any(|next| self.follows(next))
+        self.lost(state, horizon_us).into_iter().any(|next| self.follows(next))
     }
 
     /// Whether an order continues with this step.
@@ -233,41 +235,10 @@ impl Search<'_> {
         executions
     }
 
-    /// The losses of the latest writes, with the states after them.
-    fn lost(&self, state: &State) -> Vec<(Step, State)> {
-        let writes = self.writes();
-        let of = |at: usize| {
-            let record = self.before(writes[at]);
-            let step = Step::Lost { steps: writes[at..].to_vec(), after: record.clone() };
-            (step, State { record, losses: state.losses + 1, ..state.clone() })
-        };
-        (0..writes.len()).rev().map(of).collect()
-    }
-
-    /// The steps whose writes the record has, in order.
-    fn writes(&self) -> Vec<usize> {
-        let mut writes = Vec::new();
-        for (index, step) in self.path.iter().enumerate() {
-            match step {
-                Step::Executed { before, after, .. } if before != after => writes.push(index),
-                Step::Executed { .. } => {}
-                Step::Lost { steps, .. } => writes.retain(|write| !steps.contains(write)),
-            }
-        }
-        writes
-    }
-
-    fn before(&self, step: usize) -> Option<Record> {
-        match &self.path[step] {
-            Step::Executed { before, .. } => before.clone(),
-            Step::Lost { after, .. } => after.clone(),
-        }
-    }
-
     /// Remembers the state. Returns whether it is new: an equal one with an earlier clock leaves at least as much for the
     /// operations that follow.
     fn is_new(&mut self, state: &State) -> bool {
-        let writes = if state.losses < self.limits.losses { self.writes() } else { Vec::new() };
+        let writes = if self.may_lose(state) { self.writes() } else { Vec::new() };
         let earlier: Vec<_> = writes.into_iter().map(|write| self.before(write)).collect();
         let seen = self.seen.entry((state.executed.clone(), state.losses)).or_default();
         let is_new = !seen

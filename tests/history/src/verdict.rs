@@ -1,12 +1,12 @@
 //! The verdict on the operations of one key, with the least that explains them.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::allowances::Allowances;
 use crate::history::Operation;
 use crate::machine::execute;
 use crate::replay::allows_next;
-use crate::search::{Found, Limits, Next, Step, next_answers, search};
+use crate::search::{Found, Limits, Losses, Next, Step, next_answers, search};
 
 /// The verdict on one key.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ pub enum Verdict {
     },
     /// Each answer is explained if these writes were lost.
     WritesLost {
-        /// The writes, one line each, with or without an answer.
-        writes: Vec<String>,
+        /// The writes.
+        writes: Vec<LostWrite>,
         /// The order.
         order: Vec<Step>,
     },
@@ -34,6 +34,25 @@ pub enum Verdict {
     },
     /// The search took too long.
     Undecided,
+}
+
+/// A write that was lost.
+#[derive(Clone, Debug)]
+pub struct LostWrite {
+    /// The call that wrote.
+    pub operation: Operation,
+    /// Whether its answer is that of this write. If not, the write took place at any time after the call was invoked.
+    pub is_acknowledged: bool,
+    /// Whether the run lost writes at this time: [`Operation::losses`].
+    pub is_known: bool,
+}
+
+/// For example `pay-1: acknowledged write lost: complete by …`.
+impl fmt::Display for LostWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_acknowledged { "acknowledged" } else { "unanswered" };
+        write!(f, "{}: {what} write lost: {}", self.operation.call.key(), self.operation)
+    }
 }
 
 /// Number of states after which a search ends without a result.
@@ -54,16 +73,18 @@ pub fn verdict(operations: &[Operation], allowances: Allowances) -> Verdict {
         if max_states > MAX_STATES && longest.is_some() {
             break;
         }
-        match search(operations, Limits { allowances: with(repeats), losses: 0, max_states }) {
+        match search(operations, Limits { allowances: with(repeats), losses: Losses::Any(0), max_states }) {
             Found::Order(order) => return Verdict::Linearizable { repeats, order },
             Found::None(order) => longest = Some(order),
             Found::Undecided => longest = None,
         }
     }
-    for (repeats, losses) in repeats.flat_map(|repeats| [(repeats, 1), (repeats, 2)]) {
-        let limits = Limits { allowances: with(repeats), losses, max_states: MAX_STATES / 10 };
+    let known = repeats.clone().map(|repeats| (repeats, Losses::Known, MAX_STATES));
+    let any = repeats.flat_map(|repeats| [1, 2].map(|most| (repeats, Losses::Any(most), MAX_STATES / 10)));
+    for (repeats, losses, max_states) in known.chain(any) {
+        let limits = Limits { allowances: with(repeats), losses, max_states };
         if let Found::Order(order) = search(operations, limits) {
-            return Verdict::WritesLost { writes: lost_writes(operations, &order), order };
+            return Verdict::WritesLost { writes: lost_writes(operations, &order, losses == Losses::Known), order };
         }
     }
     let Some(longest) = longest else { return Verdict::Undecided };
@@ -73,18 +94,17 @@ pub fn verdict(operations: &[Operation], allowances: Allowances) -> Verdict {
 }
 
 /// The writes that this order loses.
-fn lost_writes(operations: &[Operation], order: &[Step]) -> Vec<String> {
+fn lost_writes(operations: &[Operation], order: &[Step], is_known: bool) -> Vec<LostWrite> {
     let lost = order.iter().filter_map(|step| match step {
         Step::Lost { steps, .. } => Some(steps),
         Step::Executed { .. } => None,
     });
     lost.flatten()
         .filter_map(|step| match &order[*step] {
-            Step::Executed { operation, is_answer, .. } => Some((&operations[*operation], is_answer)),
+            Step::Executed { operation, is_answer, .. } => {
+                Some(LostWrite { operation: operations[*operation].clone(), is_acknowledged: *is_answer, is_known })
+            }
             Step::Lost { .. } => None,
-        })
-        .map(|(operation, is_answer)| {
-            format!("{} write lost: {operation}", if *is_answer { "acknowledged" } else { "unanswered" })
         })
         .collect()
 }

@@ -1,12 +1,13 @@
 //! Injects the faults of a plan.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use history::{Jump, Rng, monotonic_us};
+use history::{Jump, Loss, Rng, monotonic_us};
 use tokio::time::{Instant, sleep};
 
-use crate::function::{Process, Shared};
+use crate::function::{NAMESPACE, Process, Shared};
 use crate::network::{self, Trigger};
 use crate::plan::Fault;
 use crate::receiver::{self, Receiver};
@@ -22,6 +23,8 @@ pub struct Faults {
     pub injected: usize,
     /// When Redis's clock was set.
     pub jumps: Vec<Jump>,
+    /// When writes were lost, by key.
+    pub losses: BTreeMap<String, Vec<Loss>>,
 }
 
 impl Faults {
@@ -93,14 +96,38 @@ impl Faults {
                 sleep(rng.ms(100..3000)).await;
                 self.receiver.listen();
             }
-            Fault::FailOver => server.fail_over(rng.ms(10..800), rng.ms(10..1500)).await,
-            Fault::Flush => self.redis.servers.iter().for_each(crate::redis::Server::flush),
+            Fault::FailOver => {
+                let (lag, down) = (rng.ms(10..800), rng.ms(10..1500));
+                self.lose(lag, server.lose(lag));
+                server.restart(down).await;
+            }
+            Fault::Flush => {
+                let keys: Vec<_> = self.redis.servers.iter().flat_map(|server| server.keys(|_| true)).collect();
+                self.redis.servers.iter().for_each(crate::redis::Server::flush);
+                self.lose(Duration::MAX, keys.into_iter().map(|key| (key, true)).collect());
+            }
             Fault::ClockJump => {
                 let jump = i64::try_from(rng.draw(0..12_000)).unwrap_or_default() - 6000;
                 let ahead_us = self.jumps.last().map_or(0, |last| last.ahead_us) + jump * 1000;
                 self.jumps.push(Jump { at_us: monotonic_us(), ahead_us });
                 self.redis.servers.iter().for_each(|server| server.set_clock(ahead_us));
             }
+        }
+    }
+
+    /// Records that the writes of the last `lag` were lost, under these keys, and whether nothing is left under each.
+    fn lose(&mut self, lag: Duration, keys: BTreeMap<Vec<u8>, bool>) {
+        let at_us = monotonic_us();
+        let lag_us = u64::try_from(lag.as_micros()).unwrap_or(u64::MAX);
+        let of_function = |key: &[u8]| {
+            let key = std::str::from_utf8(key).ok()?;
+            Some(key.strip_prefix(NAMESPACE)?.strip_prefix(':')?.to_owned())
+        };
+        for (key, is_empty) in keys {
+            let Some(key) = of_function(&key) else { continue };
+            // A record that was moved to the server in this time has earlier writes.
+            let since_us = if is_empty { 0 } else { at_us.saturating_sub(lag_us) };
+            self.losses.entry(key).or_default().push(Loss { at_us, since_us });
         }
     }
 

@@ -68,6 +68,9 @@ pub struct Process {
     pub kill: Arc<Notify>,
 }
 
+/// The first part of every key in Redis.
+pub const NAMESPACE: &str = "payments";
+
 type Function = Handler<RecordedStore<RedisStore>, Call>;
 
 impl Shared {
@@ -133,7 +136,7 @@ impl Shared {
     fn start(&self, process: &str) -> (String, Function) {
         let plan = &self.plan;
         let url = format!("redis://{}", network::address(&self.redis, process));
-        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), "payments");
+        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), NAMESPACE);
         (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
         let redis = RedisStore::new(&settings).expect("these settings are valid");
         let store = RecordedStore::new(redis, &self.directory).expect("the directory is writable");

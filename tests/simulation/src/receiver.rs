@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use history::Rng;
+use history::{Rng, monotonic_us};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::sleep;
 
@@ -106,7 +106,7 @@ impl Receiver {
         event(|| format!("{NAME}: {answer:?} for {request:?}"));
         if let Answer::Done | Answer::DoneWithoutReply = answer {
             let (fence, is_recovery) = (fence.parse().ok()?, recovery == "recovery");
-            let effect = history::Effect { key: key.to_owned(), fence, is_recovery };
+            let effect = history::Effect { key: key.to_owned(), fence, is_recovery, at_us: monotonic_us() };
             self.lock().effects.push(Counted { effect, body: body.to_owned() });
         }
         sleep(after).await;

@@ -3,6 +3,7 @@
 //! - `attempts`: runs of the work
 //! - `invocations`: claims that are not settled, leases, visibility timeouts and responses
 //! - `letters`: dead letters
+//! - `losses`: lost writes, and the effects that these repeat
 //! - `messages`: deletions, acknowledgements and order
 //! - `requests`: settings and results
 //! - `settling`: how runs are settled
@@ -10,13 +11,13 @@
 mod attempts;
 mod invocations;
 mod letters;
+mod losses;
 mod messages;
 mod requests;
 mod settling;
 
 use history::{Allowances, Outside, Report};
 
-use crate::plan::Fault;
 use crate::world::Run;
 
 use requests::wrong_requests;
@@ -34,20 +35,11 @@ impl Run {
         let allowances = Allowances { repeats: u8::from(!self.plan.is_quiet), ..Allowances::EXACT };
         let report = Report::of_functions(&self.history, &Outside { effects, deleted: Vec::new() }, allowances);
         let mut faults = Vec::new();
-        let contention = Report::of_calls(&self.contention, 0);
+        let contention = Report::of_calls(&self.contention, Allowances::EXACT);
         faults.extend(contention.faults().map(|fault| format!("contention: {fault}")));
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
-        let losses = &report.lost_writes;
-        let may_lose = self.plan.has(Fault::FailOver) || self.plan.has(Fault::Flush);
-        if !may_lose {
-            faults.extend(losses.iter().cloned());
-        }
-        let is_lost = |fault: &str| {
-            let key = fault.split(": ").next();
-            may_lose && losses.iter().any(|loss| loss.split(": ").next() == key)
-        };
-        let wrong_attempts = self.wrong_attempts();
-        faults.extend(report.wrong_effects.iter().chain(&wrong_attempts).filter(|fault| !is_lost(fault)).cloned());
+        faults.extend(self.unexplained(&report));
+        faults.extend(self.wrong_attempts());
         faults.extend(self.wrong_messages());
         faults.extend(self.wrong_letters());
         faults.extend(self.wrong_acknowledgements());

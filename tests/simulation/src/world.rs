@@ -1,5 +1,6 @@
 //! One run: everything starts, faults happen, the faults end, and the queue drains.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -109,6 +110,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         receiver: receiver.clone(),
         injected: 0,
         jumps: Vec::new(),
+        losses: BTreeMap::new(),
     };
     let messages = messages(&plan, &mut rng);
     let sent = messages.iter().map(|(sent, _)| sent.clone()).collect();
@@ -135,7 +137,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     sleep(Duration::from_secs(30)).await;
     functions.iter().for_each(tokio::task::JoinHandle::abort);
     Run {
-        history: read(directory.path()).with_jumps(&faults.jumps),
+        history: read(directory.path()).with_jumps(&faults.jumps).with_losses(&faults.losses),
         effects: receiver.effects(),
         attempts: shared.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         acknowledged: shared.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone(),

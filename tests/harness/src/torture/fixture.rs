@@ -29,16 +29,17 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Processes of the binary at `path`, with these additional settings, call a webhook.
+    /// Processes of the binary at `path`, with these additional settings, call a webhook. The Redis may be a cluster.
+    /// `clock_us` is the time of an effect.
     pub async fn with_webhook(
         path: &'static str,
-        redis: String,
-        cluster: bool,
+        (redis, cluster): (String, bool),
         queue: &Queue,
         settings: Vec<(&'static str, String)>,
+        clock_us: fn() -> u64,
     ) -> Self {
         let tally = Arc::default();
-        let webhook = webhook(Arc::clone(&tally)).await;
+        let webhook = webhook(Arc::clone(&tally), clock_us).await;
         Self { cluster, webhook: Some(webhook), tally, ..Self::with_database(path, redis, queue, settings).await }
     }
 
@@ -87,7 +88,7 @@ impl Fixture {
 }
 
 /// A webhook that is slow, rejects some first deliveries with 503, and records the other requests as effects.
-async fn webhook(tally: Arc<Tally>) -> Server {
+async fn webhook(tally: Arc<Tally>, clock_us: fn() -> u64) -> Server {
     Server::start(move |request: Request| {
         let key = request.header("Idempotency-Key").unwrap().to_owned();
         let received = request.number("Idempotency-Receive-Count").unwrap();
@@ -96,7 +97,7 @@ async fn webhook(tally: Arc<Tally>) -> Server {
         if !refused {
             let fence = request.header("Idempotency-Fence").unwrap().parse().unwrap();
             let is_recovery = request.header("Idempotency-Recovery").is_some();
-            lock(&tally.effects).push(Effect { key, fence, is_recovery });
+            lock(&tally.effects).push(Effect { key, fence, is_recovery, at_us: clock_us() });
         }
         async move {
             sleep(Duration::from_millis(10 + number * 7 % 80)).await;

@@ -14,6 +14,8 @@ pub struct Effect {
     pub key: String,
     pub fence: u64,
     pub is_recovery: bool,
+    /// When the request arrived, µs by the clock of the fixture.
+    pub at_us: u64,
 }
 
 /// One fault.

@@ -1,11 +1,16 @@
 //! Effects that do not fit the runs of a history made by hand.
 
-use history::{Allowances, Answer, Effect, LostTo, Outside, Report};
+use history::{Allowances, Answer, Effect, LostTo, LostWrite, Outside, Repetition, RepetitionKind, Report};
 
 use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, fence, release};
 
-fn effect(at_ms: u64, is_recovery: bool) -> Effect {
-    Effect { key: KEY.to_owned(), fence: fence(at_ms), is_recovery }
+/// The effect of a claim that was acquired at this time, 5 ms later.
+fn effect(acquired_ms: u64, is_recovery: bool) -> Effect {
+    effect_at(acquired_ms, is_recovery, acquired_ms + 5)
+}
+
+fn effect_at(acquired_ms: u64, is_recovery: bool, at_ms: u64) -> Effect {
+    Effect { key: KEY.to_owned(), fence: fence(acquired_ms), is_recovery, at_us: at_ms * 1000 }
 }
 
 /// The faults of a run in which all messages of the key were deleted.
@@ -13,7 +18,7 @@ fn faults(calls: Calls, effects: &[Effect]) -> Vec<String> {
     let outside = Outside { effects: effects.to_vec(), deleted: vec![KEY.to_owned()] };
     let report = Report::of_functions(&calls.history(), &outside, Allowances::REAL);
     assert!(report.not_linearizable.is_empty(), "{report:?}");
-    report.faults().cloned().collect()
+    report.faults().collect()
 }
 
 fn once() -> Calls {
@@ -57,6 +62,33 @@ fn two_effects_of_one_run_are_found() {
     let faults = faults(once(), &[effect(1, false), effect(1, false)]);
     assert!(faults.iter().any(|fault| fault.contains("more than once")), "{faults:#?}");
     assert!(faults.iter().any(|fault| fault.contains("2 effects of 0 unknown runs")), "{faults:#?}");
+}
+
+#[test]
+fn an_effect_before_its_claim_was_returned_is_found() {
+    is_one(&faults(once(), &[effect_at(1, false, 1)]), "before its claim was returned at 2000 µs");
+    assert_eq!(faults(once(), &[effect_at(1, false, 2)]), Vec::<String>::new());
+}
+
+#[test]
+fn an_effect_after_its_run_was_done_is_found() {
+    is_one(&faults(once(), &[effect_at(1, false, 11)]), "after its run was done at 10000 µs");
+    assert_eq!(faults(once(), &[effect_at(1, false, 10)]), Vec::<String>::new());
+    // The completion of a run that was replaced is not recorded, but it was invoked.
+    let late = [effect_at(1, false, 1201), effect(1101, true)];
+    is_one(&faults(replaced(), &late), "after its run was done at 1200000 µs");
+}
+
+#[test]
+fn a_repetition_and_the_lost_writes_have_their_claim_and_times() {
+    let outside = Outside { effects: vec![effect(1, false), effect(1101, false)], deleted: Vec::new() };
+    let history = once().answered(1100, 1102, acquire(2), acquired(1101, 1, false)).history();
+    let report = Report::of_functions(&history, &outside, Allowances::REAL);
+    let repetitions: Vec<_> = report.wrong_effects.iter().map(|wrong| wrong.repetition).collect();
+    assert_eq!(repetitions, [Some(Repetition { fence: fence(1101), kind: RepetitionKind::NotTold })]);
+    let times = |write: &LostWrite| (write.is_acknowledged, write.operation.invoked_us, write.operation.returned_us);
+    let lost: Vec<_> = report.lost_writes.iter().map(times).collect();
+    assert_eq!(lost, [(true, 0, Some(2000)), (true, 10_000, Some(12_000))]);
 }
 
 #[test]

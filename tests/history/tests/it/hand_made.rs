@@ -5,8 +5,8 @@ mod times;
 use std::fs;
 
 use history::{
-    Allowances, Answer, Call, Claim, Event, Hex, History, LostTo, Operation, Report, Request, StoredBytes, Verdict,
-    verdict,
+    Allowances, Answer, Call, Claim, Event, Hex, History, LostTo, LostWrite, Operation, Report, Request, StoredBytes,
+    Verdict, verdict,
 };
 
 pub(crate) const KEY: &str = "pay-1";
@@ -113,11 +113,11 @@ fn is_linearizable(calls: Calls, repeats: u8) -> bool {
 }
 
 fn faults(calls: Calls, allowances: Allowances) -> Vec<String> {
-    Report::of_calls(&calls.history(), allowances).faults().cloned().collect()
+    Report::of_calls(&calls.history(), allowances).faults().collect()
 }
 
 /// The writes that have to be lost to explain the history.
-fn lost(calls: Calls) -> Vec<String> {
+fn lost(calls: Calls) -> Vec<LostWrite> {
     match verdict(&calls.operations(), Allowances::REAL.without_repeats()) {
         Verdict::WritesLost { writes, .. } => writes,
         other => panic!("{other:?}"),
@@ -187,7 +187,11 @@ fn a_call_that_was_sent_twice_is_named() {
 fn two_owners_at_once_are_a_lost_acquire() {
     let writes = lost(begun().answered(10, 12, acquire(2), acquired(11, 1, false)));
     assert_eq!(writes.len(), 1);
-    assert!(writes[0].starts_with("acknowledged write lost: acquire by 0101010101010101"), "{writes:?}");
+    assert!(
+        writes[0].to_string().starts_with("pay-1: acknowledged write lost: acquire by 0101010101010101"),
+        "{writes:?}"
+    );
+    assert!(writes[0].is_acknowledged);
 }
 
 #[test]
@@ -195,7 +199,11 @@ fn work_that_is_done_and_runs_again_is_a_lost_completion() {
     let done = begun().answered(10, 12, complete(1, 1), Answer::Recorded);
     let writes = lost(done.answered(1100, 1102, acquire(2), acquired(1101, 2, true)));
     assert_eq!(writes.len(), 1);
-    assert!(writes[0].starts_with("acknowledged write lost: complete by 0101010101010101"), "{writes:?}");
+    assert!(
+        writes[0].to_string().starts_with("pay-1: acknowledged write lost: complete by 0101010101010101"),
+        "{writes:?}"
+    );
+    assert!(writes[0].is_acknowledged);
 }
 
 #[test]
@@ -244,5 +252,9 @@ fn an_owner_that_was_replaced_and_completes_is_a_lost_takeover() {
     let late = begun().answered(1100, 1102, acquire(2), acquired(1101, 2, true));
     let writes = lost(late.answered(1200, 1202, complete(1, 1), Answer::Recorded));
     assert_eq!(writes.len(), 1);
-    assert!(writes[0].starts_with("acknowledged write lost: acquire by 0202020202020202"), "{writes:?}");
+    assert!(
+        writes[0].to_string().starts_with("pay-1: acknowledged write lost: acquire by 0202020202020202"),
+        "{writes:?}"
+    );
+    assert!(writes[0].is_acknowledged);
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use harness::torture::chaos::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
-use harness::torture::tally::{Sum, Tally, lock};
+use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
-use history::{Allowances, Effect, History, Outside, Report};
+use history::{Allowances, Effect, History, Outside, Report, monotonic_us};
 use idempotent_sqs_testing::SendRequest;
 use tempfile::TempDir;
 
@@ -69,7 +69,7 @@ async fn torture(
     let queue = queue(seed);
     let settings = vec![("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned())];
     let binary = env!("CARGO_BIN_EXE_recorded-function");
-    let fixture = Arc::new(Fixture::with_webhook(binary, url, cluster, &queue, settings).await);
+    let fixture = Arc::new(Fixture::with_webhook(binary, (url, cluster), &queue, settings, monotonic_us).await);
     let keys: Vec<String> = (0..messages).map(|n| format!("pay-{seed}-{}", key_number(n))).collect();
     let requests = keys
         .iter()
@@ -86,7 +86,10 @@ fn effects(tally: &Tally) -> Vec<Effect> {
     let effects = lock(&tally.effects);
     effects
         .iter()
-        .map(|effect| Effect { key: effect.key.clone(), fence: effect.fence, is_recovery: effect.is_recovery })
+        .map(|effect| {
+            let tally::Effect { key, fence, is_recovery, at_us } = effect.clone();
+            Effect { key, fence, is_recovery, at_us }
+        })
         .collect()
 }
 

@@ -64,19 +64,19 @@ impl Keyspace {
         self.replaced.clear();
     }
 
-    /// Undoes the writes of the last `lag`. Returns their number.
-    pub(super) fn lose(&mut self, lag: Duration) -> usize {
+    /// Undoes the writes of the last `lag`. Returns their keys, and whether nothing is left under each.
+    pub(super) fn lose(&mut self, lag: Duration) -> BTreeMap<Key, bool> {
         let since = SystemTime::now() - lag;
         let kept = self.replaced.partition_point(|(at, ..)| *at < since);
-        let undone = self.replaced.split_off(kept);
-        let count = undone.len();
-        for (_, key, entry) in undone.into_iter().rev() {
+        let mut keys = BTreeMap::new();
+        for (_, key, entry) in self.replaced.split_off(kept).into_iter().rev() {
+            keys.insert(key.clone(), entry.is_none());
             match entry {
                 Some(entry) => self.entries.insert(key, entry),
                 None => self.entries.remove(&key),
             };
         }
-        count
+        keys
     }
 
     /// The keys that match.

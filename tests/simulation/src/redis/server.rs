@@ -1,5 +1,6 @@
 //! One server.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -88,11 +89,12 @@ impl Server {
         lock(&self.scripts).flush();
     }
 
-    /// Promotes a replica that lacks the writes of the last `lag`. It accepts connections after `down`.
-    pub async fn fail_over(&self, lag: Duration, down: Duration) {
-        let count = lock(&self.state).keyspace.lose(lag);
-        event(|| format!("FAULT {} loses the last {count} writes", self.name));
-        self.restart(down).await;
+    /// Undoes the writes of the last `lag`, which the replica that is promoted does not have. Returns their keys, and whether
+    /// nothing is left under each.
+    pub fn lose(&self, lag: Duration) -> BTreeMap<Vec<u8>, bool> {
+        let keys = lock(&self.state).keyspace.lose(lag);
+        event(|| format!("FAULT {} loses the last writes of {} keys", self.name, keys.len()));
+        keys
     }
 
     /// Sets its clock this far ahead of the true time, or behind.
@@ -113,7 +115,8 @@ impl Server {
         lock(&self.state).is_replica = is_replica;
     }
 
-    pub(super) fn keys(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+    /// Its keys that match.
+    pub fn keys(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         lock(&self.state).keyspace.keys(matches)
     }
 

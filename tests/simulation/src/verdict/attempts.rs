@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use history::{Answer, Operation};
-
 use super::invocations::{CLOCK_US, is_during};
 use crate::work::Attempt;
 use crate::world::Run;
@@ -17,7 +15,7 @@ impl Run {
         for attempt in &self.attempts {
             let Attempt { key, fence, is_recovery, .. } = attempt;
             let earlier = || self.attempts.iter().filter(|other| other.key == *key && other.fence < *fence);
-            let may_repeat = earlier().any(|other| !other.is_clean());
+            let may_repeat = earlier().any(|other| !other.is_clean() && !self.is_lost_before(key, other.fence, *fence));
             if self.plan.is_quiet && earlier().any(Attempt::is_done) {
                 wrong.push(format!("{key}: this run follows one that was done: {attempt:?}"));
             }
@@ -52,7 +50,7 @@ impl Run {
                     wrong.push(format!("{}: this run was polled after the deadline: {run:?}", run.key));
                 }
                 // A message that is being acquired meanwhile is not stopped.
-                let began_us = self.acquire(run).map_or(run.began_us, |acquire| acquire.invoked_us);
+                let began_us = self.acquire_of(&run.key, run.fence).map_or(run.began_us, |acquire| acquire.invoked_us);
                 let is_before = |other: &Attempt| other.ran_us < began_us;
                 if runs().any(|other| other.is_unavailable() && is_before(other)) {
                     wrong.push(format!("{}: this run follows one whose receiver was unavailable: {run:?}", run.key));
@@ -68,15 +66,9 @@ impl Run {
         wrong
     }
 
-    /// The acquire of this run.
-    fn acquire(&self, run: &Attempt) -> Option<&Operation> {
-        let is_own = |call: &&Operation| matches!(call.answer, Answer::Acquired { fence, .. } if fence == run.fence);
-        self.history.keys.get(&run.key)?.iter().find(is_own)
-    }
-
     /// When the claim of this run ended, µs by the monotonic clock: the grace of its lease is for settling.
     fn ends_us(&self, run: &Attempt) -> Option<u64> {
-        let acquire = self.acquire(run)?;
+        let acquire = self.acquire_of(&run.key, run.fence)?;
         let lease = Duration::from_millis(acquire.call.request().lease_ms).saturating_sub(self.plan.lease_grace);
         Some(acquire.invoked_us.saturating_add(u64::try_from(lease.as_micros()).unwrap_or(u64::MAX)))
     }

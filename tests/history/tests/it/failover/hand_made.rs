@@ -21,8 +21,8 @@ fn verdict(calls: Calls, old: &[(u8, u8, u64)], new: &[(u8, u8, u64)], effects: 
     let mut failover = Failover::default();
     failover.add(calls.history(), &reach, &Logs { old: log(old), new: log(new) });
     let effect = |(at_ms, is_recovery): &(u64, bool)| {
-        let (key, fence, is_recovery) = (KEY.to_owned(), fence(*at_ms), *is_recovery);
-        Effect { key, fence, is_recovery }
+        let (key, fence, at_us, is_recovery) = (KEY.to_owned(), fence(*at_ms), *at_ms * 1000 + 2000, *is_recovery);
+        Effect { key, fence, is_recovery, at_us }
     };
     failover.verdict(&effects.iter().map(effect).collect::<Vec<_>>(), FAULT_MS * 1000)
 }

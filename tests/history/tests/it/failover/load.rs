@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use harness::torture::chaos::Rng;
 use harness::{until, with};
-use history::{Effect, FailoverVerdict, History, RecordedStore};
+use history::{Effect, FailoverVerdict, History, RecordedStore, monotonic_us};
 use idempotent_sqs::idempotency::{Deadline, Fingerprint};
 use idempotent_sqs::{
     Claim, Decision, Delivery, Idempotency, Key, Policy, RedisSettings, RedisStore, WorkError, work_fn,
@@ -157,7 +157,12 @@ impl Owner {
         let effects = Arc::clone(&self.effects);
         let work = work_fn(move |claim: &Claim, (): &()| {
             let (key, fence) = (claim.key().as_str().to_owned(), claim.fence().0);
-            effects.lock().unwrap().push(Effect { key, fence, is_recovery: claim.is_recovery() });
+            effects.lock().unwrap().push(Effect {
+                key,
+                fence,
+                is_recovery: claim.is_recovery(),
+                at_us: monotonic_us(),
+            });
             async move {
                 sleep(takes).await;
                 if fails { Err(WorkError::uncertain("no answer")) } else { Ok(Vec::new()) }

@@ -1,14 +1,16 @@
 //! Histories that are possible at some times only: by the tolerance, by the server's clock, and by the expiry of records.
 
-use history::{Allowances, Answer, Call, Claim, Jump, LostTo, Report};
+use std::collections::BTreeMap;
 
-use super::{Calls, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible};
+use history::{Allowances, Answer, Call, Claim, Jump, Loss, LostTo, Report};
+
+use super::{Calls, KEY, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible};
 
 /// What is wrong if the server's clock is set at these times this far ahead, ms.
 fn faults_with_jumps(calls: Calls, jumps: &[(u64, i64)]) -> Vec<String> {
     let jump = |(at_ms, ahead_ms): &(u64, i64)| Jump { at_us: at_ms * 1000, ahead_us: ahead_ms * 1000 };
     let history = calls.history().with_jumps(&jumps.iter().map(jump).collect::<Vec<_>>());
-    Report::of_calls(&history, Allowances::EXACT).faults().cloned().collect()
+    Report::of_calls(&history, Allowances::EXACT).faults().collect()
 }
 
 #[test]
@@ -129,4 +131,43 @@ fn a_failure_shows_when_a_claim_without_an_answer_was_acquired() {
         )
     };
     assert_eq!(faults(failed(9002), Allowances::EXACT), Vec::<String>::new());
+}
+
+/// Whether each write that was lost is one that the run knows to be lost at this time, since this time, in ms.
+fn are_known(calls: Calls, at_ms: u64, since_ms: u64) -> Vec<bool> {
+    let losses = BTreeMap::from([(KEY.to_owned(), vec![Loss { at_us: at_ms * 1000, since_us: since_ms * 1000 }])]);
+    let report = Report::of_calls(&calls.history().with_losses(&losses), Allowances::EXACT);
+    assert!(report.not_linearizable.is_empty(), "{report:?}");
+    report.lost_writes.iter().map(|write| write.is_known).collect()
+}
+
+#[test]
+fn only_writes_of_the_time_that_was_lost_are_known_to_be_lost() {
+    let repeated = || {
+        let done = begun().answered(10, 12, complete(1, 1), Answer::Recorded);
+        done.answered(1100, 1102, acquire(2), acquired(1101, 2, true))
+    };
+    assert_eq!(are_known(repeated(), 50, 5), [true]);
+    assert_eq!(are_known(repeated(), 11, 11), [true]);
+    // Neither a write before that time, nor one of which a later call shows that it was lost earlier.
+    for (at_ms, since_ms) in [(50, 13), (9, 0), (2000, 5)] {
+        assert_eq!(are_known(repeated(), at_ms, since_ms), [false], "{at_ms} {since_ms}");
+    }
+    // If the claim was lost too, there is no recovery.
+    let again = || {
+        let done = begun().answered(10, 12, complete(1, 1), Answer::Recorded);
+        done.answered(1100, 1102, acquire(2), acquired(1101, 1, false))
+    };
+    assert_eq!(are_known(again(), 50, 0), [true, true]);
+    assert_eq!(are_known(again(), 50, 5), [false, false]);
+}
+
+#[test]
+fn a_call_without_an_answer_may_follow_a_known_loss() {
+    let failed = || begun().cut_off(10, fail(1, 1, 1));
+    // Its failure is lost with the claim, or there was no failure, or it stays after the loss.
+    let lost = failed().answered(60, 62, acquire(2), acquired(61, 1, false));
+    assert!(are_known(lost, 50, 0).iter().all(|is_known| *is_known));
+    let after = failed().answered(60, 62, acquire(2), acquired(61, 2, false));
+    assert_eq!(are_known(after, 50, 0), [] as [bool; 0]);
 }
