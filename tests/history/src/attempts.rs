@@ -38,8 +38,12 @@ fn follows(before: &Operation, call: &Operation) -> bool {
     in_order && is_next
 }
 
-/// Whether a call that settles has the claim that this acquire returned, and reports what the model reports.
+/// Whether a call belongs to this acquire: it has its request, and the claim that it returned, and reports what the model
+/// reports.
 fn comes_from(acquire: &Operation, call: &Operation) -> bool {
+    if call.call.request() != acquire.call.request() {
+        return false;
+    }
     let Some(claim) = call.claim() else { return true };
     let Claim { request, fence, attempt, recovery } = claim;
     let is_own = *request == *acquire.call.request()

@@ -1,6 +1,6 @@
 //! The operations of all processes, by key.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use idempotent_sqs::idempotency::AcquireRequest;
 
-use crate::event::{Answer, Call, Claim, Event};
+use crate::event::{Answer, Call, Claim, Event, LostTo};
 
 /// One call of one process.
 #[derive(Clone, Debug)]
@@ -149,12 +149,14 @@ fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
         return Err(malformed("first line"));
     };
     let mut operations: Vec<Operation> = Vec::new();
-    let mut by_number = HashMap::new();
+    let (mut by_number, mut answered) = (HashMap::new(), HashSet::new());
     for event in lines {
         match event? {
             Event::Clocks { .. } => return Err(malformed("clocks")),
             Event::Invoked { at_us, number, call } => {
-                by_number.insert(number, operations.len());
+                if by_number.insert(number, operations.len()).is_some() {
+                    return Err(malformed("second call with a number"));
+                }
                 let attempt = call.request().try_into().map_err(|_| malformed("empty key"))?;
                 operations.push(Operation {
                     process: process.to_owned(),
@@ -171,9 +173,12 @@ fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
                 });
             }
             Event::Returned { at_us, number, answer } => {
-                let at = by_number.get(&number).ok_or_else(|| malformed("answer without a call"))?;
-                operations[*at].returned_us = Some(at_us).filter(|_| answer != Answer::Unknown);
-                operations[*at].answer = answer;
+                let at = *by_number.get(&number).ok_or_else(|| malformed("answer without a call"))?;
+                if !answered.insert(number) || at_us < operations[at].invoked_us {
+                    return Err(malformed("second answer to a call, or an answer before its call"));
+                }
+                operations[at].returned_us = Some(at_us).filter(|_| answer != Answer::Unknown);
+                operations[at].answer = answer;
             }
         }
     }
@@ -228,6 +233,14 @@ impl Operation {
         let during = ranges.filter(|(from_us, until_us, _)| from_us <= until_us);
         let by_server = |us: u64, ahead_us| us.saturating_add_signed(ahead_us);
         during.map(|(from, until, ahead)| (by_server(from, ahead), by_server(until, ahead), ahead)).collect()
+    }
+
+    /// Whether its answer shows that the record is completed.
+    #[must_use]
+    pub fn shows_completion(&self) -> bool {
+        let is_complete = matches!(self.call, Call::Complete { .. });
+        matches!(self.answer, Answer::Duplicate { .. } | Answer::Lost(LostTo::Completed))
+            || is_complete && self.answer == Answer::Recorded
     }
 
     /// The claim that it settles.

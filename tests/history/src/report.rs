@@ -1,5 +1,6 @@
 //! The verdict on a run: every key by its history, and every effect by its run.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use crate::verdict::{LostWrite, Verdict, verdict};
 pub struct Outside {
     /// What the receiver counted.
     pub effects: Vec<Effect>,
-    /// The keys of the messages that were deleted. All messages of a key have the same payload, so an effect of the key is
+    /// The keys of the messages that were deleted, each when its work was done and recorded. All messages of a key have the same payload, so an effect of the key is
     /// that of each of them.
     pub deleted: Vec<String>,
 }
@@ -83,6 +84,12 @@ impl Report {
         report
             .wrong_effects
             .extend(without_calls.map(|effect| wrong(&effect.key, format!("no call has the key of {effect:?}"))));
+        let completions = history.keys.iter().filter(|(_, calls)| calls.iter().any(Operation::shows_completion));
+        let completed: BTreeSet<&String> = completions.map(|(key, _)| key).collect();
+        let not_completed = outside.deleted.iter().filter(|key| !completed.contains(key));
+        report
+            .wrong_effects
+            .extend(not_completed.map(|key| wrong(key, "the message was deleted before it was completed".to_owned())));
         let has_effect = |key: &str| outside.effects.iter().any(|effect| effect.key == key);
         let without_effect = outside.deleted.iter().filter(|key| !has_effect(key));
         report

@@ -1,8 +1,8 @@
 //! Effects that do not fit the runs of a history made by hand.
 
-use history::{Allowances, Answer, Effect, LostTo, LostWrite, Outside, Repetition, RepetitionKind, Report};
+use history::{Allowances, Answer, Call, Effect, Hex, LostTo, LostWrite, Outside, Repetition, RepetitionKind, Report};
 
-use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, fence, release};
+use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, duplicate, fence, release};
 
 /// The effect of a claim that was acquired at this time, 5 ms later.
 fn effect(acquired_ms: u64, is_recovery: bool) -> Effect {
@@ -48,6 +48,16 @@ fn one_effect_of_each_run_is_right() {
 #[test]
 fn a_deletion_without_an_effect_is_found() {
     is_one(&faults(once(), &[]), "deleted without its effect");
+}
+
+#[test]
+fn a_deletion_before_a_completion_is_found() {
+    let begun = || calls().answered(0, 2, acquire(1), acquired(1, 1, false));
+    is_one(&faults(begun(), &[effect(1, false)]), "deleted before it was completed");
+    let cut_off = || begun().cut_off(10, complete(1, 1));
+    is_one(&faults(cut_off(), &[effect(1, false)]), "deleted before it was completed");
+    let shown = cut_off().answered(20, 22, acquire(2), duplicate(1));
+    assert_eq!(faults(shown, &[effect(1, false)]), Vec::<String>::new());
 }
 
 #[test]
@@ -112,6 +122,18 @@ fn an_effect_of_a_run_that_reported_none_is_found() {
 fn a_call_that_no_attempt_makes_is_found() {
     let settled_twice = once().answered(20, 22, complete(1, 1), Answer::Recorded);
     is_one(&faults(settled_twice, &[effect(1, false)]), "no attempt makes this call: complete");
+    let (mut of_another, released) = (release(1, 1), release(1, 1));
+    if let Call::Release { request, .. } = &mut of_another {
+        request.fingerprint = Hex([2; 16]);
+    }
+    for (release, count) in [(of_another, 1), (released, 0)] {
+        let begun = calls().answered(0, 2, acquire(1), acquired(1, 1, false));
+        let again =
+            begun.answered(10, 12, release, Answer::Recorded).answered(20, 22, acquire(2), acquired(21, 1, false));
+        let faults = faults(again.answered(30, 32, complete(2, 21), Answer::Recorded), &[effect(21, false)]);
+        let wrong = faults.iter().filter(|fault| fault.contains("no attempt makes this call: release"));
+        assert_eq!(wrong.count(), count, "{faults:#?}");
+    }
     let repeated = calls()
         .answered(0, 2, acquire(1), acquired(1, 1, false))
         .answered(10, 500, complete(1, 1), Answer::Unknown)

@@ -2,7 +2,7 @@
 
 mod times;
 
-use std::fs;
+use std::{fs, io};
 
 use history::{
     Allowances, Answer, Call, Claim, Event, Hex, History, LostTo, LostWrite, Operation, Report, Request, StoredBytes,
@@ -38,10 +38,14 @@ impl Calls {
     }
 
     pub(crate) fn history(self) -> History {
+        self.read().unwrap()
+    }
+
+    fn read(&self) -> io::Result<History> {
         let directory = tempfile::tempdir().unwrap();
         let lines: Vec<_> = self.0.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
         fs::write(directory.path().join("1.jsonl"), lines.join("\n")).unwrap();
-        History::read(directory.path()).unwrap()
+        History::read(directory.path())
     }
 
     fn operations(self) -> Vec<Operation> {
@@ -100,7 +104,7 @@ pub(crate) fn release(owner: u8, at_ms: u64) -> Call {
     Call::Release { request: request(owner), claim: Some(claim(owner, at_ms)) }
 }
 
-fn duplicate(at_ms: u64) -> Answer {
+pub(crate) fn duplicate(at_ms: u64) -> Answer {
     Answer::Duplicate { fence: fence(at_ms), attempts: 1, result: StoredBytes::NotKept }
 }
 
@@ -257,4 +261,13 @@ fn an_owner_that_was_replaced_and_completes_is_a_lost_takeover() {
         "{writes:?}"
     );
     assert!(writes[0].is_acknowledged);
+}
+
+#[test]
+fn a_file_that_no_process_writes_is_not_read() {
+    assert!(begun().read().is_ok());
+    let [invoked, returned] = [1, 2].map(|event| begun().0[event].clone());
+    assert!(Calls([begun().0, vec![returned]].concat()).read().is_err(), "a second answer");
+    assert!(Calls([begun().0, vec![invoked]].concat()).read().is_err(), "a second call with a number");
+    assert!(calls().answered(2, 1, acquire(1), acquired(1, 1, false)).read().is_err(), "an answer before its call");
 }

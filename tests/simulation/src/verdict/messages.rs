@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use history::{Answer, Call, Hex, LostTo, Operation};
+use history::{Hex, Operation};
 use idempotent_sqs_testing::MessageState;
 
 use crate::function::Acknowledged;
@@ -45,7 +45,7 @@ impl Run {
             };
             let is_before = |call: &Operation| call.returned_us.is_some_and(|returned_us| returned_us <= *at_us);
             let mut calls = self.history.keys.get(key).into_iter().flatten();
-            let is_done = calls.any(|call| shows_completion(call) && is_own(call) && is_before(call));
+            let is_done = calls.any(|call| call.shows_completion() && is_own(call) && is_before(call));
             if !is_done && !self.is_letter_sent(message_id, *at_us) {
                 wrong.push(format!("{key}: {message_id} was acknowledged at {at_us} µs, before it was done"));
             }
@@ -81,11 +81,4 @@ impl Run {
         let at = self.messages.iter().position(|message| message.message_ids.contains(message_id))?;
         Some(self.sent[at].key.as_ref().unwrap_or(message_id))
     }
-}
-
-/// Whether the answer shows that the record is completed.
-fn shows_completion(call: &Operation) -> bool {
-    let is_complete = matches!(call.call, Call::Complete { .. });
-    matches!(call.answer, Answer::Duplicate { .. } | Answer::Lost(LostTo::Completed))
-        || is_complete && call.answer == Answer::Recorded
 }
