@@ -1,11 +1,11 @@
 //! The torture tests' processes, faults and counts.
 //!
-//! - `chaos`: faults chosen by a seed
+//! - `faults`: faults chosen by a seed
 //! - `fleet`: the processes
 //! - `fixture`: what the processes run on
 //! - `tally`: counts
 
-pub mod chaos;
+pub mod faults;
 pub mod fixture;
 pub mod fleet;
 pub mod tally;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use chaos::Rng;
+use faults::Rng;
 use fixture::Fixture;
 use tally::lock;
 
@@ -101,7 +101,7 @@ pub async fn perform(
             if rng.draw(0..3) == 0 {
                 inject_fault(&mut rng).await;
             } else {
-                chaos::inject_process_fault(&mut rng, &orders);
+                faults::inject_process_fault(&mut rng, &orders);
             }
         }
     };

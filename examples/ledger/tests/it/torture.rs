@@ -6,7 +6,7 @@ use std::sync::Arc;
 use harness::TIMEOUT;
 use harness::front::Front;
 use harness::postgres::{Base, Postgres, connect, migration};
-use harness::torture::chaos::{Pair, Rng};
+use harness::torture::faults::{Pair, Rng};
 use harness::torture::fixture::Fixture;
 use harness::torture::tally::{Sum, Tally};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
@@ -104,7 +104,7 @@ impl Servers {
     async fn inject_fault(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
         let kind = match rng.draw(0..6) {
-            0 => return self.redis.harm(rng, tally).await,
+            0 => return self.redis.inject_fault(rng, tally).await,
             1 => {
                 self.redis.empty().await;
                 "Redis: flushed"

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use harness::torture::chaos::{self, Pair};
+use harness::torture::faults::{self, Pair};
 use harness::torture::tally::Tally;
 use history::{Allowances, History, RecordedStore, Report, Rng};
 use idempotent_sqs::{RedisSettings, RedisStore};
@@ -28,14 +28,14 @@ async fn the_history_of_contending_owners_is_that_of_the_state_machine() {
     let mut pair = Pair::start().await;
     let directory = tempfile::tempdir().unwrap();
     let url = format!("redis://127.0.0.1:{}", pair.front.port);
-    let (mut rng, tally) = (chaos::Rng::new(1), Tally::default());
+    let (mut rng, tally) = (faults::Rng::new(1), Tally::default());
     let lasts = Duration::from_secs(3);
     let contended = contend(1, &url, directory.path(), lasts);
     let faults = async {
         let begun = Instant::now();
         while begun.elapsed() < lasts {
             sleep(rng.millis(100..300)).await;
-            pair.harm(&mut rng, &tally).await;
+            pair.inject_fault(&mut rng, &tally).await;
         }
     };
     tokio::join!(contended, faults);

@@ -1,6 +1,6 @@
 //! A replica without the latest writes is promoted. The checker finds the writes that were lost, and names them.
 
-use harness::torture::chaos::Pair;
+use harness::torture::faults::Pair;
 use history::{Allowances, History, KEY_LASTS, Report};
 use tokio::time::sleep;
 

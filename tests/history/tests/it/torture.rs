@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use harness::torture::chaos::{Cluster, Pair, Rng, Target};
+use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use harness::torture::chaos::Rng;
+use harness::torture::faults::Rng;
 use harness::{until, with};
 use history::{Effect, FailoverVerdict, History, RecordedStore, monotonic_us};
 use idempotent_sqs::idempotency::{Deadline, Fingerprint};

@@ -72,7 +72,7 @@ impl Target {
     /// Injects a fault.
     pub async fn inject_fault(&mut self, rng: &mut Rng, tally: &Tally) {
         match self {
-            Self::Pair(pair) => pair.harm(rng, tally).await,
+            Self::Pair(pair) => pair.inject_fault(rng, tally).await,
             Self::Cluster(cluster) => cluster.inject_fault(rng, tally).await,
         }
     }
@@ -118,7 +118,7 @@ impl Pair {
         info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
     }
 
-    pub async fn harm(&mut self, rng: &mut Rng, tally: &Tally) {
+    pub async fn inject_fault(&mut self, rng: &mut Rng, tally: &Tally) {
         let from = Instant::now();
         let kind = match rng.draw(0..6) {
             0 => {
