@@ -50,11 +50,13 @@ pub struct Run {
 
 /// Runs a seed. A process can run one.
 pub fn run(seed: u64, prints: bool) -> Run {
+    // Its name is random, and may exist: how often it is drawn must not change the random bytes of the seed.
+    let directory = tempfile::tempdir().expect("a directory can be created");
     // A thread of its own: no random bytes were read in it before.
     let thread = std::thread::spawn(move || {
         deterministic::seed(seed);
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("no resources of the system are needed").block_on(simulate(seed, prints))
+        runtime.expect("no resources of the system are needed").block_on(simulate(seed, directory.path(), prints))
     });
     thread.join().unwrap_or_else(|panic| {
         eprintln!("the simulation panicked: {:?}", panic.downcast_ref::<String>());
@@ -62,16 +64,15 @@ pub fn run(seed: u64, prints: bool) -> Run {
     })
 }
 
-async fn simulate(seed: u64, prints: bool) -> Run {
+async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     deterministic::begin();
     trace::begin(prints);
     network::dial_redis();
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
-    let directory = tempfile::tempdir().expect("a directory can be created");
     let redis = Arc::new(Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]));
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 1, lost: 0 });
-    let contention = contend(rng.fork(), &plan, redis.servers[0].name(), directory.path()).await;
+    let contention = contend(rng.fork(), &plan, redis.servers[0].name(), directory).await;
     redis.servers.iter().for_each(Server::flush);
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: plan.delay_ms, lost: plan.lost });
 
@@ -93,7 +94,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
         mapping,
         sqs: sqs.clone(),
         redis: redis.servers[0].name().to_owned(),
-        directory: directory.path().to_owned(),
+        directory: directory.to_owned(),
         rng: Mutex::new(rng.fork()),
         attempts: Attempts::default(),
         acknowledged: Mutex::default(),
@@ -137,7 +138,7 @@ async fn simulate(seed: u64, prints: bool) -> Run {
     sleep(Duration::from_secs(30)).await;
     functions.iter().for_each(tokio::task::JoinHandle::abort);
     Run {
-        history: read(directory.path()).with_jumps(&faults.jumps).with_losses(&faults.losses),
+        history: read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses),
         effects: receiver.effects(),
         attempts: shared.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         acknowledged: shared.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone(),
