@@ -184,6 +184,17 @@ async fn an_acquire_may_have_been_executed_if_it_was_sent_and_got_no_reply() {
 }
 
 #[tokio::test]
+async fn an_acquire_whose_script_failed_after_a_write_may_have_been_executed() {
+    const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    front.replace_script(ACQUIRE, "redis.call('SET', KEYS[1], '')\nreturn redis.error_reply('ERR the script failed')");
+    let error = on(&format!("redis://127.0.0.1:{}", front.port)).acquire(attempt("pay_1")).await.unwrap_err();
+    let written: bool = redis.connection().await.exists("payments:pay_1").await.unwrap();
+    assert!(written && error.may_have_run(), "{error:?}");
+}
+
+#[tokio::test]
 async fn cancelled_calls_are_not_sent_again_after_a_lost_script() {
     let redis = Redis::start().await;
     let front = Front::to(redis.port()).await;
