@@ -169,10 +169,16 @@ async fn settling_does_not_change_a_value_that_is_not_a_record() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("pay_1")).await;
-    let () = connection.set("payments:pay_1", "in use").await.unwrap();
-    assert!(matches!(store.complete(&claim, StoredResult::NotKept).await, Err(StoreError::NotARecord(_))));
-    assert!(matches!(store.fail(&claim, Failure::default()).await, Err(StoreError::NotARecord(_))));
-    assert_eq!(connection.get::<_, String>("payments:pay_1").await.unwrap(), "in use");
+    // The second one begins as a record does.
+    for value in ["in use", "F\u{1}in use"] {
+        let () = connection.set("payments:pay_1", value).await.unwrap();
+        assert!(matches!(store.complete(&claim, StoredResult::NotKept).await, Err(StoreError::NotARecord(_))));
+        assert!(matches!(store.fail(&claim, Failure::default()).await, Err(StoreError::NotARecord(_))));
+        for claim in [Some(&claim), None] {
+            assert!(matches!(store.release(&attempt("pay_1"), claim).await, Err(StoreError::NotARecord(_))));
+        }
+        assert_eq!(connection.get::<_, String>("payments:pay_1").await.unwrap(), value);
+    }
 }
 
 #[tokio::test]
