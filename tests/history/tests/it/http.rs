@@ -1,0 +1,149 @@
+//! Clients repeat requests with few keys to services with the HTTP layer, on a real Redis whose connections break. Every call
+//! of the stores is recorded. The verdict is by this history, by the effects of the handlers, and by the answers of the
+//! clients.
+//!
+//! A short run is part of all tests; `make torture` runs a long one, by `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
+//! `TORTURE_FIRST_SEED`.
+
+mod clients;
+mod service;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::front::Front;
+use harness::redis::Redis;
+use harness::soon;
+use harness::torture::Length;
+use harness::torture::tally::lock;
+use history::{Allowances, History, Outside, Report, Rng};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use clients::{Answer, Requests};
+use service::{Kind, Service, Tally};
+use verdict::Seen;
+
+const CLIENTS: usize = 12;
+
+/// How long each run lasts for each message of the torture.
+const PACE: Duration = Duration::from_millis(4);
+
+/// Processes of which one does not run its handlers in tasks of their own, and one waits for running requests. The last one
+/// gives up before the store does.
+const KINDS: [Kind; 3] = [
+    Kind { spawns: true, wait: Duration::ZERO, store_timeout: Duration::from_millis(300) },
+    Kind { spawns: false, wait: Duration::ZERO, store_timeout: Duration::from_millis(300) },
+    Kind { spawns: true, wait: Duration::from_millis(80), store_timeout: Duration::from_millis(30) },
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_repeat_requests_get_the_response_of_the_one_run() {
+    let Length { seeds, messages, first } = Length::from_env();
+    let server = Redis::start().await;
+    let (mut report, mut counts, mut faults) = (Report::default(), BTreeMap::new(), Vec::new());
+    for seed in first..first + seeds {
+        let lasts = PACE * u32::try_from(messages).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let (seen, outside) = contend(seed, &server, directory.path(), lasts).await;
+        fs::write(directory.path().join("outside.json"), serde_json::to_vec(&outside).unwrap()).unwrap();
+        let history = History::read(directory.path()).unwrap();
+        let verdict = Report::of_functions(&history, &outside, Allowances::REAL);
+        let wrong: Vec<_> = verdict.faults().chain(seen.faults(&history)).collect();
+        if !wrong.is_empty() {
+            println!("seed {seed}: `check-history {}` repeats the verdict on the history", directory.keep().display());
+        }
+        faults.extend(wrong);
+        report.add(verdict);
+        count(&seen, &mut counts);
+    }
+    println!("{report}\nanswers\n{counts:#?}");
+    assert!(faults.is_empty(), "{} faults: {faults:#?}", faults.len());
+    for kind in ["not awaited", "replayed", "201", "429", "in-flight", "mismatch", "failed"] {
+        assert!(counts.contains_key(kind), "no answer was {kind}");
+    }
+    assert!(report.steps > 300 && report.unanswered > 0 && report.repeated > 0, "too little happened");
+}
+
+/// Runs services and clients with faults on this Redis, and then without, until each key has a response that is kept.
+async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: Duration) -> (Seen, Outside) {
+    let (mut rng, front) = (Rng::new(seed), Front::to(server.port()).await);
+    let (url, namespace) =
+        (format!("redis://127.0.0.1:{}", front.port), format!("http-{:08x}", getrandom::u32().unwrap()));
+    let (tally, requests, begun) = (Arc::new(Tally::default()), Arc::new(Requests::default()), Instant::now());
+    let service = |kind| Service::new(kind, (&url, &namespace), directory, &tally);
+    let services = Arc::new(KINDS.map(service));
+    let mut clients = JoinSet::new();
+    for rng in [(); CLIENTS].map(|()| rng.fork()) {
+        let (requests, services) = (Arc::clone(&requests), Arc::clone(&services));
+        clients.spawn(async move { requests.contend(rng, &*services, begun, lasts).await });
+    }
+    while begun.elapsed() < lasts {
+        sleep(rng.ms(10..40)).await;
+        inject_fault(&mut rng, &front).await;
+    }
+    clients.join_all().await;
+    for service in &*services {
+        soon(service.layer.drained()).await;
+    }
+    assert!(lock(&tally.runs).iter().all(|run| run.is_over), "a handler runs after all services were drained");
+    let last = Arc::new(service(Kind { wait: Duration::from_secs(2), ..KINDS[0] }));
+    let mut clients = JoinSet::new();
+    for identities in requests.identities() {
+        let (requests, last, rng) = (Arc::clone(&requests), Arc::clone(&last), rng.fork());
+        clients.spawn(async move { requests.finish(rng, &last, &identities).await });
+    }
+    let is_finished = soon(clients.join_all()).await.into_iter().all(|is_finished| is_finished);
+    let sent = Arc::into_inner(requests).unwrap().sent();
+    let (runs, effects) = (mem::take(&mut *lock(&tally.runs)), mem::take(&mut *lock(&tally.effects)));
+    // A client that got the response of done work does not repeat its request.
+    let is_done = |number: usize| {
+        sent.iter()
+            .any(|sent| matches!(sent.answer, Some(Answer::Receipt { request, status: 201, .. }) if request == number))
+    };
+    let done = runs.iter().filter(|run| is_done(run.plan.request)).map(|run| run.key.clone());
+    let outside = Outside { deleted: done.collect(), effects };
+    (Seen { sent, runs, is_finished }, outside)
+}
+
+/// Breaks or delays the connections to Redis.
+async fn inject_fault(rng: &mut Rng, front: &Front) {
+    match rng.draw(0..4) {
+        0 => front.cut(),
+        1 => {
+            front.drop_replies(true);
+            sleep(rng.ms(5..30)).await;
+            front.cut();
+            front.drop_replies(false);
+        }
+        2 => {
+            front.drop_requests(true);
+            sleep(rng.ms(5..30)).await;
+            front.cut();
+            front.drop_requests(false);
+        }
+        _ => {
+            front.delay_replies(rng.ms(5..80));
+            sleep(rng.ms(20..60)).await;
+            front.delay_replies(Duration::ZERO);
+        }
+    }
+}
+
+/// Counts the answers of each kind.
+fn count(seen: &Seen, counts: &mut BTreeMap<String, usize>) {
+    for sent in &seen.sent {
+        let kind = match &sent.answer {
+            None => "not awaited".to_owned(),
+            Some(Answer::Error) => "error".to_owned(),
+            Some(Answer::Receipt { is_replayed: true, .. }) => "replayed".to_owned(),
+            Some(Answer::Receipt { status, .. }) => status.to_string(),
+            Some(Answer::Problem { kind, .. }) => kind.clone(),
+        };
+        *counts.entry(kind).or_default() += 1;
+    }
+}
