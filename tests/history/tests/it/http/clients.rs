@@ -26,6 +26,9 @@ const REQUESTS: [(&str, &str, &str, Option<&str>, &str); 8] = [
     ("POST", "/payments?currency=EUR", "text/plain", Some("gzip"), r#"{"amount":1250}"#),
 ];
 
+/// The problem of a request whose response was too large.
+pub(crate) const NOT_KEPT: &str = "response-not-kept";
+
 /// How often each request of a key is sent at most until one has a response that is kept.
 const ROUNDS: usize = 100;
 
@@ -90,6 +93,7 @@ impl Answer {
     pub(crate) fn of_store(&self) -> Option<&str> {
         match self {
             Self::Receipt { is_replayed: true, .. } => Some("replayed"),
+            Self::Problem { kind, .. } if kind == NOT_KEPT => Some("replayed"),
             Self::Problem { kind, .. } => {
                 Some(kind).filter(|kind| OF_STORE.contains(&kind.as_str())).map(String::as_str)
             }
@@ -99,7 +103,11 @@ impl Answer {
 
     /// Whether the client need not repeat the request.
     fn is_final(&self) -> bool {
-        matches!(self, Self::Receipt { status, .. } if is_kept(*status))
+        match self {
+            Self::Receipt { status, .. } => is_kept(*status),
+            Self::Problem { kind, .. } => kind == NOT_KEPT,
+            Self::Error => false,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Services with the layer, whose handler follows the plan of its request and counts its effects.
 
+use std::error::Error;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,15 +11,24 @@ use harness::torture::tally::lock;
 use harness::with;
 use history::{Effect, RecordedStore, monotonic_us};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, SET_COOKIE};
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
-use idempotent_sqs::{Deadline, RedisSettings, RedisStore};
-use idempotent_sqs_http::{IdempotencyLayer, IdempotencyLayerBuilder, IdempotentRequest, Principal, RequestBody};
+use idempotent_sqs::idempotency::Fence;
+use idempotent_sqs::{Claim, Deadline, Key, RedisSettings, RedisStore, Work, WorkError};
+use idempotent_sqs_http::{
+    IdempotencyLayer, IdempotencyLayerBuilder, IdempotentRequest, Principal, RequestBody, encode_response,
+};
 use tokio::time::{Instant, sleep};
+use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
 /// A body that breaks off if it is longer than its limit.
 pub(crate) type Body = Limited<Full<Bytes>>;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The number of the request whose run made a response.
 pub(crate) const RECEIPT: &str = "receipt";
@@ -64,6 +75,8 @@ pub(crate) struct Run {
     /// Stored form of the key of the record.
     pub(crate) key: String,
     pub(crate) fence: u64,
+    /// Whether a work of an endpoint ran.
+    pub(crate) is_endpoint: bool,
     /// How it ended. `None` if it was cancelled.
     pub(crate) ended: Option<Ending>,
     pub(crate) is_over: bool,
@@ -81,14 +94,15 @@ pub(crate) struct Tally {
 /// One process with the layer.
 pub(crate) struct Service {
     pub(crate) layer: IdempotencyLayer<RecordedStore<RedisStore>>,
-    tally: Arc<Tally>,
-    /// Whether its handlers run in tasks of their own.
-    spawns: bool,
+    service: BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>,
 }
 
 /// How a service differs from others.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
+    /// Whether a work answers the requests, instead of a handler.
+    pub(crate) is_endpoint: bool,
+    /// Whether its handlers run in tasks of their own.
     pub(crate) spawns: bool,
     /// How long a request waits for a running one.
     pub(crate) wait: Duration,
@@ -117,17 +131,33 @@ impl Service {
             .store_timeout(kind.store_timeout)
             .spawn(kind.spawns)
             .build();
-        Self { layer, tally: Arc::clone(tally), spawns: kind.spawns }
+        let runner = Runner { tally: Arc::clone(tally), kind };
+        let service = if kind.is_endpoint {
+            let endpoint = ServiceExt::<Request<Body>>::map_err(layer.endpoint(runner), |never| match never {});
+            BoxCloneSyncService::new(ServiceExt::<Request<Body>>::map_response(endpoint, |response: Response<_>| {
+                response.map(whole)
+            }))
+        } else {
+            let handler = layer.layer(service_fn(move |request| runner.clone().handle(request)));
+            BoxCloneSyncService::new(handler.map_response(|response| response.map(whole)))
+        };
+        Self { layer, service }
     }
 
     /// The answer to a request: its head and the whole body.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<(StatusCode, HeaderMap, Bytes), &'static str> {
-        let (tally, spawns) = (Arc::clone(&self.tally), self.spawns);
-        let service = self.layer.layer(service_fn(move |request| handle(Arc::clone(&tally), spawns, request)));
-        let (parts, body) = service.oneshot(request).await?.into_parts();
+        let (parts, body) = self.service.clone().oneshot(request).await?.into_parts();
         let body = body.collect().await.map_err(|_| "the body broke off")?;
         Ok((parts.status, parts.headers, body.to_bytes()))
     }
+}
+
+/// The body of any service.
+fn whole<B>(body: B) -> AnyBody
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    body.map_err(Into::into).boxed_unsync()
 }
 
 /// The body of the response to a request.
@@ -135,34 +165,57 @@ pub(crate) fn receipt(plan: &Plan) -> Bytes {
     format!("{:<length$}", plan.request, length = plan.bytes).into()
 }
 
-async fn handle(
+/// Follows the plan of each request.
+#[derive(Clone)]
+struct Runner {
     tally: Arc<Tally>,
-    spawns: bool,
-    request: Request<RequestBody<Body>>,
-) -> Result<Response<Body>, &'static str> {
-    let plan: Plan = *request.extensions().get().unwrap();
-    let attempt: &IdempotentRequest = request.extensions().get().expect("no request runs unprotected");
-    let invocation = request.extensions().get::<Deadline>().copied();
-    let running = Running::begin(tally, plan, attempt, invocation, spawns);
-    sleep(plan.before).await;
-    if plan.has_effect {
-        running.take_effect(attempt.is_recovery);
-    }
-    sleep(plan.after).await;
-    running.end(plan.ending);
-    let (body, mut limit) = (receipt(&plan), usize::MAX);
-    let status = match plan.ending {
-        Ending::Answer(status) => StatusCode::from_u16(status).unwrap(),
-        Ending::BreakOff => {
-            limit = 0;
-            StatusCode::CREATED
+    kind: Kind,
+}
+
+impl Runner {
+    /// Waits and takes effect by the plan, and returns it.
+    async fn follow(&self, extensions: &Extensions, claim: (&Key, Fence, Instant), is_recovery: bool) -> Plan {
+        let plan: Plan = *extensions.get().unwrap();
+        let running = Running::begin(self, plan, claim, extensions.get().copied());
+        sleep(plan.before).await;
+        if plan.has_effect {
+            running.take_effect(is_recovery);
         }
-        Ending::Error => return Err("planned"),
-        Ending::Panic => std::panic::resume_unwind(Box::new("planned")),
-    };
+        sleep(plan.after).await;
+        running.end(plan.ending);
+        plan
+    }
+
+    async fn handle(self, request: Request<RequestBody<Body>>) -> Result<Response<Body>, &'static str> {
+        let attempt: &IdempotentRequest = request.extensions().get().expect("no request runs unprotected");
+        let claim = (&attempt.key, attempt.fence, attempt.ends);
+        let plan = self.follow(request.extensions(), claim, attempt.is_recovery).await;
+        let (status, limit) = match plan.ending {
+            Ending::Answer(status) => (status, usize::MAX),
+            Ending::BreakOff => (201, 0),
+            Ending::Error => return Err("planned"),
+            Ending::Panic => resume_unwind(Box::new("planned")),
+        };
+        Ok(response(&plan, status).map(|body| Limited::new(Full::new(body), limit)))
+    }
+}
+
+impl Work<Request<Bytes>> for Runner {
+    async fn run(&self, claim: &Claim, request: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        let is_recovery = claim.is_recovery();
+        let plan = self.follow(request.extensions(), (claim.key(), claim.fence(), claim.ends()), is_recovery).await;
+        match plan.ending {
+            Ending::Answer(status) => Ok(encode_response(&response(&plan, status))),
+            Ending::BreakOff | Ending::Error => Err(WorkError::uncertain("planned")),
+            Ending::Panic => resume_unwind(Box::new("planned")),
+        }
+    }
+}
+
+fn response(plan: &Plan, status: u16) -> Response<Bytes> {
+    let body = receipt(plan);
     let response = Response::builder().status(status).header(RECEIPT, plan.request);
-    let response = response.header(SET_COOKIE, "session").header(CONTENT_LENGTH, body.len());
-    Ok(response.body(Limited::new(Full::new(body), limit)).unwrap())
+    response.header(SET_COOKIE, "session").header(CONTENT_LENGTH, body.len()).body(body).unwrap()
 }
 
 /// A run that records how it ends.
@@ -176,20 +229,20 @@ struct Running {
 
 impl Running {
     fn begin(
-        tally: Arc<Tally>,
+        runner: &Runner,
         plan: Plan,
-        attempt: &IdempotentRequest,
+        (key, fence, ends): (&Key, Fence, Instant),
         invocation: Option<Deadline>,
-        spawns: bool,
     ) -> Self {
-        let (key, fence, ends) = (attempt.key.stored().into_owned(), attempt.fence.0, attempt.ends);
+        let Runner { tally, kind } = runner.clone();
+        let (key, fence, is_endpoint) = (key.stored().into_owned(), fence.0, kind.is_endpoint);
         let is_too_late = invocation.is_some_and(|invocation| ends > invocation.end);
         let faults = if is_too_late { vec!["it may run after its invocation"] } else { Vec::new() };
         let mut runs = lock(&tally.runs);
         let at = runs.len();
-        runs.push(Run { plan, key, fence, ended: None, is_over: false, faults });
+        runs.push(Run { plan, key, fence, is_endpoint, ended: None, is_over: false, faults });
         drop(runs);
-        Self { tally, at, ends, spawns }
+        Self { tally, at, ends, spawns: kind.spawns }
     }
 
     fn take_effect(&self, is_recovery: bool) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use history::{Call, History, Operation};
 
-use super::clients::{Answer, Identity, Sent, is_kept};
+use super::clients::{Answer, Identity, NOT_KEPT, Sent, is_kept};
 use super::service::{Ending, KEPT_BYTES, Run, receipt};
 
 /// The requests of a run, by their numbers, and the runs of the handler.
@@ -105,9 +105,18 @@ impl Seen {
             "failed" | "failed-before" => 500,
             "deadline" => 504,
             "body-too-large" => 413,
+            NOT_KEPT => 410,
             _ => return Some("an unexpected problem"),
         };
-        let has_failed = |run: &Run| matches!(run.ended, None | Some(Ending::BreakOff | Ending::Panic));
+        let has_failed = |run: &Run| match run.ended {
+            None | Some(Ending::BreakOff | Ending::Panic) => true,
+            Some(Ending::Error) => run.is_endpoint,
+            Some(Ending::Answer(_)) => false,
+        };
+        // A response of an endpoint that was too large.
+        let is_not_kept = |run: &Run| {
+            run.is_endpoint && run.plan.bytes > KEPT_BYTES && self.sent[run.plan.request].identity == sent.identity
+        };
         let is_other_of_key = |other: &Sent| {
             other.identity.key() == sent.identity.key() && other.identity.variant != sent.identity.variant
         };
@@ -117,6 +126,7 @@ impl Seen {
             "failed" | "deadline" => None,
             _ if own.is_some() => Some("a request that ran was told that it did not"),
             "body-too-large" if !sent.is_cut => Some("a body that did not break off"),
+            NOT_KEPT if !self.runs.iter().any(is_not_kept) => Some("a response that was kept"),
             "mismatch" if !self.sent.iter().any(is_other_of_key) => Some("no other request had this key"),
             _ => None,
         }
@@ -142,7 +152,7 @@ fn wrong_receipt(answer: &Answer, run: &Run, is_own: bool, own: Option<&Run>) ->
         Some("a response that the run did not return")
     } else if *is_replayed == is_own {
         Some("the wrong mark of a replay")
-    } else if *has_session != is_own {
+    } else if *has_session != (is_own && !run.is_endpoint) {
         Some("the session of another client, or none")
     } else if *is_replayed && !is_kept(*status) {
         Some("a response that is not kept was replayed")
