@@ -54,6 +54,9 @@ pub(super) struct Run<'a, S, W> {
     pub(super) ran: AtomicBool,
 }
 
+/// Why a message is not sent to its receiver.
+pub(super) const RECEIVER_UNAVAILABLE: &str = "another message of the batch found its receiver unavailable";
+
 /// The report that messages with the same key and payload share.
 type SharedReport = Arc<OnceCell<MessageReport>>;
 
@@ -232,10 +235,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// The report if this message must not be started.
     pub(super) fn must_not_start(&self, message: &Message) -> Option<MessageReport> {
         if self.receivers.is_unavailable(self.receiver(message)) {
-            return Some(MessageReport::backed_off(
-                message,
-                "another message of the batch found its receiver unavailable",
-            ));
+            return Some(MessageReport::backed_off(message, RECEIVER_UNAVAILABLE));
         }
         self.cannot_run(message)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::Batch;
-use super::run::Run;
+use super::run::{RECEIVER_UNAVAILABLE, Run};
 use crate::idempotency::{
     AttemptResult, Delivery, Fingerprint, Key, NextStep, Outcome, RecordedAttempt, Report, Store, StoreError, Work,
     WorkError, error_chain, read_own_record,
@@ -92,6 +92,9 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
                 Err(error) => AttemptResult::NotRun(error),
             }
+        } else if self.receivers.is_unavailable(self.receiver(message)) {
+            // Found while this message was being acquired.
+            AttemptResult::NotRun(WorkError::unavailable(RECEIVER_UNAVAILABLE))
         } else {
             let began = timings.map(|_| Instant::now());
             let result = idempotency.attempt_work(&claim, work, message, deadline).await;

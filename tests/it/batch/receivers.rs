@@ -14,6 +14,7 @@ use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Policy, Work, WorkError};
 use idempotent_sqs::sqs::{Batch, Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 
 /// A batch that runs one message at a time.
 fn one_by_one<'a>(store: &'a MemoryStore, work: &'a ScriptedWork) -> Batch<&'a MemoryStore, &'a ScriptedWork> {
@@ -28,6 +29,20 @@ async fn once_a_message_finds_its_receiver_unavailable_the_rest_of_the_batch_is_
     assert_eq!(work.message_ids(), ["m0"]);
     assert_eq!(outcomes(&reports)[1..], ["NOT_PROCESSED"; 4]);
     assert!(reports.iter().all(|report| has_first_backoff(report.disposition)), "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_being_acquired_when_its_receiver_is_found_unavailable_is_not_sent_and_not_counted() {
+    let (store, work) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::FailUnavailable));
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::from_secs(1)));
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings());
+    let reports = run(&batch, &many(2)).await;
+    assert_eq!(work.message_ids(), ["m1"]);
+    assert!(reports.iter().all(|report| has_first_backoff(report.disposition)), "{reports:?}");
+    let work = ScriptedWork::always(Action::Return(b""));
+    run(&Batch::new(Idempotency::new(&store, Policy::default()), &work, settings()), &many(2)).await;
+    assert!(work.runs().iter().all(|run| run.attempt == 1 && !run.recovery), "{:?}", work.runs());
+    assert_eq!(work.runs().len(), 2);
 }
 
 #[tokio::test]

@@ -49,9 +49,7 @@ impl Run {
                 if run.ran_us > self.work_ends_us(invoked) + CLOCK_US {
                     wrong.push(format!("{}: this run was polled after the deadline: {run:?}", run.key));
                 }
-                // A message that is being acquired meanwhile is not stopped.
-                let began_us = self.acquire_of(&run.key, run.fence).map_or(run.began_us, |acquire| acquire.invoked_us);
-                let is_before = |other: &Attempt| other.ran_us < began_us;
+                let is_before = |other: &Attempt| other.ran_us < run.began_us;
                 if runs().any(|other| other.is_unavailable() && is_before(other)) {
                     wrong.push(format!("{}: this run follows one whose receiver was unavailable: {run:?}", run.key));
                 }

@@ -11,6 +11,7 @@ const FOUND: &[(u64, &str)] = &[
     (14, "acquire.lua without: the same owner gets the same answer"),
     (21, "the checker missed the fence of a claim without an answer, after Redis's clock went back"),
     (27, "the checker took minutes where Redis's clock was set, as it did not keep the order of the true time"),
+    (601, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
     (27, "a run whose shortened lease had ended did not begin, and counted as an uncertain attempt"),
     (56, "acquire.lua without: used-up attempts apply"),
     (78, "the checker took a fence for the time of its claim, after Redis's clock went back"),
@@ -19,7 +20,7 @@ const FOUND: &[(u64, &str)] = &[
 
 #[test]
 fn nothing_is_wrong_in_some_seeds() {
-    let (text, is_right) = simulate(&["--seeds", "1", "12"]);
+    let (text, is_right) = simulate(&["--seeds", "1", "60"]);
     assert!(is_right, "{text}");
 }
 
