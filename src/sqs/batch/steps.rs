@@ -67,6 +67,8 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         turn: impl Sized,
     ) -> Result<Report, StoreError> {
         let Batch { idempotency, work, .. } = self.batch;
+        // Finding the receiver may parse the payload.
+        let receiver = self.receiver(message);
         let (deadline, timings) = (&self.deadline, self.timings);
 
         let began = timings.map(|_| Instant::now());
@@ -92,7 +94,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
                 Err(error) => AttemptResult::NotRun(error),
             }
-        } else if self.receivers.is_unavailable(self.receiver(message)) {
+        } else if self.receivers.is_unavailable(receiver) {
             // Found while this message was being acquired.
             AttemptResult::NotRun(WorkError::unavailable(RECEIVER_UNAVAILABLE))
         } else {
@@ -101,7 +103,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             timings.inspect(|timings| timings.work.add_since(began));
             result
         };
-        self.receivers.observe(self.receiver(message), &result);
+        self.receivers.observe(receiver, &result);
 
         // The next message starts while this one is settled.
         drop(turn);

@@ -38,7 +38,7 @@ impl Run {
         wrong
     }
 
-    /// Runs at a receiver that is unavailable: none follows in the invocation that found it so, and later invocations of the
+    /// Runs that were polled after the deadline, or at a receiver that is unavailable: none follows in the invocation that found it so, and later invocations of the
     /// process call it once at a time, until it does the work of one.
     fn wrong_receivers(&self) -> Vec<String> {
         let mut wrong = Vec::new();

@@ -96,9 +96,7 @@ impl Run {
         change: Option<&VisibilityChange>,
     ) -> Option<String> {
         let retained = invoked.retained.as_ref()?;
-        let conflicts =
-            |message: &ReceivedMessage| calls.iter().copied().filter(|call| is_of(call, message)).find_map(remains);
-        let remains = conflicts(message);
+        let remains = calls.iter().copied().filter(|call| is_of(call, message)).find_map(remains);
         let body = &message.body;
         let Some(change) = change else {
             let is_missing = remains.is_some() && retained.contains(&message.message_id);

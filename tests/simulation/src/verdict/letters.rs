@@ -47,6 +47,7 @@ impl Run {
 
     /// Whether it has the body, the key and the group of its message.
     fn is_whole(&self, letter: &Letter, message: usize) -> bool {
+        let has_body = self.messages[message].body == letter.message.body;
         let (sent, message, id) = (&self.sent[message], &letter.message, &letter.reason.message_id);
         let key = message.attributes.get("Idempotency-Key").map(|attribute| &attribute.value);
         let has_key = match (key, &sent.key) {
@@ -56,14 +57,7 @@ impl Run {
         };
         let is_deduplicated = message.deduplication_id.as_ref() == sent.group.as_ref().map(|_| id);
         let has_group = !self.plan.fifo || message.group_id == sent.group && is_deduplicated;
-        has_key && has_group && letter.reason.key.as_ref() == self.expected_key(id) && self.has_body(letter)
-    }
-
-    fn has_body(&self, letter: &Letter) -> bool {
-        let mut messages = self.messages.iter();
-        messages.any(|message| {
-            message.message_ids.contains(&letter.reason.message_id) && message.body == letter.message.body
-        })
+        has_key && has_group && letter.reason.key.as_ref() == self.expected_key(id) && has_body
     }
 
     /// The calls for the record of a dead letter.
