@@ -118,15 +118,19 @@ impl Record {
     }
 }
 
-/// The fields of a malformed record that are needed to name it in the response and to change its visibility. Each is
-/// parsed separately, because the others may have any type.
+/// A malformed record, without its body and its message attributes. The other fields name it in the response, keep it
+/// in its message group, and determine its visibility timeout. Each is parsed separately, because any may be malformed.
 fn unreadable(record: &RawValue) -> Message {
     let fields: HashMap<String, &RawValue> = serde_json::from_str(record.get()).unwrap_or_default();
-    let text = |name| serde_json::from_str::<String>(fields.get(name)?.get()).ok();
-    Message {
-        id: text("messageId").unwrap_or_default(),
+    let text = |name| serde_json::from_str(fields.get(name)?.get()).ok();
+    let attributes = fields.get("attributes").and_then(|attributes| serde_json::from_str(attributes.get()).ok());
+    let record = Record {
+        message_id: text("messageId"),
         receipt_handle: text("receiptHandle"),
-        queue_arn: text("eventSourceARN"),
-        ..Message::default()
-    }
+        body: None,
+        attributes,
+        message_attributes: None,
+        event_source_arn: text("eventSourceARN"),
+    };
+    record.message()
 }

@@ -266,15 +266,34 @@ async fn a_malformed_record_affects_only_its_own_message() {
 }
 
 #[test]
-fn an_unreadable_record_keeps_its_receipt_handle_and_queue_arn() {
-    let arn = "arn:aws:sqs:eu-central-1:123456789012:payments";
-    let records = format!(
-        r#"{{"Records":[{{"messageId":"m","body":7,"receiptHandle":"r","eventSourceARN":"{arn}"}},{{"messageId":"n"}}]}}"#
-    );
-    let messages = sqs::messages(&records).unwrap();
-    assert_eq!(ids(&messages), ["m", "n"]);
-    assert_eq!((messages[0].receipt_handle.as_deref(), messages[0].queue_arn.as_deref()), (Some("r"), Some(arn)));
-    assert_eq!(messages[0].body, None);
+fn a_malformed_record_keeps_its_readable_fields_except_the_body_and_message_attributes() {
+    let arn = "arn:aws:sqs:eu-central-1:123456789012:payments.fifo";
+    let attributes = r#"{"MessageGroupId":"g","MessageDeduplicationId":"d","ApproximateReceiveCount":"3"}"#;
+    let fields = format!(r#""receiptHandle":"r","eventSourceARN":"{arn}","attributes":{attributes}"#);
+    for malformed in [r#""body":7"#, r#""body":"b","messageAttributes":7"#] {
+        let records = format!(r#"{{"Records":[{{"messageId":"m",{malformed},{fields}}},{{"messageId":"n"}}]}}"#);
+        let messages = sqs::messages(&records).unwrap();
+        assert_eq!(ids(&messages), ["m", "n"]);
+        let Message { body, receipt_handle, queue_arn, group_id, deduplication_id, receive_count, .. } = &messages[0];
+        assert_eq!((body.as_deref(), receipt_handle.as_deref(), queue_arn.as_deref()), (None, Some("r"), Some(arn)));
+        assert_eq!((group_id.as_deref(), deduplication_id.as_deref(), *receive_count), (Some("g"), Some("d"), Some(3)));
+        assert!(messages[0].attributes.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn later_messages_of_a_group_do_not_overtake_a_malformed_record() {
+    let arn = "arn:aws:sqs:eu-central-1:123456789012:payments.fifo";
+    let record = |id: &str, group: &str, body: &str| {
+        let attributes = format!(r#"{{"MessageGroupId":"{group}","MessageDeduplicationId":"{id}"}}"#);
+        format!(r#"{{"messageId":"{id}","body":{body},"eventSourceARN":"{arn}","attributes":{attributes}}}"#)
+    };
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
+    let body = r#""{\"paymentId\":\"1\"}""#;
+    let records = [record("a1", "a", "7"), record("a2", "a", body), record("b1", "b", body)].join(",");
+    let response = invoke(&handler(&store, &work), &format!(r#"{{"Records":[{records}]}}"#)).await.unwrap();
+    assert_eq!(response, failures(&["a1", "a2"]));
+    assert_eq!(work.message_ids(), ["b1"]);
 }
 
 #[tokio::test]
