@@ -49,7 +49,8 @@ pub struct Batch<S, W> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BatchSettings {
-    /// Maximum number of messages that run concurrently. Default: 16.
+    /// Maximum number of messages that run concurrently. As many again may run at receivers that are known to be
+    /// unavailable, one at each, because these may hang. Default: 16.
     pub concurrency: NonZeroUsize,
     /// Sources of the idempotency key, in order; the first one with a value is used. Default: the message attribute
     /// `Idempotency-Key`, then the messageId.
