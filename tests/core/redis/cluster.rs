@@ -82,6 +82,31 @@ async fn a_record_whose_shared_call_had_no_reply_may_have_been_acquired() {
     assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Unavailable(_)))), "{answers:?}");
 }
 
+/// The client of a cluster sends a call again by itself, and returns only the last error.
+#[tokio::test]
+async fn an_acquire_without_a_reply_may_have_been_executed_also_if_it_was_sent_again_and_rejected() {
+    let cluster = SmallCluster::start(1).await;
+    let front = Front::to(cluster.nodes[0].port()).await;
+    let configure = |name: &'static str, value: String| {
+        let cluster = &cluster;
+        async move { cluster.ask::<()>(0, &["CONFIG", "SET", name, &value]).await }
+    };
+    configure("cluster-announce-port", front.port.to_string()).await;
+    let store = on_cluster(&format!("redis://127.0.0.1:{}", front.port));
+    acquired(&store, attempt("connects")).await;
+    front.drop_replies(true);
+    let reject_the_next = async {
+        until(|| async { cluster.ask::<bool>(0, &["EXISTS", "payments:executed"]).await }).await;
+        configure("maxmemory-policy", "noeviction".to_owned()).await;
+        configure("maxmemory", "1".to_owned()).await;
+        front.drop_replies(false);
+        front.cut();
+    };
+    let (answer, ()) = join!(store.acquire(attempt("executed")), reject_the_next);
+    let error = answer.unwrap_err();
+    assert!(format!("{error:?}").contains("OOM") && error.may_have_run(), "{error:?}");
+}
+
 /// After a command of a script on keys of several slots, a node with Valkey 9.0 or 9.1 refuses every script until it is
 /// restarted.
 #[tokio::test]
