@@ -139,7 +139,7 @@ impl Mapping {
         let begins = Instant::now() + self.settings.invocation_delay.mul_f64(rng.fraction(Draw::InvocationDelay, 0, 0));
         let deadline = begins + self.settings.function_timeout;
         let request_id = rng.uuid(Draw::MessageId, 0);
-        Some(Invocation { mapping: self.clone(), messages, request_id, begins, deadline })
+        Some(Invocation { mapping: self.clone(), messages, event: None, request_id, begins, deadline })
     }
 
     fn lock(&self) -> MutexGuard<'_, MappingCounts> {
@@ -153,6 +153,8 @@ impl Mapping {
 pub struct Invocation {
     mapping: Mapping,
     messages: Vec<ReceivedMessage>,
+    /// `None` if it is that of the messages.
+    event: Option<String>,
     request_id: String,
     begins: Instant,
     deadline: Instant,
@@ -179,7 +181,12 @@ impl Invocation {
     /// The event, as JSON.
     #[must_use]
     pub fn event(&self) -> String {
-        event(&self.messages)
+        self.event.clone().unwrap_or_else(|| event(&self.messages))
+    }
+
+    /// Passes this event to the function instead, such as one with a malformed record.
+    pub fn with_event(self, event: impl Into<String>) -> Self {
+        Self { event: Some(event.into()), ..self }
     }
 
     /// The messages of the batch.
