@@ -41,6 +41,7 @@ pub const GUARDS: &[Guard] = &[
         "math.min(ends - now_us / 1000, longest)",
         "ends - now_us / 1000",
     ),
+    ("acquire: a shortened lease keeps the expiry", ACQUIRE, "shortened, 'KEEPTTL')", "shortened)"),
     ("acquire: a takeover is a recovery", ACQUIRE, "    uncertain = 1", "    uncertain = 0"),
     (
         "acquire: after a failure in doubt a recovery follows",
@@ -145,6 +146,12 @@ pub const GUARDS: &[Guard] = &[
     ),
     ("fail: late success leaves no doubt", FAIL, "is_uncertain(failed) and not", "not"),
     ("fail: only the owner", FAIL, "if not owns then return lost[state], record end", ""),
+    (
+        "fail: the fence does not decrease",
+        FAIL,
+        "math.max(struct.unpack('>I8', record, 5), (struct.unpack('>I8', failed, 5)))",
+        "struct.unpack('>I8', failed, 5)",
+    ),
     (
         "fail: a claim without a fingerprint keeps the stored one",
         FAIL,
