@@ -107,8 +107,8 @@ impl Faults {
                 self.lose(Duration::MAX, keys.into_iter().map(|key| (key, true)).collect());
             }
             Fault::ClockJump => {
-                let jump = i64::try_from(rng.draw(0..12_000)).unwrap_or_default() - 6000;
-                let ahead_us = self.jumps.last().map_or(0, |last| last.ahead_us) + jump * 1000;
+                let jump_us = i64::try_from(rng.draw(0..12_000_000)).unwrap_or_default() - 6_000_000;
+                let ahead_us = self.jumps.last().map_or(0, |last| last.ahead_us) + jump_us;
                 self.jumps.push(Jump { at_us: monotonic_us(), ahead_us });
                 self.redis.servers.iter().for_each(|server| server.set_clock(ahead_us));
             }

@@ -8,15 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{RecordedStore, Rng, monotonic_us};
+use idempotent_sqs::idempotency::{ObjectStore, Recovery};
 use idempotent_sqs::lambda::Handler;
-use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, Visibility};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, KeySource, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
 use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping, ReceivedMessage};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
+use crate::malformed::{Malformed, malform};
 use crate::network;
+use crate::objects::Objects;
 use crate::plan::Plan;
+use crate::producers::{BUCKET, KEY_POINTER};
 use crate::queue::Faulty;
 use crate::trace::event;
 use crate::work::{Attempts, Call};
@@ -26,6 +30,9 @@ pub struct Shared {
     pub plan: Plan,
     pub mapping: Mapping,
     pub sqs: Faulty,
+    pub objects: Arc<Objects>,
+    /// Which records of events are malformed.
+    pub inputs: Mutex<Rng>,
     /// The server that a client connects to first.
     pub redis: String,
     /// Where the calls of the stores are recorded.
@@ -57,6 +64,7 @@ pub struct Invoked {
     pub ran_us: u64,
     pub until_us: u64,
     pub messages: Vec<ReceivedMessage>,
+    pub malformed: Malformed,
     /// The messages that SQS delivers again. `None` if the response was an error.
     pub retained: Option<Vec<String>>,
 }
@@ -108,6 +116,8 @@ impl Shared {
     /// Returns whether Lambda ends the process.
     async fn invoke(&self, process: &str, recorded: &str, function: &Function, invocation: Invocation) -> bool {
         let (messages, from_us) = (invocation.messages().to_vec(), monotonic_us());
+        let (event_text, malformed) = self.malform(&invocation);
+        let invocation = invocation.with_event(event_text);
         let ids: Vec<_> = messages.iter().map(|message| message.message_id[..8].to_owned()).collect();
         event(|| format!("{process}: invoked with {ids:?}"));
         let mut ran_us = 0;
@@ -118,7 +128,7 @@ impl Shared {
         let outcome = network::run_on(process, Box::pin(run)).await;
         event(|| format!("{process}: {outcome:?}"));
         let (process, until_us) = (recorded.to_owned(), monotonic_us());
-        let mut invoked = Invoked { process, from_us, ran_us, until_us, messages, retained: None };
+        let mut invoked = Invoked { process, from_us, ran_us, until_us, messages, malformed, retained: None };
         if let BatchOutcome::Processed { deleted, retained } = &outcome {
             invoked.retained = Some(retained.clone());
             let at_us = until_us;
@@ -130,6 +140,12 @@ impl Shared {
             self.invocations.lock().unwrap_or_else(PoisonError::into_inner).push(invoked);
         }
         is_ended
+    }
+
+    /// The event of an invocation, in which records may be malformed until the faults end.
+    fn malform(&self, invocation: &Invocation) -> (String, Malformed) {
+        let rate = if self.objects.faults_ended() { 0 } else { self.plan.malformed };
+        malform(&invocation.event(), rate, &mut self.inputs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The function of a process, and the process in the history of its calls.
@@ -145,11 +161,19 @@ impl Shared {
         let mut policy = Policy::default();
         (policy.lease_grace, policy.longest_lease) = (plan.lease_grace, plan.longest_lease);
         (policy.max_attempts, policy.failed_retention) = (plan.max_attempts, plan.failed_retention);
+        policy.recovery = if plan.parks { Recovery::Park } else { Recovery::Rerun };
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
         let mut batch = BatchSettings::default();
         if !rng.happens(plan.fingerprints) {
             batch.fingerprint = FingerprintSource::None;
         }
+        if plan.has_forms {
+            let attribute = KeySource::Attribute("Idempotency-Key".to_owned());
+            let payload = KeySource::Body(KEY_POINTER.to_owned());
+            batch.keys = vec![attribute, payload, KeySource::DeduplicationId, KeySource::MessageId];
+        }
+        batch.extended_client.objects = Some(Arc::clone(&self.objects) as Arc<dyn ObjectStore>);
+        batch.extended_client.buckets = vec![BUCKET.to_owned()];
         batch.concurrency = NonZeroUsize::new(plan.concurrency).unwrap_or(NonZeroUsize::MIN);
         let (changes, letters) = (self.sqs.clone(), self.sqs.clone());
         let url = if plan.fifo { "https://sqs/dead.fifo" } else { "https://sqs/dead" };
@@ -158,8 +182,9 @@ impl Shared {
         let visibility = Visibility::with_replacement(move |message, after| changes.change_visibility(message, after));
 
         let panics = (if plan.is_quiet { 0 } else { 10 }, Mutex::new(rng));
-        let (client, running) = (process.to_owned(), AtomicUsize::new(0));
-        let work = Call { client, process: recorded.clone(), panics, attempts: Arc::clone(&self.attempts), running };
+        let (client, receivers, attempts) = (process.to_owned(), plan.receivers, Arc::clone(&self.attempts));
+        let running = [const { AtomicUsize::new(0) }; 2];
+        let work = Call { client, process: recorded.clone(), panics, attempts, receivers, running };
         (recorded, Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility)))
     }
 }

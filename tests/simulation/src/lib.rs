@@ -6,7 +6,8 @@
 //! - [`redis`]: servers and clusters
 //! - `owners`: owners that break rules of the function contend for keys
 //! - `plan`: what a seed chooses before its run
-//! - `queue`, `receiver`, `work`, `function`: the messages, the effects, the work and the processes
+//! - `producers`, `malformed`: the messages, and events with malformed records
+//! - `queue`, `objects`, `receiver`, `work`, `function`: SQS, S3, the effects, the work and the processes
 //! - `faults`: injects the faults
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
@@ -22,9 +23,12 @@ pub mod command;
 pub mod deterministic;
 mod faults;
 mod function;
+mod malformed;
 pub mod network;
+mod objects;
 mod owners;
 mod plan;
+mod producers;
 mod queue;
 mod receiver;
 pub mod redis;

@@ -56,8 +56,12 @@ const HARMLESS: &[Fault] = &[
 ];
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct Plan {
+    pub seed: u64,
     pub messages: u64,
+    /// How many of them are sent at once.
+    pub burst: usize,
     pub functions: u64,
     pub batch_size: usize,
     pub concurrency: usize,
@@ -68,8 +72,14 @@ pub struct Plan {
     pub longest_lease: Duration,
     pub max_attempts: u8,
     pub failed_retention: Duration,
+    /// Whether messages that need a recovery are parked.
+    pub parks: bool,
     /// How many of 1000 processes compare payloads.
     pub fingerprints: u64,
+    /// Whether payloads have several forms, and keys several places.
+    pub has_forms: bool,
+    /// How many of 1000 records of events are malformed.
+    pub malformed: u64,
     pub fifo: bool,
     /// Number of servers of the cluster. A single server if it is 1.
     pub servers: usize,
@@ -77,10 +87,14 @@ pub struct Plan {
     pub delay_ms: u64,
     /// How many of 1000 writes are lost and sent again.
     pub lost: u64,
-    /// Longest time that the receiver takes, ms.
+    /// Longest time that a receiver takes, ms.
     pub work_ms: u64,
-    /// How many of 1000 requests the receiver fails or refuses.
+    /// Number of receivers.
+    pub receivers: u64,
+    /// How many of 1000 requests a receiver fails or refuses.
     pub failures: u64,
+    /// One of so many payments can never succeed.
+    pub poison: u64,
     /// How many of 1000 deliveries are duplicated at once, and how many of 1000 deleted messages are delivered again.
     pub duplicates: u32,
     /// How long faults happen.
@@ -95,6 +109,7 @@ pub struct Plan {
 impl Plan {
     pub fn of(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
+        let inputs = &mut Rng::new(seed ^ 0xf0f0);
         let function_timeout = rng.ms(2000..8000);
         let servers = *rng.pick(&[1, 1, 1, 2, 3]);
         let redis_timeout: u64 = *rng.pick(&[100, 300, 500]);
@@ -111,7 +126,9 @@ impl Plan {
             _ => {}
         }
         Self {
+            seed,
             messages: rng.draw(5..40),
+            burst: *inputs.pick(&[1, 1, 10]),
             functions: rng.draw(2..5),
             batch_size: *rng.pick(&[1, 3, 10, 10]),
             concurrency: *rng.pick(&[1, 4, 16]),
@@ -127,13 +144,18 @@ impl Plan {
             },
             max_attempts: *rng.pick(&[200, 200, 3]),
             failed_retention: *rng.pick(&[Duration::MAX, Duration::MAX, Duration::from_secs(5)]),
+            parks: inputs.happens(120),
             fingerprints: *rng.pick(&[1000, 1000, 1000, 500]),
+            has_forms: inputs.happens(500),
+            malformed: *inputs.pick(&[0, 0, 30]),
             fifo: rng.happens(200),
             servers,
             delay_ms: *rng.pick(&[1, 3, 10, redis_timeout / 8, redis_timeout / if is_quiet { 8 } else { 3 }]),
             lost: if is_quiet { 0 } else { *rng.pick(&[0, 0, 5, 30]) },
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
+            receivers: inputs.draw(1..3),
             failures: *rng.pick(&[50, 170, 500]),
+            poison: *inputs.pick(&[25, 25, 8]),
             duplicates: *rng.pick(&[0, 100, 400, 400]),
             lasts: Duration::from_secs(rng.draw(10..40)),
             pause_ms: *rng.pick(&[300, 1000, 4000]),

@@ -1,4 +1,4 @@
-//! The messages, and SQS as the function reaches it: calls are refused, and replies are lost.
+//! SQS as the function reaches it: calls are refused, and replies are lost.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use history::{Rng, monotonic_us};
 use idempotent_sqs::Message;
 use idempotent_sqs::sqs::{AttributeValue, DeadLetter, DeadLetterMessage};
-use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
+use idempotent_sqs_testing::{Queue, QueueSettings};
 
 use crate::plan::Plan;
 use crate::trace::event;
@@ -36,7 +36,6 @@ pub struct Letter {
 #[derive(Clone, Debug)]
 pub struct VisibilityChange {
     pub receipt_handle: String,
-    pub receive_count: u32,
     pub after: Duration,
     /// When, µs by the monotonic clock.
     pub at_us: u64,
@@ -68,8 +67,7 @@ impl Faulty {
         let reply = with(fault, || {
             self.0.queue.change_visibility(&receipt_handle, after).map_err(|refused| refused.to_string())
         });
-        let receive_count = message.receive_count.unwrap_or_default();
-        lock(&self.0.changes).push(VisibilityChange { receipt_handle, receive_count, after, at_us: monotonic_us() });
+        lock(&self.0.changes).push(VisibilityChange { receipt_handle, after, at_us: monotonic_us() });
         reply
     }
 
@@ -107,16 +105,8 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is known of a message that was sent.
-#[derive(Clone, Debug)]
-pub struct Sent {
-    /// The key that its producer gave it.
-    pub key: Option<String>,
-    pub group: Option<String>,
-}
-
 /// The queue of a plan.
-pub fn queue(plan: &Plan, seed: u64) -> Queue {
+pub fn queue(plan: &Plan) -> Queue {
     let name = if plan.fifo { "payments.fifo" } else { "payments" };
     let (visibility_timeout, rate) = (plan.visibility_timeout, f64::from(plan.duplicates) / 1000.0);
     let settings = QueueSettings {
@@ -126,33 +116,5 @@ pub fn queue(plan: &Plan, seed: u64) -> Queue {
         redelivery_rate: rate,
         ..QueueSettings::default()
     };
-    Queue::new(settings, seed)
-}
-
-/// The messages of a plan: some have the key and the payload of an earlier one, some only its key, and some no key.
-pub fn messages(plan: &Plan, rng: &mut Rng) -> Vec<(Sent, SendRequest)> {
-    let mut messages = Vec::new();
-    for number in 0..plan.messages {
-        // A recent one, so that both are often processed at the same time.
-        let before = number - rng.draw(0..4).min(number);
-        let (key, payload) = match rng.draw(0..12) {
-            0 => (before, before),
-            // Processes that do not compare payloads take it for the earlier message.
-            1 if plan.fingerprints == 1000 => (before, number),
-            _ => (number, number),
-        };
-        let mut message = SendRequest::new(format!("{{\"payment\":{payload}}}"));
-        // In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
-        let tag = if plan.servers > 1 { format!("{{{}}}", key % 3) } else { String::new() };
-        let key = (rng.draw(0..20) > 0).then(|| format!("pay-{key}{tag}"));
-        if let Some(key) = &key {
-            message = message.attribute("Idempotency-Key", key.clone());
-        }
-        let group = plan.fifo.then(|| format!("group-{}", rng.draw(0..3)));
-        if let Some(group) = &group {
-            message = message.group(group.clone()).deduplication_id(format!("send-{number}"));
-        }
-        messages.push((Sent { key, group }, message));
-    }
-    messages
+    Queue::new(settings, plan.seed)
 }

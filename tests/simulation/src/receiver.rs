@@ -9,15 +9,22 @@ use tokio::time::sleep;
 
 use crate::network::{self, Accepted};
 use crate::plan::Plan;
+use crate::producers::payment;
 use crate::trace::event;
 
 pub const NAME: &str = "receiver";
 
-/// An effect, with the payload of its request.
+/// A request: key, fence, whether it is a recovery, and the input of the work.
+pub type Request = (String, u64, bool, String);
+
+/// A reply: a status, and the delay that it asks for, s.
+pub type Reply = (String, Option<u64>);
+
+/// An effect, and the payment that it made.
 #[derive(Clone, Debug)]
 pub struct Counted {
     pub effect: history::Effect,
-    pub body: String,
+    pub payment: u64,
 }
 
 /// A service that sometimes fails. Clones share it.
@@ -26,11 +33,7 @@ pub struct Receiver(Arc<Mutex<State>>);
 
 struct State {
     rng: Rng,
-    seed: u64,
-    work_ms: u64,
-    failures: u64,
-    /// Whether it replies to every request.
-    replies: bool,
+    plan: Plan,
     faults_ended: bool,
     effects: Vec<Counted>,
 }
@@ -43,24 +46,24 @@ enum Answer {
     DoneWithoutReply,
     /// The stream ends, and the work is not done.
     NoReply,
-    Unavailable,
-    Busy,
-    Failed,
+    /// Asks for a delay, s.
+    Unavailable(Option<u64>),
+    Busy(Option<u64>),
+    Failed(Option<u64>),
     Permanent,
 }
 
-/// Whether the work of this payload can never succeed.
-pub fn is_poison(seed: u64, body: &str) -> bool {
+/// Whether this payment can never succeed.
+pub fn is_poison(plan: &Plan, payment: u64) -> bool {
     let mut hash = DefaultHasher::new();
-    (seed, body).hash(&mut hash);
-    hash.finish().is_multiple_of(25)
+    (plan.seed, payment).hash(&mut hash);
+    hash.finish().is_multiple_of(plan.poison)
 }
 
 impl Receiver {
-    pub fn new(seed: u64, rng: Rng, plan: &Plan) -> Self {
-        let Plan { work_ms, failures, is_quiet: replies, .. } = *plan;
+    pub fn new(rng: Rng, plan: &Plan) -> Self {
         let (faults_ended, effects) = (false, Vec::new());
-        Self(Arc::new(Mutex::new(State { rng, seed, work_ms, failures, replies, faults_ended, effects })))
+        Self(Arc::new(Mutex::new(State { rng, plan: plan.clone(), faults_ended, effects })))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -88,51 +91,53 @@ impl Receiver {
                     let Some(reply) = (if read.is_ok() { receiver.answer(&request).await } else { None }) else {
                         return;
                     };
-                    let _sent = stream.write_all(reply).await;
+                    let _sent = stream.write_all(reply.as_bytes()).await;
                 });
             }
         });
     }
 
-    async fn answer(&self, request: &str) -> Option<&'static [u8]> {
-        let [key, fence, recovery, body] = request.trim_end().splitn(4, ' ').collect::<Vec<_>>().try_into().ok()?;
+    async fn answer(&self, request: &str) -> Option<String> {
+        let (key, fence, is_recovery, body): Request = serde_json::from_str(request).ok()?;
+        let payment = payment(&body);
         let (answer, before, after) = {
             let mut state = self.lock();
-            let work_ms = if state.faults_ended { 20 } else { state.work_ms };
-            let answer = state.choose(body);
+            let work_ms = if state.faults_ended { 20 } else { state.plan.work_ms };
+            let answer = state.choose(payment);
             (answer, state.rng.ms(0..work_ms), state.rng.ms(0..work_ms))
         };
         sleep(before).await;
         event(|| format!("{NAME}: {answer:?} for {request:?}"));
         if let Answer::Done | Answer::DoneWithoutReply = answer {
-            let (fence, is_recovery) = (fence.parse().ok()?, recovery == "recovery");
-            let effect = history::Effect { key: key.to_owned(), fence, is_recovery, at_us: monotonic_us() };
-            self.lock().effects.push(Counted { effect, body: body.to_owned() });
+            let effect = history::Effect { key, fence, is_recovery, at_us: monotonic_us() };
+            self.lock().effects.push(Counted { effect, payment });
         }
         sleep(after).await;
-        Some(match answer {
-            Answer::Done => b"done",
+        let (status, after_s) = match answer {
+            Answer::Done => ("done", None),
             Answer::DoneWithoutReply | Answer::NoReply => return None,
-            Answer::Unavailable => b"unavailable",
-            Answer::Busy => b"busy",
-            Answer::Failed => b"failed",
-            Answer::Permanent => b"permanent",
-        })
+            Answer::Unavailable(after_s) => ("unavailable", after_s),
+            Answer::Busy(after_s) => ("busy", after_s),
+            Answer::Failed(after_s) => ("failed", after_s),
+            Answer::Permanent => ("permanent", None),
+        };
+        serde_json::to_string(&(status, after_s)).ok()
     }
 }
 
 impl State {
-    fn choose(&mut self, body: &str) -> Answer {
-        let is_done = !self.rng.happens(self.failures);
+    fn choose(&mut self, payment: u64) -> Answer {
+        let is_done = !self.rng.happens(self.plan.failures);
         let choice = self.rng.draw(0..6);
+        let after_s = *self.rng.pick(&[None, None, Some(0), Some(3), Some(60)]);
         match choice {
-            _ if is_poison(self.seed, body) => Answer::Permanent,
+            _ if is_poison(&self.plan, payment) => Answer::Permanent,
             _ if self.faults_ended || is_done => Answer::Done,
-            0 if !self.replies => Answer::DoneWithoutReply,
-            1 if !self.replies => Answer::NoReply,
-            2 => Answer::Unavailable,
-            3 => Answer::Busy,
-            _ => Answer::Failed,
+            0 if !self.plan.is_quiet => Answer::DoneWithoutReply,
+            1 if !self.plan.is_quiet => Answer::NoReply,
+            2 => Answer::Unavailable(after_s),
+            3 => Answer::Busy(after_s),
+            _ => Answer::Failed(after_s),
         }
     }
 }

@@ -1,20 +1,26 @@
 //! The verdict on a run.
 //!
 //! - `attempts`: runs of the work
-//! - `invocations`: claims that are not settled, leases, visibility timeouts and responses
+//! - `inputs`: keys, payloads and malformed records
+//! - `invocations`: claims that are not settled, leases and responses
 //! - `letters`: dead letters
 //! - `losses`: lost writes, and the effects that these repeat
 //! - `messages`: deletions, acknowledgements and order
+//! - `receivers`: receivers that are unavailable, and messages that are not started
 //! - `requests`: settings and results
 //! - `settling`: how runs are settled
+//! - `visibility`: visibility timeouts
 
 mod attempts;
+mod inputs;
 mod invocations;
 mod letters;
 mod losses;
 mod messages;
+mod receivers;
 mod requests;
 mod settling;
+mod visibility;
 
 use history::{Allowances, Outside, Report};
 
@@ -40,6 +46,9 @@ impl Run {
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
         faults.extend(self.unexplained(&report));
         faults.extend(self.wrong_attempts());
+        faults.extend(self.wrong_receivers());
+        faults.extend(self.wrong_inputs());
+        faults.extend(self.wrong_malformed());
         faults.extend(self.wrong_messages());
         faults.extend(self.wrong_letters());
         faults.extend(self.wrong_acknowledgements());

@@ -11,7 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::network::{self, address};
-use crate::receiver;
+use crate::producers::payment;
+use crate::receiver::{self, Reply, Request};
 
 /// A run of the work.
 #[derive(Clone, Debug)]
@@ -20,9 +21,10 @@ pub struct Attempt {
     pub fence: u64,
     pub fingerprint: Hex<16>,
     pub is_recovery: bool,
-    /// The message and its payload.
     pub message_id: String,
-    pub body: String,
+    /// The body that it was passed.
+    pub input: String,
+    pub receiver: &'static str,
     /// The process, as in the history of its calls.
     pub process: String,
     /// When it began, µs by the monotonic clock.
@@ -33,6 +35,8 @@ pub struct Attempt {
     pub returned: Option<Result<(), WorkErrorKind>>,
     /// Number of runs of its process when it began, with this one.
     pub running: usize,
+    /// The same, of those with its receiver.
+    pub at_receiver: usize,
 }
 
 impl Attempt {
@@ -64,22 +68,41 @@ pub struct Call {
     /// How often of 1000 times it panics, after its request was sent.
     pub panics: (u64, Mutex<Rng>),
     pub attempts: Attempts,
-    /// Number of runs that have not ended.
-    pub running: AtomicUsize,
+    /// Number of receivers.
+    pub receivers: u64,
+    /// Number of runs that have not ended, by receiver.
+    pub running: [AtomicUsize; RECEIVERS.len()],
 }
+
+/// The names of the receivers. They share a host.
+pub const RECEIVERS: [&str; 2] = ["first", "second"];
 
 /// What the work with this claim returns.
 pub fn receipt(fence: u64) -> Vec<u8> {
     format!("receipt of {fence}").into_bytes()
 }
 
+/// The receiver of a payment, of so many.
+pub fn receiver(payment: u64, receivers: u64) -> &'static str {
+    RECEIVERS[usize::try_from(payment % receivers).unwrap_or_default()]
+}
+
 impl Call {
+    fn receiver_of(&self, message: &Message) -> &'static str {
+        receiver(payment(message.body()), self.receivers)
+    }
+
+    fn running(&self, receiver: &str) -> &AtomicUsize {
+        &self.running[usize::from(receiver != RECEIVERS[0])]
+    }
+
     async fn call(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         const TIMEOUT: Duration = Duration::from_millis(800);
         let connected = timeout(TIMEOUT, network::connect(&address(receiver::NAME, &self.client))).await;
         let mut stream = connected.map_err(WorkError::unavailable)?.map_err(WorkError::unavailable)?;
-        let recovery = if claim.is_recovery() { "recovery" } else { "first" };
-        let request = format!("{} {} {recovery} {}\n", claim.key().stored(), claim.fence().0, message.body());
+        let (key, input) = (claim.key().stored().into_owned(), message.body().to_owned());
+        let request: Request = (key, claim.fence().0, claim.is_recovery(), input);
+        let request = serde_json::to_string(&request).map_err(WorkError::permanent)? + "\n";
         let mut reply = String::new();
         let exchange = async {
             stream.write_all(request.as_bytes()).await?;
@@ -89,17 +112,22 @@ impl Call {
             stream.read_to_string(&mut reply).await
         };
         timeout(2 * TIMEOUT, exchange).await.map_err(WorkError::uncertain)?.map_err(WorkError::uncertain)?;
-        match &*reply {
-            "done" => Ok(receipt(claim.fence().0)),
-            "unavailable" => Err(WorkError::unavailable("the receiver is overloaded")),
-            "busy" => Err(WorkError::busy("the receiver processes another request")),
-            "failed" => Err(WorkError::retryable("the receiver did nothing")),
-            "permanent" => Err(WorkError::permanent("the receiver rejects this payload")),
-            _ => Err(WorkError::uncertain("the receiver did not reply")),
+        let (status, after_s): Reply = serde_json::from_str(&reply).map_err(WorkError::uncertain)?;
+        match (&*status, after_s.map(Duration::from_secs)) {
+            ("done", _) => Ok(receipt(claim.fence().0)),
+            ("unavailable", Some(after)) => Err(WorkError::unavailable_after("the receiver is overloaded", after)),
+            ("unavailable", None) => Err(WorkError::unavailable("the receiver is overloaded")),
+            ("busy", Some(after)) => Err(WorkError::busy_after("the receiver processes another request", after)),
+            ("busy", None) => Err(WorkError::busy("the receiver processes another request")),
+            ("failed", Some(after)) => Err(WorkError::retryable_after("the receiver did nothing", after)),
+            ("failed", None) => Err(WorkError::retryable("the receiver did nothing")),
+            _ => Err(WorkError::permanent("the receiver rejects this payload")),
         }
     }
 
     fn begin(&self, claim: &Claim, message: &Message) -> usize {
+        let receiver = self.receiver_of(message);
+        let at_receiver = self.running(receiver).fetch_add(1, Ordering::Relaxed) + 1;
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts.push(Attempt {
             key: claim.key().stored().into_owned(),
@@ -107,12 +135,14 @@ impl Call {
             fingerprint: Hex(*claim.request().fingerprint.as_bytes()),
             is_recovery: claim.is_recovery(),
             message_id: message.id.clone(),
-            body: message.body().to_owned(),
+            input: message.body().to_owned(),
+            receiver,
             process: self.process.clone(),
             began_us: monotonic_us(),
             ran_us: monotonic_us(),
             returned: None,
-            running: self.running.fetch_add(1, Ordering::Relaxed) + 1,
+            running: self.running.iter().map(|running| running.load(Ordering::Relaxed)).sum(),
+            at_receiver,
         });
         attempts.len() - 1
     }
@@ -130,11 +160,16 @@ impl Drop for Running<'_> {
 impl Work<Message> for Call {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         let number = self.begin(claim, message);
-        let _running = Running(&self.running);
+        let _running = Running(self.running(self.receiver_of(message)));
         let result = self.call(claim, message).await;
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts[number].returned = Some(result.as_ref().map(|_| ()).map_err(WorkError::kind));
         attempts[number].ran_us = monotonic_us();
         result
+    }
+
+    /// A message without a body has no receiver.
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        self.receiver_of(message)
     }
 }

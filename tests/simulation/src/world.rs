@@ -13,9 +13,11 @@ use tokio::time::{sleep, timeout};
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
 use crate::network::{self, Conditions};
+use crate::objects::Objects;
 use crate::owners::contend;
 use crate::plan::Plan;
-use crate::queue::{Faulty, Letter, Sent, VisibilityChange, messages, queue};
+use crate::producers::{Sent, messages};
+use crate::queue::{Faulty, Letter, VisibilityChange, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::{Cluster, Server};
 use crate::work::{Attempt, Attempts};
@@ -26,7 +28,6 @@ const DRAIN: Duration = Duration::from_hours(3);
 
 /// What a run leaves.
 pub struct Run {
-    pub seed: u64,
     pub plan: Plan,
     pub history: History,
     /// In the order in which they took place.
@@ -76,9 +77,9 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     redis.servers.iter().for_each(Server::flush);
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: plan.delay_ms, lost: plan.lost });
 
-    let receiver = Receiver::new(seed, rng.fork(), &plan);
+    let receiver = Receiver::new(rng.fork(), &plan);
     receiver.listen();
-    let queue = queue(&plan, seed);
+    let queue = queue(&plan);
     let mapping = Mapping::new(
         &queue,
         MappingSettings {
@@ -90,9 +91,15 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         },
     );
     let sqs = Faulty::new(queue.clone(), rng.fork());
+    // These depend on the seed alone, not on what is drawn before.
+    let mut inputs = Rng::new(seed ^ 0x0b1e);
+    let (messages, objects) = messages(&plan, &mut inputs);
+    let objects = Arc::new(Objects::new(objects, inputs.fork()));
     let shared = Arc::new(Shared {
         mapping,
         sqs: sqs.clone(),
+        objects: Arc::clone(&objects),
+        inputs: Mutex::new(inputs),
         redis: redis.servers[0].name().to_owned(),
         directory: directory.to_owned(),
         rng: Mutex::new(rng.fork()),
@@ -113,13 +120,15 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         jumps: Vec::new(),
         losses: BTreeMap::new(),
     };
-    let messages = messages(&plan, &mut rng);
     let sent = messages.iter().map(|(sent, _)| sent.clone()).collect();
     let produce = async {
-        let pace = plan.lasts / u32::try_from(plan.messages).unwrap_or(u32::MAX);
-        for (_, message) in messages {
-            queue.send(message).expect("SQS accepts these messages");
-            sleep(pace * 3 / 4).await;
+        let bursts = messages.len().div_ceil(plan.burst);
+        let pause = plan.lasts * 3 / 4 / u32::try_from(bursts).unwrap_or(u32::MAX);
+        for burst in messages.chunks(plan.burst) {
+            for (_, message) in burst {
+                queue.send(message.clone()).expect("SQS accepts these messages");
+            }
+            sleep(pause).await;
         }
     };
     tokio::join!(faults.run(), produce);
@@ -128,6 +137,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     network::disarm();
     receiver.end_faults();
     sqs.end_faults();
+    objects.end_faults();
     let drained = timeout(DRAIN, async {
         while !queue.is_empty() {
             sleep(Duration::from_secs(1)).await;
@@ -152,7 +162,6 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         drained,
         trace: trace::end(),
         plan,
-        seed,
     }
 }
 

@@ -1,7 +1,5 @@
-//! Whether each invocation settles its claims, asks for leases that end with it, changes the visibility timeouts that it
-//! should, and names no message that is done.
+//! Whether each invocation settles its claims, asks for leases that end with it, and names no message that is done.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use history::{Answer, Call, Hex, Operation};
@@ -9,8 +7,9 @@ use idempotent_sqs::idempotency::MessageIdHash;
 use idempotent_sqs_testing::ReceivedMessage;
 
 use crate::function::Invoked;
-use crate::queue::VisibilityChange;
 use crate::world::Run;
+
+use super::letters::is_letter;
 
 /// Resolution of the deadline, which is a time of the wall clock, µs.
 pub(super) const CLOCK_US: u64 = 2_000;
@@ -33,7 +32,7 @@ impl Run {
             for acquire in acquires().filter(|acquire| !self.has_its_lease(acquire, invoked)) {
                 wrong.push(format!("{}: this lease does not end with its invocation: {acquire}", acquire.call.key()));
             }
-            for acquire in acquires().filter(|acquire| !acquire.call.key().starts_with("dead-letter:")) {
+            for acquire in acquires().filter(|acquire| !is_letter(acquire)) {
                 if acquire.invoked_us > self.work_ends_us(invoked) + CLOCK_US {
                     wrong.push(format!("{}: this acquire is after the deadline: {acquire}", acquire.call.key()));
                 }
@@ -42,11 +41,17 @@ impl Run {
                     wrong.push(format!("{}: {acquire} follows {failed}, which found no server", acquire.call.key()));
                 }
             }
+            if is_failed_without_outage(invoked, &calls) {
+                wrong.push(format!("an invocation failed without an outage: {invoked:?}"));
+            }
             let changes = self.changes.iter().filter(|change| is_during(change.at_us, invoked));
             for message in &invoked.messages {
                 let mut changes = changes.clone().filter(|change| change.receipt_handle == message.receipt_handle);
                 wrong.extend(self.wrong_visibility(invoked, &calls, message, changes.next()));
                 wrong.extend(self.wrong_response(invoked, &calls, message));
+                if self.is_held_back(invoked, &calls, message) {
+                    wrong.push(format!("{}: was not started, without a reason: {invoked:?}", message.body));
+                }
             }
         }
         wrong
@@ -86,32 +91,6 @@ impl Run {
         (ends_us, (ends_us.saturating_sub(invoked.ran_us) / 4).min(1_000_000))
     }
 
-    /// What is wrong with the visibility timeout of a message: after a conflict, it ends with the lease, and else with the
-    /// backoff.
-    fn wrong_visibility(
-        &self,
-        invoked: &Invoked,
-        calls: &[&Operation],
-        message: &ReceivedMessage,
-        change: Option<&VisibilityChange>,
-    ) -> Option<String> {
-        let retained = invoked.retained.as_ref()?;
-        let remains = calls.iter().copied().filter(|call| is_of(call, message)).find_map(remains);
-        let body = &message.body;
-        let Some(change) = change else {
-            let is_missing = remains.is_some() && retained.contains(&message.message_id);
-            return is_missing.then(|| format!("{body}: its visibility timeout was not changed after a conflict"));
-        };
-        // A message that is a duplicate of another one in the batch, or waits for one of its group, follows that one.
-        let key = self.expected_key(&message.message_id);
-        let mut others = invoked.messages.iter().filter(|other| other.message_id != message.message_id);
-        if self.plan.fifo || others.any(|other| self.expected_key(&other.message_id) == key) {
-            return None;
-        }
-        let expected = remains.map_or_else(|| backoff(change.receive_count), after_conflict);
-        (!expected.contains(&change.after)).then(|| format!("{body}: not {expected:?}: {change:?}"))
-    }
-
     /// Whether the response names a message whose work the invocation recorded, or found done, or is an error although
     /// work was recorded. Only without faults is no delete lost.
     fn wrong_response(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Option<String> {
@@ -135,6 +114,16 @@ pub(super) fn is_during(at_us: u64, invoked: &Invoked) -> bool {
     (invoked.from_us..=invoked.until_us).contains(&at_us)
 }
 
+/// Whether an invocation returned an error, although each message has a messageId and each call of the store an answer.
+fn is_failed_without_outage(invoked: &Invoked, calls: &[&Operation]) -> bool {
+    invoked.retained.is_none() && !invoked.malformed.has_unnamed && !has_outage(calls)
+}
+
+/// Whether a call of the store failed.
+pub(super) fn has_outage(calls: &[&Operation]) -> bool {
+    calls.iter().any(|call| matches!(call.answer, Answer::Unknown | Answer::NotExecuted))
+}
+
 /// Whether an acquire has a claim, or may have one.
 fn may_own(acquire: &Operation) -> bool {
     matches!(acquire.answer, Answer::Acquired { .. } | Answer::Unknown)
@@ -152,31 +141,6 @@ fn settles(call: &Operation, acquire: &Operation) -> bool {
 }
 
 /// Whether a call was made for this message.
-fn is_of(call: &Operation, message: &ReceivedMessage) -> bool {
-    call.call.request().message == Hex(*MessageIdHash::of(&message.message_id).as_bytes())
-        && !call.call.key().starts_with("dead-letter:")
-}
-
-/// How long the other lease lasts after a conflict.
-fn remains(call: &Operation) -> Option<Duration> {
-    match call.answer {
-        Answer::Conflict { remains_ms } => Some(Duration::from_millis(remains_ms)),
-        _ => None,
-    }
-}
-
-/// In whole seconds, which SQS has.
-fn after_conflict(remains: Duration) -> RangeInclusive<Duration> {
-    whole_seconds(remains..=remains + Duration::from_secs(2))
-}
-
-/// The backoff of a receive count: docs/faults.md.
-fn backoff(receive_count: u32) -> RangeInclusive<Duration> {
-    let step = Duration::from_secs(2_u64.saturating_pow(receive_count.max(1)).min(900));
-    whole_seconds((step / 2).max(Duration::from_secs(1))..=step)
-}
-
-fn whole_seconds(range: RangeInclusive<Duration>) -> RangeInclusive<Duration> {
-    let up = |time: Duration| Duration::from_secs(time.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX));
-    up(*range.start())..=up(*range.end())
+pub(super) fn is_of(call: &Operation, message: &ReceivedMessage) -> bool {
+    call.call.request().message == Hex(*MessageIdHash::of(&message.message_id).as_bytes()) && !is_letter(call)
 }

@@ -2,13 +2,16 @@
 
 use history::{Answer, Call, Hex, Operation};
 use idempotent_sqs::idempotency::MessageIdHash;
-use idempotent_sqs::sqs::{AttributeValue, DeadLetterOutcome};
-use idempotent_sqs_testing::MessageHistory;
+use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
 
 use crate::plan::Fault;
+use crate::producers::SentKey;
 use crate::queue::Letter;
 use crate::receiver::is_poison;
 use crate::world::Run;
+
+/// The keys of these records begin so.
+const LETTER: &str = "dead-letter:";
 
 impl Run {
     /// What is wrong with dead letters.
@@ -24,7 +27,7 @@ impl Run {
             if !self.is_whole(letter, at) {
                 wrong.push(format!("{}: this dead letter is not its message: {letter:?}", message.body));
             }
-            if !self.is_justified(letter, message) {
+            if !self.is_justified(letter) {
                 wrong.push(format!("{}: this dead letter has not the reason of its message: {letter:?}", message.body));
             }
             if !self.letter_calls(letter).any(is_acquired) {
@@ -45,24 +48,25 @@ impl Run {
         self.letters.iter().any(|letter| letter.reason.message_id == message_id && letter.at_us <= until_us)
     }
 
-    /// Whether it has the body, the key and the group of its message.
+    /// Whether it has the body, the attributes, the key and the group of its message.
     fn is_whole(&self, letter: &Letter, message: usize) -> bool {
         let has_body = self.messages[message].body == letter.message.body;
         let (sent, message, id) = (&self.sent[message], &letter.message, &letter.reason.message_id);
-        let key = message.attributes.get("Idempotency-Key").map(|attribute| &attribute.value);
-        let has_key = match (key, &sent.key) {
-            (Some(AttributeValue::Text(key)), Some(sent)) => key == sent,
-            (None, None) => true,
-            _ => false,
+        let mut attributes = message.attributes.clone();
+        attributes.remove(DeadLetter::ATTRIBUTE);
+        let key = match &sent.key {
+            SentKey::Text(key) => Some(key),
+            SentKey::MessageId => Some(id),
+            SentKey::Unusable => None,
         };
         let is_deduplicated = message.deduplication_id.as_ref() == sent.group.as_ref().map(|_| id);
         let has_group = !self.plan.fifo || message.group_id == sent.group && is_deduplicated;
-        has_key && has_group && letter.reason.key.as_ref() == self.expected_key(id) && has_body
+        attributes == sent.attributes && has_group && letter.reason.key.as_ref() == key && has_body
     }
 
     /// The calls for the record of a dead letter.
     fn letter_calls(&self, letter: &Letter) -> impl Iterator<Item = &Operation> {
-        let key = format!("dead-letter:{}", letter.reason.message_id);
+        let key = format!("{LETTER}{}", letter.reason.message_id);
         self.history.keys.get(&key).into_iter().flatten()
     }
 
@@ -76,28 +80,38 @@ impl Run {
     }
 
     /// Whether the reason of a dead letter is that of its message: the receiver rejects the payload, the attempts are used
-    /// up, or another payload has the key.
-    fn is_justified(&self, letter: &Letter, message: &MessageHistory) -> bool {
+    /// up, a recovery is parked, another payload has the key, or it has no key or no payload.
+    fn is_justified(&self, letter: &Letter) -> bool {
         use DeadLetterOutcome::{AttemptsUsedUp, Failed, FailedPermanently, Mismatch, NoKey, Parked, Unreadable};
-        let (is_poison, max_attempts) = (is_poison(self.seed, &message.body), self.plan.max_attempts);
+        let Some(sent) = self.sent(&letter.reason.message_id) else { return false };
+        let (is_poison, max_attempts) = (is_poison(&self.plan, sent.payment), self.plan.max_attempts);
+        let key = self.expected_key(&letter.reason.message_id);
         // A failure of another message, which shares key and payload, is not its own.
         let own = Hex(*MessageIdHash::of(&letter.reason.message_id).as_bytes());
-        let mut calls =
-            self.expected_key(&letter.reason.message_id).and_then(|key| self.history.keys.get(key)).into_iter();
-        let has_call = calls.any(|calls| calls.iter().any(|call| call.call.request().message == own));
+        let calls = key.as_ref().and_then(|key| self.history.keys.get(key)).into_iter().flatten();
+        let mut calls = calls.filter(|call| call.call.request().message == own).peekable();
+        let has_call = calls.peek().is_some();
+        let mut has_recovery = || calls.any(|call| matches!(call.answer, Answer::Acquired { recovery: true, .. }));
         match letter.reason.outcome {
             FailedPermanently => has_call && is_poison,
             AttemptsUsedUp => has_call && letter.reason.attempts.is_some_and(|count| count >= max_attempts),
-            Failed => has_call && (is_poison || max_attempts < 200),
+            Failed => has_call && (is_poison || max_attempts < 200 || self.plan.parks),
+            Parked => self.plan.parks && has_recovery(),
             Mismatch => {
-                let key = self.expected_key(&letter.reason.message_id);
-                let others = self.messages.iter().filter(|other| other.body != message.body);
-                others.flat_map(|other| &other.message_ids).any(|id| self.expected_key(id) == key)
+                let is_other = |id: &&String| self.sent(id).is_some_and(|other| other.payment != sent.payment);
+                let ids = self.messages.iter().flat_map(|message| &message.message_ids);
+                ids.filter(is_other).any(|id| key.is_some() && self.expected_key(id) == key)
             }
-            Parked | NoKey | Unreadable => false,
+            NoKey => key.is_none() && !sent.is_missing,
+            Unreadable => sent.is_missing,
             other => unreachable!("no seed expects {other:?}"),
         }
     }
+}
+
+/// Whether a call is for the record of a dead letter.
+pub(super) fn is_letter(call: &Operation) -> bool {
+    call.call.key().starts_with(LETTER)
 }
 
 fn is_acquired(call: &Operation) -> bool {

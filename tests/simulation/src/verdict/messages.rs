@@ -1,22 +1,29 @@
 //! Whether each message was deleted and acknowledged for its own reason, and in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use history::{Hex, Operation};
-use idempotent_sqs_testing::MessageState;
+use idempotent_sqs_testing::{MessageState, ReceivedMessage};
 
-use crate::function::Acknowledged;
+use crate::function::{Acknowledged, Invoked};
+use crate::producers::{Sent, SentKey, stored};
+use crate::receiver::Counted;
+use crate::work::Attempt;
 use crate::world::Run;
 
 impl Run {
     /// What is wrong with messages: each was deleted after its effect, or after its dead letter was sent.
     pub(super) fn wrong_messages(&self) -> Vec<String> {
-        let done: BTreeSet<_> = self.effects.iter().map(|counted| counted.body.as_str()).collect();
         let mut wrong = Vec::new();
-        for message in &self.messages {
+        for (message, sent) in self.messages.iter().zip(&self.sent) {
             let is_dead = || message.message_ids.iter().any(|id| self.is_letter_sent(id, u64::MAX));
+            let is_key =
+                |key: &String| message.message_ids.iter().any(|id| self.expected_key(id).as_ref() == Some(key));
+            // A payload that is missing cannot be compared.
+            let is_payment = |payment| payment == sent.payment || sent.is_missing;
+            let is_own = |counted: &Counted| is_payment(counted.payment) && is_key(&counted.effect.key);
             let why = match &message.state {
-                MessageState::Deleted if !done.contains(message.body.as_str()) && !is_dead() => {
+                MessageState::Deleted if !self.effects.iter().any(is_own) && !is_dead() => {
                     "was deleted without its effect and without a dead letter"
                 }
                 MessageState::Expired => "expired",
@@ -32,22 +39,23 @@ impl Run {
     pub(super) fn wrong_acknowledgements(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for Acknowledged { message_id, at_us } in &self.acknowledged {
-            let message = self.messages.iter().find(|message| message.message_ids.contains(message_id));
-            let (Some(message), Some(key)) = (message, self.expected_key(message_id)) else {
+            let Some(sent) = self.sent(message_id) else {
                 wrong.push(format!("{message_id}: this message was not sent"));
                 continue;
             };
-            let runs = || self.attempts.iter().filter(|attempt| attempt.body == message.body);
+            let is_of = |run: &&Attempt| self.sent(&run.message_id).is_some_and(|other| other.payment == sent.payment);
+            let runs = || self.attempts.iter().filter(is_of);
             // A process that does not compare payloads has no fingerprint, which agrees with all.
             let is_own = |call: &Operation| {
                 let [none, own] = [Hex([0; 16]), call.call.request().fingerprint];
                 own == none || runs().any(|run| run.fingerprint == own || run.fingerprint == none)
             };
             let is_before = |call: &Operation| call.returned_us.is_some_and(|returned_us| returned_us <= *at_us);
-            let mut calls = self.history.keys.get(key).into_iter().flatten();
+            let key = self.expected_key(message_id).unwrap_or_default();
+            let mut calls = self.history.keys.get(&key).into_iter().flatten();
             let is_done = calls.any(|call| call.shows_completion() && is_own(call) && is_before(call));
             if !is_done && !self.is_letter_sent(message_id, *at_us) {
-                wrong.push(format!("{key}: {message_id} was acknowledged at {at_us} µs, before it was done"));
+                wrong.push(format!("{key:?}: {message_id} was acknowledged at {at_us} µs, before it was done"));
             }
         }
         wrong
@@ -56,29 +64,46 @@ impl Run {
     /// Messages of a group whose first effects are not in the order of their sends. Without those that share a payload,
     /// and dead letters, whose groups go on.
     pub(super) fn wrong_order(&self) -> Vec<String> {
-        let sent = self.messages.iter().zip(self.sent.iter().map(|sent| &sent.group));
+        let sent = self.messages.iter().zip(&self.sent);
         let is_dead = |ids: &[String]| ids.iter().any(|id| self.is_letter_sent(id, u64::MAX));
-        let is_shared = |body: &str| self.messages.iter().filter(|message| message.body == body).count() > 1;
-        let mut last: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+        let is_shared = |payment| self.sent.iter().filter(|sent| sent.payment == payment).count() > 1;
+        let mut last: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
         let mut wrong = Vec::new();
-        for (message, group) in sent {
-            let first = self.effects.iter().position(|counted| counted.body == message.body);
+        for (message, Sent { payment, group, .. }) in sent {
+            let first = self.effects.iter().position(|counted| counted.payment == *payment);
             let (Some(group), Some(first)) = (group, first) else { continue };
-            if is_dead(&message.message_ids) || is_shared(&message.body) {
+            if is_dead(&message.message_ids) || is_shared(*payment) {
                 continue;
             }
-            if let Some((before, body)) = last.insert(group, (first, &message.body))
+            if let Some((before, other)) = last.insert(group, (first, *payment))
                 && before > first
             {
-                wrong.push(format!("{}: its effect came before that of {body} in {group}", message.body));
+                wrong.push(format!("payment {payment} was made before payment {other} of {group}"));
             }
         }
         wrong
     }
 
-    /// The key of a message: its producer's, or else the messageId.
-    pub(super) fn expected_key<'a>(&'a self, message_id: &'a String) -> Option<&'a String> {
-        let at = self.messages.iter().position(|message| message.message_ids.contains(message_id))?;
-        Some(self.sent[at].key.as_ref().unwrap_or(message_id))
+    /// What is known of the message with this id.
+    pub(super) fn sent(&self, message_id: &str) -> Option<&Sent> {
+        let has_id = |ids: &[String]| ids.iter().any(|id| id == message_id);
+        let at = self.messages.iter().position(|message| has_id(&message.message_ids))?;
+        self.sent.get(at)
+    }
+
+    /// The key of the record of a message. `None` if it has no usable key.
+    pub(super) fn expected_key(&self, message_id: &str) -> Option<String> {
+        match &self.sent(message_id)?.key {
+            SentKey::Text(key) => Some(stored(key)),
+            SentKey::MessageId => Some(message_id.to_owned()),
+            SentKey::Unusable => None,
+        }
+    }
+
+    /// Whether another message of the batch has its key.
+    pub(super) fn has_in_batch_duplicate(&self, invoked: &Invoked, message: &ReceivedMessage) -> bool {
+        let key = self.expected_key(&message.message_id);
+        let mut others = invoked.messages.iter().filter(|other| other.message_id != message.message_id);
+        others.any(|other| self.expected_key(&other.message_id) == key)
     }
 }

@@ -1,32 +1,62 @@
 //! Whether each run of the work is settled as it ended, and settled again until the store replies.
 
-use history::{Answer, Call, Operation};
-use idempotent_sqs::idempotency::WorkErrorKind;
+use history::{Answer, Call, Hex, Operation};
+use idempotent_sqs::idempotency::{MessageIdHash, WorkErrorKind};
 
 use crate::function::Invoked;
-use crate::work::Attempt;
+use crate::work::{Attempt, receiver};
 use crate::world::Run;
 
-use super::invocations::is_during;
+use super::invocations::{CLOCK_US, is_during};
+use super::letters::is_letter;
 
 impl Run {
     /// What is wrong with the calls that settle.
     pub(super) fn wrong_settling(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let calls = self.history.keys.values().flatten().chain(&self.history.not_executed);
-        for call in calls.filter(|call| !call.call.key().starts_with("dead-letter:")) {
+        for call in calls.filter(|call| !is_letter(call)) {
             let Some(claim) = call.claim() else { continue };
             let run = self.attempts.iter().find(|run| run.key == claim.request.key && run.fence == claim.fence);
-            if !run.map_or(is_release(call), |run| self.is_expected(run, call)) {
+            if !run.map_or_else(|| self.may_settle_without_run(call), |run| self.is_expected(run, call)) {
                 wrong.push(format!("{}: {call} is not how this run ended: {run:?}", claim.request.key));
             }
         }
         for invoked in &self.invocations {
-            let runs = self.attempts.iter().filter(|run| run.process == invoked.process);
-            let runs = runs.filter(|run| is_during(run.began_us, invoked));
-            wrong.extend(runs.filter_map(|run| self.given_up(run, invoked)));
+            wrong.extend(self.runs_of(invoked).filter_map(|run| self.given_up(run, invoked)));
         }
         wrong
+    }
+
+    /// Whether a claim whose work did not run may be settled by this call. A missing payload and a parked recovery are
+    /// permanent failures. Other claims are released if their receiver was found unavailable, or no time was left.
+    fn may_settle_without_run(&self, call: &Operation) -> bool {
+        let Some(claim) = call.claim() else { return false };
+        let mut ids = self.messages.iter().flat_map(|message| &message.message_ids);
+        let id = ids.find(|id| Hex(*MessageIdHash::of(id).as_bytes()) == claim.request.message);
+        let Some(sent) = id.and_then(|id| self.sent(id)) else { return false };
+        let is_missing = sent.is_missing;
+        match call.call {
+            Call::Fail { uncertain, permanent, .. } => {
+                let is_parked = self.plan.parks && claim.recovery;
+                (is_missing || is_parked) && permanent && uncertain == claim.recovery
+            }
+            Call::Release { .. } => {
+                let is_own =
+                    |invoked: &&Invoked| invoked.process == call.process && is_during(call.invoked_us, invoked);
+                // An invocation that timed out has no end.
+                !is_missing
+                    && self.invocations.iter().find(is_own).is_none_or(|invoked| {
+                        let receiver = receiver(sent.payment, self.plan.receivers);
+                        let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
+                        let acquire = self.acquire_of(&claim.request.key, claim.fence);
+                        let claim_ends_us = acquire.map_or(0, |acquire| self.claim_ends_us(acquire));
+                        let ends_us = self.work_ends_us(invoked).min(claim_ends_us);
+                        runs.any(Attempt::is_unavailable) || call.invoked_us + CLOCK_US >= ends_us
+                    })
+            }
+            Call::Acquire { .. } | Call::Complete { .. } => false,
+        }
     }
 
     /// Whether this call settles as this run ended. The failure of a recovery is uncertain, and the last one permanent.
@@ -59,8 +89,4 @@ impl Run {
         let had_time = invoked.until_us < self.settling_ends_us(invoked);
         (is_unanswered && had_time).then(|| format!("{}: given up with time left: {last}", run.key))
     }
-}
-
-fn is_release(call: &Operation) -> bool {
-    matches!(call.call, Call::Release { .. })
 }

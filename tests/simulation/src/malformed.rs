@@ -1,0 +1,53 @@
+//! Events with malformed records, such as those of a caller that is not SQS.
+
+use history::Rng;
+use serde_json::{Value, json};
+
+/// What is malformed in an event.
+#[derive(Clone, Debug, Default)]
+pub struct Malformed {
+    /// The messages whose record is malformed, and can be named in the response.
+    pub messages: Vec<String>,
+    /// Those of them whose receive count cannot be read.
+    pub receive_counts: Vec<String>,
+    /// Those of them whose receipt handle cannot be read.
+    pub receipt_handles: Vec<String>,
+    /// Whether a record has no messageId, so that no response is possible.
+    pub has_unnamed: bool,
+}
+
+/// The event with some records malformed: this many of 1000.
+pub fn malform(event: &str, rate: u64, rng: &mut Rng) -> (String, Malformed) {
+    let mut malformed = Malformed::default();
+    if rate == 0 {
+        return (event.to_owned(), malformed);
+    }
+    let mut event: Value = serde_json::from_str(event).expect("the event is JSON");
+    for record in event["Records"].as_array_mut().into_iter().flatten() {
+        if !rng.happens(rate) {
+            continue;
+        }
+        let message_id = record["messageId"].as_str().unwrap_or_default().to_owned();
+        let choice = rng.draw(0..12);
+        match choice {
+            0 => record["messageId"] = Value::Null,
+            1 => record["messageId"] = json!(7),
+            2 => record["messageId"] = json!(""),
+            3 | 4 => record["body"] = Value::Null,
+            5 | 6 => record["body"] = json!({"payment": 1}),
+            7 | 8 => record["attributes"] = json!("none"),
+            9 | 10 => record["messageAttributes"]["Idempotency-Key"] = json!({"stringValue": 7}),
+            _ => record["receiptHandle"] = json!(7),
+        }
+        match choice {
+            0..3 => malformed.has_unnamed = true,
+            7 | 8 => malformed.receive_counts.push(message_id.clone()),
+            11 => malformed.receipt_handles.push(message_id.clone()),
+            _ => {}
+        }
+        if choice > 2 {
+            malformed.messages.push(message_id);
+        }
+    }
+    (event.to_string(), malformed)
+}

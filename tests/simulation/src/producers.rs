@@ -1,0 +1,287 @@
+//! What the producers send: payments in several forms, with their keys in several places.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use history::Rng;
+use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
+use idempotent_sqs_testing::SendRequest;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::plan::Plan;
+
+/// The bucket of payloads that are not in their messages.
+pub const BUCKET: &str = "payloads";
+
+/// The JSON pointer at which a payload may have its key.
+pub const KEY_POINTER: &str = "/meta/id";
+
+/// What is known of a message that was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The payment that it asks for. Messages with the same payment have the same payload.
+    pub payment: u64,
+    pub key: SentKey,
+    /// Whether its payload is in S3, where it may be unavailable for some time.
+    pub is_in_s3: bool,
+    /// Whether its payload was deleted from S3.
+    pub is_missing: bool,
+    /// What its work is passed: the body, with a payload of S3 in place of its pointer.
+    pub input: String,
+    pub attributes: BTreeMap<String, MessageAttribute>,
+    pub group: Option<String>,
+}
+
+/// The key of a message.
+#[derive(Clone, Debug)]
+pub enum SentKey {
+    Text(String),
+    /// Its messageId.
+    MessageId,
+    /// It has none that can be used.
+    Unusable,
+}
+
+/// How a payload is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Text,
+    /// Starts like JSON.
+    BrokenJson,
+    Sns,
+    EventBridge,
+    S3Notification,
+    InS3,
+    /// The pointer to it is in a notification of SNS.
+    InS3FromSns,
+}
+
+/// Where a producer puts the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Attribute,
+    /// At [`KEY_POINTER`], if the payload is JSON.
+    Payload,
+    /// An attribute that is no text.
+    Bytes,
+    /// A value at [`KEY_POINTER`] that cannot be a key.
+    Flag,
+    Nowhere,
+}
+
+/// What the messages for a payment have in common.
+#[derive(Clone, Copy)]
+struct Payment {
+    number: u64,
+    form: Form,
+    place: Place,
+    is_missing: bool,
+}
+
+/// The messages of a plan, and the payloads in S3 by name. Some messages have the key and the payload of an earlier one, some
+/// only its key, and some no key.
+pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, BTreeMap<String, String>) {
+    let mut producer = Producer { plan, rng: rng.fork(), objects: BTreeMap::new() };
+    let payments: Vec<_> = (0..plan.messages).map(|number| producer.payment(number)).collect();
+    let names: Vec<_> = (0..plan.messages).map(|number| producer.name(number)).collect();
+    let mut messages = Vec::new();
+    for number in 0..plan.messages {
+        // A recent one, so that both are often processed at the same time.
+        let before = number - rng.draw(0..4).min(number);
+        let (key, payment) = match rng.draw(0..12) {
+            0 => (before, before),
+            // Processes that do not compare payloads take it for the earlier message.
+            1 if plan.fingerprints == 1000 => (before, number),
+            _ => (number, number),
+        };
+        let at = |number| usize::try_from(number).unwrap_or_default();
+        let mut payment = payments[at(payment)];
+        if rng.draw(0..20) == 0 && payment.place == Place::Attribute {
+            payment.place = Place::Nowhere;
+        }
+        let group = plan.fifo.then(|| format!("group-{}", rng.draw(0..3)));
+        messages.push(producer.message(number, payment, &names[at(key)], group));
+    }
+    (messages, producer.objects)
+}
+
+struct Producer<'a> {
+    plan: &'a Plan,
+    rng: Rng,
+    objects: BTreeMap<String, String>,
+}
+
+impl Producer<'_> {
+    fn payment(&mut self, number: u64) -> Payment {
+        use Form::{BrokenJson, EventBridge, InS3, InS3FromSns, Json, S3Notification, Sns, Text};
+        let forms = [Json, Json, Text, BrokenJson, Sns, Sns, EventBridge, S3Notification, InS3, InS3, InS3FromSns];
+        let (form, place) = (*self.rng.pick(&forms), self.rng.draw(0..24));
+        if !self.plan.has_forms {
+            return Payment { number, form: Json, place: Place::Attribute, is_missing: false };
+        }
+        let place = match place {
+            0 => Place::Bytes,
+            1 => Place::Flag,
+            2..10 => Place::Payload,
+            _ => Place::Attribute,
+        };
+        Payment { number, form, place, is_missing: form.is_in_s3() && self.rng.happens(150) }
+    }
+
+    /// The text of a key. In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
+    fn name(&mut self, number: u64) -> String {
+        let tag = if self.plan.servers > 1 { format!("{{{}}}", number % 3) } else { String::new() };
+        match self.rng.draw(0..12) {
+            0 if self.plan.has_forms => (1000 + number).to_string(),
+            1 if self.plan.has_forms => format!("dead-letter:{number}"),
+            2 if self.plan.has_forms => format!("pay-{number}-{}", "ö".repeat(120)),
+            _ => format!("pay-{number}{tag}"),
+        }
+    }
+
+    fn message(&mut self, number: u64, payment: Payment, key: &str, group: Option<String>) -> (Sent, SendRequest) {
+        let Payment { number: paid, form, place, is_missing } = payment;
+        let payload = self.payload(payment, key);
+        let mut attributes = BTreeMap::new();
+        if let Place::Attribute = place {
+            attributes.insert("Idempotency-Key".to_owned(), key.into());
+        }
+        if let Place::Bytes = place {
+            let value = AttributeValue::Binary(vec![0xff, 0xfe]);
+            attributes.insert("Idempotency-Key".to_owned(), MessageAttribute { data_type: "Binary".into(), value });
+        }
+        let (mut body, mut input) = (payload.clone(), payload.clone());
+        if form.is_in_s3() {
+            let value = AttributeValue::Text(payload.len().to_string());
+            attributes.insert("ExtendedPayloadSize".to_owned(), MessageAttribute { data_type: "Number".into(), value });
+            // Each message has an object of its own.
+            let name = format!("payment-{paid}-of-{number}");
+            let location = json!({"s3BucketName": BUCKET, "s3Key": name});
+            body = json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string();
+            if !is_missing {
+                self.objects.insert(name, payload);
+            }
+        }
+        if let Form::Sns | Form::InS3FromSns = form {
+            let mut notification = self.notification(paid, &attributes);
+            attributes.clear();
+            notification["Message"] = body.into();
+            body = notification.to_string();
+            notification["Message"] = input.into();
+            input = notification.to_string();
+        }
+        let deduplication_id = format!("send-{number}");
+        let key = self.key(payment, key, group.as_ref().map(|group| format!("{group} {deduplication_id}")));
+        let mut request = SendRequest::new(body);
+        for (name, attribute) in &attributes {
+            request = request.attribute(name, attribute.clone());
+        }
+        if let Some(group) = &group {
+            request = request.group(group.clone()).deduplication_id(deduplication_id);
+        }
+        (Sent { payment: paid, key, is_in_s3: form.is_in_s3(), is_missing, input, attributes, group }, request)
+    }
+
+    /// The payload, in one of the spellings that are equal.
+    fn payload(&mut self, payment: Payment, key: &str) -> String {
+        let Payment { number, form, place, .. } = payment;
+        let spaces = " ".repeat(usize::from(self.rng.happens(500)));
+        let mut spell = |number: &str| format!("{number}{}", self.rng.pick(&["", ".0", "e0"]));
+        let paid = spell(&number.to_string());
+        let meta = match place {
+            Place::Payload if key.starts_with(|c: char| c.is_ascii_digit()) => format!("{{\"id\":{}}}", spell(key)),
+            Place::Payload => json!({"id": key}).to_string(),
+            Place::Flag => json!({"id": true}).to_string(),
+            Place::Attribute | Place::Bytes | Place::Nowhere => "null".to_owned(),
+        };
+        let time = self.rng.draw(100..1000);
+        match form {
+            Form::Text => format!("payment {number}"),
+            Form::BrokenJson => format!("{{\"payment\":{number}"),
+            Form::EventBridge => format!(
+                "{{\"version\":\"0\",\"id\":\"event-{number}\",\"detail-type\":\"ordered\",\"source\":\"shop\",\
+                 \"account\":\"123456789012\",\"time\":\"2026-11-23T08:00:00.{time}Z\",\"region\":\"eu-central-1\",\
+                 \"resources\":[],\"meta\":{meta},\"detail\":{{\"payment\":{spaces}{paid}}}}}"
+            ),
+            Form::S3Notification => {
+                let s3 =
+                    json!({"bucket": {"name": "orders"}, "object": {"key": format!("payment-{number}"), "size": 7}});
+                let time = format!("2026-11-23T08:00:00.{time}Z");
+                let record =
+                    json!({"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "eventTime": time, "s3": s3});
+                format!("{{\"meta\":{meta},\"Records\":[{record}]}}")
+            }
+            _ if self.rng.happens(500) => format!("{{\"meta\":{meta},{spaces}\"payment\":{paid}}}"),
+            _ => format!("{{\"payment\":{paid},{spaces}\"meta\":{meta}}}"),
+        }
+    }
+
+    /// A notification of SNS, without its message. Those of one payment are one notification, which is delivered again.
+    fn notification(&mut self, payment: u64, attributes: &BTreeMap<String, MessageAttribute>) -> Value {
+        let time = format!("2026-11-23T08:00:00.{}Z", self.rng.draw(100..1000));
+        let attributes = attributes.iter().map(|(name, attribute)| {
+            let value = match &attribute.value {
+                AttributeValue::Text(text) => text,
+                AttributeValue::Binary(_) | AttributeValue::Unreadable => "//4=",
+            };
+            (name.clone(), json!({"Type": attribute.data_type, "Value": value}))
+        });
+        json!({
+            "Type": "Notification",
+            "MessageId": format!("notification-{payment}"),
+            "TopicArn": "arn:aws:sns:eu-central-1:123456789012:orders",
+            "Timestamp": time,
+            "MessageAttributes": attributes.collect::<serde_json::Map<_, _>>(),
+        })
+    }
+
+    /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in the
+    /// payload or the deduplicationId, which is passed with its group.
+    fn key(&self, payment: Payment, key: &str, deduplication_id: Option<String>) -> SentKey {
+        let Payment { number, form, place, is_missing } = payment;
+        let is_json = !matches!(form, Form::Text | Form::BrokenJson);
+        match place {
+            Place::Attribute => SentKey::Text(key.to_owned()),
+            Place::Bytes => SentKey::Unusable,
+            // The key may be in the payload.
+            _ if self.plan.has_forms && (is_missing || form == Form::BrokenJson) => SentKey::Unusable,
+            Place::Payload if is_json => SentKey::Text(key.to_owned()),
+            Place::Flag if is_json => SentKey::Unusable,
+            _ => match (deduplication_id, form) {
+                (Some(id), _) if self.plan.has_forms => SentKey::Text(id),
+                (_, Form::Sns | Form::InS3FromSns) => SentKey::Text(format!("notification-{number}")),
+                (_, Form::EventBridge) => SentKey::Text(format!("event-{number}")),
+                // S3 gives no id.
+                _ => SentKey::MessageId,
+            },
+        }
+    }
+}
+
+impl Form {
+    fn is_in_s3(self) -> bool {
+        matches!(self, Self::InS3 | Self::InS3FromSns)
+    }
+}
+
+/// The form under which the key of a record has this text: docs of `Key::stored`.
+pub fn stored(key: &str) -> String {
+    if key.len() <= 200 && !key.starts_with("dead-letter:") {
+        return key.to_owned();
+    }
+    let digest = Sha256::digest(key);
+    digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
+        let _written = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The payment that a payload asks for, however it is written: the number after the word.
+pub fn payment(body: &str) -> u64 {
+    let after = body.split_once("payment").map_or("", |(_, after)| after);
+    let digits = after.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or_else(|_| panic!("no payment in {body:?}"))
+}
