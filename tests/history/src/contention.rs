@@ -32,7 +32,8 @@ pub async fn contend<S: Store + 'static>(mut rng: Rng, clients: Vec<S>, lasts: D
                     let (period, number) = (begun.elapsed().as_millis() / KEY_LASTS.as_millis(), rng.draw(0..u64::MAX));
                     match rng.draw(0..20) {
                         0 => release_late(&*client, key(&format!("r{number:x}"))).await,
-                        1..10 => {
+                        1 => shorten(&*client, key(&format!("s{number:x}"))).await,
+                        2..10 => {
                             let kind = *rng.pick(&[0, 1, 3, 3]);
                             take_turns(&mut rng, &*client, key(&format!("t{number:x}-{kind}"))).await;
                         }
@@ -121,6 +122,23 @@ async fn release_late(store: &impl Store, key: Key) {
         let _ = store.fail(&other, Failure { uncertain: false, permanent: false }).await;
         let _ = store.release(recovery.request(), Some(&recovery)).await;
         let _ = acquire(b"other").await;
+    }
+}
+
+/// A record whose lease was shortened is completed. It must still expire.
+async fn shorten(store: &impl Store, key: Key) {
+    let request = |lease_ms, longest_ms| {
+        let mut request = AcquireRequest::new(key.clone());
+        (request.lease, request.retention) = (Duration::from_millis(lease_ms), Duration::from_millis(20));
+        request.longest_lease = Duration::from_millis(longest_ms);
+        request.fingerprint = Fingerprint::of(b"one");
+        request
+    };
+    if let Ok(Acquire::Acquired(claim)) = store.acquire(request(40, 60_000)).await {
+        let _ = store.acquire(request(10, 10)).await;
+        let _ = store.complete(&claim, StoredResult::Inline(b"done")).await;
+        sleep(Duration::from_millis(50)).await;
+        let _ = store.acquire(request(10, 10)).await;
     }
 }
 
