@@ -62,6 +62,8 @@ pub struct Plan {
     pub messages: u64,
     /// How many of them are sent at once.
     pub burst: usize,
+    /// One of so many has the key and the payload of an earlier one.
+    pub repeats: u64,
     pub functions: u64,
     pub batch_size: usize,
     pub concurrency: usize,
@@ -129,6 +131,7 @@ impl Plan {
             seed,
             messages: rng.draw(5..40),
             burst: *inputs.pick(&[1, 1, 10]),
+            repeats: *inputs.pick(&[12, 12, 3]),
             functions: rng.draw(2..5),
             batch_size: *rng.pick(&[1, 3, 10, 10]),
             concurrency: *rng.pick(&[1, 4, 16]),
@@ -155,7 +158,7 @@ impl Plan {
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
             receivers: inputs.draw(1..3),
             failures: *rng.pick(&[50, 170, 500]),
-            poison: *inputs.pick(&[25, 25, 8]),
+            poison: *inputs.pick(&[25, 25, 3]),
             duplicates: *rng.pick(&[0, 100, 400, 400]),
             lasts: Duration::from_secs(rng.draw(10..40)),
             pause_ms: *rng.pick(&[300, 1000, 4000]),

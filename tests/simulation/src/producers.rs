@@ -90,10 +90,10 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, BTreeM
     for number in 0..plan.messages {
         // A recent one, so that both are often processed at the same time.
         let before = number - rng.draw(0..4).min(number);
-        let (key, payment) = match rng.draw(0..12) {
-            0 => (before, before),
+        let (key, payment) = match (rng.draw(0..plan.repeats), rng.draw(0..12)) {
+            (0, _) => (before, before),
             // Processes that do not compare payloads take it for the earlier message.
-            1 if plan.fingerprints == 1000 => (before, number),
+            (_, 0) if plan.fingerprints == 1000 => (before, number),
             _ => (number, number),
         };
         let at = |number| usize::try_from(number).unwrap_or_default();
