@@ -96,12 +96,12 @@ pub async fn is_synchronized(replica: &Redis) {
 impl Sentinel {
     /// A sentinel that watches this primary. `quorum` sentinels must agree on a failover.
     pub async fn watch(primary: &Redis, quorum: u32) -> Self {
-        Self::watch_port(primary.port(), quorum).await
+        Self::watch_port(primary.port(), quorum, "").await
     }
 
-    /// As [`watch`](Self::watch), with the port that the primary announces.
-    pub async fn watch_port(primary: u16, quorum: u32) -> Self {
-        let sentinel = Self::start(primary, quorum, |port| vec!["--port".into(), port.to_string()]).await;
+    /// As [`watch`](Self::watch), with the port that the primary announces, and more settings of the sentinel.
+    pub async fn watch_port(primary: u16, quorum: u32, settings: &str) -> Self {
+        let sentinel = Self::start(primary, quorum, settings, |port| vec!["--port".into(), port.to_string()]).await;
         for (name, value) in PACE {
             let () = sentinel.call(&["DEBUG", name, value]).await.unwrap();
         }
@@ -111,10 +111,10 @@ impl Sentinel {
     /// A sentinel that watches this primary, and accepts and uses only TLS.
     pub async fn watch_with_tls(primary: &Redis, files: &TlsFilePaths) -> Self {
         let only_tls = ["--port", "0", "--tls-replication", "yes"].map(str::to_owned);
-        Self::start(primary.port(), 1, |port| [only_tls.to_vec(), tls_options(port, files)].concat()).await
+        Self::start(primary.port(), 1, "", |port| [only_tls.to_vec(), tls_options(port, files)].concat()).await
     }
 
-    async fn start(primary: u16, quorum: u32, options: impl Fn(u16) -> Vec<String>) -> Self {
+    async fn start(primary: u16, quorum: u32, settings: &str, options: impl Fn(u16) -> Vec<String>) -> Self {
         for _ in 0..20 {
             let (directory, port) = (tempfile::tempdir().unwrap(), free_port());
             // A sentinel writes to its file of settings.
@@ -122,7 +122,8 @@ impl Sentinel {
                 "bind 127.0.0.1\nlogfile redis.log\n\
                  sentinel monitor {SERVICE} 127.0.0.1 {primary} {quorum}\n\
                  sentinel down-after-milliseconds {SERVICE} 1000\n\
-                 sentinel failover-timeout {SERVICE} 4000\n"
+                 sentinel failover-timeout {SERVICE} 4000\n\
+                 {settings}\n"
             );
             std::fs::write(directory.path().join("sentinel.conf"), settings).unwrap();
             let mut process = Command::new("redis-server")

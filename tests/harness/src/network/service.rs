@@ -1,5 +1,8 @@
 //! A primary, two replicas, and three sentinels that watch them, whose links can be cut.
 
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
 use super::{Deployment, LAGS, Link, Links, Listeners, OPTIONS, SERVERS};
 use crate::redis::Redis;
 use crate::sentinel::{self, Sentinel, is_synchronized};
@@ -10,7 +13,15 @@ pub struct Service {
     pub servers: Vec<Redis>,
     pub links: Vec<Links>,
     pub sentinels: Vec<(Sentinel, Links)>,
+    /// Whether the first sentinel is cut off from the servers and the others.
+    is_one_isolated: bool,
 }
+
+/// The address from which the first sentinel opens connections.
+const FIRST_SENTINEL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 20);
+
+/// How much later than the first sentinel the others reply to clients while it is isolated.
+const LATER: Duration = Duration::from_millis(30);
 
 impl Service {
     /// All servers have these additional options.
@@ -29,9 +40,12 @@ impl Service {
             servers.push(server);
         }
         let mut sentinels = Vec::new();
-        for _ in 0..3 {
-            let sentinel = Sentinel::watch_port(links[0].port, 2).await;
-            let links = Listeners::bind().await.to(sentinel.port());
+        for number in 0..3 {
+            let listeners = Listeners::bind().await;
+            let announced = format!("sentinel announce-ip {SERVERS}\nsentinel announce-port {}", listeners.port);
+            let source = if number == 0 { format!("\nbind-source-addr {FIRST_SENTINEL}") } else { String::new() };
+            let sentinel = Sentinel::watch_port(links[0].port, 2, &format!("{announced}{source}")).await;
+            let links = listeners.to(sentinel.port());
             sentinels.push((sentinel, links));
         }
         for (sentinel, _) in &sentinels {
@@ -40,7 +54,17 @@ impl Service {
         for links in &links {
             links.servers.delay(LAGS);
         }
-        Self { servers, links, sentinels }
+        Self { servers, links, sentinels, is_one_isolated: false }
+    }
+
+    /// Cuts the first sentinel off from the servers and the other sentinels. Clients reach it, and it replies before the
+    /// others.
+    pub fn isolate_a_sentinel(&mut self) {
+        self.is_one_isolated = true;
+        self.sentinels[0].1.servers.cut();
+        let others = || self.sentinels[1..].iter().map(|(_, links)| links);
+        self.links.iter().chain(others()).for_each(|links| links.servers.cut_from(FIRST_SENTINEL));
+        others().flat_map(|links| [&links.near, &links.far]).for_each(|link| link.delay(LATER));
     }
 
     /// The URL of the service for the clients of the side with this address.
@@ -72,7 +96,7 @@ impl Deployment for Service {
 
     async fn promoted(&self) -> usize {
         let mut promoted = None;
-        for (sentinel, _) in &self.sentinels {
+        for (sentinel, _) in self.sentinels.iter().skip(usize::from(self.is_one_isolated)) {
             until(|| async { sentinel.primary().await != Some(self.links[0].port) }).await;
             promoted = sentinel.primary().await;
         }

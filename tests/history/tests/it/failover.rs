@@ -31,6 +31,9 @@ enum Fault {
     HostLost,
     /// It stops (SIGSTOP), and resumes after another server was promoted.
     Frozen,
+    /// As `Frozen`, with a sentinel that is cut off from the servers and the others: it goes on to name the old primary, and
+    /// replies to clients before the others do.
+    OldView,
     /// It is cut off from all but the clients of the near side, until another server was promoted.
     Partitioned,
 }
@@ -82,7 +85,7 @@ impl Times {
         let far = Reach { old: [0..after, undone..demoted], new_from: before };
         let near = match fault {
             Fault::Partitioned => Reach { old: [0..demoted, 0..0], new_from: undone },
-            Fault::Killed | Fault::HostLost | Fault::Frozen => far.clone(),
+            Fault::Killed | Fault::HostLost | Fault::Frozen | Fault::OldView => far.clone(),
         };
         [near, far]
     }
@@ -96,18 +99,18 @@ async fn inject(deployment: &mut impl Deployment, fault: Fault, load: &Load) -> 
     match fault {
         Fault::Killed => deployment.first().kill(),
         Fault::HostLost => deployment.lose_host(),
-        Fault::Frozen => deployment.first().signal("-STOP"),
+        Fault::Frozen | Fault::OldView => deployment.first().signal("-STOP"),
         Fault::Partitioned => deployment.partition(),
     }
     let injected = [before, monotonic_us()];
     let promoted = deployment.promoted().await;
     let mut times = Times { injected, undone: injected[1], demoted: injected[1] };
-    if matches!(fault, Fault::Frozen | Fault::Partitioned) {
+    if matches!(fault, Fault::Frozen | Fault::OldView | Fault::Partitioned) {
         sleep(PHASE).await;
         times.undone = monotonic_us();
         match fault {
-            Fault::Frozen => deployment.first().signal("-CONT"),
-            _ => deployment.heal(),
+            Fault::Partitioned => deployment.heal(),
+            _ => deployment.first().signal("-CONT"),
         }
         is_synchronized(deployment.first()).await;
         times.demoted = monotonic_us();
@@ -133,17 +136,21 @@ fn is_right(verdict: &FailoverVerdict) {
 }
 
 /// Runs each fault with each of these protections, several times. Prints a line for each.
-async fn table(protections: &[Protection], run: impl AsyncFn(u64, Fault, Protection) -> FailoverVerdict) {
+async fn table(
+    faults: &[Fault],
+    protections: &[Protection],
+    run: impl AsyncFn(u64, Fault, Protection) -> FailoverVerdict,
+) {
     let Length { seeds, first, .. } = Length::from_env();
     let mut wrong = Vec::new();
     let columns =
         ["acked", "lost", "last ms", "effects", "first", "recov.", "wrong"].map(|column| format!("{column:>7}"));
     println!("{:<30} {}", "", columns.join(" "));
-    for fault in [Fault::Killed, Fault::HostLost, Fault::Frozen, Fault::Partitioned] {
+    for fault in faults {
         for protection in protections {
             let mut sum = FailoverVerdict::default();
             for seed in first..first + seeds {
-                sum.add(run(seed, fault, *protection).await);
+                sum.add(run(seed, *fault, *protection).await);
             }
             println!("{:<30} {sum}", format!("{fault:?}, {protection:?}"));
             wrong.extend(sum.wrong);

@@ -84,5 +84,6 @@ async fn a_primary_without_a_majority_loses_what_it_accepts_within_the_node_time
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "ten seconds for each seed and line"]
 async fn every_fault_with_every_protection() {
-    table(&[Protection::None, Protection::MinReplicas], fail_over).await;
+    let faults = [Fault::Killed, Fault::HostLost, Fault::Frozen, Fault::Partitioned];
+    table(&faults, &[Protection::None, Protection::MinReplicas], fail_over).await;
 }

@@ -20,6 +20,9 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
         let servers = service.links.iter().map(|links| format!("redis://{side}:{}", links.port)).collect();
         load.start(number, (service.url(side), false), (protection.replicas(), servers), |_| true);
     }
+    if fault == Fault::OldView {
+        service.isolate_a_sentinel();
+    }
     let (times, promoted) = inject(&mut service, fault, &load).await;
     load.end().await;
     if !is_primary(&service.servers[promoted]).await {
@@ -28,11 +31,16 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
 
     let log = |file: &mut AppendOnly| Log::of(&load.namespace, &file.commands());
     let logs = Logs { old: log(&mut files[0]), new: log(&mut files[promoted]) };
-    let mut failover = Failover::default();
+    let (mut failover, mut returned) = (Failover::default(), Vec::new());
     for (side, reach) in times.reach(fault).iter().enumerate() {
+        let known = failover.lost.len();
         failover.add(load.history(side), reach, &logs);
+        // A majority of the sentinels names the new primary, so no client that has left the old one connects to it again.
+        let late = failover.lost[known..].iter().filter(|write| write.invoked_us > reach.old[0].end);
+        returned.extend(late.map(|write| format!("a client returned to the old primary: {write}")));
     }
-    let verdict = failover.verdict(&load.effects(), times.injected[0]);
+    let mut verdict = failover.verdict(&load.effects(), times.injected[0]);
+    verdict.wrong.extend(returned);
     load.complete(verdict)
 }
 
@@ -56,6 +64,12 @@ async fn a_frozen_primary_loses_only_what_its_replicas_had_not_received() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_with_an_old_view_that_replies_first_leads_no_client_back_to_the_old_primary() {
+    let verdict = fail_over(1, Fault::OldView, Protection::None).await;
+    is_right(&verdict);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_is_cut_off_loses_what_it_accepts_until_it_is_demoted() {
     let verdict = fail_over(1, Fault::Partitioned, Protection::None).await;
     is_right(&verdict);
@@ -73,5 +87,7 @@ async fn a_primary_that_is_cut_off_from_its_replicas_and_needs_one_to_write_acce
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "ten seconds for each seed and line"]
 async fn every_fault_with_every_protection() {
-    table(&[Protection::None, Protection::MinReplicas, Protection::Wait(1), Protection::Wait(2)], fail_over).await;
+    let faults = [Fault::Killed, Fault::HostLost, Fault::Frozen, Fault::OldView, Fault::Partitioned];
+    let protections = [Protection::None, Protection::MinReplicas, Protection::Wait(1), Protection::Wait(2)];
+    table(&faults, &protections, fail_over).await;
 }
