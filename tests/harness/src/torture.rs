@@ -3,7 +3,7 @@
 //! - `faults`: faults chosen by a seed
 //! - `fleet`: the processes
 //! - `fixture`: what the processes run on
-//! - `tally`: counts
+//! - `tally`: what happened
 
 pub mod faults;
 pub mod fixture;

@@ -145,8 +145,11 @@ impl History {
 fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
     let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{process}: unexpected {line}"));
     let mut lines = text.lines().map(|line| serde_json::from_str(line).map_err(|_| malformed(line)));
-    let Some(Event::Clocks { monotonic_us, unix_us }) = lines.next().transpose()? else {
-        return Err(malformed("first line"));
+    let (monotonic_us, unix_us) = match lines.next().transpose()? {
+        Some(Event::Clocks { monotonic_us, unix_us }) => (monotonic_us, unix_us),
+        // The process was killed before its first event.
+        None => return Ok(Vec::new()),
+        Some(_) => return Err(malformed("first line")),
     };
     let mut operations: Vec<Operation> = Vec::new();
     let (mut by_number, mut answered) = (HashMap::new(), HashSet::new());

@@ -7,6 +7,7 @@
 //!   `idempotency/protocol.rs`
 //! - `replay`, `attempts`: whether the model of the protocol allows each step and each call
 //! - `effects`: whether each effect has its run
+//! - `webhook`: whether each run was settled as the webhook answered
 //! - `report`: all of these for a run
 //! - `failover`, `log`: the histories of two primaries, and what was lost between them
 //! - [`contend`], [`Rng`]: owners that contend for keys
@@ -31,6 +32,7 @@ mod report;
 mod rng;
 mod search;
 mod verdict;
+mod webhook;
 
 pub use allowances::Allowances;
 pub use clocks::monotonic_us;
@@ -47,3 +49,4 @@ pub use report::{Outside, Report};
 pub use rng::Rng;
 pub use search::{Found, Limits, Losses, Step, search};
 pub use verdict::{LostWrite, Verdict, verdict};
+pub use webhook::{Delivery, Invoked, Received, WEBHOOK_TIMEOUT, WebhookAnswer, WebhookCall, wrong_settling};

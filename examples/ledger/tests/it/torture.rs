@@ -48,8 +48,8 @@ async fn torture(seed: u64, messages: u64) -> Books {
         // Every other seed proceeds without Redis.
         ("INBOX_WITHOUT_REDIS", if seed.is_multiple_of(2) { "refuse" } else { "proceed" }.to_owned()),
     ];
-    let fixture =
-        Arc::new(Fixture::with_database(env!("CARGO_BIN_EXE_ledger"), servers.redis_url(), &queue, settings).await);
+    let redis = (servers.redis_url(), false);
+    let fixture = Arc::new(Fixture::new(env!("CARGO_BIN_EXE_ledger"), redis, &queue, settings).await);
     let events: Vec<String> = (0..messages).map(|n| format!("e-{seed}-{n}")).collect();
     let requests = events.iter().zip(0..).map(|(event, n)| SendRequest::new(payment(event, n)));
     let tally = Arc::clone(&fixture.tally);

@@ -16,6 +16,7 @@ use crate::soon;
 pub struct Server {
     port: u16,
     connections: Arc<Connections>,
+    listens: watch::Sender<bool>,
     _running: JoinSet<()>,
 }
 
@@ -33,23 +34,41 @@ impl Server {
     where
         A: Future<Output = Answer> + Send,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let connections = Arc::new(Connections::default());
+        let (listens, mut listening) = watch::channel(true);
         let mut running = JoinSet::new();
         let shared = Arc::clone(&connections);
         running.spawn(async move {
             let mut open = JoinSet::new();
-            while let Ok((connection, _)) = listener.accept().await {
-                let (handler, connections) = (handler.clone(), Arc::clone(&shared));
-                open.spawn(async move { connections.serve(connection, handler).await });
+            loop {
+                tokio::select! {
+                    Ok((connection, _)) = listener.accept() => {
+                        let (handler, connections) = (handler.clone(), Arc::clone(&shared));
+                        open.spawn(async move { connections.serve(connection, handler).await });
+                    }
+                    Ok(()) = listening.changed() => {
+                        drop(listener);
+                        if listening.wait_for(|listens| *listens).await.is_err() {
+                            return;
+                        }
+                        listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+                    }
+                    else => return,
+                }
             }
         });
-        Self { port, connections, _running: running }
+        Self { port, connections, listens, _running: running }
     }
 
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Whether new connections are accepted. They are refused while this is `false`. Open ones stay.
+    pub fn listen(&self, listens: bool) {
+        self.listens.send_replace(listens);
     }
 
     /// Number of connections so far.

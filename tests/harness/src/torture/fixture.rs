@@ -1,16 +1,17 @@
-//! What the processes use: a queue, the API of SQS, Redis, and a webhook that counts its calls, or a database.
+//! What the processes use: a queue, the API of SQS, and Redis. The settings name their receiver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Mapping, Queue};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::fleet;
-use super::tally::{Effect, Tally, lock};
+use super::tally::{Tally, lock};
 use crate::http::{Answer, Request, Server};
 use crate::lambda::Function;
 
@@ -19,8 +20,6 @@ pub struct Fixture {
     binary: &'static str,
     redis: String,
     cluster: bool,
-    /// The webhook that the processes call, if their receiver is not a database.
-    webhook: Option<Server>,
     sqs: Server,
     /// Settings of this run.
     settings: Vec<(&'static str, String)>,
@@ -28,39 +27,27 @@ pub struct Fixture {
     over: Notify,
 }
 
+/// The longest visibility timeout that a message gets, so that a run ends in time. What the function asks for is recorded.
+const LONGEST_VISIBILITY: Duration = Duration::from_secs(5);
+
 impl Fixture {
-    /// Processes of the binary at `path`, with these additional settings, call a webhook. The Redis may be a cluster.
-    /// `clock_us` is the time of an effect.
-    pub async fn with_webhook(
+    /// Processes of the binary at `path`, with these additional settings. The Redis may be a cluster.
+    pub async fn new(
         path: &'static str,
         (redis, cluster): (String, bool),
         queue: &Queue,
         settings: Vec<(&'static str, String)>,
-        clock_us: fn() -> u64,
     ) -> Self {
-        let tally = Arc::default();
-        let webhook = webhook(Arc::clone(&tally), clock_us).await;
-        Self { cluster, webhook: Some(webhook), tally, ..Self::with_database(path, redis, queue, settings).await }
-    }
-
-    /// Processes of the binary at `path`, with these additional settings, change a database.
-    pub async fn with_database(
-        path: &'static str,
-        redis: String,
-        queue: &Queue,
-        settings: Vec<(&'static str, String)>,
-    ) -> Self {
-        let (tally, sqs) = (Arc::default(), sqs(queue.clone()).await);
+        let tally: Arc<Tally> = Arc::default();
+        let sqs = sqs(queue.clone(), Arc::clone(&tally)).await;
         let (all_sent, over) = (AtomicBool::new(false), Notify::new());
-        Self { tally, binary: path, redis, cluster: false, webhook: None, sqs, settings, all_sent, over }
+        Self { tally, binary: path, redis, cluster, sqs, settings, all_sent, over }
     }
 
     pub async fn function(&self) -> Function {
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
-        let webhook = self.webhook.as_ref().map(|webhook| format!("http://{}", webhook.address()));
         let mut settings = fleet::SETTINGS.to_vec();
         settings.extend([("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)]);
-        settings.extend(webhook.as_deref().map(|webhook| ("TARGET_URL", webhook)));
         settings.extend(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
         Function::start(self.binary, &settings).await
     }
@@ -87,42 +74,36 @@ impl Fixture {
     }
 }
 
-/// A webhook that is slow, rejects some first deliveries with 503, and records the other requests as effects.
-async fn webhook(tally: Arc<Tally>, clock_us: fn() -> u64) -> Server {
+/// The API of SQS that the function calls, on the simulated queue.
+async fn sqs(queue: Queue, tally: Arc<Tally>) -> Server {
     Server::start(move |request: Request| {
-        let key = request.header("Idempotency-Key").unwrap().to_owned();
-        let received = request.number("Idempotency-Receive-Count").unwrap();
-        let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap();
-        let refused = number.is_multiple_of(20) && received == 1;
-        if !refused {
-            let fence = request.header("Idempotency-Fence").unwrap().parse().unwrap();
-            let is_recovery = request.header("Idempotency-Recovery").is_some();
-            lock(&tally.effects).push(Effect { key, fence, is_recovery, at_us: clock_us() });
-        }
-        async move {
-            sleep(Duration::from_millis(10 + number * 7 % 80)).await;
-            Answer::status(if refused { 503 } else { 200 })
-        }
+        let call: Value = serde_json::from_slice(&request.body).unwrap();
+        let answer = match request.header("X-Amz-Target") {
+            Some("AmazonSQS.ChangeMessageVisibilityBatch") => change_visibility(&queue, &tally, &call),
+            Some("AmazonSQS.SendMessage") => {
+                let letter = &call["MessageAttributes"][DeadLetter::ATTRIBUTE]["StringValue"];
+                lock(&tally.letters).push(serde_json::from_str(letter.as_str().unwrap()).unwrap());
+                json!({ "MessageId": "219f8380-5770-4cc2-8c3e-5c715e145f5e" })
+            }
+            other => panic!("{other:?}"),
+        };
+        let answer = answer.to_string();
+        async move { Answer::with(200, &[("Content-Type", "application/x-amz-json-1.0")], answer.as_bytes()) }
     })
     .await
 }
 
-/// The API of SQS that the function calls, on the simulated queue.
-async fn sqs(queue: Queue) -> Server {
-    Server::start(move |request: Request| {
-        let call: Value = serde_json::from_slice(&request.body).unwrap();
-        let (mut done, mut failed) = (Vec::new(), Vec::new());
-        for entry in call["Entries"].as_array().unwrap() {
-            let after = Duration::from_secs(entry["VisibilityTimeout"].as_u64().unwrap());
-            match queue.change_visibility(entry["ReceiptHandle"].as_str().unwrap(), after) {
-                Ok(()) => done.push(json!({ "Id": entry["Id"] })),
-                Err(error) => {
-                    failed.push(json!({ "Id": entry["Id"], "Code": error.code, "SenderFault": true }));
-                }
-            }
+/// `ChangeMessageVisibilityBatch`
+fn change_visibility(queue: &Queue, tally: &Tally, call: &Value) -> Value {
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for entry in call["Entries"].as_array().unwrap() {
+        let after_s = entry["VisibilityTimeout"].as_u64().unwrap();
+        let receipt_handle = entry["ReceiptHandle"].as_str().unwrap();
+        lock(&tally.visibility_s).insert(receipt_handle.to_owned(), after_s);
+        match queue.change_visibility(receipt_handle, Duration::from_secs(after_s).min(LONGEST_VISIBILITY)) {
+            Ok(()) => done.push(json!({ "Id": entry["Id"] })),
+            Err(error) => failed.push(json!({ "Id": entry["Id"], "Code": error.code, "SenderFault": true })),
         }
-        let answer = json!({ "Successful": done, "Failed": failed }).to_string();
-        async move { Answer::with(200, &[("Content-Type", "application/x-amz-json-1.0")], answer.as_bytes()) }
-    })
-    .await
+    }
+    json!({ "Successful": done, "Failed": failed })
 }

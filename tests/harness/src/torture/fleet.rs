@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use idempotent_sqs_testing::{BatchOutcome, InvocationResult, Mapping};
+use idempotent_sqs_testing::{BatchOutcome, Invocation, InvocationResult, Mapping, ReceivedMessage};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::fixture::Fixture;
-use super::tally::{Success, lock};
+use super::tally::{Delivery, Invoked, Success, lock};
 
 /// A fault of a process.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,8 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
         };
         *lock(&fixture.tally.invocations) += 1;
         let (begun, deadline) = (Instant::now(), invocation.deadline());
-        let answered = function.begin(invocation.event(), deadline - begun).outcome();
+        let mut deliveries: Vec<Delivery> = invocation.messages().iter().map(delivery).collect();
+        let answered = function.begin(event(&invocation, &deliveries), deadline - begun).outcome();
         tokio::pin!(answered);
         let answer = loop {
             let resume = resumes_at.unwrap_or(deadline);
@@ -57,10 +59,16 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                     }
                     None => {}
                 },
-                outcome = &mut answered => break outcome.map_or(InvocationResult::Failed, InvocationResult::Returned),
+                outcome = &mut answered => {
+                    for delivery in &mut deliveries {
+                        delivery.invocation = invoked(&outcome, &delivery.message_id);
+                    }
+                    break outcome.map_or(InvocationResult::Failed, InvocationResult::Returned);
+                }
                 () = sleep_until(deadline) => break InvocationResult::TimedOut,
             }
         };
+        lock(&fixture.tally.deliveries).extend(deliveries);
         if let BatchOutcome::Processed { deleted, retained: _ } = invocation.finish(answer)
             && !deleted.is_empty()
         {
@@ -73,6 +81,39 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
         if !function.is_running() {
             function = fixture.function().await;
         }
+    }
+}
+
+fn delivery(message: &ReceivedMessage) -> Delivery {
+    let (message_id, receive_count) = (message.message_id.clone(), message.receive_count());
+    Delivery {
+        // Some messages, and only their first delivery.
+        is_malformed: receive_count == 1 && message_id.ends_with('0'),
+        message_id,
+        receipt_handle: message.receipt_handle.clone(),
+        body: message.body.clone(),
+        receive_count,
+        invocation: Invoked::Unknown,
+    }
+}
+
+/// The event of these deliveries. The body of a malformed record is a number.
+fn event(invocation: &Invocation, deliveries: &[Delivery]) -> String {
+    let mut event: Value = serde_json::from_str(&invocation.event()).unwrap();
+    for (record, delivery) in event["Records"].as_array_mut().unwrap().iter_mut().zip(deliveries) {
+        if delivery.is_malformed {
+            record["body"] = json!(7);
+        }
+    }
+    event.to_string()
+}
+
+/// How an invocation with this outcome ended for this message.
+fn invoked(outcome: &Result<Vec<u8>, Vec<u8>>, message_id: &str) -> Invoked {
+    match outcome {
+        Ok(response) if String::from_utf8_lossy(response).contains(message_id) => Invoked::Named,
+        Ok(_) => Invoked::NotNamed,
+        Err(error) => Invoked::Error(String::from_utf8_lossy(error).into_owned()),
     }
 }
 

@@ -1,21 +1,37 @@
-//! Counts of a run: effects, faults, and how long each fault lasted.
+//! What happened in a run: deliveries, calls of SQS, faults, and how long each fault lasted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::Queue;
 use tokio::time::Instant;
 
-/// One effect: the webhook accepted a request.
+/// One delivery of a message to a process.
 #[derive(Clone, Debug)]
-pub struct Effect {
-    pub key: String,
-    pub fence: u64,
-    pub is_recovery: bool,
-    /// When the request arrived, µs by the clock of the fixture.
-    pub at_us: u64,
+pub struct Delivery {
+    pub message_id: String,
+    pub receipt_handle: String,
+    pub body: String,
+    pub receive_count: u32,
+    /// Whether its record in the event had another type of body.
+    pub is_malformed: bool,
+    pub invocation: Invoked,
+}
+
+/// How an invocation ended for one of its messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invoked {
+    /// It returned a response in time, which names the message as failed.
+    Named,
+    /// It returned a response in time, which does not name the message.
+    NotNamed,
+    /// It returned an error.
+    Error(String),
+    /// It timed out, or its process was killed.
+    Unknown,
 }
 
 /// One fault.
@@ -37,7 +53,11 @@ pub struct Success {
 
 #[derive(Default)]
 pub struct Tally {
-    pub effects: Mutex<Vec<Effect>>,
+    pub deliveries: Mutex<Vec<Delivery>>,
+    /// The visibility timeouts that the function has asked for, in seconds by receipt handle.
+    pub visibility_s: Mutex<HashMap<String, u64>>,
+    /// The reasons of the messages that the function has sent to the dead-letter queue.
+    pub letters: Mutex<Vec<DeadLetter>>,
     pub faults: Mutex<Vec<Fault>>,
     pub successes: Mutex<Vec<Success>>,
     pub invocations: Mutex<usize>,

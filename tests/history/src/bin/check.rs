@@ -5,10 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::{env, fs, io};
 
-use history::{Allowances, History, Report};
+use history::{Allowances, History, Received, Report};
 
-/// What the torture saw from outside of the functions, as JSON.
+/// What was seen from outside of the processes, as JSON.
 const OUTSIDE: &str = "outside.json";
+
+/// What the webhook and the queue of the torture have seen, as JSON.
+const RECEIVED: &str = "received.json";
 
 fn main() -> io::Result<ExitCode> {
     let Some(directory) = env::args().nth(1) else {
@@ -21,7 +24,14 @@ fn main() -> io::Result<ExitCode> {
         Ok(outside) => Report::of_functions(&history, &serde_json::from_slice(&outside)?, Allowances::REAL),
         Err(_) => Report::of_calls(&history, Allowances::REAL),
     };
+    let mut faults: Vec<_> = report.faults().collect();
+    if let Ok(received) = fs::read(directory.join(RECEIVED)) {
+        let received: Received = serde_json::from_slice(&received)?;
+        faults.extend(received.faults(&history));
+    }
     println!("{report}");
-    report.faults().for_each(|fault| println!("{fault}"));
-    Ok(if report.faults().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    for fault in &faults {
+        println!("{fault}");
+    }
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

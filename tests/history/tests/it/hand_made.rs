@@ -8,8 +8,12 @@ use history::{
     Allowances, Answer, Call, Claim, Event, Hex, History, LostTo, LostWrite, Operation, Report, Request, StoredBytes,
     Verdict, verdict,
 };
+use idempotent_sqs::idempotency::MessageIdHash;
 
 pub(crate) const KEY: &str = "pay-1";
+
+/// The messageId of all calls.
+pub(crate) const MESSAGE: &str = "m1";
 
 /// The wall clock when the monotonic clock was 0, µs.
 const UNIX_US: u64 = 1_700_000_000_000_000;
@@ -58,7 +62,7 @@ fn request(owner: u8) -> Request {
         key: KEY.to_owned(),
         owner: Hex([owner; 8]),
         fingerprint: Hex([1; 16]),
-        message: Hex([1; 8]),
+        message: Hex(*MessageIdHash::of(MESSAGE).as_bytes()),
         lease_ms: 1000,
         longest_lease_ms: 10_000,
         retention_ms: 3_600_000,
@@ -72,7 +76,7 @@ pub(crate) fn fence(at_ms: u64) -> u64 {
     UNIX_US + at_ms * 1000
 }
 
-fn claim(owner: u8, at_ms: u64) -> Claim {
+pub(crate) fn claim(owner: u8, at_ms: u64) -> Claim {
     Claim { request: request(owner), fence: fence(at_ms), attempt: 1, recovery: false }
 }
 
@@ -266,6 +270,7 @@ fn an_owner_that_was_replaced_and_completes_is_a_lost_takeover() {
 #[test]
 fn a_file_that_no_process_writes_is_not_read() {
     assert!(begun().read().is_ok());
+    assert!(Calls(Vec::new()).read().is_ok(), "of a process that was killed before its first event");
     let [invoked, returned] = [1, 2].map(|event| begun().0[event].clone());
     assert!(Calls([begun().0, vec![returned]].concat()).read().is_err(), "a second answer");
     assert!(Calls([begun().0, vec![invoked]].concat()).read().is_err(), "a second call with a number");

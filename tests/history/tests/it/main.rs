@@ -14,3 +14,4 @@ mod hand_made;
 mod http;
 mod lost_writes;
 mod torture;
+mod webhook;

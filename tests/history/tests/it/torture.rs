@@ -1,11 +1,15 @@
-//! Processes of the function are killed and stopped, on a Redis that fails. Every call of their stores is recorded, and
-//! the verdict is by this history: it is linearizable, the model allows each of its steps, and each effect that the
-//! receiver counted has its run.
+//! Processes of the function are killed and stopped, on a Redis that fails, with a webhook that answers as a plan of the
+//! seed says. Every call of their stores is recorded, and the verdict is by this history: it is linearizable, the model
+//! allows each of its steps, each effect that the webhook counted has its run, and each run was settled as the webhook
+//! answered.
 //!
 //! A short run is part of all tests; `make torture` runs a long one. `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
 //! `TORTURE_FIRST_SEED` set the number of seeds, the number of messages and the first seed. `TORTURE_WITHOUT` names a guard
 //! of the scripts that the servers run without; the torture then fails.
 
+mod receiver;
+
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,16 +18,19 @@ use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
-use history::{Allowances, Effect, History, Outside, Report, monotonic_us};
+use history::{Allowances, Delivery, History, Invoked, Outside, Received, Report, WEBHOOK_TIMEOUT};
 use idempotent_sqs_testing::SendRequest;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use crate::guards;
+use receiver::{Receiver, Seen};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_message_is_lost_and_each_history_is_that_of_the_state_machine() {
     let Length { seeds, messages, first } = Length::from_env();
-    let (mut sum, mut report) = (Sum::default(), Report::default());
+    let (mut sum, mut report, mut faults) = (Sum::default(), Report::default(), Vec::new());
+    let mut answers = BTreeMap::new();
     for seed in first..first + seeds {
         // One of four seeds uses a cluster, also in the short run.
         let mut target = match (seed - first) % 4 {
@@ -37,11 +44,15 @@ async fn no_message_is_lost_and_each_history_is_that_of_the_state_machine() {
         let (url, cluster) = (target.url(), target.is_cluster());
         let inject_fault = async |rng: &mut Rng, tally: &Tally| target.inject_fault(rng, tally).await;
         sum.add(torture(seed, messages, (url, cluster), directory.path(), inject_fault).await);
-        report.add(judge(directory));
+        let (of_seed, received, wrong) = judge(directory, keys(messages));
+        for call in received.calls {
+            *answers.entry(call.answer.status).or_insert(0) += 1;
+        }
+        report.add(of_seed);
+        faults.extend(wrong);
     }
-    print!("{}{report}", sum.table(seeds));
-    assert!(report.faults().next().is_none(), "{:#?}", report.faults().collect::<Vec<_>>());
-    assert_eq!(report.keys as u64, seeds * keys(messages), "each key has a history");
+    print!("{}{report}\nanswers of the webhook\n  {answers:?}\n", sum.table(seeds));
+    assert!(faults.is_empty(), "{} faults: {faults:#?}", faults.len());
     assert!(
         sum.faults.values().flatten().count() > FAULTS_PER_SEED * usize::try_from(seeds).unwrap(),
         "too few faults"
@@ -57,6 +68,18 @@ fn keys(messages: u64) -> u64 {
     messages - messages / 10
 }
 
+/// The key of a message. Some have characters that a header cannot have, or that are escaped in it.
+fn key(seed: u64, message: u64) -> String {
+    let number = key_number(message);
+    let name = if number % 7 == 3 { "größe %41 " } else { "pay" };
+    format!("{name}-{seed}-{number}")
+}
+
+/// The body of the messages with this key: JSON, or not.
+fn body(key: &str) -> String {
+    if key.ends_with('4') { format!("paymentId={key}") } else { format!("{{\"paymentId\":\"{key}\"}}") }
+}
+
 /// Runs functions with faults on the Redis at this address, which may be that of a cluster. Writes their history, and
 /// what was seen from outside, to files in this directory.
 async fn torture(
@@ -66,39 +89,78 @@ async fn torture(
     directory: &Path,
     mut inject_fault: impl AsyncFnMut(&mut Rng, &Tally),
 ) -> Sum {
-    let queue = queue(seed);
-    let settings = vec![("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned())];
+    let (queue, webhook) = (queue(seed), Receiver::start(seed).await);
+    let settings = vec![
+        ("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned()),
+        ("TARGET_URL", webhook.url()),
+        ("TARGET_TIMEOUT_MS", WEBHOOK_TIMEOUT.as_millis().to_string()),
+        ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters".to_owned()),
+    ];
     let binary = env!("CARGO_BIN_EXE_recorded-function");
-    let fixture = Arc::new(Fixture::with_webhook(binary, (url, cluster), &queue, settings, monotonic_us).await);
-    let keys: Vec<String> = (0..messages).map(|n| format!("pay-{seed}-{}", key_number(n))).collect();
-    let requests = keys
-        .iter()
-        .map(|key| SendRequest::new(format!("{{\"paymentId\":\"{key}\"}}")).attribute("Idempotency-Key", key.clone()));
+    let fixture = Arc::new(Fixture::new(binary, (url, cluster), &queue, settings).await);
+    let keys: Vec<String> = (0..messages).map(|message| key(seed, message)).collect();
+    let requests = keys.iter().map(|key| SendRequest::new(body(key)).attribute("Idempotency-Key", key.clone()));
     let tally = Arc::clone(&fixture.tally);
-    perform(seed, &queue, fixture, requests.collect(), async |rng| inject_fault(rng, &tally).await).await;
+    let inject_any_fault = async |rng: &mut Rng| {
+        if rng.draw(0..3) > 0 {
+            return inject_fault(rng, &tally).await;
+        }
+        let from = Instant::now();
+        webhook.refuse(rng.millis(50..300)).await;
+        tally.fault("webhook: connections refused", None, from);
+    };
+    perform(seed, &queue, Arc::clone(&fixture), requests.collect(), inject_any_fault).await;
+
+    let Seen { calls, effects, closed_us, .. } = webhook.seen();
+    let received = Received { calls, closed_us, ..received(&tally, &keys) };
     // The run ends when all messages were deleted.
-    let outside = Outside { effects: effects(&tally), deleted: keys };
+    let with_effect = received.deliveries.iter().filter(|delivery| !received.letters.contains(&delivery.message_id));
+    let deleted = with_effect.map(|delivery| delivery.key.clone()).collect();
+    let outside = Outside { effects, deleted };
     fs::write(directory.join("outside.json"), serde_json::to_vec(&outside).unwrap()).unwrap();
+    fs::write(directory.join("received.json"), serde_json::to_vec(&received).unwrap()).unwrap();
     tally.sum(&queue)
 }
 
-fn effects(tally: &Tally) -> Vec<Effect> {
-    let effects = lock(&tally.effects);
-    effects
-        .iter()
-        .map(|effect| {
-            let tally::Effect { key, fence, is_recovery, at_us } = effect.clone();
-            Effect { key, fence, is_recovery, at_us }
-        })
-        .collect()
+/// The deliveries and dead letters of messages with these keys.
+fn received(tally: &Tally, keys: &[String]) -> Received {
+    let keys: HashMap<String, &String> = keys.iter().map(|key| (body(key), key)).collect();
+    let visibility_s = lock(&tally.visibility_s);
+    let delivery = |delivery: &tally::Delivery| Delivery {
+        message_id: delivery.message_id.clone(),
+        key: keys[&delivery.body].clone(),
+        body: delivery.body.clone(),
+        receive_count: delivery.receive_count,
+        is_malformed: delivery.is_malformed,
+        invocation: match &delivery.invocation {
+            tally::Invoked::Named => Invoked::Named,
+            tally::Invoked::NotNamed => Invoked::NotNamed,
+            tally::Invoked::Error(error) => Invoked::Error(error.clone()),
+            tally::Invoked::Unknown => Invoked::Unknown,
+        },
+        visibility_s: visibility_s.get(&delivery.receipt_handle).copied(),
+    };
+    Received {
+        deliveries: lock(&tally.deliveries).iter().map(delivery).collect(),
+        letters: lock(&tally.letters).iter().map(|letter| letter.message_id.clone()).collect(),
+        ..Received::default()
+    }
 }
 
-/// The verdict by the files in this directory, which is kept if anything is wrong.
-fn judge(directory: TempDir) -> Report {
-    let outside = serde_json::from_slice(&fs::read(directory.path().join("outside.json")).unwrap()).unwrap();
-    let report = Report::of_functions(&History::read(directory.path()).unwrap(), &outside, Allowances::REAL);
-    if report.faults().next().is_some() {
+/// The verdict by the files in this directory, which is kept if anything is wrong. This number of keys had messages.
+fn judge(directory: TempDir, keys: u64) -> (Report, Received, Vec<String>) {
+    let read = |name| fs::read(directory.path().join(name)).unwrap();
+    let outside = serde_json::from_slice(&read("outside.json")).unwrap();
+    let received: Received = serde_json::from_slice(&read("received.json")).unwrap();
+    let history = History::read(directory.path()).unwrap();
+    let report = Report::of_functions(&history, &outside, Allowances::REAL);
+    let mut faults: Vec<_> = report.faults().chain(received.faults(&history)).collect();
+    let known = history.keys.keys().filter(|key| !key.starts_with("dead-letter:")).count();
+    if known as u64 != keys {
+        faults.push(format!("{known} of {keys} keys have a history"));
+    }
+    if !faults.is_empty() {
         println!("`check-history {}` repeats the verdict", directory.keep().display());
     }
-    report
+    (report, received, faults)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use history::{Call, History, Operation};
+use history::{Call, History, Operation, wrong_settling};
 
 use super::clients::{Answer, Identity, NOT_KEPT, Sent, is_kept};
 use super::service::{Ending, KEPT_BYTES, Run, receipt};
@@ -25,7 +25,8 @@ impl Seen {
         for run in &self.runs {
             faults.extend(run.faults.iter().map(|fault| format!("{fault}: {run:?}")));
             let operations = history.keys.get(&run.key).map_or(&[][..], Vec::as_slice);
-            if let Some(wrong) = wrong_settlement(run, operations) {
+            let is_right = |operation: &Operation| is_settled_right(run, &operation.call);
+            if let Some(wrong) = wrong_settling(operations, run.fence, run.ended.is_some(), is_right) {
                 faults.push(format!("{wrong}: {run:?}"));
             }
         }
@@ -167,17 +168,11 @@ fn wrong_receipt(answer: &Answer, run: &Run, is_own: bool, own: Option<&Run>) ->
     }
 }
 
-/// What is wrong with the calls that settled this run, among those of its key.
-fn wrong_settlement(run: &Run, operations: &[Operation]) -> Option<&'static str> {
-    let of_run = |operation: &&Operation| operation.claim().is_some_and(|claim| claim.fence == run.fence);
-    let mut calls = operations.iter().filter(of_run).map(|operation| &operation.call).peekable();
-    if calls.peek().is_none() && run.ended.is_some() {
-        return Some("this run was not settled");
-    }
-    let is_right = |call: &Call| match run.ended {
+/// Whether a call settles this run as it ended.
+fn is_settled_right(run: &Run, call: &Call) -> bool {
+    match run.ended {
         Some(Ending::Answer(429 | 503)) => matches!(call, Call::Release { .. }),
         Some(Ending::Answer(status)) if is_kept(status) => matches!(call, Call::Complete { .. }),
         Some(_) | None => matches!(call, Call::Fail { uncertain: true, .. }),
-    };
-    calls.any(|call| !is_right(call)).then_some("this run was settled otherwise than it ended")
+    }
 }

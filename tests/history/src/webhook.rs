@@ -1,0 +1,357 @@
+//! Whether the requests that a webhook received are those of the messages, and whether the function settled each run, and
+//! delivered its message again, as docs/webhook.md says for the answer.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use idempotent_sqs::idempotency::MessageIdHash;
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Answer, Call, Claim, Hex, StoredBytes};
+use crate::history::{History, Operation};
+
+/// The setting `TARGET_TIMEOUT_MS` of the functions.
+pub const WEBHOOK_TIMEOUT: Duration = Duration::from_millis(700);
+
+/// What a lease has beyond the time for work, ms: the grace of 200 ms, a quarter of the two seconds of an invocation, and
+/// the 100 ms by which a call ends before its claim. The rest is tolerance.
+const RESERVED_MS: u64 = 850;
+
+/// How long the webhook takes to close its listener, µs.
+const CLOSING_US: u64 = 20_000;
+
+/// Longest visibility timeout that the function asks for: docs/webhook.md.
+const LONGEST_DELAY_S: u64 = 12 * 3600 - 900;
+
+/// One request, as the webhook received it, and its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookCall {
+    /// The idempotency key, decoded.
+    pub key: String,
+    /// The fence of its claim.
+    pub fence: u64,
+    /// Number of the attempt.
+    pub attempt: u8,
+    /// How often the message was delivered.
+    pub receive_count: Option<u32>,
+    /// Whether it was told that an earlier attempt may have taken effect.
+    pub is_recovery: bool,
+    /// The `Content-Type`.
+    pub content_type: String,
+    /// The body.
+    pub body: String,
+    /// When it arrived, by the monotonic clock, µs.
+    pub at_us: u64,
+    /// The answer.
+    pub answer: WebhookAnswer,
+}
+
+/// The answer of a webhook to one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookAnswer {
+    /// `None` if there is no whole head of a response within [`WEBHOOK_TIMEOUT`].
+    pub status: Option<u16>,
+    /// The delay that it asks for, if a client can read it.
+    pub retry_after: Option<Duration>,
+    /// The body, if it is complete and may be kept.
+    pub body: Option<String>,
+}
+
+/// One delivery of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// The messageId.
+    pub message_id: String,
+    /// The idempotency key.
+    pub key: String,
+    /// The body.
+    pub body: String,
+    /// How often the message was delivered.
+    pub receive_count: u32,
+    /// Whether its record in the event was malformed.
+    pub is_malformed: bool,
+    /// How its invocation ended.
+    pub invocation: Invoked,
+    /// The visibility timeout that the function asked for, seconds.
+    pub visibility_s: Option<u64>,
+}
+
+/// How an invocation ended for one of its messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Invoked {
+    /// By a response that names the message as failed.
+    Named,
+    /// By a response that does not name it.
+    NotNamed,
+    /// By an error.
+    Error(String),
+    /// It timed out, or its process was killed.
+    Unknown,
+}
+
+/// What a webhook and the queue have seen of functions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received {
+    /// The requests and their answers.
+    pub calls: Vec<WebhookCall>,
+    /// The deliveries of the messages.
+    pub deliveries: Vec<Delivery>,
+    /// The messageIds of the dead letters.
+    pub letters: Vec<String>,
+    /// When the webhook stopped to listen, by the monotonic clock, µs. Connections that it had not accepted yet were reset,
+    /// so a request on them was not received.
+    pub closed_us: Vec<u64>,
+}
+
+/// What an answer means for the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Done,
+    NothingDone,
+    Uncertain,
+    Permanent,
+}
+
+impl WebhookAnswer {
+    /// The table of docs/webhook.md.
+    fn meaning(&self) -> Meaning {
+        match self.status {
+            Some(200..=299) => Meaning::Done,
+            Some(409 | 425 | 429 | 503) => Meaning::NothingDone,
+            Some(300..=407 | 410..=499) => Meaning::Permanent,
+            _ => Meaning::Uncertain,
+        }
+    }
+}
+
+impl Received {
+    /// What is wrong with the runs of functions that call the webhook, and with the deliveries of their messages.
+    #[must_use]
+    pub fn faults(&self, history: &History) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let messages = || history.keys.iter().filter(|(key, _)| !key.starts_with("dead-letter:"));
+        for (key, operations) in messages() {
+            for claim in claims(operations) {
+                let is_own = |call: &&WebhookCall| call.key == *key && call.fence == claim.fence;
+                let calls: Vec<&WebhookCall> = self.calls.iter().filter(is_own).collect();
+                if calls.len() > 1 {
+                    wrong.push(format!("{key}: this run called the webhook more than once: {calls:?}"));
+                }
+                let (call, not_executed) = (calls.first().copied(), &*history.not_executed);
+                let run = Run { claim: &claim, call, operations, not_executed, received: self };
+                wrong.extend(run.faults().map(|why| format!("{key}: {why}: {:?}, {claim:?}", run.call)));
+            }
+        }
+        let has_claim = |call: &WebhookCall| {
+            let operations = history.keys.get(&call.key);
+            operations.is_some_and(|operations| claims(operations).iter().any(|claim| claim.fence == call.fence))
+        };
+        let strays = self.calls.iter().filter(|call| !has_claim(call));
+        wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
+        wrong.extend(self.deliveries.iter().filter_map(wrong_delivery));
+        let unjustified = self.letters.iter().filter(|id| !self.is_permanent(id, history));
+        wrong.extend(unjustified.map(|id| format!("{id}: this dead letter is of a message that can succeed")));
+        wrong
+    }
+
+    /// Whether a run of this message was answered with a permanent failure.
+    fn is_permanent(&self, message_id: &str, history: &History) -> bool {
+        let mut permanent = self.calls.iter().filter(|call| call.answer.meaning() == Meaning::Permanent);
+        permanent.any(|call| {
+            let claims = history.keys.get(&call.key).map(|operations| claims(operations)).unwrap_or_default();
+            claims.iter().any(|claim| claim.fence == call.fence && claim.request.message == hash(message_id))
+        })
+    }
+}
+
+/// The claims that these operations of one key returned.
+fn claims(operations: &[Operation]) -> Vec<Claim> {
+    let mut claims: Vec<Claim> = Vec::new();
+    for operation in operations {
+        if let (Call::Acquire { request }, Answer::Acquired { fence, attempt, recovery }) =
+            (&operation.call, &operation.answer)
+        {
+            let claim = Claim { request: request.clone(), fence: *fence, attempt: *attempt, recovery: *recovery };
+            // An owner that acquires again has the same claim.
+            if !claims.contains(&claim) {
+                claims.push(claim);
+            }
+        }
+    }
+    claims
+}
+
+/// The run of a claim.
+struct Run<'a> {
+    claim: &'a Claim,
+    /// Its request, if the webhook received one.
+    call: Option<&'a WebhookCall>,
+    /// The operations of its key.
+    operations: &'a [Operation],
+    not_executed: &'a [Operation],
+    received: &'a Received,
+}
+
+impl Run<'_> {
+    fn faults(&self) -> impl Iterator<Item = String> {
+        let delivery = self.call.and_then(|call| self.delivery(call));
+        let is_own = |call: &Operation| call.claim() == Some(self.claim);
+        // A call that found no server was not executed.
+        let is_over =
+            delivery.is_some_and(|delivery| is_answered(&delivery.invocation)) && !self.not_executed.iter().any(is_own);
+        let settled = wrong_settling(self.operations, self.claim.fence, is_over, |call| self.is_right(call));
+        let request = self.call.and_then(|call| self.wrong_request(call, delivery));
+        let delivered = self.call.zip(delivery).and_then(|(call, delivery)| self.wrong_redelivery(call, delivery));
+        settled.map(str::to_owned).into_iter().chain(request.map(str::to_owned)).chain(delivered)
+    }
+
+    /// The delivery of this request's message.
+    fn delivery(&self, call: &WebhookCall) -> Option<&Delivery> {
+        self.received.deliveries.iter().find(|delivery| {
+            Some(delivery.receive_count) == call.receive_count
+                && self.claim.request.message == hash(&delivery.message_id)
+        })
+    }
+
+    /// What is wrong with the request.
+    fn wrong_request(&self, call: &WebhookCall, delivery: Option<&Delivery>) -> Option<&'static str> {
+        let Some(delivery) = delivery else { return Some("no delivery of the message has this receive count") };
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&delivery.body).is_ok();
+        let content_type = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
+        if call.key != delivery.key || call.body != delivery.body {
+            Some("the request has not the key and the body of its message")
+        } else if call.content_type != content_type {
+            Some("the request has another content type than its body")
+        } else if (call.attempt, call.is_recovery) != (self.claim.attempt, self.claim.recovery) {
+            Some("the request has another attempt or mark of a recovery than its claim")
+        } else {
+            None
+        }
+    }
+
+    /// Whether this call settles the run as the webhook has answered. A run without a request has done nothing. A call that is
+    /// late may be uncertain instead, and so may one whose request was lost.
+    fn is_right(&self, operation: &Operation) -> bool {
+        let claim = self.claim;
+        let is_last = claim.attempt >= claim.request.max_attempts;
+        let acquired_us = self.acquired_us();
+        let is_late = self.is_late(operation, acquired_us);
+        let is_meanwhile =
+            |closed_us: &u64| (acquired_us.saturating_sub(CLOSING_US)..operation.invoked_us).contains(closed_us);
+        let is_lost = self.call.is_none() && self.received.closed_us.iter().any(is_meanwhile);
+        let meaning = self.call.map_or(Meaning::NothingDone, |call| call.answer.meaning());
+        match (&operation.call, meaning) {
+            (Call::Complete { result, .. }, Meaning::Done) => {
+                let kept = self.call.and_then(|call| call.answer.body.as_ref());
+                let expected = kept.map_or(StoredBytes::NotKept, |body| StoredBytes::of(body.as_bytes()));
+                *result == expected || is_late && *result == StoredBytes::NotKept
+            }
+            (Call::Release { claim: Some(_), .. }, Meaning::NothingDone) => true,
+            (Call::Fail { uncertain: true, permanent, .. }, Meaning::Uncertain) => *permanent == is_last,
+            (Call::Fail { uncertain, permanent: true, .. }, Meaning::Permanent) => *uncertain == claim.recovery,
+            (Call::Fail { uncertain: true, permanent, .. }, _) => (is_late || is_lost) && *permanent == is_last,
+            _ => false,
+        }
+    }
+
+    /// When its claim was acquired, by the monotonic clock, µs.
+    fn acquired_us(&self) -> u64 {
+        let is_own = |acquire: &&Operation| matches!(acquire.answer, Answer::Acquired { fence, .. } if fence == self.claim.fence);
+        self.operations.iter().find(is_own).map_or(0, |acquire| acquire.invoked_us)
+    }
+
+    /// Whether a call was made so late that the function may have given up the request.
+    fn is_late(&self, operation: &Operation, acquired_us: u64) -> bool {
+        let timeout_us = u64::try_from(WEBHOOK_TIMEOUT.as_micros()).unwrap_or(u64::MAX) - 50_000;
+        let work_ms = self.claim.request.lease_ms.saturating_sub(RESERVED_MS);
+        self.call.is_some_and(|call| operation.invoked_us >= call.at_us + timeout_us)
+            || operation.invoked_us >= acquired_us + work_ms * 1000
+    }
+
+    /// What is wrong with the response for this delivery and with its visibility timeout, if the run was settled.
+    fn wrong_redelivery(&self, call: &WebhookCall, delivery: &Delivery) -> Option<String> {
+        let settled = |operation: &&Operation| {
+            operation.claim().is_some_and(|claim| claim.fence == self.claim.fence)
+                && operation.answer == Answer::Recorded
+        };
+        let settled = self.operations.iter().find(settled)?;
+        let is_named = delivery.invocation == Invoked::Named;
+        let asked = match &settled.call {
+            Call::Complete { .. } if is_named => return Some("the response names a message that is done".to_owned()),
+            Call::Complete { .. } | Call::Acquire { .. } => return None,
+            Call::Release { .. } => call.answer.retry_after,
+            // Its dead letter was sent, or it is delivered again.
+            Call::Fail { permanent: true, .. } if !is_named => {
+                let is_sent = self.received.letters.contains(&delivery.message_id);
+                return (is_answered(&delivery.invocation) && !is_sent).then(|| "no dead letter was sent".to_owned());
+            }
+            Call::Fail { .. } => None,
+        };
+        let expected = delay_s(asked, delivery.receive_count);
+        let is_expected = delivery.visibility_s.is_some_and(|after_s| expected.contains(&after_s));
+        match delivery.invocation {
+            Invoked::NotNamed => Some("the response does not name a message that is not done".to_owned()),
+            Invoked::Named if !is_expected => {
+                Some(format!("the visibility timeout is {:?}, not {expected:?} s", delivery.visibility_s))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl StoredBytes {
+    fn of(result: &[u8]) -> Self {
+        idempotent_sqs::idempotency::StoredResult::Inline(result).into()
+    }
+}
+
+/// What is wrong with the calls that settled the run with this fence, among the operations of its key. `is_over`: the run
+/// must have been settled.
+pub fn wrong_settling(
+    operations: &[Operation],
+    fence: u64,
+    is_over: bool,
+    is_right: impl Fn(&Operation) -> bool,
+) -> Option<&'static str> {
+    let of_run = |operation: &&Operation| operation.claim().is_some_and(|claim| claim.fence == fence);
+    let mut calls = operations.iter().filter(of_run).peekable();
+    if calls.peek().is_none() && is_over {
+        return Some("this run was not settled");
+    }
+    calls.any(|call| !is_right(call)).then_some("this run was settled otherwise than it ended")
+}
+
+/// What is wrong with a delivery that has no run: a malformed record affects no other message, and is delivered again.
+fn wrong_delivery(delivery: &Delivery) -> Option<String> {
+    let expected = delay_s(None, 1);
+    let is_expected = delivery.visibility_s.is_some_and(|after_s| expected.contains(&after_s));
+    match &delivery.invocation {
+        Invoked::Error(error) if !error.contains("the idempotency store is unavailable") => {
+            Some(format!("an invocation failed, although the store was available: {delivery:?}"))
+        }
+        Invoked::NotNamed if delivery.is_malformed => {
+            Some(format!("a malformed record was acknowledged: {delivery:?}"))
+        }
+        Invoked::Named if delivery.is_malformed && !is_expected => {
+            Some(format!("a malformed record is not delivered again in {expected:?} s: {delivery:?}"))
+        }
+        _ => None,
+    }
+}
+
+fn is_answered(invocation: &Invoked) -> bool {
+    matches!(invocation, Invoked::Named | Invoked::NotNamed)
+}
+
+fn hash(message_id: &str) -> Hex<8> {
+    Hex(*MessageIdHash::of(message_id).as_bytes())
+}
+
+/// The visibility timeouts that the function may ask for, seconds: the backoff of the receive count, or the delay that the
+/// webhook asked for. A date has whole seconds.
+fn delay_s(asked: Option<Duration>, receive_count: u32) -> RangeInclusive<u64> {
+    let step_s = 2_u64.saturating_pow(receive_count).min(900);
+    let asked_s = asked.map_or(0, |asked| asked.as_secs());
+    let [from_s, to_s] = [(step_s / 2).max(asked_s.saturating_sub(1)), step_s.max(asked_s)];
+    from_s.min(LONGEST_DELAY_S)..=to_s.min(LONGEST_DELAY_S)
+}

@@ -1,0 +1,192 @@
+//! Requests to a webhook, runs and redeliveries made by hand, in which something is wrong or nothing is.
+
+use std::time::Duration;
+
+use history::{Answer, Call, Delivery, Invoked, Received, WebhookAnswer, WebhookCall};
+
+use crate::hand_made::{Calls, KEY, MESSAGE, acquire, acquired, calls, claim, complete, fence, release};
+
+/// The request of the claim that was acquired at 1 ms, with this answer.
+fn call(status: u16) -> WebhookCall {
+    WebhookCall {
+        key: KEY.to_owned(),
+        fence: fence(1),
+        attempt: 1,
+        receive_count: Some(1),
+        is_recovery: false,
+        content_type: "application/json".to_owned(),
+        body: "7".to_owned(),
+        at_us: 5000,
+        answer: WebhookAnswer { status: Some(status), ..WebhookAnswer::default() },
+    }
+}
+
+fn delivery(invocation: Invoked, visibility_s: Option<u64>) -> Delivery {
+    let (message_id, key, body) = (MESSAGE.to_owned(), KEY.to_owned(), "7".to_owned());
+    Delivery { message_id, key, body, receive_count: 1, is_malformed: false, invocation, visibility_s }
+}
+
+fn fail(uncertain: bool, permanent: bool) -> Call {
+    Call::Fail { claim: claim(1, 1), uncertain, permanent }
+}
+
+/// The run is settled by this call at this time.
+fn settled(at_ms: u64, call: Call) -> Calls {
+    calls().answered(0, 2, acquire(1), acquired(1, 1, false)).answered(at_ms, at_ms + 2, call, Answer::Recorded)
+}
+
+fn faults(operations: Calls, call: Option<WebhookCall>, delivery: Delivery) -> Vec<String> {
+    let (calls, deliveries) = (call.into_iter().collect(), vec![delivery]);
+    let received = Received { calls, deliveries, ..Received::default() };
+    received.faults(&operations.history())
+}
+
+fn is_one(faults: &[String], text: &str) {
+    assert!(faults.len() == 1 && faults[0].contains(text), "not only {text:?}: {faults:#?}");
+}
+
+#[test]
+fn each_answer_has_one_way_to_settle_its_run() {
+    let ways = [complete(1, 1), release(1, 1), fail(true, false), fail(false, true), fail(false, false)];
+    let statuses: [(usize, &[u16]); 4] = [
+        (0, &[200, 201, 204, 299]),
+        (1, &[409, 425, 429, 503]),
+        (2, &[100, 199, 408, 500, 502, 504, 599, 600]),
+        (3, &[300, 301, 307, 399, 400, 404, 407, 410, 422, 499]),
+    ];
+    for (right, statuses) in statuses {
+        for (status, (number, way)) in
+            statuses.iter().flat_map(|status| ways.iter().enumerate().map(move |way| (*status, way)))
+        {
+            // The invocation ended otherwise than by a response, so that nothing follows.
+            let delivery = delivery(Invoked::Unknown, None);
+            let faults = faults(settled(10, way.clone()), Some(call(status)), delivery);
+            if number == right {
+                assert!(faults.is_empty(), "{status}: {faults:#?}");
+            } else {
+                is_one(&faults, "settled otherwise");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_may_be_uncertain_only_if_it_is_late_or_its_request_was_lost() {
+    let delivery = || delivery(Invoked::Unknown, None);
+    for (at_ms, wrong) in [(100, 1), (160, 0)] {
+        assert_eq!(faults(settled(at_ms, fail(true, false)), Some(call(200)), delivery()).len(), wrong, "{at_ms}");
+        assert_eq!(faults(settled(at_ms, fail(true, false)), None, delivery()).len(), wrong, "{at_ms}");
+    }
+    for (closed_us, wrong) in [(5000, 0), (100_001, 1)] {
+        let received = Received { closed_us: vec![closed_us], ..Received::default() };
+        assert_eq!(received.faults(&settled(100, fail(true, false)).history()).len(), wrong, "{closed_us}");
+    }
+}
+
+#[test]
+fn a_run_without_a_request_has_done_nothing() {
+    let delivery = || delivery(Invoked::Unknown, None);
+    assert_eq!(faults(settled(10, release(1, 1)), None, delivery()), Vec::<String>::new());
+    is_one(&faults(settled(10, complete(1, 1)), None, delivery()), "settled otherwise");
+}
+
+#[test]
+fn a_result_is_the_whole_body() {
+    let with = |body: Option<&str>| {
+        let mut call = call(200);
+        call.answer.body = body.map(str::to_owned);
+        faults(settled(10, complete(1, 1)), Some(call), delivery(Invoked::NotNamed, Some(1)))
+    };
+    assert_eq!(with(None), Vec::<String>::new());
+    is_one(&with(Some("receipt")), "settled otherwise");
+}
+
+#[test]
+fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
+    let changes: [(fn(&mut WebhookCall), &str); 7] = [
+        (|call| call.body.push('7'), "not the key and the body"),
+        (|call| call.content_type = "text/plain".to_owned(), "content type"),
+        (|call| call.attempt = 2, "attempt or mark"),
+        (|call| call.is_recovery = true, "attempt or mark"),
+        (|call| call.receive_count = None, "no delivery"),
+        (|call| call.receive_count = Some(2), "no delivery"),
+        (|call| call.fence += 1, "of no claim"),
+    ];
+    let right = || settled(10, complete(1, 1));
+    for (change, text) in changes {
+        let mut changed = call(200);
+        change(&mut changed);
+        let faults = faults(right(), Some(changed), delivery(Invoked::NotNamed, None));
+        assert!(faults.iter().any(|fault| fault.contains(text)), "{text}: {faults:#?}");
+    }
+    let twice = Received {
+        calls: vec![call(200); 2],
+        deliveries: vec![delivery(Invoked::NotNamed, None)],
+        ..Received::default()
+    };
+    is_one(&twice.faults(&right().history()), "more than once");
+}
+
+#[test]
+fn a_run_whose_invocation_returned_is_settled() {
+    let begun = || calls().answered(0, 2, acquire(1), acquired(1, 1, false));
+    is_one(&faults(begun(), Some(call(503)), delivery(Invoked::Named, Some(1))), "was not settled");
+    assert_eq!(faults(begun(), Some(call(503)), delivery(Invoked::Unknown, None)), Vec::<String>::new());
+    let not_executed = begun().answered(10, 12, release(1, 1), Answer::NotExecuted);
+    assert_eq!(faults(not_executed, Some(call(503)), delivery(Invoked::Named, Some(1))), Vec::<String>::new());
+}
+
+#[test]
+fn the_visibility_timeout_is_the_backoff_or_what_the_webhook_asks_for() {
+    let with = |retry_after_s: Option<u64>, visibility_s| {
+        let mut call = call(503);
+        call.answer.retry_after = retry_after_s.map(Duration::from_secs);
+        faults(settled(10, release(1, 1)), Some(call), delivery(Invoked::Named, visibility_s))
+    };
+    for (asked, expected) in [(None, 1..=2), (Some(1), 1..=2), (Some(9), 8..=9), (Some(50_000), 42_300..=42_300)] {
+        for after_s in [0, 1, 2, 3, 7, 8, 9, 10, 42_299, 42_300, 42_301, 50_000] {
+            let faults = with(asked, Some(after_s));
+            assert_eq!(faults.is_empty(), expected.contains(&after_s), "{asked:?}, {after_s}: {faults:#?}");
+        }
+        is_one(&with(asked, None), "the visibility timeout is None");
+    }
+}
+
+#[test]
+fn a_response_that_does_not_name_what_failed_or_names_what_is_done_is_found() {
+    let named =
+        |call, status, invocation| faults(settled(10, call), Some(self::call(status)), delivery(invocation, Some(1)));
+    is_one(&named(release(1, 1), 503, Invoked::NotNamed), "does not name");
+    is_one(&named(fail(true, false), 500, Invoked::NotNamed), "does not name");
+    is_one(&named(complete(1, 1), 200, Invoked::Named), "a message that is done");
+    is_one(&named(fail(false, true), 422, Invoked::NotNamed), "no dead letter");
+}
+
+#[test]
+fn a_permanent_failure_is_a_dead_letter_or_delivered_again_and_nothing_else_is_a_dead_letter() {
+    let letters = vec![MESSAGE.to_owned()];
+    for (invocation, visibility_s, letters) in
+        [(Invoked::NotNamed, None, letters.clone()), (Invoked::Named, Some(1), Vec::new())]
+    {
+        let (calls, deliveries) = (vec![call(422)], vec![delivery(invocation, visibility_s)]);
+        let received = Received { calls, deliveries, letters, ..Received::default() };
+        assert_eq!(received.faults(&settled(10, fail(false, true)).history()), Vec::<String>::new());
+    }
+    let deliveries = vec![delivery(Invoked::NotNamed, None)];
+    let received = Received { calls: vec![call(200)], deliveries, letters, ..Received::default() };
+    is_one(&received.faults(&settled(10, complete(1, 1)).history()), "can succeed");
+}
+
+#[test]
+fn a_malformed_record_is_delivered_again_and_fails_no_invocation() {
+    let with = |is_malformed, invocation, visibility_s| {
+        let delivery = Delivery { is_malformed, ..delivery(invocation, visibility_s) };
+        Received { deliveries: vec![delivery], ..Received::default() }.faults(&calls().history())
+    };
+    let error = |text: &str| Invoked::Error(text.to_owned());
+    assert_eq!(with(true, Invoked::Named, Some(2)), Vec::<String>::new());
+    assert_eq!(with(true, error("the idempotency store is unavailable"), None), Vec::<String>::new());
+    is_one(&with(true, Invoked::Named, None), "not delivered again");
+    is_one(&with(true, Invoked::NotNamed, None), "was acknowledged");
+    is_one(&with(false, error("not an SQS event"), None), "an invocation failed");
+}
