@@ -48,13 +48,22 @@ pub struct Link {
 pub trait Deployment {
     fn first(&mut self) -> &mut Redis;
 
+    /// The links to each server.
+    fn links(&self) -> &[Links];
+
     /// The links to the first server.
     fn links_to_first(&self) -> Vec<&Link>;
 
     /// Cuts the first server off from all but the clients of the near side, which reach nothing else.
     fn partition(&self);
 
-    /// Undoes [`partition`](Self::partition).
+    /// Cuts this server off from all clients.
+    fn hide(&self, server: usize) {
+        let Links { near, far, .. } = &self.links()[server];
+        [near, far].into_iter().for_each(Link::cut);
+    }
+
+    /// Connects all again.
     fn heal(&self);
 
     /// Waits until another server is the primary, for all sentinels or by its own account. Returns its number.

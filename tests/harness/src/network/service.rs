@@ -79,6 +79,10 @@ impl Deployment for Service {
         &mut self.servers[0]
     }
 
+    fn links(&self) -> &[Links] {
+        &self.links
+    }
+
     fn links_to_first(&self) -> Vec<&Link> {
         self.links[0].all().to_vec()
     }

@@ -102,6 +102,10 @@ impl Deployment for Shards {
         &mut self.nodes[0]
     }
 
+    fn links(&self) -> &[Links] {
+        &self.links
+    }
+
     fn links_to_first(&self) -> Vec<&Link> {
         [&self.links[0], &self.buses[0]].into_iter().flat_map(Links::all).collect()
     }

@@ -32,7 +32,7 @@ enum Fault {
     /// It stops (SIGSTOP), and resumes after another server was promoted.
     Frozen,
     /// As `Frozen`, with a sentinel that is cut off from the servers and the others: it goes on to name the old primary, and
-    /// replies to clients before the others do.
+    /// replies to clients before the others do. When the old primary resumes, the clients lose the new one for a while.
     OldView,
     /// It is cut off from all but the clients of the near side, until another server was promoted.
     Partitioned,
@@ -66,6 +66,10 @@ impl Protection {
 
 /// How long the load lasts before the fault, and while both servers could be primaries.
 const PHASE: Duration = Duration::from_millis(700);
+
+/// How long the clients do not reach the new primary while the old one resumes: longer than their timeout, and shorter than
+/// the sentinels need to demote the old one.
+const HIDDEN: Duration = Duration::from_millis(500);
 
 /// When a fault began and ended, by the monotonic clock, µs.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +114,12 @@ async fn inject(deployment: &mut impl Deployment, fault: Fault, load: &Load) -> 
         times.undone = monotonic_us();
         match fault {
             Fault::Partitioned => deployment.heal(),
+            Fault::OldView => {
+                deployment.hide(promoted);
+                deployment.first().signal("-CONT");
+                sleep(HIDDEN).await;
+                deployment.heal();
+            }
             _ => deployment.first().signal("-CONT"),
         }
         is_synchronized(deployment.first()).await;
