@@ -13,6 +13,9 @@ use crate::history::{History, Operation};
 /// The setting `TARGET_TIMEOUT_MS` of the functions.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_millis(700);
 
+/// When the function may have given up a request, µs after its claim was returned. The rest is tolerance.
+const TIMEOUT_US: u64 = 650_000;
+
 /// What a lease has beyond the time for work, ms: the grace of 200 ms, a quarter of the two seconds of an invocation, and
 /// the 100 ms by which a call ends before its claim. The rest is tolerance.
 const RESERVED_MS: u64 = 850;
@@ -234,8 +237,10 @@ impl Run<'_> {
     fn is_right(&self, operation: &Operation) -> bool {
         let claim = self.claim;
         let is_last = claim.attempt >= claim.request.max_attempts;
-        let acquired_us = self.acquired_us();
-        let is_late = self.is_late(operation, acquired_us);
+        let (acquired_us, begun_us) = self.acquired_us();
+        // The function may have given up the request.
+        let work_ms = claim.request.lease_ms.saturating_sub(RESERVED_MS);
+        let is_late = operation.invoked_us >= (begun_us + TIMEOUT_US).min(acquired_us + work_ms * 1000);
         let is_meanwhile =
             |closed_us: &u64| (acquired_us.saturating_sub(CLOSING_US)..operation.invoked_us).contains(closed_us);
         let is_lost = self.call.is_none() && self.received.closed_us.iter().any(is_meanwhile);
@@ -254,18 +259,11 @@ impl Run<'_> {
         }
     }
 
-    /// When its claim was acquired, by the monotonic clock, µs.
-    fn acquired_us(&self) -> u64 {
+    /// When its claim was asked for and returned, by the monotonic clock, µs.
+    fn acquired_us(&self) -> (u64, u64) {
         let is_own = |acquire: &&Operation| matches!(acquire.answer, Answer::Acquired { fence, .. } if fence == self.claim.fence);
-        self.operations.iter().find(is_own).map_or(0, |acquire| acquire.invoked_us)
-    }
-
-    /// Whether a call was made so late that the function may have given up the request.
-    fn is_late(&self, operation: &Operation, acquired_us: u64) -> bool {
-        let timeout_us = u64::try_from(WEBHOOK_TIMEOUT.as_micros()).unwrap_or(u64::MAX) - 50_000;
-        let work_ms = self.claim.request.lease_ms.saturating_sub(RESERVED_MS);
-        self.call.is_some_and(|call| operation.invoked_us >= call.at_us + timeout_us)
-            || operation.invoked_us >= acquired_us + work_ms * 1000
+        let acquire = self.operations.iter().find(is_own);
+        acquire.map_or((0, 0), |acquire| (acquire.invoked_us, acquire.ends_us()))
     }
 
     /// What is wrong with the response for this delivery and with its visibility timeout, if the run was settled.
@@ -321,22 +319,23 @@ pub fn wrong_settling(
     calls.any(|call| !is_right(call)).then_some("this run was settled otherwise than it ended")
 }
 
-/// What is wrong with a delivery that has no run: a malformed record affects no other message, and is delivered again.
+/// What is wrong with a delivery apart from its run. A malformed record affects no other message, and is delivered again. An
+/// invocation fails only if the store is unavailable, and delays its messages.
 fn wrong_delivery(delivery: &Delivery) -> Option<String> {
-    let expected = delay_s(None, 1);
+    let expected = delay_s(None, delivery.receive_count);
     let is_expected = delivery.visibility_s.is_some_and(|after_s| expected.contains(&after_s));
-    match &delivery.invocation {
+    let why = match &delivery.invocation {
         Invoked::Error(error) if !error.contains("the idempotency store is unavailable") => {
-            Some(format!("an invocation failed, although the store was available: {delivery:?}"))
+            "an invocation failed, although the store was available".to_owned()
         }
-        Invoked::NotNamed if delivery.is_malformed => {
-            Some(format!("a malformed record was acknowledged: {delivery:?}"))
-        }
+        Invoked::NotNamed if delivery.is_malformed => "a malformed record was acknowledged".to_owned(),
         Invoked::Named if delivery.is_malformed && !is_expected => {
-            Some(format!("a malformed record is not delivered again in {expected:?} s: {delivery:?}"))
+            format!("a malformed record is not delivered again in {expected:?} s")
         }
-        _ => None,
-    }
+        Invoked::Error(_) if !is_expected => format!("a failed invocation is not repeated in {expected:?} s"),
+        _ => return None,
+    };
+    Some(format!("{}: {why}: {delivery:?}", delivery.key))
 }
 
 fn is_answered(invocation: &Invoked) -> bool {

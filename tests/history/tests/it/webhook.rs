@@ -178,14 +178,17 @@ fn a_permanent_failure_is_a_dead_letter_or_delivered_again_and_nothing_else_is_a
 }
 
 #[test]
-fn a_malformed_record_is_delivered_again_and_fails_no_invocation() {
+fn a_malformed_record_or_an_outage_delays_messages_and_nothing_else_fails_an_invocation() {
     let with = |is_malformed, invocation, visibility_s| {
         let delivery = Delivery { is_malformed, ..delivery(invocation, visibility_s) };
         Received { deliveries: vec![delivery], ..Received::default() }.faults(&calls().history())
     };
     let error = |text: &str| Invoked::Error(text.to_owned());
     assert_eq!(with(true, Invoked::Named, Some(2)), Vec::<String>::new());
-    assert_eq!(with(true, error("the idempotency store is unavailable"), None), Vec::<String>::new());
+    let outage = || error("the idempotency store is unavailable");
+    assert_eq!(with(false, outage(), Some(1)), Vec::<String>::new());
+    is_one(&with(false, outage(), None), "not repeated");
+    is_one(&with(true, outage(), Some(3)), "not repeated");
     is_one(&with(true, Invoked::Named, None), "not delivered again");
     is_one(&with(true, Invoked::NotNamed, None), "was acknowledged");
     is_one(&with(false, error("not an SQS event"), None), "an invocation failed");
