@@ -130,10 +130,7 @@ fn wrong_effect_of(run: &Run, effect: &Effect) -> Vec<String> {
 fn runs(operations: &[Operation]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for operation in operations {
-        if let (Call::Acquire { request }, Answer::Acquired { fence, attempt, recovery }) =
-            (&operation.call, &operation.answer)
-        {
-            let claim = Claim { request: request.clone(), fence: *fence, attempt: *attempt, recovery: *recovery };
+        if let Some(claim) = operation.acquired() {
             let begins_us = operation.ends_us();
             match runs.iter_mut().find(|run| run.claim == claim) {
                 Some(run) => run.begins_us = run.begins_us.min(begins_us),

@@ -246,6 +246,17 @@ impl Operation {
             || is_complete && self.answer == Answer::Recorded
     }
 
+    /// The claim that it returned.
+    #[must_use]
+    pub fn acquired(&self) -> Option<Claim> {
+        match (&self.call, &self.answer) {
+            (Call::Acquire { request }, Answer::Acquired { fence, attempt, recovery }) => {
+                Some(Claim { request: request.clone(), fence: *fence, attempt: *attempt, recovery: *recovery })
+            }
+            _ => None,
+        }
+    }
+
     /// The claim that it settles.
     #[must_use]
     pub fn claim(&self) -> Option<&Claim> {

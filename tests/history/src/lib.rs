@@ -8,6 +8,7 @@
 //! - `replay`, `attempts`: whether the model of the protocol allows each step and each call
 //! - `effects`: whether each effect has its run
 //! - `webhook`: whether each run was settled as the webhook answered
+//! - `stuck`: whether each process gets answers again after a fault
 //! - `report`: all of these for a run
 //! - `failover`, `log`: the histories of two primaries, and what was lost between them
 //! - [`contend`], [`Rng`]: owners that contend for keys
@@ -31,6 +32,7 @@ mod replay;
 mod report;
 mod rng;
 mod search;
+mod stuck;
 mod verdict;
 mod webhook;
 

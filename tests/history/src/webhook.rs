@@ -4,11 +4,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::MessageIdHash;
+use idempotent_sqs::idempotency::{MessageIdHash, StoredResult};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Answer, Call, Claim, Hex, StoredBytes};
 use crate::history::{History, Operation};
+use crate::stuck::stuck_processes;
 
 /// The setting `TARGET_TIMEOUT_MS` of the functions.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_millis(700);
@@ -128,7 +130,8 @@ impl WebhookAnswer {
 }
 
 impl Received {
-    /// What is wrong with the runs of functions that call the webhook, and with the deliveries of their messages.
+    /// What is wrong with the runs of functions that call the webhook, with the deliveries of their messages, and with their
+    /// processes.
     #[must_use]
     pub fn faults(&self, history: &History) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -152,6 +155,7 @@ impl Received {
         let strays = self.calls.iter().filter(|call| !has_claim(call));
         wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
         wrong.extend(self.deliveries.iter().filter_map(wrong_delivery));
+        wrong.extend(stuck_processes(history));
         let unjustified = self.letters.iter().filter(|id| !self.is_permanent(id, history));
         wrong.extend(unjustified.map(|id| format!("{id}: this dead letter is of a message that can succeed")));
         wrong
@@ -169,18 +173,9 @@ impl Received {
 
 /// The claims that these operations of one key returned.
 fn claims(operations: &[Operation]) -> Vec<Claim> {
-    let mut claims: Vec<Claim> = Vec::new();
-    for operation in operations {
-        if let (Call::Acquire { request }, Answer::Acquired { fence, attempt, recovery }) =
-            (&operation.call, &operation.answer)
-        {
-            let claim = Claim { request: request.clone(), fence: *fence, attempt: *attempt, recovery: *recovery };
-            // An owner that acquires again has the same claim.
-            if !claims.contains(&claim) {
-                claims.push(claim);
-            }
-        }
-    }
+    let mut claims: Vec<Claim> = operations.iter().filter_map(Operation::acquired).collect();
+    // An owner that acquires again has the same claim.
+    claims.dedup();
     claims
 }
 
@@ -219,7 +214,7 @@ impl Run<'_> {
     /// What is wrong with the request.
     fn wrong_request(&self, call: &WebhookCall, delivery: Option<&Delivery>) -> Option<&'static str> {
         let Some(delivery) = delivery else { return Some("no delivery of the message has this receive count") };
-        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&delivery.body).is_ok();
+        let is_json = serde_json::from_str::<IgnoredAny>(&delivery.body).is_ok();
         let content_type = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
         if call.key != delivery.key || call.body != delivery.body {
             Some("the request has not the key and the body of its message")
@@ -248,7 +243,8 @@ impl Run<'_> {
         match (&operation.call, meaning) {
             (Call::Complete { result, .. }, Meaning::Done) => {
                 let kept = self.call.and_then(|call| call.answer.body.as_ref());
-                let expected = kept.map_or(StoredBytes::NotKept, |body| StoredBytes::of(body.as_bytes()));
+                let expected: StoredBytes =
+                    kept.map_or(StoredResult::NotKept, |body| StoredResult::Inline(body.as_bytes())).into();
                 *result == expected || is_late && *result == StoredBytes::NotKept
             }
             (Call::Release { claim: Some(_), .. }, Meaning::NothingDone) => true,
@@ -261,8 +257,7 @@ impl Run<'_> {
 
     /// When its claim was asked for and returned, by the monotonic clock, µs.
     fn acquired_us(&self) -> (u64, u64) {
-        let is_own = |acquire: &&Operation| matches!(acquire.answer, Answer::Acquired { fence, .. } if fence == self.claim.fence);
-        let acquire = self.operations.iter().find(is_own);
+        let acquire = self.operations.iter().find(|operation| operation.acquired().as_ref() == Some(self.claim));
         acquire.map_or((0, 0), |acquire| (acquire.invoked_us, acquire.ends_us()))
     }
 
@@ -294,12 +289,6 @@ impl Run<'_> {
             }
             _ => None,
         }
-    }
-}
-
-impl StoredBytes {
-    fn of(result: &[u8]) -> Self {
-        idempotent_sqs::idempotency::StoredResult::Inline(result).into()
     }
 }
 

@@ -178,6 +178,25 @@ fn a_permanent_failure_is_a_dead_letter_or_delivered_again_and_nothing_else_is_a
 }
 
 #[test]
+fn a_process_that_gets_no_answers_while_another_does_is_found() {
+    let failing = |every_ms: u64| {
+        let times = (0..2000).step_by(usize::try_from(every_ms).unwrap());
+        times
+            .fold(calls(), |before, at_ms| before.answered(at_ms, at_ms + 1, acquire(1), Answer::NotExecuted))
+            .history()
+    };
+    for (every_ms, other_ms, wrong) in [(400, 10, 1), (1000, 10, 0), (400, 600, 0)] {
+        let mut history = failing(every_ms);
+        // Another process has another name, and its claim is released.
+        let begun = calls().answered(other_ms, other_ms + 2, acquire(2), acquired(other_ms, 1, false));
+        let mut other = begun.answered(other_ms + 3, other_ms + 4, release(2, other_ms), Answer::Recorded).history();
+        other.keys.values_mut().flatten().for_each(|operation| operation.process = "2".to_owned());
+        history.add(other);
+        assert_eq!(Received::default().faults(&history).len(), wrong, "{every_ms}, {other_ms}");
+    }
+}
+
+#[test]
 fn a_malformed_record_or_an_outage_delays_messages_and_nothing_else_fails_an_invocation() {
     let with = |is_malformed, invocation, visibility_s| {
         let delivery = Delivery { is_malformed, ..delivery(invocation, visibility_s) };

@@ -75,6 +75,9 @@ const fn uncertain(status: u16, sent: Sent, has_effect: bool) -> Plan {
     Plan { status, sent, has_effect, ..DONE }
 }
 
+/// No key has this number.
+const NO_MESSAGE: u64 = 9;
+
 /// Longer than the first steps of the backoff.
 const LONG: u64 = 4;
 
@@ -162,7 +165,8 @@ impl Receiver {
         let server = Server::start(move |request: Request| {
             let at_us = monotonic_us();
             let key = decoded(request.header("Idempotency-Key").unwrap());
-            let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap();
+            // A key that no message has is done.
+            let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap_or(NO_MESSAGE);
             let mut known = lock(&shared);
             let requests = known.requests.entry(key.clone()).or_default();
             let plan = Plan::of(seed, number, *requests);

@@ -1,0 +1,40 @@
+//! Whether each process gets answers again after a fault.
+
+use std::collections::BTreeMap;
+
+use crate::event::Answer;
+use crate::history::{History, Operation};
+
+/// Longest pause between the calls of a process that is running, µs. A process that is stopped makes none for longer.
+const PAUSE_US: u64 = 1_000_000;
+
+/// How long the calls of a process may fail after another process got an answer, µs.
+const RECOVERY_US: u64 = 1_500_000;
+
+/// The processes whose calls go on to fail although another process gets answers.
+#[must_use]
+pub(crate) fn stuck_processes(history: &History) -> Vec<String> {
+    let mut processes: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in history.keys.values().flatten().chain(&history.not_executed) {
+        processes.entry(&operation.process).or_default().push(operation);
+    }
+    let mut stuck = Vec::new();
+    for (process, operations) in &mut processes {
+        operations.sort_by_key(|operation| (operation.invoked_us, operation.number));
+        for series in operations
+            .chunk_by(|call, next| is_failed(call) == is_failed(next) && next.invoked_us - call.invoked_us < PAUSE_US)
+        {
+            let (first, last) = (series[0], series[series.len() - 1]);
+            let others = history.keys.values().flatten().filter(|other| other.process != *process && !is_failed(other));
+            let answered_us = others.map(|other| other.invoked_us).filter(|at_us| *at_us >= first.invoked_us).min();
+            if is_failed(first) && answered_us.is_some_and(|at_us| last.invoked_us >= at_us + RECOVERY_US) {
+                stuck.push(format!("process {process} gets no answers while another does, from {first} to {last}"));
+            }
+        }
+    }
+    stuck
+}
+
+fn is_failed(operation: &Operation) -> bool {
+    matches!(operation.answer, Answer::Unknown | Answer::NotExecuted)
+}
