@@ -238,7 +238,7 @@ impl Run<'_> {
         let is_late = operation.invoked_us >= (begun_us + TIMEOUT_US).min(acquired_us + work_ms * 1000);
         let is_meanwhile =
             |closed_us: &u64| (acquired_us.saturating_sub(CLOSING_US)..operation.invoked_us).contains(closed_us);
-        let is_lost = self.call.is_none() && self.received.closed_us.iter().any(is_meanwhile);
+        let may_be_lost = self.call.is_none() && self.received.closed_us.iter().any(is_meanwhile);
         let meaning = self.call.map_or(Meaning::NothingDone, |call| call.answer.meaning());
         match (&operation.call, meaning) {
             (Call::Complete { result, .. }, Meaning::Done) => {
@@ -250,7 +250,7 @@ impl Run<'_> {
             (Call::Release { claim: Some(_), .. }, Meaning::NothingDone) => true,
             (Call::Fail { uncertain: true, permanent, .. }, Meaning::Uncertain) => *permanent == is_last,
             (Call::Fail { uncertain, permanent: true, .. }, Meaning::Permanent) => *uncertain == claim.recovery,
-            (Call::Fail { uncertain: true, permanent, .. }, _) => (is_late || is_lost) && *permanent == is_last,
+            (Call::Fail { uncertain: true, permanent, .. }, _) => (is_late || may_be_lost) && *permanent == is_last,
             _ => false,
         }
     }

@@ -6,6 +6,9 @@ use history::{Answer, Call, Delivery, Invoked, Received, WebhookAnswer, WebhookC
 
 use crate::hand_made::{Calls, KEY, MESSAGE, acquire, acquired, calls, claim, complete, fence, release};
 
+/// Changes one part of a request.
+type Change = fn(&mut WebhookCall);
+
 /// The request of the claim that was acquired at 1 ms, with this answer.
 fn call(status: u16) -> WebhookCall {
     WebhookCall {
@@ -103,7 +106,7 @@ fn a_result_is_the_whole_body() {
 
 #[test]
 fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
-    let changes: [(fn(&mut WebhookCall), &str); 7] = [
+    let wrong: [(Change, &str); 7] = [
         (|call| call.body.push('7'), "not the key and the body"),
         (|call| call.content_type = "text/plain".to_owned(), "content type"),
         (|call| call.attempt = 2, "attempt or mark"),
@@ -113,7 +116,7 @@ fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
         (|call| call.fence += 1, "of no claim"),
     ];
     let right = || settled(10, complete(1, 1));
-    for (change, text) in changes {
+    for (change, text) in wrong {
         let mut changed = call(200);
         change(&mut changed);
         let faults = faults(right(), Some(changed), delivery(Invoked::NotNamed, None));
