@@ -10,7 +10,7 @@ use super::{deliver_twice, is_attempt, next_call};
 use harness::event::event;
 use harness::http::{Answer, TOKEN, Webhook};
 use harness::with;
-use idempotent_sqs::idempotency::{Acquire, Fence, Work};
+use idempotent_sqs::idempotency::{Acquire, Fence, Work, WorkErrorKind};
 use idempotent_sqs::sqs::Message;
 use idempotent_sqs::webhook::{self, WebhookSettings};
 use idempotent_sqs_testing::attempt;
@@ -198,6 +198,16 @@ async fn a_connection_is_not_reused_after_a_freeze_that_only_the_wall_clock_show
     assert_eq!(receiver.connections(), 2);
     drop(awake);
     assert!(running.await.unwrap().is_err());
+}
+
+/// Other messages of the batch may have more time.
+#[tokio::test(start_paused = true)]
+async fn a_message_without_time_for_a_response_is_not_sent_and_its_webhook_is_not_unavailable() {
+    let webhook = webhook::Webhook::new(WebhookSettings::new("http://127.0.0.1:1".parse().unwrap()));
+    let request = with!(attempt("pay_1"), lease = Duration::from_millis(50));
+    let Acquire::Acquired(claim) = Acquire::claimed(request, Fence(1), 1, false) else { panic!("a first claim") };
+    let error = webhook.run(&claim, &Message::new("m", "payload")).await.unwrap_err();
+    assert_eq!(error.kind(), WorkErrorKind::Busy { after: None }, "{error}");
 }
 
 #[tokio::test]
