@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use idempotent_sqs::idempotency::{Acquire, Failure, ObjectStore, Settled, StoredResult};
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Disposition, ExtendedClient};
+use idempotent_sqs::{RedisSettings, RedisStore};
 use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
@@ -105,8 +106,10 @@ fn out_of_reach(outage: OutagePolicy) -> Idempotency<OptionalStore<FaultyStore<M
 async fn without_the_store_nothing_runs_by_default() {
     let base = base().await;
     let inbox = inbox(Pay::default(), database(&base.url()));
-    let error = try_run(&out_of_reach(OutagePolicy::default()), &inbox).await.unwrap_err();
-    assert!(error.is_unavailable());
+    // The acquire is tried again until the deadline.
+    let short = delivery("pay_1").deadline(Deadline::within(SECOND));
+    let ended = out_of_reach(OutagePolicy::default()).run(&short, &inbox, &Message::default()).await;
+    assert!(ended.unwrap_err().is_unavailable());
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
 }
 
@@ -125,6 +128,19 @@ async fn without_the_store_the_inbox_alone_decides_if_the_outage_setting_is_proc
     let report = out_of_reach(OutagePolicy::Proceed).run(&other, &inbox, &Message::default()).await.unwrap();
     assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
     assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
+async fn a_value_that_is_no_record_is_an_error_whatever_the_outage_setting() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let mut other = redis::cmd("SET");
+    other.arg("payments:pay_1").arg("not a record");
+    let () = other.query_async(&mut redis.connection().await).await.unwrap();
+    let store = RedisStore::new(&RedisSettings::new(redis.url().parse().unwrap(), "payments")).unwrap();
+    let idempotency = on(OptionalStore::new(store, OutagePolicy::Proceed));
+    let error = try_run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await.unwrap_err();
+    assert!(matches!(error, StoreError::NotARecord(_)), "{error:?}");
+    assert_eq!(base.count(EFFECTS).await, 0);
 }
 
 #[tokio::test]
