@@ -85,9 +85,18 @@ async fn a_row_has_the_key_the_fingerprint_the_fence_the_attempts_and_the_result
 #[tokio::test]
 async fn consumers_with_different_namespaces_do_not_share_rows() {
     let base = base().await;
-    for namespace in ["payments", "invoices"] {
+    let report = async |namespace: &str| {
         let settings = with!(settings(), namespace = namespace.into());
-        done(&run(&flushed(), &Inbox::new(Pay::default(), database(&base.url()), settings)).await);
+        let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
+        let payload = delivery("pay_1").fingerprint(Fingerprint::of(namespace.as_bytes()));
+        flushed().run(&payload, &inbox, &Message::default()).await.unwrap()
+    };
+    for namespace in ["payments", "invoices"] {
+        done(&report(namespace).await);
+    }
+    // Each reads its own row, which has its own payload.
+    for namespace in ["payments", "invoices"] {
+        assert_eq!(duplicate(&report(namespace).await), b"receipt of pay_1");
     }
     assert_eq!(base.count(EFFECTS).await, 2);
 }
