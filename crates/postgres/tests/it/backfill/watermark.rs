@@ -126,6 +126,24 @@ async fn two_concurrent_runs_copy_all_rows_and_one_of_them_may_be_superseded() {
     assert_eq!(run_backfill(&one).await.copied, 0);
 }
 
+#[tokio::test]
+async fn a_run_ends_when_a_later_one_has_started_at_the_oldest_row() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 4_000).await;
+    let store = redis.store();
+    let slow = with!(backfill_settings(), rows_per_second = NonZeroU32::new(1_000).unwrap());
+    let slow = Backfill::new(store.clone(), database(&base.url()), slow);
+    let (quick, began) = (backfill(&base, &store), Notify::new());
+    let (slow, quick) = soon(async {
+        tokio::join!(slow.run(BackfillStart::Watermark, None, |_| began.notify_one()), async {
+            began.notified().await;
+            quick.run(BackfillStart::Oldest, None, |_| ()).await
+        })
+    })
+    .await;
+    assert_eq!((slow.unwrap().1, quick.unwrap().1), (BackfillEnd::Superseded, BackfillEnd::Done));
+}
+
 /// A row whose transaction begins before another row's, and commits after the backfill of this user has copied that
 /// one.
 async fn late(base: &Base, user: &str) {
