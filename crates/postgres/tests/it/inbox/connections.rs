@@ -117,6 +117,26 @@ async fn a_standby_is_unavailable_until_it_is_promoted() {
     assert_eq!(report.attempts, Some(1));
 }
 
+#[tokio::test]
+async fn a_connection_to_a_server_that_accepts_no_more_writes_is_replaced_within_the_attempt() {
+    let (old, base) = (Postgres::start(), base().await);
+    connect(old.port, "postgres").await.batch_execute(&format!("CREATE DATABASE {}", base.name)).await.unwrap();
+    let operator = connect(old.port, &base.name).await;
+    operator.batch_execute(&migration()).await.unwrap();
+    operator.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
+    let front = Front::to(old.port).await;
+    let inbox = inbox(Pay::default(), impatient(&base.url_by(front.port), 2 * SECOND));
+    done(&deliver(&flushed(), &inbox, "before").await);
+    // The address leads to another server, and the open connection stays on the old one.
+    front.forward_to(base.port);
+    operator.batch_execute("ALTER SYSTEM SET default_transaction_read_only = on").await.unwrap();
+    operator.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    let setting = "SELECT current_setting('default_transaction_read_only')";
+    until(|| async { operator.query_one(setting, &[]).await.unwrap().get::<_, &str>(0) == "on" }).await;
+    done(&run(&flushed(), &inbox).await);
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
 /// A server of this version that accepts logins and then does not reply.
 async fn greet_as(version: &'static str) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
