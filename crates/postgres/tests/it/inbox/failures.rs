@@ -1,6 +1,8 @@
 //! Errors of the work and of its statements.
 
 use super::*;
+use std::pin::pin;
+
 use idempotent_sqs::idempotency::{Acquire, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
 
@@ -25,9 +27,9 @@ async fn a_work_that_panics_or_is_cancelled_leaves_no_effect_and_no_row() {
     let base = base().await;
     let panics = Pay { fails: Some(|| panic!("as told")), ..Pay::default() };
     let hangs = Pay { after: Some(Arc::default()), ..Pay::default() };
-    let short = delivery("pay_1").deadline(Deadline::within(SECOND));
     for work in [panics, hangs] {
         let inbox = inbox(work, database(&base.url()));
+        let short = delivery("pay_1").deadline(Deadline::within(SECOND));
         let report = flushed().run(&short, &inbox, &Message::default()).await.unwrap();
         assert!(failure(&report).0.uncertain);
         let open =
@@ -59,6 +61,22 @@ async fn the_server_ends_a_statement_at_the_deadline() {
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
     let asleep =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep(600)'";
+    until_count(&base, asleep, 0).await;
+}
+
+#[tokio::test]
+async fn the_server_ends_a_statement_of_a_frozen_process_at_the_deadline() {
+    let base = base().await;
+    let (inbox, idempotency, message) = (also(&base, "SELECT pg_sleep(600)"), flushed(), Message::default());
+    let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' \
+                  AND query LIKE '%pg_sleep(600)'";
+    let mut frozen = pin!(idempotency.run(&short, &inbox, &message));
+    tokio::select! {
+        ended = &mut frozen => panic!("{ended:?}"),
+        () = until_count(&base, asleep, 1) => {}
+    }
+    // From here on the future is not polled, as if the process were frozen.
     until_count(&base, asleep, 0).await;
 }
 
