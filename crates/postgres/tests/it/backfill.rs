@@ -209,24 +209,43 @@ async fn no_more_rows_are_sent_in_a_second_than_the_settings_allow() {
     assert_eq!(steps, [(100, Some(150)), (200, Some(50)), (250, Some(0))]);
 }
 
-#[tokio::test]
-async fn rows_that_cannot_be_counted_are_copied_with_an_unknown_remainder() {
-    let (base, redis) = (base().await, Redis::start().await);
-    seed(&base, 3).await;
-    let backfill = backfill(&base, &redis.store());
+/// Runs the backfill, and applies this function of the server to its session while it counts the rows. Returns the
+/// remainders that it reported too.
+async fn run_while_counting(
+    base: &Base,
+    backfill: &Backfill<RedisStore>,
+    function: &str,
+) -> (Result<(BackfillProgress, BackfillEnd), BackfillError>, Vec<Option<u64>>) {
     base.client.batch_execute("BEGIN; LOCK TABLE idempotency_inbox").await.unwrap();
     let waiting = "FROM pg_locks WHERE NOT granted AND relation = 'idempotency_inbox'::regclass";
-    let mut seen = Vec::new();
+    let mut remainders = Vec::new();
     let (ended, ()) = soon(async {
-        tokio::join!(backfill.run(BackfillStart::Watermark, None, |progress| seen.push(progress.remaining)), async {
-            until_count(&base, &format!("SELECT count(*) {waiting}"), 1).await;
-            base.client.execute(&format!("SELECT pg_cancel_backend(pid) {waiting}"), &[]).await.unwrap();
+        let on_progress = |progress: &BackfillProgress| remainders.push(progress.remaining);
+        tokio::join!(backfill.run(BackfillStart::Watermark, None, on_progress), async {
+            until_count(base, &format!("SELECT count(*) {waiting}"), 1).await;
+            base.client.execute(&format!("SELECT {function}(pid) {waiting}"), &[]).await.unwrap();
             base.client.batch_execute("COMMIT").await.unwrap();
         })
     })
     .await;
+    (ended, remainders)
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_counted_are_copied_with_an_unknown_remainder() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 3).await;
+    let (ended, remainders) = run_while_counting(&base, &backfill(&base, &redis.store()), "pg_cancel_backend").await;
     let (progress, end) = ended.unwrap();
-    assert_eq!((end, progress.copied, seen), (BackfillEnd::Done, 3, vec![None]));
+    assert_eq!((end, progress.copied, remainders), (BackfillEnd::Done, 3, vec![None]));
+}
+
+#[tokio::test]
+async fn a_session_that_ends_while_rows_are_counted_is_an_error() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 3).await;
+    let (ended, remainders) = run_while_counting(&base, &backfill(&base, &redis.store()), "pg_terminate_backend").await;
+    assert!(matches!(ended, Err(BackfillError::Database(_))) && remainders.is_empty(), "{ended:?}");
 }
 
 #[tokio::test]
