@@ -33,7 +33,7 @@ async fn a_second_run_sends_only_new_rows_and_those_of_the_last_minute() {
     let backfill = backfill(&base, &redis.store());
     assert_eq!(run_backfill(&backfill).await.copied, 1_500);
     let again = run_backfill(&backfill).await;
-    assert!(again.copied == 0 && again.already_completed < 100, "{again:?}");
+    assert!(again.copied == 0 && (60..100).contains(&again.already_completed), "{again:?}");
     let (all, _) = backfill.run(BackfillStart::Oldest, None, |_| ()).await.unwrap();
     assert_eq!((all.copied, all.already_completed), (0, 1_500));
 }
