@@ -33,7 +33,8 @@ pub async fn contend<S: Store + 'static>(mut rng: Rng, clients: Vec<S>, lasts: D
                     match rng.draw(0..20) {
                         0 => release_late(&*client, key(&format!("r{number:x}"))).await,
                         1 => shorten(&*client, key(&format!("s{number:x}"))).await,
-                        2..10 => {
+                        2 => fail_earlier_claim(&*client, key(&format!("e{number:x}"))).await,
+                        3..10 => {
                             let kind = *rng.pick(&[0, 1, 3, 3]);
                             take_turns(&mut rng, &*client, key(&format!("t{number:x}-{kind}"))).await;
                         }
@@ -139,6 +140,25 @@ async fn shorten(store: &impl Store, key: Key) {
         let _ = store.complete(&claim, StoredResult::Inline(b"done")).await;
         sleep(Duration::from_millis(50)).await;
         let _ = store.acquire(request(10, 10)).await;
+    }
+}
+
+/// An owner whose record expired acquires again, and its earlier claim fails. The failure applies from the later claim.
+async fn fail_earlier_claim(store: &impl Store, key: Key) {
+    let request = || {
+        let mut request = AcquireRequest::new(key.clone());
+        (request.lease, request.retention) = (Duration::from_millis(5), Duration::from_millis(40));
+        request.failed_retention = Duration::from_millis(60);
+        request.fingerprint = Fingerprint::of(b"one");
+        request
+    };
+    let (request, other) = (request(), request());
+    if let Ok(Acquire::Acquired(earlier)) = store.acquire(request.clone()).await {
+        sleep(Duration::from_millis(45)).await;
+        let _ = store.acquire(request).await;
+        let _ = store.fail(&earlier, Failure { uncertain: false, permanent: true }).await;
+        sleep(Duration::from_millis(27)).await;
+        let _ = store.acquire(other).await;
     }
 }
 
