@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use idempotent_sqs::idempotency::{
     AcquireRequest, Claim, Delivery, Idempotency, Key, Location, Outcome, OwnRecord, Owner, Policy, RecordedAttempt,
-    Report, Store, StoreError, Work, WorkError, work_fn,
+    Report, Store, StoreError, Work, WorkError, WorkErrorKind, work_fn,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{FaultyStore, StoreCall, attempt, claim, conformance, recovery};
@@ -51,6 +51,23 @@ fn an_owner_reads_as_hexadecimal() {
 }
 
 /// An error of a work reads as its reason, and has the reason's cause.
+#[test]
+fn each_error_of_a_work_has_the_kind_and_the_delay_that_it_was_made_with() {
+    let delay = Duration::from_secs(7);
+    for (error, kind) in [
+        (WorkError::retryable("x"), WorkErrorKind::Retryable { after: None }),
+        (WorkError::retryable_after("x", delay), WorkErrorKind::Retryable { after: Some(delay) }),
+        (WorkError::unavailable("x"), WorkErrorKind::Unavailable { after: None }),
+        (WorkError::unavailable_after("x", delay), WorkErrorKind::Unavailable { after: Some(delay) }),
+        (WorkError::busy("x"), WorkErrorKind::Busy { after: None }),
+        (WorkError::busy_after("x", delay), WorkErrorKind::Busy { after: Some(delay) }),
+        (WorkError::uncertain("x"), WorkErrorKind::Uncertain),
+        (WorkError::permanent("x"), WorkErrorKind::Permanent),
+    ] {
+        assert_eq!(error.kind(), kind);
+    }
+}
+
 #[test]
 fn an_error_of_a_work_has_the_cause_of_its_reason() {
     let cause = io::Error::other("connection reset");
