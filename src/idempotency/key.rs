@@ -59,13 +59,8 @@ impl Key {
     /// that no two keys have the same stored form.
     #[must_use]
     pub fn stored(&self) -> Cow<'_, str> {
-        let plain = self.is_short() && !self.text.contains('\0') && !is_reserved(&self.text);
+        let plain = self.text.len() <= MAX_PLAIN_LENGTH && !self.text.contains('\0') && !is_reserved(&self.text);
         if plain || self.is_stored { Cow::Borrowed(&self.text) } else { Cow::Owned(self.hashed()) }
-    }
-
-    /// Whether the key is short enough to be stored unchanged.
-    pub(crate) fn is_short(&self) -> bool {
-        self.text.len() <= MAX_PLAIN_LENGTH
     }
 
     /// `sha256:` followed by the SHA-256 of the key.

@@ -72,12 +72,12 @@ impl Results {
     }
 }
 
-/// The key as one segment of an object name. A key that is too long, or has characters that are not allowed in a
-/// segment, is hashed. An object name may have up to 1,024 bytes.
+/// The key as one segment of an object name. A key that stores hash, or that has characters that are not allowed in a
+/// segment, is hashed: so no key has the segment of another one. An object name may have up to 1,024 bytes.
 fn path_segment(key: &Key) -> String {
     let text = key.as_str();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-    let is_segment = key.is_short() && text.bytes().all(plain) && text.bytes().any(|byte| byte != b'.');
+    let is_segment = key.stored() == text && text.bytes().all(plain) && text.bytes().any(|byte| byte != b'.');
     if is_segment { text.to_owned() } else { key.hashed() }
 }
 
@@ -93,5 +93,13 @@ mod tests {
             assert!(of(key).starts_with("sha256:") && of(key).len() == 71, "{key}");
         }
         assert_ne!(of("a/b"), of("a/c"));
+    }
+
+    #[test]
+    fn no_key_has_the_segment_of_another_key_that_is_hashed() {
+        for key in ["a/b", &"x".repeat(201)] {
+            let hash = path_segment(&Key::new(key).unwrap());
+            assert_ne!(path_segment(&Key::new(&hash).unwrap()), hash, "{key}");
+        }
     }
 }
