@@ -121,16 +121,31 @@ impl Record {
 /// A malformed record, without its body and its message attributes. The other fields name it in the response, keep it
 /// in its message group, and determine its visibility timeout. Each is parsed separately, because any may be malformed.
 fn unreadable(record: &RawValue) -> Message {
-    let fields: HashMap<String, &RawValue> = serde_json::from_str(record.get()).unwrap_or_default();
-    let text = |name| serde_json::from_str(fields.get(name)?.get()).ok();
-    let attributes = fields.get("attributes").and_then(|attributes| serde_json::from_str(attributes.get()).ok());
+    let fields = fields(record);
+    let system = fields.get("attributes").map(|attributes| self::fields(attributes)).unwrap_or_default();
     let record = Record {
-        message_id: text("messageId"),
-        receipt_handle: text("receiptHandle"),
+        message_id: text(&fields, "messageId"),
+        receipt_handle: text(&fields, "receiptHandle"),
         body: None,
-        attributes,
+        attributes: Some(SystemAttributes {
+            message_deduplication_id: text(&system, "MessageDeduplicationId"),
+            message_group_id: text(&system, "MessageGroupId"),
+            approximate_receive_count: text(&system, "ApproximateReceiveCount"),
+            approximate_first_receive_timestamp: text(&system, "ApproximateFirstReceiveTimestamp"),
+            trace_header: text(&system, "AWSTraceHeader"),
+        }),
         message_attributes: None,
-        event_source_arn: text("eventSourceARN"),
+        event_source_arn: text(&fields, "eventSourceARN"),
     };
     record.message()
+}
+
+/// The fields of an object. Empty for other values.
+fn fields(object: &RawValue) -> HashMap<String, &RawValue> {
+    serde_json::from_str(object.get()).unwrap_or_default()
+}
+
+/// The field of this name, if it is a string.
+fn text(fields: &HashMap<String, &RawValue>, name: &str) -> Option<String> {
+    serde_json::from_str(fields.get(name)?.get()).ok()
 }

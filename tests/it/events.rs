@@ -288,12 +288,16 @@ async fn later_messages_of_a_group_do_not_overtake_a_malformed_record() {
         let attributes = format!(r#"{{"MessageGroupId":"{group}","MessageDeduplicationId":"{id}"}}"#);
         format!(r#"{{"messageId":"{id}","body":{body},"eventSourceARN":"{arn}","attributes":{attributes}}}"#)
     };
-    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
     let body = r#""{\"paymentId\":\"1\"}""#;
-    let records = [record("a1", "a", "7"), record("a2", "a", body), record("b1", "b", body)].join(",");
-    let response = invoke(&handler(&store, &work), &format!(r#"{{"Records":[{records}]}}"#)).await.unwrap();
-    assert_eq!(response, failures(&["a1", "a2"]));
-    assert_eq!(work.message_ids(), ["b1"]);
+    let malformed_attribute =
+        record("a1", "a", body).replace(r#""attributes":{"#, r#""attributes":{"ApproximateReceiveCount":1,"#);
+    for malformed in [record("a1", "a", "7"), malformed_attribute] {
+        let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
+        let records = [malformed, record("a2", "a", body), record("b1", "b", body)].join(",");
+        let response = invoke(&handler(&store, &work), &format!(r#"{{"Records":[{records}]}}"#)).await.unwrap();
+        assert_eq!(response, failures(&["a1", "a2"]), "{records}");
+        assert_eq!(work.message_ids(), ["b1"], "{records}");
+    }
 }
 
 #[tokio::test]
