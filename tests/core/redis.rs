@@ -7,7 +7,9 @@ mod sentinel;
 
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Settled, Store, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Claim, Failure, Settled, State, Store, StoreError, StoredResult,
+};
 use idempotent_sqs::stores::{RedisSettings, RedisStore, RedisUrl};
 use redis::AsyncCommands;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -141,14 +143,20 @@ async fn a_value_that_is_not_a_record_is_an_error_and_is_not_changed() {
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let long_enough = "C".repeat(60);
     let almost = [b"P\x01".as_slice(), &[0; 40]].concat();
-    let strings: [(&str, &[u8]); 5] =
-        [("text", b"in use"), ("empty", b""), ("number", b"1"), ("long", long_enough.as_bytes()), ("almost", &almost)];
+    let strings: [(&str, &[u8]); 6] = [
+        ("text", b"in use"),
+        ("empty", b""),
+        ("number", b"1"),
+        ("long", long_enough.as_bytes()),
+        ("almost", &almost),
+        ("short", b"C\x01done"),
+    ];
     for (key, value) in strings {
         let () = connection.set(format!("payments:{key}"), value).await.unwrap();
     }
     let () = connection.hset("payments:hash", "status", "INPROGRESS").await.unwrap();
 
-    let keys = ["text", "fine", "empty", "number", "long", "almost", "hash", "fine too"];
+    let keys = ["text", "fine", "empty", "number", "long", "almost", "short", "hash", "fine too"];
     let answers = futures_util::future::join_all(keys.map(|key| store.acquire(attempt(key)))).await;
     for (key, answer) in keys.iter().zip(answers) {
         match answer {
@@ -169,8 +177,8 @@ async fn settling_does_not_change_a_value_that_is_not_a_record() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);
     let claim = acquired(&store, attempt("pay_1")).await;
-    // The second one begins as a record does.
-    for value in ["in use", "F\u{1}in use"] {
+    // All but the first begin as a record does.
+    for value in ["in use", "F\u{1}in use", "C\u{1}in use"] {
         let () = connection.set("payments:pay_1", value).await.unwrap();
         assert!(matches!(store.complete(&claim, StoredResult::NotKept).await, Err(StoreError::NotARecord(_))));
         assert!(matches!(store.fail(&claim, Failure::default()).await, Err(StoreError::NotARecord(_))));
@@ -179,6 +187,29 @@ async fn settling_does_not_change_a_value_that_is_not_a_record() {
         }
         assert_eq!(connection.get::<_, String>("payments:pay_1").await.unwrap(), value);
     }
+}
+
+#[tokio::test]
+async fn a_failed_record_that_a_released_recovery_marks_keeps_its_expiry() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    acquired(&store, with!(attempt("pay_1"), lease = Duration::from_millis(1))).await;
+    let recovery = loop {
+        match store.acquire(attempt("pay_1")).await.unwrap() {
+            Acquire::AcquiredStale(claim) => break claim,
+            Acquire::Conflict { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    let () = connection.del("payments:pay_1").await.unwrap();
+    let other = acquired(&store, attempt("pay_1")).await;
+    store.fail(&other, Failure::default()).await.unwrap();
+
+    let released = store.release(recovery.request(), Some(&recovery)).await.unwrap();
+    assert_eq!(released, Settled::Lost(State::Failed));
+    let record: Vec<u8> = connection.get("payments:pay_1").await.unwrap();
+    assert_eq!(&record[..3], b"F\x01\x01", "it is uncertain");
+    assert!(connection.pttl::<_, i64>("payments:pay_1").await.unwrap() > 590_000);
 }
 
 #[tokio::test]
