@@ -29,7 +29,8 @@ pub fn run() -> ExitCode {
         Some(true) => ExitCode::SUCCESS,
         Some(false) => ExitCode::FAILURE,
         None => {
-            eprintln!("usage: simulate SEED [--trace] | simulate --seeds FIRST COUNT");
+            eprintln!("usage: simulate SEED [--trace | --without GUARD] | simulate --seeds FIRST COUNT");
+            eprintln!("       simulate --guards NAME FIRST COUNT");
             ExitCode::FAILURE
         }
     }

@@ -168,7 +168,7 @@ impl Work<Message> for Call {
         result
     }
 
-    /// A message without a body has no receiver.
+    /// Panics for a message without a body, which then has the default receiver.
     fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
         self.receiver_of(message)
     }
