@@ -1,7 +1,8 @@
 //! Envelopes that AWS services put around a payload: notifications of SNS, EventBridge and S3.
 //!
 //! An envelope is recognized by all of its fields and their types, so that a payload that has only some of these fields
-//! is not treated as an envelope. Fields that differ between deliveries of the same payload (a time, a signature, an
+//! is not treated as an envelope. Nor is one in which a field occurs twice: only the last one would be compared, and a
+//! receiver may take the first one. Fields that differ between deliveries of the same payload (a time, a signature, an
 //! id) are not part of the fingerprint.
 
 use std::collections::{BTreeMap, HashMap};
@@ -105,7 +106,8 @@ fn sns(json: Value<'_>) -> Option<Opened> {
     let mut topic = text("TopicArn")?.split(':');
     let is_sns = text("Type") == Some("Notification")
         && (topic.next(), topic.nth(1)) == (Some("arn"), Some("sns"))
-        && text("Timestamp").is_some();
+        && text("Timestamp").is_some()
+        && !json.repeats_key();
     let attributes = json.get("MessageAttributes").into_iter().flat_map(Value::entries);
     let (id, message) = (text("MessageId")?, json.get("Message")?.text()?);
     is_sns.then(|| Opened {
@@ -133,7 +135,8 @@ fn event_bridge(json: Value<'_>) -> Option<Opened> {
     let text = |key| json.get(key)?.text().filter(|text| !text.is_empty());
     let is_event = text("version") == Some("0")
         && ["detail-type", "source", "account", "time", "region"].iter().all(|key| text(key).is_some())
-        && matches!((json.get("resources")?.kind(), json.get("detail")?.kind()), (Kind::Array, Kind::Object));
+        && matches!((json.get("resources")?.kind(), json.get("detail")?.kind()), (Kind::Array, Kind::Object))
+        && !json.repeats_key();
     let id = text("id")?;
     is_event.then(|| Opened { id: Some(id.to_owned()), form: Form::EventBridge, ..Opened::default() })
 }
@@ -148,8 +151,12 @@ fn s3(json: Value<'_>) -> Option<Opened> {
             && ["/eventName", "/s3/bucket/name", "/s3/object/key"]
                 .iter()
                 .all(|at| record.pointer(at).and_then(Value::text).is_some())
+            && !["", "/s3", "/s3/bucket", "/s3/object"]
+                .iter()
+                .filter_map(|at| record.pointer(at))
+                .any(Value::repeats_key)
     };
-    let matches = records.items().next().is_some() && records.items().all(is_s3);
+    let matches = records.items().next().is_some() && records.items().all(is_s3) && !json.repeats_key();
     matches.then(|| Opened { id: s3_event_id(records), form: Form::S3, ..Opened::default() })
 }
 

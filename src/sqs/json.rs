@@ -84,6 +84,13 @@ impl<'a> Value<'a> {
         iter::from_fn(move || Some((values.next()?, values.next()?)))
     }
 
+    /// Whether an object has a key more than once.
+    pub(super) fn repeats_key(self) -> bool {
+        // Equal keys are next to each other.
+        let keys = || self.entries().map(|(key, _)| key.canonical());
+        keys().zip(keys().skip(1)).any(|(key, next)| key == next)
+    }
+
     /// The items of an array. Empty for other values.
     pub(super) fn items(self) -> impl Iterator<Item = Self> {
         self.members(b'[')

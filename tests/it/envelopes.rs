@@ -346,6 +346,23 @@ fn a_body_that_only_resembles_an_envelope_is_a_payload() {
     is_payload(json!({ "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments", "Message": PAYMENT }));
 }
 
+#[test]
+fn an_envelope_in_which_a_field_occurs_twice_is_a_payload() {
+    for (body, field, first) in [
+        (sns(PAYMENT, 1), "\"Message\":", "\"other\""),
+        (event_bridge(json!({ "paymentId": "pay_1" }), 1), "\"detail\":", "{}"),
+        (s3("1", "etag", 1), "\"Records\":", "[]"),
+        (s3("1", "etag", 1), "\"eventName\":", "\"other\""),
+        (s3("1", "etag", 1), "\"s3\":", "{}"),
+        (s3("1", "etag", 1), "\"name\":", "\"other\""),
+        (s3("1", "etag", 1), "\"size\":", "1"),
+    ] {
+        let twice = body.to_string().replacen(field, &format!("{field}{first},{field}"), 1);
+        assert_ne!(fingerprint(&twice), fingerprint(&body), "{twice}");
+        assert_eq!(id(&twice), "sqs", "{twice}");
+    }
+}
+
 #[tokio::test]
 async fn envelopes_are_not_opened_if_disabled() {
     let (store, work) = (MemoryStore::default(), Bodies::default());
