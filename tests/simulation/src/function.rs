@@ -145,7 +145,12 @@ impl Shared {
     /// The event of an invocation, in which records may be malformed until the faults end.
     fn malform(&self, invocation: &Invocation) -> (String, Malformed) {
         let rate = if self.objects.faults_ended() { 0 } else { self.plan.malformed };
-        malform(&invocation.event(), rate, &mut self.inputs.lock().unwrap_or_else(PoisonError::into_inner))
+        malform(
+            &invocation.event(),
+            rate,
+            self.plan.fifo,
+            &mut self.inputs.lock().unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// The function of a process, and the process in the history of its calls.

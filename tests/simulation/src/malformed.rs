@@ -16,8 +16,9 @@ pub struct Malformed {
     pub has_unnamed: bool,
 }
 
-/// The event with some records malformed: this many of 1000.
-pub fn malform(event: &str, rate: u64, rng: &mut Rng) -> (String, Malformed) {
+/// The event with some records malformed: this many of 1000. Those of a FIFO queue keep their group, without which later
+/// messages of the group would overtake them.
+pub fn malform(event: &str, rate: u64, is_fifo: bool, rng: &mut Rng) -> (String, Malformed) {
     let mut malformed = Malformed::default();
     if rate == 0 {
         return (event.to_owned(), malformed);
@@ -28,7 +29,10 @@ pub fn malform(event: &str, rate: u64, rng: &mut Rng) -> (String, Malformed) {
             continue;
         }
         let message_id = record["messageId"].as_str().unwrap_or_default().to_owned();
-        let choice = rng.draw(0..12);
+        let choice = match rng.draw(0..12) {
+            7 | 8 if is_fifo => 5,
+            choice => choice,
+        };
         match choice {
             0 => record["messageId"] = Value::Null,
             1 => record["messageId"] = json!(7),
