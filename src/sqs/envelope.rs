@@ -96,7 +96,7 @@ fn open_one(text: &str) -> Option<Opened> {
     MARKS.iter().find_map(|mark| mark.find(text.as_bytes()))?;
     let json = Json::parse(text)?;
     let value = json.value();
-    let opened = sns(value).or_else(|| event_bridge(value)).or_else(|| s3(value))?;
+    let opened = sns(value).or_else(|| event_bridge(value)).or_else(|| s3(value)).filter(|_| !value.repeats_key())?;
     Some(Opened { json: opened.text.is_none().then_some(json), ..opened })
 }
 
@@ -106,8 +106,7 @@ fn sns(json: Value<'_>) -> Option<Opened> {
     let mut topic = text("TopicArn")?.split(':');
     let is_sns = text("Type") == Some("Notification")
         && (topic.next(), topic.nth(1)) == (Some("arn"), Some("sns"))
-        && text("Timestamp").is_some()
-        && !json.repeats_key();
+        && text("Timestamp").is_some();
     let attributes = json.get("MessageAttributes").into_iter().flat_map(Value::entries);
     let (id, message) = (text("MessageId")?, json.get("Message")?.text()?);
     is_sns.then(|| Opened {
@@ -135,8 +134,7 @@ fn event_bridge(json: Value<'_>) -> Option<Opened> {
     let text = |key| json.get(key)?.text().filter(|text| !text.is_empty());
     let is_event = text("version") == Some("0")
         && ["detail-type", "source", "account", "time", "region"].iter().all(|key| text(key).is_some())
-        && matches!((json.get("resources")?.kind(), json.get("detail")?.kind()), (Kind::Array, Kind::Object))
-        && !json.repeats_key();
+        && matches!((json.get("resources")?.kind(), json.get("detail")?.kind()), (Kind::Array, Kind::Object));
     let id = text("id")?;
     is_event.then(|| Opened { id: Some(id.to_owned()), form: Form::EventBridge, ..Opened::default() })
 }
@@ -156,7 +154,7 @@ fn s3(json: Value<'_>) -> Option<Opened> {
                 .filter_map(|at| record.pointer(at))
                 .any(Value::repeats_key)
     };
-    let matches = records.items().next().is_some() && records.items().all(is_s3) && !json.repeats_key();
+    let matches = records.items().next().is_some() && records.items().all(is_s3);
     matches.then(|| Opened { id: s3_event_id(records), form: Form::S3, ..Opened::default() })
 }
 

@@ -121,11 +121,11 @@ impl Record {
 /// A malformed record, without its body and its message attributes. The other fields name it in the response, keep it
 /// in its message group, and determine its visibility timeout. Each is parsed separately, because any may be malformed.
 fn unreadable(record: &RawValue) -> Message {
-    let fields = fields(record);
-    let system = fields.get("attributes").map(|attributes| self::fields(attributes)).unwrap_or_default();
+    let readable = fields(record);
+    let system = readable.get("attributes").map(|attributes| fields(attributes)).unwrap_or_default();
     let record = Record {
-        message_id: text(&fields, "messageId"),
-        receipt_handle: text(&fields, "receiptHandle"),
+        message_id: text(&readable, "messageId"),
+        receipt_handle: text(&readable, "receiptHandle"),
         body: None,
         attributes: Some(SystemAttributes {
             message_deduplication_id: text(&system, "MessageDeduplicationId"),
@@ -135,7 +135,7 @@ fn unreadable(record: &RawValue) -> Message {
             trace_header: text(&system, "AWSTraceHeader"),
         }),
         message_attributes: None,
-        event_source_arn: text(&fields, "eventSourceARN"),
+        event_source_arn: text(&readable, "eventSourceARN"),
     };
     record.message()
 }

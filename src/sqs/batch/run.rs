@@ -232,9 +232,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         })
     }
 
-    /// The report if this message must not be started.
-    pub(super) fn must_not_start(&self, message: &Message) -> Option<MessageReport> {
-        if self.receivers.is_unavailable(self.receiver(message)) {
+    /// The report if this message to this receiver must not be started.
+    pub(super) fn must_not_start(&self, message: &Message, receiver: &str) -> Option<MessageReport> {
+        if self.receivers.is_unavailable(receiver) {
             return Some(MessageReport::backed_off(message, RECEIVER_UNAVAILABLE));
         }
         self.cannot_run(message)

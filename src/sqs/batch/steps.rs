@@ -23,12 +23,14 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         fingerprint: Fingerprint,
         missing: Option<ExtendedClientError>,
     ) -> MessageReport {
+        // Finding the receiver may parse the payload.
+        let receiver = self.receiver(message);
         // Before the slot, which a message that waits for its turn would keep from others.
-        let turn = self.receivers.turn(self.receiver(message)).await;
+        let turn = self.receivers.turn(receiver).await;
         // The semaphores are never closed.
         let slots = if turn.is_some() { &self.probe_slots } else { &self.slots };
         let slot = slots.acquire().await.ok();
-        if let Some(report) = self.must_not_start(message) {
+        if let Some(report) = self.must_not_start(message, receiver) {
             return report.with_key(key);
         }
         let delivery = Delivery::new(key.clone())
@@ -38,7 +40,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             .without_result()
             .owner(self.owners.next());
         let has_payload = missing.is_none();
-        match self.run_steps(&delivery, message, missing, (slot, turn)).await {
+        match self.run_steps(&delivery, message, receiver, missing, (slot, turn)).await {
             // Nothing ran, and the attempt was not counted: a corrected setting may make the payload readable.
             Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if !has_payload && !error.is_unavailable() => {
                 MessageReport::unreadable_payload(error_chain(&error), message).with_key(key)
@@ -63,12 +65,11 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         &self,
         delivery: &Delivery,
         message: &Message,
+        receiver: &str,
         missing: Option<ExtendedClientError>,
         turn: impl Sized,
     ) -> Result<Report, StoreError> {
         let Batch { idempotency, work, .. } = self.batch;
-        // Finding the receiver may parse the payload.
-        let receiver = self.receiver(message);
         let (deadline, timings) = (&self.deadline, self.timings);
 
         let began = timings.map(|_| Instant::now());
