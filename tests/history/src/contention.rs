@@ -106,14 +106,9 @@ async fn take_turns(rng: &mut Rng, store: &impl Store, key: Key) {
 
 /// A recovery is released when its record was lost and another payload has failed. It must leave no doubt about that one.
 async fn release_late(store: &impl Store, key: Key) {
-    let acquire = async |payload: &[u8]| {
-        let mut request = AcquireRequest::new(key.clone());
-        (request.lease, request.retention) = (Duration::from_millis(5), Duration::from_millis(20));
-        request.fingerprint = Fingerprint::of(payload);
-        match store.acquire(request).await {
-            Ok(Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) => Some(claim),
-            _ => None,
-        }
+    let acquire = async |payload: &[u8]| match store.acquire(short_request(&key, payload, 5, 20)).await {
+        Ok(Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) => Some(claim),
+        _ => None,
     };
     let _abandoned = acquire(b"one").await;
     sleep(Duration::from_millis(8)).await;
@@ -129,10 +124,8 @@ async fn release_late(store: &impl Store, key: Key) {
 /// A record whose lease was shortened is completed. It must still expire.
 async fn shorten(store: &impl Store, key: Key) {
     let request = |lease_ms, longest_ms| {
-        let mut request = AcquireRequest::new(key.clone());
-        (request.lease, request.retention) = (Duration::from_millis(lease_ms), Duration::from_millis(20));
+        let mut request = short_request(&key, b"one", lease_ms, 20);
         request.longest_lease = Duration::from_millis(longest_ms);
-        request.fingerprint = Fingerprint::of(b"one");
         request
     };
     if let Ok(Acquire::Acquired(claim)) = store.acquire(request(40, 60_000)).await {
@@ -146,10 +139,8 @@ async fn shorten(store: &impl Store, key: Key) {
 /// An owner whose record expired acquires again, and its earlier claim fails. The failure applies from the later claim.
 async fn fail_earlier_claim(store: &impl Store, key: Key) {
     let request = || {
-        let mut request = AcquireRequest::new(key.clone());
-        (request.lease, request.retention) = (Duration::from_millis(5), Duration::from_millis(40));
+        let mut request = short_request(&key, b"one", 5, 40);
         request.failed_retention = Duration::from_millis(60);
-        request.fingerprint = Fingerprint::of(b"one");
         request
     };
     let (request, other) = (request(), request());
@@ -160,6 +151,14 @@ async fn fail_earlier_claim(store: &impl Store, key: Key) {
         sleep(Duration::from_millis(27)).await;
         let _ = store.acquire(other).await;
     }
+}
+
+/// A request of a new owner whose record expires soon.
+fn short_request(key: &Key, payload: &[u8], lease_ms: u64, retention_ms: u64) -> AcquireRequest {
+    let mut request = AcquireRequest::new(key.clone());
+    (request.lease, request.retention) = (Duration::from_millis(lease_ms), Duration::from_millis(retention_ms));
+    request.fingerprint = Fingerprint::of(payload);
+    request
 }
 
 fn request(rng: &mut Rng, key: Key) -> AcquireRequest {

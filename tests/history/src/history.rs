@@ -141,6 +141,12 @@ impl History {
     }
 }
 
+/// Whether the record of this key shows that a dead letter was sent: docs of `Key::stored`.
+#[must_use]
+pub fn is_of_dead_letter(key: &str) -> bool {
+    key.starts_with("dead-letter:")
+}
+
 /// The operations in one file, in the order of their invocations.
 fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
     let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{process}: unexpected {line}"));
@@ -244,6 +250,18 @@ impl Operation {
         let is_complete = matches!(self.call, Call::Complete { .. });
         matches!(self.answer, Answer::Duplicate { .. } | Answer::Lost(LostTo::Completed))
             || is_complete && self.answer == Answer::Recorded
+    }
+
+    /// Whether the store returned an error.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        matches!(self.answer, Answer::Unknown | Answer::NotExecuted)
+    }
+
+    /// Whether its record shows that a dead letter was sent.
+    #[must_use]
+    pub fn is_of_dead_letter(&self) -> bool {
+        is_of_dead_letter(self.call.key())
     }
 
     /// The claim that it returned.

@@ -42,7 +42,7 @@ pub use contention::{KEY_LASTS, contend};
 pub use effects::{Effect, Repetition, RepetitionKind, WrongEffect};
 pub use event::{Answer, Call, Claim, Event, Hex, LostTo, Request, StoredBytes};
 pub use failover::{Failover, Logs, Reach, Verdict as FailoverVerdict};
-pub use history::{History, Jump, Loss, Operation};
+pub use history::{History, Jump, Loss, Operation, is_of_dead_letter};
 pub use log::Log;
 pub use machine::Choice;
 pub use recorder::RecordedStore;
@@ -51,4 +51,6 @@ pub use report::{Outside, Report};
 pub use rng::Rng;
 pub use search::{Found, Limits, Losses, Step, search};
 pub use verdict::{LostWrite, Verdict, verdict};
-pub use webhook::{Delivery, Invoked, Received, WEBHOOK_TIMEOUT, WebhookAnswer, WebhookCall, wrong_settling};
+pub use webhook::{
+    Delivery, Invoked, Received, WEBHOOK_TIMEOUT, WebhookAnswer, WebhookCall, backoff_s, wrong_settling,
+};

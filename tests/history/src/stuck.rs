@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::Answer;
 use crate::history::{History, Operation};
 
 /// Longest pause between the calls of a process that is running, µs. A process that is stopped makes none for longer.
@@ -22,19 +21,16 @@ pub(crate) fn stuck_processes(history: &History) -> Vec<String> {
     for (process, operations) in &mut processes {
         operations.sort_by_key(|operation| (operation.invoked_us, operation.number));
         for series in operations
-            .chunk_by(|call, next| is_failed(call) == is_failed(next) && next.invoked_us - call.invoked_us < PAUSE_US)
+            .chunk_by(|call, next| call.is_failed() == next.is_failed() && next.invoked_us - call.invoked_us < PAUSE_US)
         {
             let (first, last) = (series[0], series[series.len() - 1]);
-            let others = history.keys.values().flatten().filter(|other| other.process != *process && !is_failed(other));
+            let others =
+                history.keys.values().flatten().filter(|other| other.process != *process && !other.is_failed());
             let answered_us = others.map(|other| other.invoked_us).filter(|at_us| *at_us >= first.invoked_us).min();
-            if is_failed(first) && answered_us.is_some_and(|at_us| last.invoked_us >= at_us + RECOVERY_US) {
+            if first.is_failed() && answered_us.is_some_and(|at_us| last.invoked_us >= at_us + RECOVERY_US) {
                 stuck.push(format!("process {process} gets no answers while another does, from {first} to {last}"));
             }
         }
     }
     stuck
-}
-
-fn is_failed(operation: &Operation) -> bool {
-    matches!(operation.answer, Answer::Unknown | Answer::NotExecuted)
 }

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Answer, Call, Claim, Hex, StoredBytes};
-use crate::history::{History, Operation};
+use crate::history::{History, Operation, is_of_dead_letter};
 use crate::stuck::stuck_processes;
 
 /// The setting `TARGET_TIMEOUT_MS` of the functions.
@@ -135,7 +135,7 @@ impl Received {
     #[must_use]
     pub fn faults(&self, history: &History) -> Vec<String> {
         let mut wrong = Vec::new();
-        let messages = || history.keys.iter().filter(|(key, _)| !key.starts_with("dead-letter:"));
+        let messages = || history.keys.iter().filter(|(key, _)| !is_of_dead_letter(key));
         for (key, operations) in messages() {
             for claim in claims(operations) {
                 let is_own = |call: &&WebhookCall| call.key == *key && call.fence == claim.fence;
@@ -335,11 +335,18 @@ fn hash(message_id: &str) -> Hex<8> {
     Hex(*MessageIdHash::of(message_id).as_bytes())
 }
 
+/// The backoff of a receive count, seconds: docs/faults.md.
+#[must_use]
+pub fn backoff_s(receive_count: u32) -> RangeInclusive<u64> {
+    let step_s = 2_u64.saturating_pow(receive_count.max(1)).min(900);
+    step_s / 2..=step_s
+}
+
 /// The visibility timeouts that the function may ask for, seconds: the backoff of the receive count, or the delay that the
 /// webhook asked for. A date has whole seconds.
 fn delay_s(asked: Option<Duration>, receive_count: u32) -> RangeInclusive<u64> {
-    let step_s = 2_u64.saturating_pow(receive_count).min(900);
+    let backoff_s = backoff_s(receive_count);
     let asked_s = asked.map_or(0, |asked| asked.as_secs());
-    let [from_s, to_s] = [(step_s / 2).max(asked_s.saturating_sub(1)), step_s.max(asked_s)];
+    let [from_s, to_s] = [(*backoff_s.start()).max(asked_s.saturating_sub(1)), (*backoff_s.end()).max(asked_s)];
     from_s.min(LONGEST_DELAY_S)..=to_s.min(LONGEST_DELAY_S)
 }

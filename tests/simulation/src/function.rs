@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -144,7 +143,7 @@ impl Shared {
 
     /// The event of an invocation, in which records may be malformed until the faults end.
     fn malform(&self, invocation: &Invocation) -> (String, Malformed) {
-        let rate = if self.objects.faults_ended() { 0 } else { self.plan.malformed };
+        let rate = if self.sqs.faults_ended() { 0 } else { self.plan.malformed };
         malform(
             &invocation.event(),
             rate,
@@ -188,8 +187,8 @@ impl Shared {
 
         let panics = (if plan.is_quiet { 0 } else { 10 }, Mutex::new(rng));
         let (client, receivers, attempts) = (process.to_owned(), plan.receivers, Arc::clone(&self.attempts));
-        let running = [const { AtomicUsize::new(0) }; 2];
-        let work = Call { client, process: recorded.clone(), panics, attempts, receivers, running };
+        let (process, running) = (recorded.clone(), Default::default());
+        let work = Call { client, process, panics, attempts, receivers, running };
         (recorded, Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility)))
     }
 }

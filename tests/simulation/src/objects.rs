@@ -31,10 +31,6 @@ impl Objects {
     pub fn end_faults(&self) {
         self.faults_ended.store(true, Ordering::Relaxed);
     }
-
-    pub fn faults_ended(&self) -> bool {
-        self.faults_ended.load(Ordering::Relaxed)
-    }
 }
 
 impl fmt::Debug for Objects {
@@ -48,7 +44,7 @@ impl ObjectStore for Objects {
         Box::pin(async move {
             let (delay, fails) = {
                 let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
-                (rng.ms(5..100), rng.happens(150) && !self.faults_ended())
+                (rng.ms(5..100), rng.happens(150) && !self.faults_ended.load(Ordering::Relaxed))
             };
             sleep(delay).await;
             event(|| format!("S3: {}, fails: {fails}", location.name));

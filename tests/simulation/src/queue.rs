@@ -52,6 +52,10 @@ impl Faulty {
         *lock(&self.0.faults_ended) = true;
     }
 
+    pub fn faults_ended(&self) -> bool {
+        *lock(&self.0.faults_ended)
+    }
+
     pub fn letters(&self) -> Vec<Letter> {
         lock(&self.0.letters).clone()
     }
@@ -83,7 +87,7 @@ impl Faulty {
 
     /// 0: the call is refused. 1: its reply is lost. Each is one of so many.
     fn fault(&self, many: u64) -> u64 {
-        if *lock(&self.0.faults_ended) { u64::MAX } else { lock(&self.0.rng).draw(0..many) }
+        if self.faults_ended() { u64::MAX } else { lock(&self.0.rng).draw(0..many) }
     }
 }
 

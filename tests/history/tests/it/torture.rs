@@ -18,7 +18,7 @@ use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
-use history::{Allowances, Delivery, History, Invoked, Outside, Received, Report, WEBHOOK_TIMEOUT};
+use history::{Allowances, Delivery, History, Invoked, Outside, Received, Report, WEBHOOK_TIMEOUT, is_of_dead_letter};
 use idempotent_sqs_testing::SendRequest;
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -155,7 +155,7 @@ fn judge(directory: TempDir, keys: u64) -> (Report, Received, Vec<String>) {
     let history = History::read(directory.path()).unwrap();
     let report = Report::of_functions(&history, &outside, Allowances::REAL);
     let mut faults: Vec<_> = report.faults().chain(received.faults(&history)).collect();
-    let known = history.keys.keys().filter(|key| !key.starts_with("dead-letter:")).count();
+    let known = history.keys.keys().filter(|key| !is_of_dead_letter(key)).count();
     if known as u64 != keys {
         faults.push(format!("{known} of {keys} keys have a history"));
     }

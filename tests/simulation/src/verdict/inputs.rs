@@ -47,7 +47,7 @@ impl Run {
             let ran = |id: &String| self.runs_of(invoked).any(|run| run.message_id == *id);
             let is_retained = |id: &String| invoked.retained.as_ref().is_none_or(|retained| retained.contains(id));
             for id in invoked.malformed.messages.iter().filter(|id| ran(id) || !is_retained(id)) {
-                wrong.push(format!("{id}: its record was malformed, and it is not delivered again"));
+                wrong.push(format!("{id}: its record was malformed, and it ran or is not delivered again"));
             }
             if invoked.malformed.has_unnamed {
                 let ids: Vec<_> = invoked.messages.iter().map(|message| &message.message_id).collect();

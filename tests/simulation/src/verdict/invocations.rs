@@ -9,8 +9,6 @@ use idempotent_sqs_testing::ReceivedMessage;
 use crate::function::Invoked;
 use crate::world::Run;
 
-use super::letters::is_letter;
-
 /// Resolution of the deadline, which is a time of the wall clock, µs.
 pub(super) const CLOCK_US: u64 = 2_000;
 
@@ -32,7 +30,7 @@ impl Run {
             for acquire in acquires().filter(|acquire| !self.has_its_lease(acquire, invoked)) {
                 wrong.push(format!("{}: this lease does not end with its invocation: {acquire}", acquire.call.key()));
             }
-            for acquire in acquires().filter(|acquire| !is_letter(acquire)) {
+            for acquire in acquires().filter(|acquire| !acquire.is_of_dead_letter()) {
                 if acquire.invoked_us > self.work_ends_us(invoked) + CLOCK_US {
                     wrong.push(format!("{}: this acquire is after the deadline: {acquire}", acquire.call.key()));
                 }
@@ -121,7 +119,7 @@ fn is_failed_without_outage(invoked: &Invoked, calls: &[&Operation]) -> bool {
 
 /// Whether a call of the store failed.
 pub(super) fn has_outage(calls: &[&Operation]) -> bool {
-    calls.iter().any(|call| matches!(call.answer, Answer::Unknown | Answer::NotExecuted))
+    calls.iter().any(|call| call.is_failed())
 }
 
 /// Whether an acquire has a claim, or may have one.
@@ -142,5 +140,5 @@ fn settles(call: &Operation, acquire: &Operation) -> bool {
 
 /// Whether a call was made for this message.
 pub(super) fn is_of(call: &Operation, message: &ReceivedMessage) -> bool {
-    call.call.request().message == Hex(*MessageIdHash::of(&message.message_id).as_bytes()) && !is_letter(call)
+    call.call.request().message == Hex(*MessageIdHash::of(&message.message_id).as_bytes()) && !call.is_of_dead_letter()
 }

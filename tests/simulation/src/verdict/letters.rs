@@ -10,9 +10,6 @@ use crate::queue::Letter;
 use crate::receiver::is_poison;
 use crate::world::Run;
 
-/// The keys of these records begin so.
-const LETTER: &str = "dead-letter:";
-
 impl Run {
     /// What is wrong with dead letters.
     pub(super) fn wrong_letters(&self) -> Vec<String> {
@@ -66,7 +63,7 @@ impl Run {
 
     /// The calls for the record of a dead letter.
     fn letter_calls(&self, letter: &Letter) -> impl Iterator<Item = &Operation> {
-        let key = format!("{LETTER}{}", letter.reason.message_id);
+        let key = format!("dead-letter:{}", letter.reason.message_id);
         self.history.keys.get(&key).into_iter().flatten()
     }
 
@@ -107,11 +104,6 @@ impl Run {
             other => unreachable!("no seed expects {other:?}"),
         }
     }
-}
-
-/// Whether a call is for the record of a dead letter.
-pub(super) fn is_letter(call: &Operation) -> bool {
-    call.call.key().starts_with(LETTER)
 }
 
 fn is_acquired(call: &Operation) -> bool {

@@ -9,8 +9,6 @@ use idempotent_sqs::idempotency::StoredResult;
 use crate::plan::Plan;
 use crate::work::receipt;
 
-use super::letters::is_letter;
-
 /// Requests and results that are not those of the plan and of the work. Records of dead letters have other settings.
 pub(super) fn wrong_requests(plan: &Plan, history: &History) -> Vec<String> {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -29,7 +27,7 @@ pub(super) fn wrong_requests(plan: &Plan, history: &History) -> Vec<String> {
             && request.retention_ms == retention_ms
             && leases_ms.contains(&request.lease_ms)
     };
-    let calls = history.keys.values().flatten().filter(|call| !is_letter(call));
+    let calls = history.keys.values().flatten().filter(|call| !call.is_of_dead_letter());
     let wrong = calls.filter(|call| !is_right(call));
     wrong.map(|call| format!("{}: not as the settings or the work say: {call:?}", call.call.key())).collect()
 }

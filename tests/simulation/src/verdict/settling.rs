@@ -1,6 +1,6 @@
 //! Whether each run of the work is settled as it ended, and settled again until the store replies.
 
-use history::{Answer, Call, Hex, Operation};
+use history::{Call, Hex, Operation};
 use idempotent_sqs::idempotency::{MessageIdHash, WorkErrorKind};
 
 use crate::function::Invoked;
@@ -8,14 +8,13 @@ use crate::work::{Attempt, receiver};
 use crate::world::Run;
 
 use super::invocations::{CLOCK_US, is_during};
-use super::letters::is_letter;
 
 impl Run {
     /// What is wrong with the calls that settle.
     pub(super) fn wrong_settling(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let calls = self.history.keys.values().flatten().chain(&self.history.not_executed);
-        for call in calls.filter(|call| !is_letter(call)) {
+        for call in calls.filter(|call| !call.is_of_dead_letter()) {
             let Some(claim) = call.claim() else { continue };
             let run = self.attempts.iter().find(|run| run.key == claim.request.key && run.fence == claim.fence);
             if !run.map_or_else(|| self.may_settle_without_run(call), |run| self.is_expected(run, call)) {
@@ -85,8 +84,7 @@ impl Run {
             call.call.key() == run.key && call.claim().is_some_and(|claim| claim.fence == run.fence)
         };
         let last = calls.filter(of_run).max_by_key(|call| (call.invoked_us, call.number))?;
-        let is_unanswered = matches!(last.answer, Answer::Unknown | Answer::NotExecuted);
         let had_time = invoked.until_us < self.settling_ends_us(invoked);
-        (is_unanswered && had_time).then(|| format!("{}: given up with time left: {last}", run.key))
+        (last.is_failed() && had_time).then(|| format!("{}: given up with time left: {last}", run.key))
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use history::{Answer, Call, Operation};
+use history::{Answer, Call, Operation, backoff_s};
 use idempotent_sqs::idempotency::WorkErrorKind;
 use idempotent_sqs_testing::ReceivedMessage;
 
@@ -80,10 +80,9 @@ fn after_conflict(remains: Duration) -> RangeInclusive<Duration> {
     whole_seconds(remains..=remains + Duration::from_secs(2))
 }
 
-/// The backoff of a receive count: docs/faults.md.
 fn backoff(receive_count: u32) -> RangeInclusive<Duration> {
-    let step = Duration::from_secs(2_u64.saturating_pow(receive_count.max(1)).min(900));
-    whole_seconds((step / 2).max(Duration::from_secs(1))..=step)
+    let (from_s, to_s) = backoff_s(receive_count).into_inner();
+    Duration::from_secs(from_s)..=Duration::from_secs(to_s)
 }
 
 fn whole_seconds(range: RangeInclusive<Duration>) -> RangeInclusive<Duration> {
