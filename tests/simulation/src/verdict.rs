@@ -3,6 +3,7 @@
 //! - `attempts`: runs of the work
 //! - `inputs`: keys, payloads and malformed records
 //! - `invocations`: claims that are not settled, leases and responses
+//! - `jitter`: delays that are drawn at random
 //! - `letters`: dead letters
 //! - `losses`: lost writes, and the effects that these repeat
 //! - `messages`: deletions, acknowledgements and order
@@ -14,6 +15,7 @@
 mod attempts;
 mod inputs;
 mod invocations;
+mod jitter;
 mod letters;
 mod losses;
 mod messages;
@@ -53,6 +55,7 @@ impl Run {
         faults.extend(self.wrong_letters());
         faults.extend(self.wrong_acknowledgements());
         faults.extend(self.wrong_invocations());
+        faults.extend(self.wrong_jitter());
         faults.extend(self.wrong_settling());
         faults.extend(wrong_requests(&self.plan, &self.history));
         faults.extend(self.wrong_order());

@@ -42,11 +42,15 @@ impl Run {
             if is_failed_without_outage(invoked, &calls) {
                 wrong.push(format!("an invocation failed without an outage: {invoked:?}"));
             }
-            let changes = self.changes.iter().filter(|change| is_during(change.at_us, invoked));
             for message in &invoked.messages {
-                let mut changes = changes.clone().filter(|change| change.receipt_handle == message.receipt_handle);
-                wrong.extend(self.wrong_visibility(invoked, &calls, message, changes.next()));
+                wrong.extend(self.wrong_visibility(invoked, &calls, message));
                 wrong.extend(self.wrong_response(invoked, &calls, message));
+                if self.is_acquired_twice(invoked, &calls, message) {
+                    wrong.push(format!(
+                        "{}: was acquired, and so was its in-batch duplicate: {invoked:?}",
+                        message.body
+                    ));
+                }
                 if self.is_held_back(invoked, &calls, message) {
                     wrong.push(format!("{}: was not started, without a reason: {invoked:?}", message.body));
                 }
@@ -56,7 +60,7 @@ impl Run {
     }
 
     /// The calls of this invocation, also those that were not executed.
-    fn calls(&self, invoked: &Invoked) -> Vec<&Operation> {
+    pub(super) fn calls(&self, invoked: &Invoked) -> Vec<&Operation> {
         let calls = self.history.keys.values().flatten().chain(&self.history.not_executed);
         calls.filter(|call| call.process == invoked.process && is_during(call.invoked_us, invoked)).collect()
     }
@@ -89,11 +93,12 @@ impl Run {
         (ends_us, (ends_us.saturating_sub(invoked.ran_us) / 4).min(1_000_000))
     }
 
-    /// Whether the response names a message whose work the invocation recorded, or found done, or is an error although
-    /// work was recorded. Only without faults is no delete lost.
+    /// Whether the response names a message whose work the invocation recorded, or found done, also for an in-batch duplicate,
+    /// or is an error although work was recorded. Only without faults is no delete lost.
     fn wrong_response(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Option<String> {
+        let ran = self.ran_for(invoked, calls, message).unwrap_or(message);
         let is_done = |call: &&&Operation| {
-            is_of(call, message)
+            is_of(call, ran)
                 && match call.call {
                     Call::Acquire { .. } => matches!(call.answer, Answer::Duplicate { .. }),
                     Call::Complete { .. } => call.answer == Answer::Recorded,
@@ -136,6 +141,11 @@ fn settles(call: &Operation, acquire: &Operation) -> bool {
     !matches!(call.call, Call::Acquire { .. })
         && call.call.request() == acquire.call.request()
         && call.invoked_us >= acquire.invoked_us
+}
+
+/// Whether any call was made for this message.
+pub(super) fn has_calls(calls: &[&Operation], message: &ReceivedMessage) -> bool {
+    calls.iter().any(|call| is_of(call, message))
 }
 
 /// Whether a call was made for this message.

@@ -11,6 +11,8 @@ use crate::receiver::Counted;
 use crate::work::Attempt;
 use crate::world::Run;
 
+use super::invocations::has_calls;
+
 impl Run {
     /// What is wrong with messages: each was deleted after its effect, or after its dead letter was sent.
     pub(super) fn wrong_messages(&self) -> Vec<String> {
@@ -22,14 +24,12 @@ impl Run {
             // A payload that is missing cannot be compared.
             let is_payment = |payment| payment == sent.payment || sent.is_missing;
             let is_own = |counted: &Counted| is_payment(counted.payment) && is_key(&counted.effect.key);
-            let why = match &message.state {
-                MessageState::Deleted if !self.effects.iter().any(is_own) && !is_dead() => {
-                    "was deleted without its effect and without a dead letter"
-                }
-                MessageState::Expired => "expired",
-                _ => continue,
-            };
-            wrong.push(format!("{} {why}: {message:?}", message.body));
+            if message.state == MessageState::Deleted && !self.effects.iter().any(is_own) && !is_dead() {
+                wrong.push(format!(
+                    "{} was deleted without its effect and without a dead letter: {message:?}",
+                    message.body
+                ));
+            }
         }
         wrong
     }
@@ -102,8 +102,50 @@ impl Run {
 
     /// Whether another message of the batch has its key.
     pub(super) fn has_in_batch_duplicate(&self, invoked: &Invoked, message: &ReceivedMessage) -> bool {
+        self.with_its_key(invoked, message).next().is_some()
+    }
+
+    /// Whether it was acquired although an earlier one of the batch with its key and its payload was: that one runs for both.
+    pub(super) fn is_acquired_twice(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
+        let is_own = |other: &&ReceivedMessage| other.message_id != message.message_id;
+        let mut before = invoked.messages.iter().take_while(is_own);
+        let is_acquired = |other| self.is_copy(other, message) && has_calls(calls, other);
+        has_calls(calls, message) && before.any(is_acquired)
+    }
+
+    /// The message of the batch that ran for this one too, if it is known: the only other one with its key, and with its
+    /// payload.
+    pub(super) fn ran_for<'a>(
+        &self,
+        invoked: &'a Invoked,
+        calls: &[&Operation],
+        message: &ReceivedMessage,
+    ) -> Option<&'a ReceivedMessage> {
+        let mut others = self.with_its_key(invoked, message);
+        let other = others.next().filter(|other| self.is_copy(other, message) && has_calls(calls, other))?;
+        (others.next().is_none() && !has_calls(calls, message)).then_some(other)
+    }
+
+    /// The other messages of the batch with its key.
+    fn with_its_key<'a>(
+        &self,
+        invoked: &'a Invoked,
+        message: &ReceivedMessage,
+    ) -> impl Iterator<Item = &'a ReceivedMessage> {
         let key = self.expected_key(&message.message_id);
-        let mut others = invoked.messages.iter().filter(|other| other.message_id != message.message_id);
-        others.any(|other| self.expected_key(&other.message_id) == key)
+        let others = invoked.messages.iter().filter(|other| other.message_id != message.message_id);
+        others.filter(move |other| self.expected_key(&other.message_id) == key)
+    }
+
+    /// Whether two messages have the same key and payload. A payload in S3 may be unavailable, and then it is not known.
+    fn is_copy(&self, message: &ReceivedMessage, other: &ReceivedMessage) -> bool {
+        let key = |message: &ReceivedMessage| self.expected_key(&message.message_id);
+        let payment = |message: &ReceivedMessage| {
+            self.sent(&message.message_id).filter(|sent| !sent.is_in_s3).map(|sent| sent.payment)
+        };
+        key(message).is_some()
+            && key(message) == key(other)
+            && payment(message).is_some()
+            && payment(message) == payment(other)
     }
 }

@@ -7,7 +7,7 @@ use crate::function::Invoked;
 use crate::work::{Attempt, RECEIVERS, receiver};
 use crate::world::Run;
 
-use super::invocations::{has_outage, is_of};
+use super::invocations::{has_calls, has_outage};
 
 impl Run {
     /// Runs at a receiver that is unavailable: none follows in the invocation that found it so, and later invocations of the
@@ -43,7 +43,7 @@ impl Run {
         let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
         let is_unavailable = runs.any(Attempt::is_unavailable)
             || self.last_at(receiver, &invoked.process, invoked.from_us).is_some_and(Attempt::is_unavailable);
-        let is_started = calls.iter().any(|call| is_of(call, message)) || self.has_in_batch_duplicate(invoked, message);
+        let is_started = has_calls(calls, message) || self.has_in_batch_duplicate(invoked, message);
         !is_unavailable && !has_outage(calls) && !is_started
     }
 

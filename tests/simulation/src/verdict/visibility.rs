@@ -11,24 +11,50 @@ use crate::function::Invoked;
 use crate::queue::VisibilityChange;
 use crate::world::Run;
 
-use super::invocations::is_of;
+use super::invocations::{has_calls, is_during, is_of};
 
 impl Run {
-    /// What is wrong with the visibility timeout of a message: after a conflict, it ends with the lease; after a failure, with
-    /// the delay that the receiver asked for; and else with the backoff.
+    /// What is wrong with the visibility timeout of a message: a later one of its group has that of the first one that must be
+    /// delivered again, and an in-batch duplicate one of 5 to 15 seconds after the message that ran.
     pub(super) fn wrong_visibility(
         &self,
         invoked: &Invoked,
         calls: &[&Operation],
         message: &ReceivedMessage,
-        change: Option<&VisibilityChange>,
     ) -> Option<String> {
         let retained = invoked.retained.as_ref()?;
-        let is_named_in = |ids: &Vec<String>| ids.contains(&message.message_id);
+        let after = |message| self.change(invoked, message).map(|change| change.after);
+        let has_handle = !is_named_in(&invoked.malformed.receipt_handles, message);
+        let (expected, is_changed) = if let Some(first) = self.held_by(invoked, message) {
+            let expected = after(first)?;
+            (expected..=expected, true)
+        } else if let Some(ran) = self.ran_for(invoked, calls, message) {
+            let ran = after(ran)?;
+            (ran + Duration::from_secs(5)..=ran + Duration::from_secs(15), true)
+        } else if let Some(expected) = self.expected_delay(invoked, calls, message) {
+            (expected, is_named_in(retained, message))
+        } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
+            return None;
+        } else {
+            // Whether it is changed depends on the time that was left.
+            (backoff_of(invoked, message), false)
+        };
+        let is_right = after(message).map_or(!is_changed || !has_handle, |after| expected.contains(&after));
+        (!is_right).then(|| format!("{}: visible after {:?}, not {expected:?}", message.body, after(message)))
+    }
+
+    /// The visibility timeout that it has: after a conflict, it ends with the lease; after a failure, with the delay that the
+    /// receiver asked for; and after another one with the backoff. `None` if this is not known.
+    pub(super) fn expected_delay(
+        &self,
+        invoked: &Invoked,
+        calls: &[&Operation],
+        message: &ReceivedMessage,
+    ) -> Option<RangeInclusive<Duration>> {
         let own = || calls.iter().copied().filter(|call| is_of(call, message));
         let is_failure = |call: &Operation| matches!(call.call, Call::Fail { permanent: false, .. });
         let is_recorded = || own().any(|call| is_failure(call) && call.answer == Answer::Recorded);
-        let backoff = backoff(if is_named_in(&invoked.malformed.receive_counts) { 1 } else { message.receive_count() });
+        let backoff = backoff_of(invoked, message);
         // A failure that was not recorded has the backoff, because the store is unavailable, and so has a last one.
         let run = self.runs_of(invoked).find(|run| run.message_id == message.message_id);
         let failure = run.and_then(|run| match run.returned {
@@ -39,25 +65,34 @@ impl Run {
             Some(Err(WorkErrorKind::Retryable { after: None })) if is_recorded() => Some(backoff.clone()),
             _ => None,
         });
-        let malformed = is_named_in(&invoked.malformed.messages).then(|| backoff.clone());
-        let expected = own().find_map(remains).map(after_conflict).or(failure).or(malformed);
-        let body = &message.body;
-        let Some(change) = change else {
-            let has_handle = !is_named_in(&invoked.malformed.receipt_handles);
-            let is_missing = expected.is_some() && is_named_in(retained) && has_handle;
-            return is_missing.then(|| format!("{body}: its visibility timeout was not changed: not {expected:?}"));
+        let malformed = is_named_in(&invoked.malformed.messages, message).then(|| backoff.clone());
+        own().find_map(remains).map(after_conflict).or(failure).or(malformed)
+    }
+
+    /// The first message of its group that must be delivered again, if this one comes after it: it has the same delay. A
+    /// message may be delivered again because its delete was lost, so the first one is known by its change.
+    fn held_by<'a>(&self, invoked: &'a Invoked, message: &ReceivedMessage) -> Option<&'a ReceivedMessage> {
+        let group = self.sent(&message.message_id)?.group.as_ref()?;
+        let is_of_group = |other: &&ReceivedMessage| {
+            self.sent(&other.message_id).is_some_and(|sent| sent.group.as_ref() == Some(group))
         };
-        // A message that is a duplicate of another one in the batch, or waits for one of its group, follows that one.
-        if self.plan.fifo || self.has_in_batch_duplicate(invoked, message) {
-            return None;
-        }
-        let expected = expected.unwrap_or(backoff);
-        (!expected.contains(&change.after)).then(|| format!("{body}: not {expected:?}: {change:?}"))
+        let before = invoked.messages.iter().take_while(|other| other.message_id != message.message_id);
+        before.filter(is_of_group).find(|other| self.change(invoked, other).is_some())
+    }
+
+    /// The change of its visibility timeout in this invocation.
+    pub(super) fn change(&self, invoked: &Invoked, message: &ReceivedMessage) -> Option<&VisibilityChange> {
+        let mut changes = self.changes.iter().filter(|change| is_during(change.at_us, invoked));
+        changes.find(|change| change.receipt_handle == message.receipt_handle)
     }
 }
 
+fn is_named_in(ids: &[String], message: &ReceivedMessage) -> bool {
+    ids.contains(&message.message_id)
+}
+
 /// How long the other lease lasts after a conflict.
-fn remains(call: &Operation) -> Option<Duration> {
+pub(super) fn remains(call: &Operation) -> Option<Duration> {
     match call.answer {
         Answer::Conflict { remains_ms } => Some(Duration::from_millis(remains_ms)),
         _ => None,
@@ -80,8 +115,10 @@ fn after_conflict(remains: Duration) -> RangeInclusive<Duration> {
     whole_seconds(remains..=remains + Duration::from_secs(2))
 }
 
-fn backoff(receive_count: u32) -> RangeInclusive<Duration> {
-    let (from_s, to_s) = backoff_s(receive_count).into_inner();
+/// The backoff of its receive count, which is 1 if it cannot be read.
+pub(super) fn backoff_of(invoked: &Invoked, message: &ReceivedMessage) -> RangeInclusive<Duration> {
+    let is_unreadable = is_named_in(&invoked.malformed.receive_counts, message);
+    let (from_s, to_s) = backoff_s(if is_unreadable { 1 } else { message.receive_count() }).into_inner();
     Duration::from_secs(from_s)..=Duration::from_secs(to_s)
 }
 
