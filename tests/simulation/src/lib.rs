@@ -6,7 +6,7 @@
 //! - [`redis`]: servers and clusters
 //! - `owners`: owners that break rules of the function contend for keys
 //! - `plan`: what a seed chooses before its run
-//! - `producers`, `malformed`: the messages, and events with malformed records
+//! - `producers`, `sent`, `malformed`: the messages, what is known of them, and events with malformed records
 //! - `queue`, `objects`, `receiver`, `work`, `function`: SQS, S3, the effects, the work and the processes
 //! - `faults`: injects the faults
 //! - [`world`]: one run
@@ -33,6 +33,7 @@ mod queue;
 mod receiver;
 pub mod redis;
 pub mod runner;
+mod sent;
 mod trace;
 mod verdict;
 mod work;

@@ -80,6 +80,10 @@ pub struct Plan {
     pub fingerprints: u64,
     /// Whether payloads have several forms, and keys several places.
     pub has_forms: bool,
+    /// Whether payloads are forwarded by a second topic, and messages have as many attributes as SQS accepts.
+    pub has_extras: bool,
+    /// Whether dead letters are moved back to the queue, once it is empty.
+    pub redrives: bool,
     /// How many of 1000 records of events are malformed.
     pub malformed: u64,
     pub fifo: bool,
@@ -112,6 +116,7 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
         let inputs = &mut Rng::new(seed ^ 0xf0f0);
+        let extras = &mut Rng::new(seed ^ 0xe74a);
         let function_timeout = rng.ms(2000..8000);
         let servers = *rng.pick(&[1, 1, 1, 2, 3]);
         let redis_timeout: u64 = *rng.pick(&[100, 300, 500]);
@@ -150,6 +155,8 @@ impl Plan {
             parks: inputs.happens(120),
             fingerprints: *rng.pick(&[1000, 1000, 1000, 500]),
             has_forms: inputs.happens(500),
+            has_extras: extras.happens(400),
+            redrives: extras.happens(400),
             malformed: *inputs.pick(&[0, 0, 30]),
             fifo: rng.happens(200),
             servers,

@@ -1,15 +1,15 @@
 //! What the producers send: payments in several forms, with their keys in several places.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::mem;
 
 use history::Rng;
 use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use idempotent_sqs_testing::SendRequest;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::plan::Plan;
+use crate::sent::{Sent, SentKey};
 
 /// The bucket of payloads that are not in their messages.
 pub const BUCKET: &str = "payloads";
@@ -17,31 +17,8 @@ pub const BUCKET: &str = "payloads";
 /// The JSON pointer at which a payload may have its key.
 pub const KEY_POINTER: &str = "/meta/id";
 
-/// What is known of a message that was sent.
-#[derive(Clone, Debug)]
-pub struct Sent {
-    /// The payment that it asks for. Messages with the same payment have the same payload.
-    pub payment: u64,
-    pub key: SentKey,
-    /// Whether its payload is in S3, where it may be unavailable for some time.
-    pub is_in_s3: bool,
-    /// Whether its payload was deleted from S3.
-    pub is_missing: bool,
-    /// What its work is passed: the body, with a payload of S3 in place of its pointer.
-    pub input: String,
-    pub attributes: BTreeMap<String, MessageAttribute>,
-    pub group: Option<String>,
-}
-
-/// The key of a message.
-#[derive(Clone, Debug)]
-pub enum SentKey {
-    Text(String),
-    /// Its messageId.
-    MessageId,
-    /// It has none that can be used.
-    Unusable,
-}
+/// The attribute of the message's number, if it has many.
+pub const NUMBER: &str = "Number";
 
 /// How a payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +55,15 @@ struct Payment {
     form: Form,
     place: Place,
     is_missing: bool,
+    /// How many further topics forward it, each in a notification of its own.
+    forwarded: u64,
 }
 
 /// The messages of a plan, and the payloads in S3 by name. Some messages have the key and the payload of an earlier one, some
 /// only its key, and some no key.
 pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, BTreeMap<String, String>) {
-    let mut producer = Producer { plan, rng: rng.fork(), objects: BTreeMap::new() };
+    let mut producer =
+        Producer { plan, rng: rng.fork(), extras: Rng::new(plan.seed ^ 0x0f0f), objects: BTreeMap::new() };
     let payments: Vec<_> = (0..plan.messages).map(|number| producer.payment(number)).collect();
     let names: Vec<_> = (0..plan.messages).map(|number| producer.name(number)).collect();
     let mut messages = Vec::new();
@@ -110,6 +90,8 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, BTreeM
 struct Producer<'a> {
     plan: &'a Plan,
     rng: Rng,
+    /// Whether payloads are forwarded, and how many attributes messages have.
+    extras: Rng,
     objects: BTreeMap<String, String>,
 }
 
@@ -119,7 +101,7 @@ impl Producer<'_> {
         let forms = [Json, Json, Text, BrokenJson, Sns, Sns, EventBridge, S3Notification, InS3, InS3, InS3FromSns];
         let (form, place) = (*self.rng.pick(&forms), self.rng.draw(0..24));
         if !self.plan.has_forms {
-            return Payment { number, form: Json, place: Place::Attribute, is_missing: false };
+            return Payment { number, form: Json, place: Place::Attribute, is_missing: false, forwarded: 0 };
         }
         let place = match place {
             0 => Place::Bytes,
@@ -127,7 +109,13 @@ impl Producer<'_> {
             2..10 => Place::Payload,
             _ => Place::Attribute,
         };
-        Payment { number, form, place, is_missing: form.is_in_s3() && self.rng.happens(150) }
+        let is_missing = form.is_in_s3() && self.rng.happens(150);
+        if !self.plan.has_extras {
+            return Payment { number, form, place, is_missing, forwarded: 0 };
+        }
+        let place = if self.extras.happens(200) { Place::Nowhere } else { place };
+        let forwarded = *self.extras.pick(&[0, 0, 1, 2, 3]);
+        Payment { number, form, place, is_missing, forwarded }
     }
 
     /// The text of a key. In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
@@ -142,7 +130,7 @@ impl Producer<'_> {
     }
 
     fn message(&mut self, number: u64, payment: Payment, key: &str, group: Option<String>) -> (Sent, SendRequest) {
-        let Payment { number: paid, form, place, is_missing } = payment;
+        let Payment { number: paid, form, place, is_missing, forwarded } = payment;
         let payload = self.payload(payment, key);
         let mut attributes = BTreeMap::new();
         if let Place::Attribute = place {
@@ -164,24 +152,37 @@ impl Producer<'_> {
                 self.objects.insert(name, payload);
             }
         }
-        if let Form::Sns | Form::InS3FromSns = form {
-            let mut notification = self.notification(paid, &attributes);
-            attributes.clear();
-            notification["Message"] = body.into();
+        // Notifications of one payment are one notification, which is delivered again.
+        let mut notify = |id: &str, attributes: &BTreeMap<String, MessageAttribute>| {
+            let mut notification = self.notification(id, attributes);
+            notification["Message"] = mem::take(&mut body).into();
             body = notification.to_string();
-            notification["Message"] = input.into();
+            notification["Message"] = mem::take(&mut input).into();
             input = notification.to_string();
+        };
+        if let Form::Sns | Form::InS3FromSns = form {
+            notify(&format!("notification-{paid}"), &mem::take(&mut attributes));
         }
-        let deduplication_id = format!("send-{number}");
-        let key = self.key(payment, key, group.as_ref().map(|group| format!("{group} {deduplication_id}")));
-        let mut request = SendRequest::new(body);
-        for (name, attribute) in &attributes {
-            request = request.attribute(name, attribute.clone());
+        for topic in 0..forwarded {
+            // The attributes of the first notification count.
+            if place == Place::Attribute && attributes.is_empty() {
+                attributes.insert("Idempotency-Key".to_owned(), "forwarded".into());
+            }
+            notify(&format!("forwarded-{number}-{topic}"), &mem::take(&mut attributes));
         }
-        if let Some(group) = &group {
-            request = request.group(group.clone()).deduplication_id(deduplication_id);
+        if self.plan.has_extras && self.extras.happens(150) {
+            let many = *self.extras.pick(&[9, 10]);
+            attributes.insert(NUMBER.to_owned(), number.to_string().into());
+            for name in (0..).map(|name| format!("Attribute-{name}")).take(many - attributes.len()) {
+                attributes.insert(name, "any".into());
+            }
         }
-        (Sent { payment: paid, key, is_in_s3: form.is_in_s3(), is_missing, input, attributes, group }, request)
+        let key = self.key(number, payment, key, group.is_some());
+        let deduplication_id = group.as_ref().map(|_| format!("send-{number}"));
+        let is_in_s3 = form.is_in_s3();
+        let sent = Sent { payment: paid, key, is_in_s3, is_missing, input, attributes, group, deduplication_id };
+        let request = sent.request(body);
+        (sent, request)
     }
 
     /// The payload, in one of the spellings that are equal.
@@ -218,8 +219,8 @@ impl Producer<'_> {
         }
     }
 
-    /// A notification of SNS, without its message. Those of one payment are one notification, which is delivered again.
-    fn notification(&mut self, payment: u64, attributes: &BTreeMap<String, MessageAttribute>) -> Value {
+    /// A notification of SNS, without its message.
+    fn notification(&mut self, id: &str, attributes: &BTreeMap<String, MessageAttribute>) -> Value {
         let time = format!("2026-11-23T08:00:00.{}Z", self.rng.draw(100..1000));
         let attributes = attributes.iter().map(|(name, attribute)| {
             let value = match &attribute.value {
@@ -230,7 +231,7 @@ impl Producer<'_> {
         });
         json!({
             "Type": "Notification",
-            "MessageId": format!("notification-{payment}"),
+            "MessageId": id,
             "TopicArn": "arn:aws:sns:eu-central-1:123456789012:orders",
             "Timestamp": time,
             "MessageAttributes": attributes.collect::<serde_json::Map<_, _>>(),
@@ -239,8 +240,8 @@ impl Producer<'_> {
 
     /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in the
     /// payload or the deduplicationId, which is passed with its group.
-    fn key(&self, payment: Payment, key: &str, deduplication_id: Option<String>) -> SentKey {
-        let Payment { number, form, place, is_missing } = payment;
+    fn key(&self, number: u64, payment: Payment, key: &str, is_fifo: bool) -> SentKey {
+        let Payment { number: paid, form, place, is_missing, forwarded } = payment;
         let is_json = !matches!(form, Form::Text | Form::BrokenJson);
         match place {
             Place::Attribute => SentKey::Text(key.to_owned()),
@@ -249,11 +250,12 @@ impl Producer<'_> {
             _ if self.plan.has_forms && (is_missing || form == Form::BrokenJson) => SentKey::Unusable,
             Place::Payload if is_json => SentKey::Text(key.to_owned()),
             Place::Flag if is_json => SentKey::Unusable,
-            _ => match (deduplication_id, form) {
-                (Some(id), _) if self.plan.has_forms => SentKey::Text(id),
-                (_, Form::Sns | Form::InS3FromSns) => SentKey::Text(format!("notification-{number}")),
-                (_, Form::EventBridge) => SentKey::Text(format!("event-{number}")),
-                // S3 gives no id.
+            _ if is_fifo && self.plan.has_forms => SentKey::DeduplicationId,
+            _ => match form {
+                Form::Sns | Form::InS3FromSns => SentKey::Text(format!("notification-{paid}")),
+                Form::EventBridge => SentKey::Text(format!("event-{paid}")),
+                // These have no id of their own.
+                _ if forwarded > 0 => SentKey::Text(format!("forwarded-{number}-0")),
                 _ => SentKey::MessageId,
             },
         }
@@ -264,18 +266,6 @@ impl Form {
     fn is_in_s3(self) -> bool {
         matches!(self, Self::InS3 | Self::InS3FromSns)
     }
-}
-
-/// The form under which the key of a record has this text: docs of `Key::stored`.
-pub fn stored(key: &str) -> String {
-    if key.len() <= 200 && !key.starts_with("dead-letter:") {
-        return key.to_owned();
-    }
-    let digest = Sha256::digest(key);
-    digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
-        let _written = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The payment that a payload asks for, however it is written: the number after the word.

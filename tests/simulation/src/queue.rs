@@ -9,6 +9,7 @@ use idempotent_sqs::sqs::{AttributeValue, DeadLetter, DeadLetterMessage};
 use idempotent_sqs_testing::{Queue, QueueSettings};
 
 use crate::plan::Plan;
+use crate::producers::NUMBER;
 use crate::trace::event;
 
 /// SQS with faults. Clones share it.
@@ -27,7 +28,10 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct Letter {
     pub message: DeadLetterMessage,
-    pub reason: DeadLetter,
+    /// The message that it was.
+    pub message_id: String,
+    /// `None` if the message had no room for it.
+    pub reason: Option<DeadLetter>,
     /// When, µs by the monotonic clock.
     pub at_us: u64,
 }
@@ -80,9 +84,19 @@ impl Faulty {
         event(|| format!("SQS: dead letter {message:?}, fault {fault}"));
         with(fault, || {
             let reason = reason(&message);
-            lock(&self.0.letters).push(Letter { message, reason, at_us: monotonic_us() });
+            let message_id =
+                reason.as_ref().map_or_else(|| self.by_number(&message), |reason| reason.message_id.clone());
+            lock(&self.0.letters).push(Letter { message, message_id, reason, at_us: monotonic_us() });
             Ok(())
         })
+    }
+
+    /// The message of a dead letter without a reason.
+    fn by_number(&self, letter: &DeadLetterMessage) -> String {
+        let number = letter.attributes.get(NUMBER).map(|attribute| &attribute.value);
+        let Some(AttributeValue::Text(number)) = number else { panic!("a dead letter has no reason: {letter:?}") };
+        let number: usize = number.parse().expect("this is the number of a message");
+        self.0.queue.history()[number].message_ids[0].clone()
     }
 
     /// 0: the call is refused. 1: its reply is lost. Each is one of so many.
@@ -91,10 +105,9 @@ impl Faulty {
     }
 }
 
-fn reason(message: &DeadLetterMessage) -> DeadLetter {
-    let attribute = message.attributes.get(DeadLetter::ATTRIBUTE).map(|attribute| &attribute.value);
-    let Some(AttributeValue::Text(text)) = attribute else { panic!("a dead letter has no reason: {message:?}") };
-    serde_json::from_str(text).expect("the function sends valid JSON")
+fn reason(message: &DeadLetterMessage) -> Option<DeadLetter> {
+    let AttributeValue::Text(text) = &message.attributes.get(DeadLetter::ATTRIBUTE)?.value else { return None };
+    Some(serde_json::from_str(text).expect("the function sends valid JSON"))
 }
 
 fn with(fault: u64, call: impl FnOnce() -> Result<(), String>) -> Result<(), String> {

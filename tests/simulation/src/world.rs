@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{History, Rng};
-use idempotent_sqs_testing::{Mapping, MappingSettings, MessageHistory};
+use idempotent_sqs_testing::{Mapping, MappingSettings, MessageHistory, Queue};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -16,10 +16,11 @@ use crate::network::{self, Conditions};
 use crate::objects::Objects;
 use crate::owners::contend;
 use crate::plan::Plan;
-use crate::producers::{Sent, messages};
+use crate::producers::messages;
 use crate::queue::{Faulty, Letter, VisibilityChange, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::{Cluster, Server};
+use crate::sent::Sent;
 use crate::work::{Attempt, Attempts};
 use crate::{deterministic, trace};
 
@@ -120,7 +121,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         jumps: Vec::new(),
         losses: BTreeMap::new(),
     };
-    let sent = messages.iter().map(|(sent, _)| sent.clone()).collect();
+    let mut sent: Vec<_> = messages.iter().map(|(sent, _)| sent.clone()).collect();
     let produce = async {
         let bursts = messages.len().div_ceil(plan.burst);
         let pause = plan.lasts * 3 / 4 / u32::try_from(bursts).unwrap_or(u32::MAX);
@@ -138,12 +139,11 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     receiver.end_faults();
     sqs.end_faults();
     objects.end_faults();
-    let drained = timeout(DRAIN, async {
-        while !queue.is_empty() {
-            sleep(Duration::from_secs(1)).await;
-        }
-    });
-    let drained = drained.await.is_ok();
+    let mut drained = drain(&queue).await;
+    if drained && plan.redrives {
+        redrive(&queue, &sqs.letters(), &mut sent);
+        drained = drain(&queue).await;
+    }
     // For what is still on its way, and for messages that are delivered again after they were deleted.
     sleep(Duration::from_secs(30)).await;
     functions.iter().for_each(tokio::task::JoinHandle::abort);
@@ -162,6 +162,28 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         drained,
         trace: trace::end(),
         plan,
+    }
+}
+
+/// Whether the queue becomes empty in time.
+async fn drain(queue: &Queue) -> bool {
+    let drained = timeout(DRAIN, async {
+        while !queue.is_empty() {
+            sleep(Duration::from_secs(1)).await;
+        }
+    });
+    drained.await.is_ok()
+}
+
+/// Moves dead letters back to the queue, as an operator does. One without a reason is known by its number, which another
+/// message would have too, and is not moved.
+fn redrive(queue: &Queue, letters: &[Letter], sent: &mut Vec<Sent>) {
+    for letter in letters.iter().filter(|letter| letter.reason.is_some()) {
+        let of_letter = |message: &MessageHistory| message.message_ids.contains(&letter.message_id);
+        let Some(at) = queue.history().iter().position(of_letter) else { continue };
+        let (redriven, request) = sent[at].redriven(&letter.message);
+        queue.send(request).expect("SQS accepts these messages");
+        sent.push(redriven);
     }
 }
 

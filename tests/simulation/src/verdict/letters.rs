@@ -5,9 +5,9 @@ use idempotent_sqs::idempotency::MessageIdHash;
 use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
 
 use crate::plan::Fault;
-use crate::producers::SentKey;
 use crate::queue::Letter;
 use crate::receiver::is_poison;
+use crate::sent::SentKey;
 use crate::world::Run;
 
 impl Run {
@@ -15,7 +15,7 @@ impl Run {
     pub(super) fn wrong_letters(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for letter in &self.letters {
-            let id = &letter.reason.message_id;
+            let id = &letter.message_id;
             let Some(at) = self.messages.iter().position(|message| message.message_ids.contains(id)) else {
                 wrong.push(format!("{id}: the dead letter of a message that was not sent: {letter:?}"));
                 continue;
@@ -42,28 +42,31 @@ impl Run {
 
     /// Whether the dead letter of this message was sent by this time, µs.
     pub(super) fn is_letter_sent(&self, message_id: &str, until_us: u64) -> bool {
-        self.letters.iter().any(|letter| letter.reason.message_id == message_id && letter.at_us <= until_us)
+        self.letters.iter().any(|letter| letter.message_id == message_id && letter.at_us <= until_us)
     }
 
     /// Whether it has the body, the attributes, the key and the group of its message.
     fn is_whole(&self, letter: &Letter, message: usize) -> bool {
         let has_body = self.messages[message].body == letter.message.body;
-        let (sent, message, id) = (&self.sent[message], &letter.message, &letter.reason.message_id);
+        let (sent, message, id) = (&self.sent[message], &letter.message, &letter.message_id);
         let mut attributes = message.attributes.clone();
         attributes.remove(DeadLetter::ATTRIBUTE);
         let key = match &sent.key {
-            SentKey::Text(key) => Some(key),
-            SentKey::MessageId => Some(id),
+            SentKey::Text(key) => Some(key.clone()),
+            SentKey::MessageId | SentKey::DeduplicationId => self.expected_key(id),
             SentKey::Unusable => None,
         };
+        // SQS accepts ten attributes.
+        let has_reason =
+            letter.reason.as_ref().map_or(attributes.len() == 10, |reason| attributes.len() < 10 && reason.key == key);
         let is_deduplicated = message.deduplication_id.as_ref() == sent.group.as_ref().map(|_| id);
-        let has_group = !self.plan.fifo || message.group_id == sent.group && is_deduplicated;
-        attributes == sent.attributes && has_group && letter.reason.key.as_ref() == key && has_body
+        let has_group = message.group_id == sent.group && is_deduplicated;
+        attributes == sent.attributes && has_group && has_reason && has_body
     }
 
     /// The calls for the record of a dead letter.
     fn letter_calls(&self, letter: &Letter) -> impl Iterator<Item = &Operation> {
-        let key = format!("dead-letter:{}", letter.reason.message_id);
+        let key = format!("dead-letter:{}", letter.message_id);
         self.history.keys.get(&key).into_iter().flatten()
     }
 
@@ -80,18 +83,19 @@ impl Run {
     /// up, a recovery is parked, another payload has the key, or it has no key or no payload.
     fn is_justified(&self, letter: &Letter) -> bool {
         use DeadLetterOutcome::{AttemptsUsedUp, Failed, FailedPermanently, Mismatch, NoKey, Parked, Unreadable};
-        let Some(sent) = self.sent(&letter.reason.message_id) else { return false };
+        let Some(sent) = self.sent(&letter.message_id) else { return false };
+        let Some(reason) = &letter.reason else { return true };
         let (is_poison, max_attempts) = (is_poison(&self.plan, sent.payment), self.plan.max_attempts);
-        let key = self.expected_key(&letter.reason.message_id);
+        let key = self.expected_key(&letter.message_id);
         // A failure of another message, which shares key and payload, is not its own.
-        let own = Hex(*MessageIdHash::of(&letter.reason.message_id).as_bytes());
+        let own = Hex(*MessageIdHash::of(&letter.message_id).as_bytes());
         let calls = key.as_ref().and_then(|key| self.history.keys.get(key)).into_iter().flatten();
         let mut calls = calls.filter(|call| call.call.request().message == own).peekable();
         let has_call = calls.peek().is_some();
         let mut has_recovery = || calls.any(|call| matches!(call.answer, Answer::Acquired { recovery: true, .. }));
-        match letter.reason.outcome {
+        match reason.outcome {
             FailedPermanently => has_call && is_poison,
-            AttemptsUsedUp => has_call && letter.reason.attempts.is_some_and(|count| count >= max_attempts),
+            AttemptsUsedUp => has_call && reason.attempts.is_some_and(|count| count >= max_attempts),
             Failed => has_call && (is_poison || max_attempts < 200 || self.plan.parks),
             Parked => self.plan.parks && has_recovery(),
             Mismatch => {

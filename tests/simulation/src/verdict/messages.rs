@@ -6,8 +6,8 @@ use history::{Hex, Operation};
 use idempotent_sqs_testing::{MessageState, ReceivedMessage};
 
 use crate::function::{Acknowledged, Invoked};
-use crate::producers::{Sent, SentKey, stored};
 use crate::receiver::Counted;
+use crate::sent::{Sent, SentKey, stored};
 use crate::work::Attempt;
 use crate::world::Run;
 
@@ -93,8 +93,10 @@ impl Run {
 
     /// The key of the record of a message. `None` if it has no usable key.
     pub(super) fn expected_key(&self, message_id: &str) -> Option<String> {
-        match &self.sent(message_id)?.key {
+        let sent = self.sent(message_id)?;
+        match &sent.key {
             SentKey::Text(key) => Some(stored(key)),
+            SentKey::DeduplicationId => Some(format!("{} {}", sent.group.as_ref()?, sent.deduplication_id.as_ref()?)),
             SentKey::MessageId => Some(message_id.to_owned()),
             SentKey::Unusable => None,
         }

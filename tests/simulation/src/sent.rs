@@ -1,0 +1,70 @@
+//! What is known of the messages that were sent.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use idempotent_sqs::sqs::{DeadLetterMessage, MessageAttribute};
+use idempotent_sqs_testing::SendRequest;
+use sha2::{Digest, Sha256};
+
+/// What is known of a message that was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The payment that it asks for. Messages with the same payment have the same payload.
+    pub payment: u64,
+    pub key: SentKey,
+    /// Whether its payload is in S3, where it may be unavailable for some time.
+    pub is_in_s3: bool,
+    /// Whether its payload was deleted from S3.
+    pub is_missing: bool,
+    /// What its work is passed: the body, with a payload of S3 in place of its pointer.
+    pub input: String,
+    pub attributes: BTreeMap<String, MessageAttribute>,
+    pub group: Option<String>,
+    pub deduplication_id: Option<String>,
+}
+
+/// The key of a message.
+#[derive(Clone, Debug)]
+pub enum SentKey {
+    Text(String),
+    /// Its messageId.
+    MessageId,
+    /// Its group and its deduplicationId.
+    DeduplicationId,
+    /// It has none that can be used.
+    Unusable,
+}
+
+impl Sent {
+    /// The request that sends it with this body.
+    pub fn request(&self, body: String) -> SendRequest {
+        let attributes = self.attributes.iter();
+        let request = attributes
+            .fold(SendRequest::new(body), |request, (name, attribute)| request.attribute(name, attribute.clone()));
+        match (&self.group, &self.deduplication_id) {
+            (Some(group), Some(id)) => request.group(group).deduplication_id(id),
+            _ => request,
+        }
+    }
+
+    /// The message that a dead letter of this one becomes when it is moved back, and its request.
+    pub fn redriven(&self, letter: &DeadLetterMessage) -> (Self, SendRequest) {
+        let sent = Self { deduplication_id: letter.deduplication_id.clone(), ..self.clone() };
+        let attributes = letter.attributes.clone();
+        let request = Self { attributes, ..sent.clone() }.request(letter.body.clone());
+        (sent, request)
+    }
+}
+
+/// The form under which the key of a record has this text: docs of `Key::stored`.
+pub fn stored(key: &str) -> String {
+    if key.len() <= 200 && !key.starts_with("dead-letter:") {
+        return key.to_owned();
+    }
+    let digest = Sha256::digest(key);
+    digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
+        let _written = write!(text, "{byte:02x}");
+        text
+    })
+}
