@@ -19,7 +19,7 @@ use crate::malformed::{Malformed, malform};
 use crate::network;
 use crate::objects::Objects;
 use crate::plan::Plan;
-use crate::producers::{BUCKET, KEY_POINTER};
+use crate::producers::{BUCKET, KEY_ATTRIBUTE, KEY_POINTER};
 use crate::queue::Faulty;
 use crate::trace::event;
 use crate::work::{Attempts, Call};
@@ -172,7 +172,7 @@ impl Shared {
             batch.fingerprint = FingerprintSource::None;
         }
         if plan.has_forms {
-            let attribute = KeySource::Attribute("Idempotency-Key".to_owned());
+            let attribute = KeySource::Attribute(KEY_ATTRIBUTE.to_owned());
             let payload = KeySource::Body(KEY_POINTER.to_owned());
             batch.keys = vec![attribute, payload, KeySource::DeduplicationId, KeySource::MessageId];
         }

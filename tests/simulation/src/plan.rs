@@ -80,7 +80,7 @@ pub struct Plan {
     pub fingerprints: u64,
     /// Whether payloads have several forms, and keys several places.
     pub has_forms: bool,
-    /// Whether payloads are forwarded by a second topic, and messages have as many attributes as SQS accepts.
+    /// Whether payloads have rare forms and imitate others, messages have many attributes, and receivers ask for long delays.
     pub has_extras: bool,
     /// Whether dead letters are moved back to the queue, once it is empty.
     pub redrives: bool,
@@ -117,6 +117,7 @@ impl Plan {
         let rng = &mut Rng::new(seed);
         let inputs = &mut Rng::new(seed ^ 0xf0f0);
         let extras = &mut Rng::new(seed ^ 0xe74a);
+        let has_extras = extras.happens(400);
         let function_timeout = rng.ms(2000..8000);
         let servers = *rng.pick(&[1, 1, 1, 2, 3]);
         let redis_timeout: u64 = *rng.pick(&[100, 300, 500]);
@@ -154,8 +155,8 @@ impl Plan {
             failed_retention: *rng.pick(&[Duration::MAX, Duration::MAX, Duration::from_secs(5)]),
             parks: inputs.happens(120),
             fingerprints: *rng.pick(&[1000, 1000, 1000, 500]),
-            has_forms: inputs.happens(500),
-            has_extras: extras.happens(400),
+            has_forms: inputs.happens(500) || has_extras,
+            has_extras,
             redrives: extras.happens(400),
             malformed: *inputs.pick(&[0, 0, 30]),
             fifo: rng.happens(200),

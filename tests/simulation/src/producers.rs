@@ -6,13 +6,16 @@ use std::mem;
 use history::Rng;
 use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use idempotent_sqs_testing::SendRequest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::plan::Plan;
 use crate::sent::{Sent, SentKey};
 
 /// The bucket of payloads that are not in their messages.
 pub const BUCKET: &str = "payloads";
+
+/// The attribute in which a message may have its key.
+pub const KEY_ATTRIBUTE: &str = "Idempotency-Key";
 
 /// The JSON pointer at which a payload may have its key.
 pub const KEY_POINTER: &str = "/meta/id";
@@ -33,6 +36,8 @@ enum Form {
     InS3,
     /// The pointer to it is in a notification of SNS.
     InS3FromSns,
+    /// Like a notification of SNS, but with two messages, the second of which is that of another payment.
+    SnsTwice,
 }
 
 /// Where a producer puts the key.
@@ -48,6 +53,9 @@ enum Place {
     Nowhere,
 }
 
+/// Values of the notifications of EventBridge and of S3, in one of which an imitation differs.
+const IMITATED: [[&str; 3]; 2] = [["ordered", "shop", "till"], ["e", "orders", "Put"]];
+
 /// What the messages for a payment have in common.
 #[derive(Clone, Copy)]
 struct Payment {
@@ -57,6 +65,8 @@ struct Payment {
     is_missing: bool,
     /// How many further topics forward it, each in a notification of its own.
     forwarded: u64,
+    /// The payment whose payload this one has, but for one field.
+    imitated: Option<u64>,
 }
 
 /// The messages of a plan, and the payloads in S3 by name. Some messages have the key and the payload of an earlier one, some
@@ -64,24 +74,29 @@ struct Payment {
 pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, BTreeMap<String, String>) {
     let mut producer =
         Producer { plan, rng: rng.fork(), extras: Rng::new(plan.seed ^ 0x0f0f), objects: BTreeMap::new() };
-    let payments: Vec<_> = (0..plan.messages).map(|number| producer.payment(number)).collect();
+    let mut payments: Vec<_> = (0..plan.messages).map(|number| producer.payment(number)).collect();
     let names: Vec<_> = (0..plan.messages).map(|number| producer.name(number)).collect();
     let mut messages = Vec::new();
     for number in 0..plan.messages {
         // A recent one, so that both are often processed at the same time.
         let before = number - rng.draw(0..4).min(number);
+        let imitates = plan.has_extras && producer.extras.happens(150);
         let (key, payment) = match (rng.draw(0..plan.repeats), rng.draw(0..12)) {
             (0, _) => (before, before),
             // Processes that do not compare payloads take it for the earlier message.
-            (_, 0) if plan.fingerprints == 1000 => (before, number),
+            (_, other) if plan.fingerprints == 1000 && (imitates || other == 0) => (before, number),
             _ => (number, number),
         };
         let at = |number| usize::try_from(number).unwrap_or_default();
+        if imitates && payment == number && key < number {
+            payments[at(number)] = payments[at(key)].imitated_by(number);
+        }
         let mut payment = payments[at(payment)];
         if rng.draw(0..20) == 0 && payment.place == Place::Attribute {
             payment.place = Place::Nowhere;
         }
-        let group = plan.fifo.then(|| format!("group-{}", rng.draw(0..3)));
+        let is_grouped = plan.fifo || plan.has_extras && producer.extras.happens(300);
+        let group = is_grouped.then(|| format!("group-{}", rng.draw(0..3)));
         messages.push(producer.message(number, payment, &names[at(key)], group));
     }
     (messages, producer.objects)
@@ -100,8 +115,10 @@ impl Producer<'_> {
         use Form::{BrokenJson, EventBridge, InS3, InS3FromSns, Json, S3Notification, Sns, Text};
         let forms = [Json, Json, Text, BrokenJson, Sns, Sns, EventBridge, S3Notification, InS3, InS3, InS3FromSns];
         let (form, place) = (*self.rng.pick(&forms), self.rng.draw(0..24));
+        let plain =
+            Payment { number, form: Json, place: Place::Attribute, is_missing: false, forwarded: 0, imitated: None };
         if !self.plan.has_forms {
-            return Payment { number, form: Json, place: Place::Attribute, is_missing: false, forwarded: 0 };
+            return plain;
         }
         let place = match place {
             0 => Place::Bytes,
@@ -110,18 +127,28 @@ impl Producer<'_> {
             _ => Place::Attribute,
         };
         let is_missing = form.is_in_s3() && self.rng.happens(150);
+        let payment = Payment { form, place, is_missing, ..plain };
         if !self.plan.has_extras {
-            return Payment { number, form, place, is_missing, forwarded: 0 };
+            return payment;
         }
-        let place = if self.extras.happens(200) { Place::Nowhere } else { place };
-        let forwarded = *self.extras.pick(&[0, 0, 1, 2, 3]);
-        Payment { number, form, place, is_missing, forwarded }
+        let forwarded = *self.extras.pick(&[0, 0, 0, 1, 2, 3]);
+        match self.extras.draw(0..5) {
+            0 => Payment { place: Place::Nowhere, forwarded, ..payment },
+            1 => Payment { form: EventBridge, is_missing: false, forwarded, ..payment },
+            2 => Payment { form: S3Notification, is_missing: false, forwarded, ..payment },
+            _ => Payment { forwarded, ..payment },
+        }
     }
 
     /// The text of a key. In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
     fn name(&mut self, number: u64) -> String {
         let tag = if self.plan.servers > 1 { format!("{{{}}}", number % 3) } else { String::new() };
-        match self.rng.draw(0..12) {
+        let choice = self.rng.draw(0..12);
+        if self.plan.has_extras && self.extras.happens(200) {
+            let start = *self.extras.pick(&["sha256:", "dead-letter:", "nul-\0-"]);
+            return format!("{start}{number}");
+        }
+        match choice {
             0 if self.plan.has_forms => (1000 + number).to_string(),
             1 if self.plan.has_forms => format!("dead-letter:{number}"),
             2 if self.plan.has_forms => format!("pay-{number}-{}", "ö".repeat(120)),
@@ -130,15 +157,17 @@ impl Producer<'_> {
     }
 
     fn message(&mut self, number: u64, payment: Payment, key: &str, group: Option<String>) -> (Sent, SendRequest) {
-        let Payment { number: paid, form, place, is_missing, forwarded } = payment;
+        let Payment { number: paid, form, place, is_missing, forwarded, imitated } = payment;
+        // SQS accepts no attribute with this character.
+        let key = &if place == Place::Payload { key.to_owned() } else { key.replace('\0', "") };
         let payload = self.payload(payment, key);
         let mut attributes = BTreeMap::new();
         if let Place::Attribute = place {
-            attributes.insert("Idempotency-Key".to_owned(), key.into());
+            attributes.insert(KEY_ATTRIBUTE.to_owned(), key.into());
         }
         if let Place::Bytes = place {
             let value = AttributeValue::Binary(vec![0xff, 0xfe]);
-            attributes.insert("Idempotency-Key".to_owned(), MessageAttribute { data_type: "Binary".into(), value });
+            attributes.insert(KEY_ATTRIBUTE.to_owned(), MessageAttribute { data_type: "Binary".into(), value });
         }
         let (mut body, mut input) = (payload.clone(), payload.clone());
         if form.is_in_s3() {
@@ -152,23 +181,30 @@ impl Producer<'_> {
                 self.objects.insert(name, payload);
             }
         }
-        // Notifications of one payment are one notification, which is delivered again.
-        let mut notify = |id: &str, attributes: &BTreeMap<String, MessageAttribute>| {
-            let mut notification = self.notification(id, attributes);
-            notification["Message"] = mem::take(&mut body).into();
-            body = notification.to_string();
-            notification["Message"] = mem::take(&mut input).into();
-            input = notification.to_string();
-        };
-        if let Form::Sns | Form::InS3FromSns = form {
-            notify(&format!("notification-{paid}"), &mem::take(&mut attributes));
+        if let Form::Sns | Form::InS3FromSns | Form::SnsTwice = form {
+            // The attribute of SQS counts, not that of SNS.
+            let is_in_both = place == Place::Attribute && form == Form::Sns && forwarded == 0;
+            let is_chosen = self.plan.has_extras && self.extras.happens(200);
+            let of_sqs = attributes.get(KEY_ATTRIBUTE).filter(|_| is_in_both && is_chosen).cloned();
+            if of_sqs.is_some() {
+                attributes.insert(KEY_ATTRIBUTE.to_owned(), "of-sns".into());
+            }
+            // Notifications of one payment are one notification, which is delivered again.
+            self.notify(&format!("notification-{paid}"), mem::take(&mut attributes), &mut [&mut body, &mut input]);
+            attributes.extend(of_sqs.map(|key| (KEY_ATTRIBUTE.to_owned(), key)));
+        }
+        if form == Form::SnsTwice {
+            let other = json!(format!("{{\"payment\":{}}}", imitated.unwrap_or_default()));
+            body = format!("{},\"Message\":{other}}}", body.strip_suffix('}').unwrap_or_default());
+            input.clone_from(&body);
         }
         for topic in 0..forwarded {
             // The attributes of the first notification count.
             if place == Place::Attribute && attributes.is_empty() {
-                attributes.insert("Idempotency-Key".to_owned(), "forwarded".into());
+                attributes.insert(KEY_ATTRIBUTE.to_owned(), "forwarded".into());
             }
-            notify(&format!("forwarded-{number}-{topic}"), &mem::take(&mut attributes));
+            let id = format!("forwarded-{number}-{topic}");
+            self.notify(&id, mem::take(&mut attributes), &mut [&mut body, &mut input]);
         }
         if self.plan.has_extras && self.extras.happens(150) {
             let many = *self.extras.pick(&[9, 10]);
@@ -177,8 +213,8 @@ impl Producer<'_> {
                 attributes.insert(name, "any".into());
             }
         }
-        let key = self.key(number, payment, key, group.is_some());
-        let deduplication_id = group.as_ref().map(|_| format!("send-{number}"));
+        let key = self.key(number, payment, key);
+        let deduplication_id = self.plan.fifo.then(|| format!("send-{number}"));
         let is_in_s3 = form.is_in_s3();
         let sent = Sent { payment: paid, key, is_in_s3, is_missing, input, attributes, group, deduplication_id };
         let request = sent.request(body);
@@ -187,70 +223,104 @@ impl Producer<'_> {
 
     /// The payload, in one of the spellings that are equal.
     fn payload(&mut self, payment: Payment, key: &str) -> String {
-        let Payment { number, form, place, .. } = payment;
+        let Payment { number, form, place, imitated, .. } = payment;
+        let rare = self.rare();
+        let imitates = IMITATED[usize::from(form == Form::S3Notification)][usize::try_from(number % 3).unwrap_or(0)];
         let spaces = " ".repeat(usize::from(self.rng.happens(500)));
         let mut spell = |number: &str| format!("{number}{}", self.rng.pick(&["", ".0", "e0"]));
-        let paid = spell(&number.to_string());
+        let paid = format!("\"payment\":{}", spell(&number.to_string()));
+        let paid = match imitated {
+            Some(other) if form != Form::SnsTwice => format!("{paid},\"payment\":{other}"),
+            _ => paid,
+        };
         let meta = match place {
             Place::Payload if key.starts_with(|c: char| c.is_ascii_digit()) => format!("{{\"id\":{}}}", spell(key)),
             Place::Payload => json!({"id": key}).to_string(),
             Place::Flag => json!({"id": true}).to_string(),
             Place::Attribute | Place::Bytes | Place::Nowhere => "null".to_owned(),
         };
+        let last = spell(&imitated.unwrap_or(number).to_string());
         let time = self.rng.draw(100..1000);
+        // The receiver takes the first payment, and what is compared differs only there.
+        let field = |name: &str| match imitated {
+            Some(_) if imitates == name => format!("payment-{number}"),
+            _ => name.to_owned(),
+        };
         match form {
             Form::Text => format!("payment {number}"),
             Form::BrokenJson => format!("{{\"payment\":{number}"),
             Form::EventBridge => format!(
-                "{{\"version\":\"0\",\"id\":\"event-{number}\",\"detail-type\":\"ordered\",\"source\":\"shop\",\
+                "{{\"version\":\"0\",\"id\":\"event-{number}\",\"detail-type\":\"{}\",\"source\":\"{}\",\
                  \"account\":\"123456789012\",\"time\":\"2026-11-23T08:00:00.{time}Z\",\"region\":\"eu-central-1\",\
-                 \"resources\":[],\"meta\":{meta},\"detail\":{{\"payment\":{spaces}{paid}}}}}"
+                 \"resources\":[\"{}\"],\"meta\":{meta},\"detail\":{{\"payment\":{spaces}{}}}}}",
+                field("ordered"),
+                field("shop"),
+                field("till"),
+                last,
             ),
             Form::S3Notification => {
-                let s3 =
-                    json!({"bucket": {"name": "orders"}, "object": {"key": format!("payment-{number}"), "size": 7}});
+                let object =
+                    json!({"eTag": field("e"), "key": format!("payment-{}", imitated.unwrap_or(number)), "size": 7});
+                let s3 = json!({"bucket": {"name": field("orders")}, "object": object});
                 let time = format!("2026-11-23T08:00:00.{time}Z");
-                let record =
-                    json!({"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "eventTime": time, "s3": s3});
+                let record = json!({"eventSource": "aws:s3", "eventName": field("Put"), "eventTime": time, "s3": s3});
                 format!("{{\"meta\":{meta},\"Records\":[{record}]}}")
             }
-            _ if self.rng.happens(500) => format!("{{\"meta\":{meta},{spaces}\"payment\":{paid}}}"),
-            _ => format!("{{\"payment\":{paid},{spaces}\"meta\":{meta}}}"),
+            _ if self.rng.happens(500) => format!("{{\"meta\":{meta},{spaces}{paid}{rare}}}"),
+            _ => format!("{{{paid},{spaces}\"meta\":{meta}{rare}}}"),
         }
     }
 
-    /// A notification of SNS, without its message.
-    fn notification(&mut self, id: &str, attributes: &BTreeMap<String, MessageAttribute>) -> Value {
+    /// Further fields, in one of the spellings that are equal.
+    fn rare(&mut self) -> String {
+        if !self.plan.has_extras {
+            return String::new();
+        }
+        let text = *self.extras.pick(&["Ö😀/", "\\u00d6\\ud83d\\ude00\\/", "\\u00D6\\uD83D\\uDE00\\u002f"]);
+        let [zero, number] = [["0", "-0", "0e5"], ["1000", "1e3", "10.00E+2"]].map(|texts| *self.extras.pick(&texts));
+        format!(",\"text\":\"{text}\",\"numbers\":[{zero},{number}]")
+    }
+
+    /// Puts each of these messages into the same notification of SNS.
+    fn notify(&mut self, id: &str, attributes: BTreeMap<String, MessageAttribute>, messages: &mut [&mut String]) {
         let time = format!("2026-11-23T08:00:00.{}Z", self.rng.draw(100..1000));
-        let attributes = attributes.iter().map(|(name, attribute)| {
-            let value = match &attribute.value {
+        let attributes = attributes.into_iter().map(|(name, MessageAttribute { data_type, value })| {
+            let value = match value {
                 AttributeValue::Text(text) => text,
-                AttributeValue::Binary(_) | AttributeValue::Unreadable => "//4=",
+                AttributeValue::Binary(_) | AttributeValue::Unreadable => "//4=".to_owned(),
             };
-            (name.clone(), json!({"Type": attribute.data_type, "Value": value}))
+            (name, json!({"Type": data_type, "Value": value}))
         });
-        json!({
-            "Type": "Notification",
-            "MessageId": id,
-            "TopicArn": "arn:aws:sns:eu-central-1:123456789012:orders",
-            "Timestamp": time,
-            "MessageAttributes": attributes.collect::<serde_json::Map<_, _>>(),
-        })
+        let attributes: serde_json::Map<_, _> = attributes.collect();
+        for message in messages {
+            let notification = json!({
+                "Type": "Notification",
+                "MessageId": id,
+                "TopicArn": "arn:aws:sns:eu-central-1:123456789012:orders",
+                "Timestamp": time,
+                "MessageAttributes": attributes,
+                "Message": message,
+            });
+            **message = notification.to_string();
+        }
     }
 
     /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in the
     /// payload or the deduplicationId, which is passed with its group.
-    fn key(&self, number: u64, payment: Payment, key: &str, is_fifo: bool) -> SentKey {
-        let Payment { number: paid, form, place, is_missing, forwarded } = payment;
+    fn key(&self, number: u64, payment: Payment, key: &str) -> SentKey {
+        let Payment { number: paid, form, place, is_missing, forwarded, .. } = payment;
         let is_json = !matches!(form, Form::Text | Form::BrokenJson);
         match place {
+            // It is no notification, so its attributes are not those of the message.
+            _ if form == Form::SnsTwice && self.plan.fifo => SentKey::DeduplicationId,
+            _ if form == Form::SnsTwice => SentKey::MessageId,
             Place::Attribute => SentKey::Text(key.to_owned()),
             Place::Bytes => SentKey::Unusable,
             // The key may be in the payload.
             _ if self.plan.has_forms && (is_missing || form == Form::BrokenJson) => SentKey::Unusable,
             Place::Payload if is_json => SentKey::Text(key.to_owned()),
             Place::Flag if is_json => SentKey::Unusable,
-            _ if is_fifo && self.plan.has_forms => SentKey::DeduplicationId,
+            _ if self.plan.fifo && self.plan.has_forms => SentKey::DeduplicationId,
             _ => match form {
                 Form::Sns | Form::InS3FromSns => SentKey::Text(format!("notification-{paid}")),
                 Form::EventBridge => SentKey::Text(format!("event-{paid}")),
@@ -259,6 +329,15 @@ impl Producer<'_> {
                 _ => SentKey::MessageId,
             },
         }
+    }
+}
+
+impl Payment {
+    /// Another payment, whose payload differs from this one in a field.
+    fn imitated_by(self, number: u64) -> Self {
+        let form = if self.form == Form::Sns && number.is_multiple_of(2) { Form::SnsTwice } else { self.form };
+        let forwarded = if form == Form::SnsTwice { 0 } else { self.forwarded };
+        Self { number, form, forwarded, imitated: Some(self.number), ..self }
     }
 }
 

@@ -129,7 +129,8 @@ impl State {
     fn choose(&mut self, payment: u64) -> Answer {
         let is_done = !self.rng.happens(self.plan.failures);
         let choice = self.rng.draw(0..6);
-        let after_s = *self.rng.pick(&[None, None, Some(0), Some(3), Some(60)]);
+        let longest_s = if self.plan.has_extras && payment.is_multiple_of(7) { 50_000 } else { 60 };
+        let after_s = *self.rng.pick(&[None, None, Some(0), Some(3), Some(longest_s)]);
         match choice {
             _ if is_poison(&self.plan, payment) => Answer::Permanent,
             _ if self.faults_ended || is_done => Answer::Done,

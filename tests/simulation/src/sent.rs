@@ -42,10 +42,8 @@ impl Sent {
         let attributes = self.attributes.iter();
         let request = attributes
             .fold(SendRequest::new(body), |request, (name, attribute)| request.attribute(name, attribute.clone()));
-        match (&self.group, &self.deduplication_id) {
-            (Some(group), Some(id)) => request.group(group).deduplication_id(id),
-            _ => request,
-        }
+        let request = self.group.iter().fold(request, SendRequest::group);
+        self.deduplication_id.iter().fold(request, SendRequest::deduplication_id)
     }
 
     /// The message that a dead letter of this one becomes when it is moved back, and its request.
@@ -59,7 +57,8 @@ impl Sent {
 
 /// The form under which the key of a record has this text: docs of `Key::stored`.
 pub fn stored(key: &str) -> String {
-    if key.len() <= 200 && !key.starts_with("dead-letter:") {
+    let is_reserved = key.starts_with("dead-letter:") || key.starts_with("sha256:") || key.contains('\0');
+    if key.len() <= 200 && !is_reserved {
         return key.to_owned();
     }
     let digest = Sha256::digest(key);

@@ -59,7 +59,7 @@ impl Run {
         // SQS accepts ten attributes.
         let has_reason =
             letter.reason.as_ref().map_or(attributes.len() == 10, |reason| attributes.len() < 10 && reason.key == key);
-        let is_deduplicated = message.deduplication_id.as_ref() == sent.group.as_ref().map(|_| id);
+        let is_deduplicated = message.deduplication_id.as_ref() == self.plan.fifo.then_some(id);
         let has_group = message.group_id == sent.group && is_deduplicated;
         attributes == sent.attributes && has_group && has_reason && has_body
     }

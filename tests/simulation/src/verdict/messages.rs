@@ -72,7 +72,7 @@ impl Run {
         for (message, Sent { payment, group, .. }) in sent {
             let first = self.effects.iter().position(|counted| counted.payment == *payment);
             let (Some(group), Some(first)) = (group, first) else { continue };
-            if is_dead(&message.message_ids) || is_shared(*payment) {
+            if !self.plan.fifo || is_dead(&message.message_ids) || is_shared(*payment) {
                 continue;
             }
             if let Some((before, other)) = last.insert(group, (first, *payment))
@@ -123,6 +123,9 @@ impl Run {
         calls: &[&Operation],
         message: &ReceivedMessage,
     ) -> Option<&'a ReceivedMessage> {
+        if invoked.malformed.messages.contains(&message.message_id) {
+            return None;
+        }
         let mut others = self.with_its_key(invoked, message);
         let other = others.next().filter(|other| self.is_copy(other, message) && has_calls(calls, other))?;
         (others.next().is_none() && !has_calls(calls, message)).then_some(other)

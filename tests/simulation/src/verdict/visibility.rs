@@ -13,6 +13,9 @@ use crate::world::Run;
 
 use super::invocations::{has_calls, is_during, is_of};
 
+/// SQS accepts 12 hours since the receive, of which an invocation may have taken 15 minutes.
+const LONGEST_DELAY: Duration = Duration::from_secs(12 * 3600 - 900);
+
 impl Run {
     /// What is wrong with the visibility timeout of a message: a later one of its group has that of the first one that must be
     /// delivered again, and an in-batch duplicate one of 5 to 15 seconds after the message that ran.
@@ -26,11 +29,13 @@ impl Run {
         let after = |message| self.change(invoked, message).map(|change| change.after);
         let has_handle = !is_named_in(&invoked.malformed.receipt_handles, message);
         let (expected, is_changed) = if let Some(first) = self.held_by(invoked, message) {
+            // It is not known without a receipt handle.
             let expected = after(first)?;
             (expected..=expected, true)
         } else if let Some(ran) = self.ran_for(invoked, calls, message) {
             let ran = after(ran)?;
-            (ran + Duration::from_secs(5)..=ran + Duration::from_secs(15), true)
+            let is_moved = self.is_letter_sent(&message.message_id, invoked.until_us);
+            (ran + Duration::from_secs(5)..=ran + Duration::from_secs(15), !is_moved)
         } else if let Some(expected) = self.expected_delay(invoked, calls, message) {
             (expected, is_named_in(retained, message))
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
@@ -72,12 +77,15 @@ impl Run {
     /// The first message of its group that must be delivered again, if this one comes after it: it has the same delay. A
     /// message may be delivered again because its delete was lost, so the first one is known by its change.
     fn held_by<'a>(&self, invoked: &'a Invoked, message: &ReceivedMessage) -> Option<&'a ReceivedMessage> {
-        let group = self.sent(&message.message_id)?.group.as_ref()?;
+        let group = self.sent(&message.message_id).filter(|_| self.plan.fifo)?.group.as_ref()?;
         let is_of_group = |other: &&ReceivedMessage| {
             self.sent(&other.message_id).is_some_and(|sent| sent.group.as_ref() == Some(group))
         };
         let before = invoked.messages.iter().take_while(|other| other.message_id != message.message_id);
-        before.filter(is_of_group).find(|other| self.change(invoked, other).is_some())
+        let is_held = |other: &&ReceivedMessage| {
+            self.change(invoked, other).is_some() || is_named_in(&invoked.malformed.receipt_handles, other)
+        };
+        before.filter(is_of_group).find(is_held)
     }
 
     /// The change of its visibility timeout in this invocation.
@@ -101,12 +109,13 @@ pub(super) fn remains(call: &Operation) -> Option<Duration> {
 
 /// As the receiver asked, and at least a second.
 fn requested(after: Duration) -> RangeInclusive<Duration> {
-    let after = after.max(Duration::from_secs(1));
+    let after = after.clamp(Duration::from_secs(1), LONGEST_DELAY);
     whole_seconds(after..=after)
 }
 
 /// As the receiver asked, and not before the backoff.
 fn not_before(after: Duration, backoff: &RangeInclusive<Duration>) -> RangeInclusive<Duration> {
+    let after = after.min(LONGEST_DELAY);
     whole_seconds(after.max(*backoff.start())..=after.max(*backoff.end()))
 }
 
