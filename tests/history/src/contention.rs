@@ -31,10 +31,10 @@ pub async fn contend<S: Store + 'static>(mut rng: Rng, clients: Vec<S>, lasts: D
                 while begun.elapsed() < lasts {
                     let (period, number) = (begun.elapsed().as_millis() / KEY_LASTS.as_millis(), rng.draw(0..u64::MAX));
                     match rng.draw(0..20) {
-                        0 => release_late(&*client, key(&format!("r{number:x}"))).await,
+                        0 | 3 => settle_late(&mut rng, &*client, key(&format!("r{number:x}"))).await,
                         1 => shorten(&*client, key(&format!("s{number:x}"))).await,
-                        2 => fail_earlier_claim(&*client, key(&format!("e{number:x}"))).await,
-                        3..10 => {
+                        2 => settle_earlier_claim(&mut rng, &*client, key(&format!("e{number:x}"))).await,
+                        4..10 => {
                             let kind = *rng.pick(&[0, 1, 3, 3]);
                             take_turns(&mut rng, &*client, key(&format!("t{number:x}-{kind}"))).await;
                         }
@@ -104,21 +104,40 @@ async fn take_turns(rng: &mut Rng, store: &impl Store, key: Key) {
     let _ = store.acquire(request(rng, key)).await;
 }
 
-/// A recovery is released when its record was lost and another payload has failed. It must leave no doubt about that one.
-async fn release_late(store: &impl Store, key: Key) {
-    let acquire = async |payload: &[u8]| match store.acquire(short_request(&key, payload, 5, 20)).await {
-        Ok(Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) => Some(claim),
-        _ => None,
+/// A claim is settled after its record was lost, and maybe another owner has failed. The claim may be a recovery, and have
+/// the payload of the other owner, another one, or none.
+async fn settle_late(rng: &mut Rng, store: &impl Store, key: Key) {
+    let payloads = [Fingerprint::of(b"one"), Fingerprint::of(b"other"), Fingerprint::NONE];
+    let [payload, other_payload] = *rng.pick(&[[0, 0], [0, 0], [0, 1], [0, 2], [2, 0], [2, 2]]);
+    let acquire = async |payload: usize| {
+        let mut request = short_request(&key, b"", 5, 20);
+        request.fingerprint = payloads[payload];
+        match store.acquire(request).await {
+            Ok(Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) => Some(claim),
+            _ => None,
+        }
     };
-    let _abandoned = acquire(b"one").await;
-    sleep(Duration::from_millis(8)).await;
-    let recovery = acquire(b"one").await;
-    sleep(Duration::from_millis(30)).await;
-    if let (Some(recovery), Some(other)) = (recovery, acquire(b"other").await) {
-        let _ = store.fail(&other, Failure { uncertain: false, permanent: false }).await;
-        let _ = store.release(recovery.request(), Some(&recovery)).await;
-        let _ = acquire(b"other").await;
+    if rng.draw(0..4) > 0 {
+        let _abandoned = acquire(payload).await;
+        sleep(Duration::from_millis(8)).await;
     }
+    let late = acquire(payload).await;
+    sleep(Duration::from_millis(30)).await;
+    let Some(late) = late else { return };
+    let other = if rng.draw(0..4) > 0 { acquire(other_payload).await } else { None };
+    if let Some(other) = &other {
+        let failure = Failure { uncertain: rng.draw(0..3) == 0, permanent: rng.draw(0..2) == 0 };
+        let _ = store.fail(other, failure).await;
+    }
+    for _ in 0..rng.draw(1..3) {
+        settle(rng, store, &late).await;
+    }
+    // Shows the state of the record, and then whether it has expired.
+    if other.is_some() {
+        let _ = acquire(other_payload).await;
+    }
+    sleep(Duration::from_millis(30)).await;
+    let _ = acquire(payload).await;
 }
 
 /// A record whose lease was shortened is completed. It must still expire.
@@ -136,8 +155,8 @@ async fn shorten(store: &impl Store, key: Key) {
     }
 }
 
-/// An owner whose record expired acquires again, and its earlier claim fails. The failure applies from the later claim.
-async fn fail_earlier_claim(store: &impl Store, key: Key) {
+/// An owner whose record expired acquires again, and its earlier claim is settled, which applies from the later claim.
+async fn settle_earlier_claim(rng: &mut Rng, store: &impl Store, key: Key) {
     let request = || {
         let mut request = short_request(&key, b"one", 5, 40);
         request.failed_retention = Duration::from_millis(60);
@@ -147,8 +166,12 @@ async fn fail_earlier_claim(store: &impl Store, key: Key) {
     if let Ok(Acquire::Acquired(earlier)) = store.acquire(request.clone()).await {
         sleep(Duration::from_millis(45)).await;
         let _ = store.acquire(request).await;
-        let _ = store.fail(&earlier, Failure { uncertain: false, permanent: true }).await;
-        sleep(Duration::from_millis(27)).await;
+        if rng.draw(0..2) == 0 {
+            let _ = store.complete(&earlier, StoredResult::Inline(b"done")).await;
+        } else {
+            let _ = store.fail(&earlier, Failure { uncertain: false, permanent: true }).await;
+            sleep(Duration::from_millis(27)).await;
+        }
         let _ = store.acquire(other).await;
     }
 }

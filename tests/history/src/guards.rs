@@ -69,6 +69,12 @@ pub const GUARDS: &[Guard] = &[
     ("acquire: the count restarts", ACQUIRE, "attempts < max_attempts and attempts + 1 or 1", "attempts + 1"),
     ("acquire: a fence is at least the clock", ACQUIRE, "math.max(fence + 1, now_us)", "fence + 1"),
     (
+        "acquire: a fence is greater than the one before",
+        ACQUIRE,
+        "math.max(fence + 1, now_us)",
+        "math.max(fence, now_us)",
+    ),
+    (
         "acquire: an attempt without a fingerprint keeps the stored one",
         ACQUIRE,
         "if fingerprint == no_fingerprint then asked = owner .. print .. asked:sub(25) end",
@@ -93,7 +99,21 @@ pub const GUARDS: &[Guard] = &[
         "redis.call('SET', key, completed, 'PX', retention)",
         "redis.call('DEL', key)",
     ),
+    (
+        "complete: a lost record has an expiry",
+        COMPLETE,
+        "redis.call('SET', key, completed, 'PX', retention)",
+        "redis.call('SET', key, completed)",
+    ),
     ("complete: the record keeps its expiry", COMPLETE, "'GET', 'KEEPTTL')", "'GET')"),
+    ("complete: a corrected record keeps its expiry", COMPLETE, "'SET', key, value, 'KEEPTTL')", "'SET', key, value)"),
+    (
+        "complete: a record without a fingerprint agrees with all",
+        COMPLETE,
+        "print == fingerprint or print == no_fingerprint or",
+        "print == fingerprint or",
+    ),
+    ("complete: a claim without a fingerprint agrees with all", COMPLETE, " or fingerprint == no_fingerprint\n", "\n"),
     (
         "complete: a repeated call has the same answer",
         COMPLETE,
@@ -124,12 +144,34 @@ pub const GUARDS: &[Guard] = &[
         "record:sub(1, 2) == 'P\\1'",
     ),
     (
+        "complete: the quick path compares the fence",
+        COMPLETE,
+        "sub(5, 36) == completed:sub(5, 36)",
+        "sub(13, 36) == completed:sub(13, 36)",
+    ),
+    (
         "fail: a lost record is written again",
         FAIL,
         "redis.call('SET', key, failed, 'PX', retention)",
         "redis.call('DEL', key)",
     ),
+    (
+        "fail: a lost record has an expiry",
+        FAIL,
+        "redis.call('SET', key, failed, 'PX', retention)",
+        "redis.call('SET', key, failed)",
+    ),
     ("fail: the record keeps its expiry", FAIL, "'GET', 'KEEPTTL')", "'GET')"),
+    ("fail: a corrected record keeps its expiry", FAIL, "'SET', key, value, 'KEEPTTL')", "'SET', key, value)"),
+    (
+        "fail: a record without a fingerprint agrees with all",
+        FAIL,
+        "print == fingerprint or print == no_fingerprint or",
+        "print == fingerprint or",
+    ),
+    ("fail: a claim without a fingerprint agrees with all", FAIL, " or fingerprint == no_fingerprint\n", "\n"),
+    ("fail: doubt is added once", FAIL, " and not is_uncertain(record) then", " then"),
+    ("fail: late doubt leaves a failure permanent", FAIL, "string.char(record:byte(3) + 1)", "string.char(1)"),
     ("fail: a completed record stays", FAIL, "if state == 'C' then return 'LOST COMPLETED', record end", ""),
     (
         "fail: a repeated call has the same answer",
@@ -166,11 +208,18 @@ pub const GUARDS: &[Guard] = &[
         "record:sub(1, 2) == 'P\\1'",
     ),
     (
+        "fail: the quick path compares the fence",
+        FAIL,
+        "sub(5, 36) == failed:sub(5, 36)",
+        "sub(13, 36) == failed:sub(13, 36)",
+    ),
+    (
         "release: the doubt of a lost recovery is written again",
         RELEASE,
         "if failed:byte(3) == 1 then redis.call('SET', key, failed, 'PX', retention) end",
         "",
     ),
+    ("release: a lost record has an expiry", RELEASE, "failed, 'PX', retention)", "failed)"),
     (
         "release: a repeated call has the same answer",
         RELEASE,
@@ -190,12 +239,25 @@ pub const GUARDS: &[Guard] = &[
         "if state == 'F' and failed",
     ),
     ("release: a first attempt leaves no doubt", RELEASE, "failed:byte(3) == 1 and record", "record"),
+    ("release: doubt is added once", RELEASE, " and record:byte(3) % 2 == 0 then", " then"),
+    ("release: late doubt leaves a failure permanent", RELEASE, "string.char(record:byte(3) + 1)", "string.char(1)"),
+    ("release: a marked record keeps its expiry", RELEASE, "record:sub(4), 'KEEPTTL')", "record:sub(4))"),
+    (
+        "release: a record without a fingerprint agrees with all",
+        RELEASE,
+        "print == fingerprint or print == no_fingerprint or",
+        "print == fingerprint or",
+    ),
+    ("release: a claim without a fingerprint agrees with all", RELEASE, " or fingerprint == no_fingerprint\n", "\n"),
     ("release: only the owner", RELEASE, "if state ~= 'P' or not owns then", "if state ~= 'P' then"),
     ("release: only during the attempt", RELEASE, "if state ~= 'P' or not owns then", "if not owns then"),
     ("release: earlier doubt stays", RELEASE, "'F', 1, record:byte(3), math", "'F', 1, 0, math"),
     ("release: the attempt is not counted", RELEASE, "record:byte(4) - 1", "record:byte(4)"),
     ("release: the record keeps its expiry", RELEASE, "('\\0'):rep(8), 'KEEPTTL')", "('\\0'):rep(8))"),
 ];
+
+/// Matters only while Redis's clock goes back, as it does in the simulation.
+pub const NEEDS_CLOCK: &str = "acquire: a fence is greater than the one before";
 
 /// The guard whose name begins with this.
 #[must_use]

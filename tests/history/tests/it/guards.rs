@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use harness::front::Front;
 use harness::redis::Redis;
-use history::guards::{ACQUIRE, GUARDS, Guard, named, without};
+use history::guards::{ACQUIRE, GUARDS, Guard, NEEDS_CLOCK, named, without};
 use history::{Allowances, History, Report, Verdict, replay, verdict};
 use record_model as model;
 
@@ -66,7 +66,7 @@ async fn without_a_guard_of_the_scripts_a_history_is_wrong() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a second for each guard"]
 async fn without_each_guard_of_the_scripts_a_history_is_wrong() {
-    are_found(GUARDS.iter()).await;
+    are_found(GUARDS.iter().filter(|(what, ..)| *what != NEEDS_CLOCK)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
