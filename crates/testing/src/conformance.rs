@@ -60,6 +60,8 @@
 //! - [`the_attempt_after_a_released_takeover_is_a_recovery`]
 //! - [`a_release_of_a_recovery_whose_record_was_lost_keeps_the_uncertainty`]
 //! - [`a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload`]
+//! - [`a_release_of_a_recovery_without_a_fingerprint_marks_a_later_failure`]
+//! - [`late_doubt_leaves_a_permanent_failure_permanent`]
 //! - [`a_release_of_a_first_attempt_whose_record_was_lost_changes_nothing`]
 //! - [`completing_a_lost_record_restores_it`]
 //! - [`failing_a_lost_record_restores_it`]
@@ -198,6 +200,8 @@ macro_rules! __conformance_rows {
             a_release_without_an_acquire_changes_nothing
             a_release_of_a_recovery_whose_record_was_lost_keeps_the_uncertainty
             a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload
+            a_release_of_a_recovery_without_a_fingerprint_marks_a_later_failure
+            late_doubt_leaves_a_permanent_failure_permanent
             a_release_of_a_first_attempt_whose_record_was_lost_changes_nothing
             a_release_of_another_owners_record_is_lost_and_changes_nothing
             an_owner_that_released_cannot_acquire_again

@@ -1,11 +1,11 @@
 //! Release: attempts that are not counted, and uncertainty that is kept.
 
-use idempotent_sqs::idempotency::{Acquire, Owner, Settled, State, Store, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, Fingerprint, Owner, Settled, State, Store, StoredResult};
 use tokio::time::sleep;
 
 use super::support::{
-    CLEAN, LONG, SHORT, UNCERTAIN, acquired, assert_answer, assert_settled, attempt, lost, overtaken, taken_over, with,
-    with_another_payload,
+    CLEAN, LONG, PERMANENT, SHORT, UNCERTAIN, acquired, assert_answer, assert_settled, attempt, by_another_message,
+    lost, overtaken, taken_over, with, with_another_payload,
 };
 
 /// After a release the next attempt has the same number, a higher fence and is not a recovery.
@@ -92,6 +92,35 @@ pub async fn a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload(s
     let failed = acquired(store, other).await;
     assert_settled(store.fail(&failed, CLEAN), Settled::Recorded).await;
     assert_settled(store.release(recovery.request(), Some(&recovery)), Settled::Lost(State::Failed)).await;
+    taken_over(store, attempt(LONG)).await;
+}
+
+/// A release of a recovery without a fingerprint marks another owner's clean failure of any payload as uncertain.
+pub async fn a_release_of_a_recovery_without_a_fingerprint_marks_a_later_failure(store: &impl Store) {
+    let without = |lease| with!(attempt(lease), fingerprint = Fingerprint::NONE);
+    acquired(store, without(SHORT)).await;
+    sleep(SHORT).await;
+    let recovery = taken_over(store, without(LONG)).await;
+    assert_settled(store.fail(&recovery, CLEAN), Settled::Recorded).await;
+    let failed = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&failed, CLEAN), Settled::Recorded).await;
+    assert_settled(store.release(recovery.request(), Some(&recovery)), Settled::Lost(State::Failed)).await;
+    taken_over(store, attempt(LONG)).await;
+}
+
+/// Late doubt, of a release and of a failure, leaves another owner's permanent failure permanent.
+pub async fn late_doubt_leaves_a_permanent_failure_permanent(store: &impl Store) {
+    let (late, recovery) = overtaken(store).await;
+    assert_settled(store.fail(&recovery, CLEAN), Settled::Recorded).await;
+    let failed = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&failed, PERMANENT), Settled::Recorded).await;
+    assert_settled(store.release(recovery.request(), Some(&recovery)), Settled::Lost(State::Failed)).await;
+    assert_answer!(store, attempt(LONG), Acquire::Failed);
+
+    let again = taken_over(store, by_another_message(LONG)).await;
+    assert_settled(store.fail(&again, PERMANENT), Settled::Recorded).await;
+    assert_settled(store.fail(&late, UNCERTAIN), Settled::Lost(State::Failed)).await;
+    assert_answer!(store, by_another_message(LONG), Acquire::Failed);
     taken_over(store, attempt(LONG)).await;
 }
 
