@@ -16,6 +16,15 @@ fn durations() -> impl Iterator<Item = Duration> {
     sizes.chain([Duration::ZERO, Duration::from_secs(u64::MAX), Duration::MAX])
 }
 
+#[test]
+fn work_settling_and_the_response_end_before_the_invocation() {
+    for (remaining_ms, reserve_ms) in [(900_000, 1000), (4000, 1000), (2400, 600), (0, 0)] {
+        let Deadline { work, settle, answer, end, .. } = Deadline::within(Duration::from_millis(remaining_ms));
+        let reserve = Duration::from_millis(reserve_ms);
+        assert_eq!([end - work, end - settle, end - answer], [reserve, reserve / 3, reserve / 8], "{remaining_ms} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_duration_makes_a_deadline_with_its_parts_in_order() {
     for remaining in durations() {

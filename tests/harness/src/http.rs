@@ -224,6 +224,11 @@ impl Sqs {
         .await
     }
 
+    /// A server that does not reply to changes of visibility timeouts.
+    pub async fn start_silent() -> Self {
+        Self::start_with(|_| Answer::Held).await
+    }
+
     /// Rejects each further send.
     pub fn refuse_sends(&self, refused: bool) {
         self.sends.send_modify(|sends| sends.refused = refused);
@@ -267,6 +272,7 @@ impl Sqs {
             };
             async move {
                 match changed {
+                    Some(Answer::Held) => std::future::pending().await,
                     Some(answer) => answer,
                     None => send(&sends, call).await,
                 }

@@ -1,5 +1,7 @@
 //! Changes of visibility timeouts (`sqs::visibility`).
 
+use std::time::{Duration, Instant};
+
 use super::{Fixture, pay};
 use harness::event::event;
 use harness::http::{Answer, Sqs};
@@ -30,6 +32,17 @@ async fn a_failed_visibility_change_is_logged_and_does_not_fail_the_invocation()
         assert_eq!(fixture.sqs.take_calls().len(), 1);
         function.logs("visibility timeouts were not changed").await;
     }
+}
+
+#[tokio::test]
+async fn a_response_does_not_wait_for_a_visibility_change_without_a_reply() {
+    let fixture = Fixture { sqs: Sqs::start_silent().await, ..Fixture::start().await };
+    fixture.webhook.respond_for("pay_1", Answer::status(500));
+    let function = fixture.function().await;
+    let began = Instant::now();
+    assert_eq!(function.invoke(event([pay("m1", "pay_1"), pay("m2", "pay_2")])).await, ["m1"]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    function.logs("visibility timeouts were not changed").await;
 }
 
 #[tokio::test]
