@@ -32,6 +32,8 @@ pub struct Letter {
     pub message_id: String,
     /// `None` if the message had no room for it.
     pub reason: Option<DeadLetter>,
+    /// Whether the function got the reply.
+    pub is_replied: bool,
     /// When, µs by the monotonic clock.
     pub at_us: u64,
 }
@@ -86,7 +88,13 @@ impl Faulty {
             let reason = reason(&message);
             let message_id =
                 reason.as_ref().map_or_else(|| self.by_number(&message), |reason| reason.message_id.clone());
-            lock(&self.0.letters).push(Letter { message, message_id, reason, at_us: monotonic_us() });
+            lock(&self.0.letters).push(Letter {
+                message,
+                message_id,
+                reason,
+                is_replied: fault != 1,
+                at_us: monotonic_us(),
+            });
             Ok(())
         })
     }

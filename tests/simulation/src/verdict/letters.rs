@@ -3,12 +3,16 @@
 use history::{Answer, Call, Hex, Operation};
 use idempotent_sqs::idempotency::MessageIdHash;
 use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
+use idempotent_sqs_testing::ReceivedMessage;
 
+use crate::function::Invoked;
 use crate::plan::Fault;
 use crate::queue::Letter;
 use crate::receiver::is_poison;
 use crate::sent::SentKey;
 use crate::world::Run;
+
+use super::invocations::is_during;
 
 impl Run {
     /// What is wrong with dead letters.
@@ -43,6 +47,20 @@ impl Run {
     /// Whether the dead letter of this message was sent by this time, µs.
     pub(super) fn is_letter_sent(&self, message_id: &str, until_us: u64) -> bool {
         self.letters.iter().any(|letter| letter.message_id == message_id && letter.at_us <= until_us)
+    }
+
+    /// Whether this invocation has sent the dead letter of a message, and knows it: it then completes its record.
+    pub(super) fn is_moved_by(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
+        let mut letters = self.letters.iter().filter(|letter| letter.message_id == message.message_id);
+        letters.any(|letter| {
+            let completes = |call: &&Operation| {
+                matches!(call.call, Call::Complete { .. })
+                    && call.is_of_dead_letter()
+                    && call.call.key().ends_with(&letter.message_id)
+                    && call.invoked_us >= letter.at_us
+            };
+            letter.is_replied && is_during(letter.at_us, invoked) && calls.iter().any(completes)
+        })
     }
 
     /// Whether it has the body, the attributes, the key and the group of its message.

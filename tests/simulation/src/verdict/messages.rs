@@ -123,7 +123,8 @@ impl Run {
         calls: &[&Operation],
         message: &ReceivedMessage,
     ) -> Option<&'a ReceivedMessage> {
-        if invoked.malformed.messages.contains(&message.message_id) {
+        // It may wait for an earlier message of its group.
+        if self.plan.fifo || invoked.malformed.messages.contains(&message.message_id) {
             return None;
         }
         let mut others = self.with_its_key(invoked, message);

@@ -26,6 +26,11 @@ impl Run {
         message: &ReceivedMessage,
     ) -> Option<String> {
         let retained = invoked.retained.as_ref()?;
+        if let Some(change) = self.change(invoked, message)
+            && self.is_moved_by(invoked, calls, message)
+        {
+            return Some(format!("{}: is delivered again although its dead letter was sent: {change:?}", message.body));
+        }
         let after = |message| self.change(invoked, message).map(|change| change.after);
         let has_handle = !is_named_in(&invoked.malformed.receipt_handles, message);
         let (expected, is_changed) = if let Some(first) = self.held_by(invoked, message) {
@@ -59,15 +64,17 @@ impl Run {
         let own = || calls.iter().copied().filter(|call| is_of(call, message));
         let is_failure = |call: &Operation| matches!(call.call, Call::Fail { permanent: false, .. });
         let is_recorded = || own().any(|call| is_failure(call) && call.answer == Answer::Recorded);
+        let is_outcome = |call: &&Operation| matches!(call.call, Call::Complete { .. } | Call::Fail { .. });
+        let last = own().filter(is_outcome).max_by_key(|call| (call.invoked_us, call.number));
         let backoff = backoff_of(invoked, message);
-        // A failure that was not recorded has the backoff, because the store is unavailable, and so has a last one.
+        // An outcome that was not recorded has the backoff, because the store is unavailable. So may a last failure.
         let run = self.runs_of(invoked).find(|run| run.message_id == message.message_id);
         let failure = run.and_then(|run| match run.returned {
             Some(Err(WorkErrorKind::Unavailable { after } | WorkErrorKind::Busy { after })) => {
                 Some(after.map_or(backoff.clone(), |after| not_before(after, &backoff)))
             }
             Some(Err(WorkErrorKind::Retryable { after: Some(after) })) if is_recorded() => Some(requested(after)),
-            Some(Err(WorkErrorKind::Retryable { after: None })) if is_recorded() => Some(backoff.clone()),
+            _ if is_recorded() || last.is_some_and(Operation::is_failed) => Some(backoff.clone()),
             _ => None,
         });
         let malformed = is_named_in(&invoked.malformed.messages, message).then(|| backoff.clone());
