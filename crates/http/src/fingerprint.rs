@@ -120,4 +120,23 @@ mod tests {
             assert!(!prints[..index].contains(one), "{index}");
         }
     }
+
+    #[test]
+    fn requests_whose_parts_are_split_elsewhere_have_different_fingerprints() {
+        let print = |uri: &str, content_type: &str, encodings: &[&str], body: &[u8]| {
+            let request = Request::post(uri).header(CONTENT_TYPE, content_type);
+            let request = encodings.iter().fold(request, |request, one| request.header(CONTENT_ENCODING, *one));
+            of(&request.body(()).unwrap().into_parts().0, body)
+        };
+        let pairs = [
+            [print("/a?b=1", "text/plain", &[], b"c"), print("/ab=1", "text/plain", &[], b"c")],
+            [print("/a?b=text", "/plain", &[], b"c"), print("/a?b=", "text/plain", &[], b"c")],
+            [print("/a", "text/plain; gzip", &[], b"c"), print("/a", "text/plain", &["gzip"], b"c")],
+            [print("/a", "text/plain", &["gzip", "br"], b"c"), print("/a", "text/plain", &["gzipbr"], b"c")],
+            [print("/a", "text/plain; bytes b=", &[], b"c"), print("/a", "text/plain", &[], b"b=bytes c")],
+        ];
+        for (index, [one, other]) in pairs.iter().enumerate() {
+            assert_ne!(one, other, "{index}");
+        }
+    }
 }

@@ -155,6 +155,14 @@ mod tests {
     }
 
     #[test]
+    fn a_header_that_occurs_twice_is_kept_twice_in_this_order() {
+        let links: [(_, &[u8]); 2] = [("link", b"</p/2>; rel=next"), ("link", b"</p/1>; rel=self")];
+        let replayed = stored(&links, b"");
+        let values: Vec<_> = replayed.headers().get_all("link").iter().map(HeaderValue::as_bytes).collect();
+        assert_eq!(values, links.map(|(_, value)| value));
+    }
+
+    #[test]
     fn headers_of_one_connection_session_or_trace_are_dropped() {
         let replayed = stored(
             &[
