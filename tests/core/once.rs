@@ -121,6 +121,18 @@ async fn an_unavailable_receiver_is_no_attempt() {
 }
 
 #[tokio::test]
+async fn an_unavailable_receiver_of_a_recovery_leaves_the_earlier_call_in_doubt() {
+    let idempotency = in_memory();
+    fail(&idempotency, WorkError::uncertain).await;
+    for _ in 0..2 {
+        let error = fail(&idempotency, WorkError::unavailable).await;
+        assert!(matches!(error, OnceError::Failed { uncertain: true, permanent: false, .. }), "{error:?}");
+    }
+    let told = idempotency.once(key(), &PAYMENT, |claim| async move { Ok((claim.is_recovery, claim.attempt)) });
+    assert_eq!(told.await.unwrap(), (true, 2));
+}
+
+#[tokio::test]
 async fn a_permanent_failure_applies_until_another_message_comes() {
     let idempotency = in_memory();
     let error = fail(&idempotency, WorkError::permanent).await;
