@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use harness::torture::tally::lock;
 use history::{KEY_LASTS, Rng};
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, SET_COOKIE};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{Full, Limited};
 use idempotent_sqs::Deadline;
@@ -14,17 +14,32 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::service::{Body, Ending, KEPT_BYTES, Plan, RECEIPT, Service, TOO_LONG};
 
-/// Requests that are not the same: method, URI, content type, content encoding and body.
-const REQUESTS: [(&str, &str, &str, Option<&str>, &str); 8] = [
-    ("POST", "/payments?currency=EUR", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=EUR", "application/json", None, r#"{"amount":1251}"#),
-    ("PATCH", "/payments?currency=EUR", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/refunds?currency=EUR", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=USD", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=EUR", "text/plain", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=EUR", "text/csv", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=EUR", "text/plain", Some("gzip"), r#"{"amount":1250}"#),
+/// Method, URI, content type, content encoding and body.
+type Variant = (&'static str, &'static str, &'static str, Option<&'static str>, &'static str);
+
+/// Requests that are not the same. The first is sent most often.
+const JSON: [Variant; 7] = [
+    ("POST", "/payments?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
+    ("POST", "/payments?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1251}"#),
+    ("PATCH", "/payments?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
+    ("POST", "/refunds?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
+    ("POST", "/payments?currency=USD&unit=cent", "application/json", None, r#"{"amount":1250}"#),
+    ("POST", "/paymentscurrency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, r#"{"amount":1250}"#),
 ];
+
+/// As [`JSON`]. The fingerprint has `bytes` and a space in front of such a body: the last request has the bytes of the first
+/// one, split elsewhere.
+const TEXT: [Variant; 6] = [
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, "amount=bytes 1250"),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, "amount=bytes 1251"),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/csv", None, "amount=bytes 1250"),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", Some("gzip"), "amount=bytes 1250"),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain; gzip", None, "amount=bytes 1250"),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain; bytes amount=", None, "1250"),
+];
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// The problem of a request whose response was too large.
 pub(crate) const NOT_KEPT: &str = "response-not-kept";
@@ -40,8 +55,7 @@ const OF_STORE: [&str; 3] = ["mismatch", "in-flight", "failed-before"];
 pub(crate) struct Identity {
     pub(crate) principal: &'static str,
     pub(crate) key: String,
-    /// One of [`REQUESTS`].
-    pub(crate) variant: usize,
+    pub(crate) variant: Variant,
 }
 
 impl Identity {
@@ -55,10 +69,18 @@ impl Identity {
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) identity: Identity,
-    /// Whether its body broke off.
-    pub(crate) is_cut: bool,
+    pub(crate) flaw: Option<Flaw>,
     /// `None` if the client did not wait for it.
     pub(crate) answer: Option<Answer>,
+}
+
+/// Why a request must not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Its body breaks off.
+    Cut,
+    /// It has the header of the key twice.
+    TwoKeys,
 }
 
 #[derive(Clone, Debug)]
@@ -66,7 +88,16 @@ pub(crate) enum Answer {
     /// The service returned an error.
     Error,
     /// Of a run of the handler.
-    Receipt { request: usize, status: u16, body: Bytes, has_session: bool, is_replayed: bool, is_omitted: bool },
+    Receipt {
+        request: usize,
+        status: u16,
+        /// Those that each replay has too.
+        headers: HeaderMap,
+        body: Bytes,
+        has_session: bool,
+        is_replayed: bool,
+        is_omitted: bool,
+    },
     /// The layer's own, with the last part of its type.
     Problem { status: u16, kind: String },
 }
@@ -75,14 +106,27 @@ pub(crate) enum Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Requests(Mutex<Vec<Sent>>);
 
+impl Flaw {
+    /// The problem of a request with this flaw.
+    pub(crate) fn problem(self) -> &'static str {
+        match self {
+            Self::Cut => "body-too-large",
+            Self::TwoKeys => "key-malformed",
+        }
+    }
+}
+
 impl Answer {
-    fn of((status, headers, body): (StatusCode, HeaderMap, Bytes)) -> Self {
-        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap());
-        let (status, is_marked) = (status.as_u16(), |name| text(name) == Some("true"));
-        if let Some(request) = text(RECEIPT) {
+    fn of((status, mut headers, body): (StatusCode, HeaderMap, Bytes)) -> Self {
+        let status = status.as_u16();
+        if let Some(request) = headers.get(RECEIPT) {
+            let request = request.to_str().unwrap().parse().unwrap();
+            let mut is_marked = |name| headers.remove(name).is_some_and(|value| value == "true");
             let (is_replayed, is_omitted) = (is_marked("idempotent-replayed"), is_marked("idempotent-body-omitted"));
-            let (request, has_session) = (request.parse().unwrap(), headers.contains_key(SET_COOKIE));
-            return Self::Receipt { request, status, body, has_session, is_replayed, is_omitted };
+            let has_session = headers.remove(SET_COOKIE).is_some();
+            headers.remove(CONTENT_LENGTH);
+            headers.remove(IDEMPOTENCY_KEY);
+            return Self::Receipt { request, status, headers, body, has_session, is_replayed, is_omitted };
         }
         let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
         let kind = problem["type"].as_str().unwrap().rsplit_once('#').unwrap().1.to_owned();
@@ -130,13 +174,17 @@ impl Requests {
         plan: Plan,
         limit: Duration,
     ) -> Option<Answer> {
-        let is_cut = rng.happens(20);
+        let flaw = match rng.draw(0..50) {
+            0 => Some(Flaw::Cut),
+            1 => Some(Flaw::TwoKeys),
+            _ => None,
+        };
         let at = {
             let mut sent = lock(&self.0);
-            sent.push(Sent { identity: identity.clone(), is_cut, answer: None });
+            sent.push(Sent { identity: identity.clone(), flaw, answer: None });
             sent.len() - 1
         };
-        let mut request = request(rng, identity, is_cut);
+        let mut request = request(rng, identity, flaw);
         request.extensions_mut().insert(Plan { request: at, ..plan });
         // Some requests are part of an invocation.
         if rng.happens(200) {
@@ -155,10 +203,12 @@ impl Requests {
             // A key of an earlier time may have a lease that has ended meanwhile.
             let period = period.saturating_sub(*rng.pick(&[0, 0, 0, 6]));
             let principal = *rng.pick(&["alice", "bob"]);
+            let number = rng.draw(0..4);
+            let variants = if number < 2 { &JSON[..] } else { &TEXT[..] };
             let identity = Identity {
                 principal,
-                key: format!("{period}-{}", rng.draw(0..4)),
-                variant: *rng.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7]),
+                key: format!("{period}-{number}"),
+                variant: if rng.happens(500) { variants[0] } else { *rng.pick(variants) },
             };
             for _ in 0..rng.draw(1..5) {
                 let limit = if rng.happens(100) { rng.ms(0..40) } else { Duration::MAX };
@@ -203,18 +253,26 @@ impl Requests {
     }
 }
 
-fn request(rng: &mut Rng, identity: &Identity, is_cut: bool) -> Request<Body> {
-    let (method, uri, content_type, encoding, body) = REQUESTS[identity.variant];
+fn request(rng: &mut Rng, identity: &Identity, flaw: Option<Flaw>) -> Request<Body> {
+    let (method, uri, content_type, encoding, body) = identity.variant;
     let is_json = content_type == "application/json";
     // The same request in other words.
     let body = if is_json && rng.happens(500) { body.replace(':', " : ") } else { body.to_owned() };
+    let uri = if rng.happens(500) {
+        uri.replace("?currency=EUR&unit=cent", "?unit=cent&currency=EUR")
+    } else {
+        uri.to_owned()
+    };
     let key = if rng.happens(500) { format!("\"{}\"", identity.key) } else { identity.key.clone() };
-    let mut request = Request::builder().method(method).uri(uri).header("idempotency-key", key);
+    let mut request = Request::builder().method(method).uri(uri).header(IDEMPOTENCY_KEY, key);
     request = request.header(AUTHORIZATION, identity.principal).header(CONTENT_TYPE, content_type);
     if let Some(encoding) = encoding {
         request = request.header(CONTENT_ENCODING, encoding);
     }
-    let limit = if is_cut { 3 } else { usize::MAX };
+    if flaw == Some(Flaw::TwoKeys) {
+        request = request.header(IDEMPOTENCY_KEY, &identity.key);
+    }
+    let limit = if flaw == Some(Flaw::Cut) { 3 } else { usize::MAX };
     request.body(Limited::new(Full::new(body.into()), limit)).unwrap()
 }
 

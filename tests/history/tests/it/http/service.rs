@@ -10,8 +10,8 @@ use bytes::Bytes;
 use harness::torture::tally::lock;
 use harness::with;
 use history::{Effect, RecordedStore, monotonic_us};
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, SET_COOKIE};
-use http::{Extensions, HeaderMap, Request, Response, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, LINK, SET_COOKIE};
+use http::{Extensions, HeaderMap, HeaderName, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use idempotent_sqs::idempotency::Fence;
@@ -165,6 +165,17 @@ pub(crate) fn receipt(plan: &Plan) -> Bytes {
     format!("{:<length$}", plan.request, length = plan.bytes).into()
 }
 
+/// The headers of the response to a request and of each replay of it.
+pub(crate) fn kept_headers(plan: &Plan) -> HeaderMap {
+    let link = |relation| format!("</{}>; rel={relation}", plan.request).parse().unwrap();
+    // The map appends the second link.
+    HeaderMap::from_iter([
+        (HeaderName::from_static(RECEIPT), plan.request.into()),
+        (LINK, link("next")),
+        (LINK, link("self")),
+    ])
+}
+
 /// Follows the plan of each request.
 #[derive(Clone)]
 struct Runner {
@@ -214,8 +225,10 @@ impl Work<Request<Bytes>> for Runner {
 
 fn response(plan: &Plan, status: u16) -> Response<Bytes> {
     let body = receipt(plan);
-    let response = Response::builder().status(status).header(RECEIPT, plan.request);
-    response.header(SET_COOKIE, "session").header(CONTENT_LENGTH, body.len()).body(body).unwrap()
+    let response = Response::builder().status(status).header(SET_COOKIE, "session").header(CONTENT_LENGTH, body.len());
+    let mut response = response.body(body).unwrap();
+    response.headers_mut().extend(kept_headers(plan));
+    response
 }
 
 /// A run that records how it ends.

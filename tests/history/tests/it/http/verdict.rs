@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use history::{Call, History, Operation, wrong_settling};
 
-use super::clients::{Answer, Identity, NOT_KEPT, Sent, is_kept};
-use super::service::{Ending, KEPT_BYTES, Run, receipt};
+use super::clients::{Answer, Flaw, Identity, NOT_KEPT, Sent, is_kept};
+use super::service::{Ending, KEPT_BYTES, Run, kept_headers, receipt};
 
 /// The requests of a run, by their numbers, and the runs of the handler.
 pub(crate) struct Seen {
@@ -37,8 +37,10 @@ impl Seen {
             if runs.len() > 1 {
                 faults.push(format!("one request had these runs: {runs:?}"));
             }
-            if sent.is_cut && !runs.is_empty() {
-                faults.push(format!("a request without its whole body ran: {runs:?}"));
+            if let Some(flaw) = sent.flaw
+                && !runs.is_empty()
+            {
+                faults.push(format!("a request with a flaw ran: {flaw:?}, {runs:?}"));
             }
             let Some(answer) = &sent.answer else { continue };
             if let Some(wrong) = self.wrong_answer(number, sent, answer, runs.first().copied()) {
@@ -83,6 +85,13 @@ impl Seen {
 
     /// What is wrong with the answer to the request of this number. `own` is its run.
     fn wrong_answer(&self, number: usize, sent: &Sent, answer: &Answer, own: Option<&Run>) -> Option<&'static str> {
+        let rejected = match answer {
+            Answer::Problem { kind, .. } => ["body-too-large", "key-malformed"].into_iter().find(|flaw| flaw == kind),
+            Answer::Receipt { .. } | Answer::Error => None,
+        };
+        if rejected != sent.flaw.map(Flaw::problem) {
+            return Some("a flaw that was missed, or that the request does not have");
+        }
         match answer {
             Answer::Error if own.is_some_and(|run| run.ended == Some(Ending::Error)) => None,
             Answer::Error => Some("an error of another run"),
@@ -106,6 +115,7 @@ impl Seen {
             "failed" | "failed-before" => 500,
             "deadline" => 504,
             "body-too-large" => 413,
+            "key-malformed" => 400,
             NOT_KEPT => 410,
             _ => return Some("an unexpected problem"),
         };
@@ -119,14 +129,15 @@ impl Seen {
             run.is_endpoint && run.plan.bytes > KEPT_BYTES && self.sent[run.plan.request].identity == sent.identity
         };
         let is_other_of_key = |other: &Sent| {
-            other.identity.key() == sent.identity.key() && other.identity.variant != sent.identity.variant
+            other.flaw.is_none()
+                && other.identity.key() == sent.identity.key()
+                && other.identity.variant != sent.identity.variant
         };
         match kind {
             _ if status != expected => Some("another status than that of the problem"),
             "failed" | "deadline" if !own.is_some_and(has_failed) => Some("a run that did not fail"),
             "failed" | "deadline" => None,
             _ if own.is_some() => Some("a request that ran was told that it did not"),
-            "body-too-large" if !sent.is_cut => Some("a body that did not break off"),
             NOT_KEPT if !self.runs.iter().any(is_not_kept) => Some("a response that was kept"),
             "mismatch" if !self.sent.iter().any(is_other_of_key) => Some("no other request had this key"),
             _ => None,
@@ -147,10 +158,14 @@ fn answered_with(answer: &history::Answer) -> Option<&'static str> {
 
 /// What is wrong with a response of this run, which is that of the request itself if it `is_own`.
 fn wrong_receipt(answer: &Answer, run: &Run, is_own: bool, own: Option<&Run>) -> Option<&'static str> {
-    let Answer::Receipt { status, body, has_session, is_replayed, is_omitted, .. } = answer else { return None };
+    let Answer::Receipt { status, headers, body, has_session, is_replayed, is_omitted, .. } = answer else {
+        return None;
+    };
     let whole = receipt(&run.plan);
     if run.ended != Some(Ending::Answer(*status)) {
         Some("a response that the run did not return")
+    } else if *headers != kept_headers(&run.plan) {
+        Some("other headers")
     } else if *is_replayed == is_own {
         Some("the wrong mark of a replay")
     } else if *has_session != (is_own && !run.is_endpoint) {
