@@ -1,5 +1,7 @@
 //! What the producers send: payments in several forms, with their keys in several places.
 
+mod payloads;
+
 use std::collections::BTreeMap;
 use std::mem;
 
@@ -52,9 +54,6 @@ enum Place {
     Flag,
     Nowhere,
 }
-
-/// Values of the notifications of EventBridge and of S3, in one of which an imitation differs.
-const IMITATED: [[&str; 3]; 2] = [["ordered", "shop", "till"], ["e", "orders", "Put"]];
 
 /// What the messages for a payment have in common.
 #[derive(Clone, Copy)]
@@ -219,90 +218,6 @@ impl Producer<'_> {
         let sent = Sent { payment: paid, key, is_in_s3, is_missing, input, attributes, group, deduplication_id };
         let request = sent.request(body);
         (sent, request)
-    }
-
-    /// The payload, in one of the spellings that are equal.
-    fn payload(&mut self, payment: Payment, key: &str) -> String {
-        let Payment { number, form, place, imitated, .. } = payment;
-        let rare = self.rare();
-        let imitates = IMITATED[usize::from(form == Form::S3Notification)][usize::try_from(number % 3).unwrap_or(0)];
-        let spaces = " ".repeat(usize::from(self.rng.happens(500)));
-        let mut spell = |number: &str| format!("{number}{}", self.rng.pick(&["", ".0", "e0"]));
-        let paid = format!("\"payment\":{}", spell(&number.to_string()));
-        let paid = match imitated {
-            Some(other) if form != Form::SnsTwice => format!("{paid},\"payment\":{other}"),
-            _ => paid,
-        };
-        let meta = match place {
-            Place::Payload if key.starts_with(|c: char| c.is_ascii_digit()) => format!("{{\"id\":{}}}", spell(key)),
-            Place::Payload => json!({"id": key}).to_string(),
-            Place::Flag => json!({"id": true}).to_string(),
-            Place::Attribute | Place::Bytes | Place::Nowhere => "null".to_owned(),
-        };
-        let last = spell(&imitated.unwrap_or(number).to_string());
-        let time = self.rng.draw(100..1000);
-        // The receiver takes the first payment, and what is compared differs only there.
-        let field = |name: &str| match imitated {
-            Some(_) if imitates == name => format!("payment-{number}"),
-            _ => name.to_owned(),
-        };
-        match form {
-            Form::Text => format!("payment {number}"),
-            Form::BrokenJson => format!("{{\"payment\":{number}"),
-            Form::EventBridge => format!(
-                "{{\"version\":\"0\",\"id\":\"event-{number}\",\"detail-type\":\"{}\",\"source\":\"{}\",\
-                 \"account\":\"123456789012\",\"time\":\"2026-11-23T08:00:00.{time}Z\",\"region\":\"eu-central-1\",\
-                 \"resources\":[\"{}\"],\"meta\":{meta},\"detail\":{{\"payment\":{spaces}{}}}}}",
-                field("ordered"),
-                field("shop"),
-                field("till"),
-                last,
-            ),
-            Form::S3Notification => {
-                let object =
-                    json!({"eTag": field("e"), "key": format!("payment-{}", imitated.unwrap_or(number)), "size": 7});
-                let s3 = json!({"bucket": {"name": field("orders")}, "object": object});
-                let time = format!("2026-11-23T08:00:00.{time}Z");
-                let record = json!({"eventSource": "aws:s3", "eventName": field("Put"), "eventTime": time, "s3": s3});
-                format!("{{\"meta\":{meta},\"Records\":[{record}]}}")
-            }
-            _ if self.rng.happens(500) => format!("{{\"meta\":{meta},{spaces}{paid}{rare}}}"),
-            _ => format!("{{{paid},{spaces}\"meta\":{meta}{rare}}}"),
-        }
-    }
-
-    /// Further fields, in one of the spellings that are equal.
-    fn rare(&mut self) -> String {
-        if !self.plan.has_extras {
-            return String::new();
-        }
-        let text = *self.extras.pick(&["Ö😀/", "\\u00d6\\ud83d\\ude00\\/", "\\u00D6\\uD83D\\uDE00\\u002f"]);
-        let [zero, number] = [["0", "-0", "0e5"], ["1000", "1e3", "10.00E+2"]].map(|texts| *self.extras.pick(&texts));
-        format!(",\"text\":\"{text}\",\"numbers\":[{zero},{number}]")
-    }
-
-    /// Puts each of these messages into the same notification of SNS.
-    fn notify(&mut self, id: &str, attributes: BTreeMap<String, MessageAttribute>, messages: &mut [&mut String]) {
-        let time = format!("2026-11-23T08:00:00.{}Z", self.rng.draw(100..1000));
-        let attributes = attributes.into_iter().map(|(name, MessageAttribute { data_type, value })| {
-            let value = match value {
-                AttributeValue::Text(text) => text,
-                AttributeValue::Binary(_) | AttributeValue::Unreadable => "//4=".to_owned(),
-            };
-            (name, json!({"Type": data_type, "Value": value}))
-        });
-        let attributes: serde_json::Map<_, _> = attributes.collect();
-        for message in messages {
-            let notification = json!({
-                "Type": "Notification",
-                "MessageId": id,
-                "TopicArn": "arn:aws:sns:eu-central-1:123456789012:orders",
-                "Timestamp": time,
-                "MessageAttributes": attributes,
-                "Message": message,
-            });
-            **message = notification.to_string();
-        }
     }
 
     /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in the
