@@ -24,8 +24,11 @@ use crate::sent::Sent;
 use crate::work::{Attempt, Attempts};
 use crate::{deterministic, trace};
 
-/// Longest time until all messages are done after the last fault: several of the longest delays.
-const DRAIN: Duration = Duration::from_hours(36);
+/// Longest time until all messages are done after the last fault: several of the longest backoffs.
+const DRAIN: Duration = Duration::from_hours(3);
+
+/// The same, if a receiver may have asked for the longest delay.
+const LONG_DRAIN: Duration = Duration::from_hours(15);
 
 /// What a run leaves.
 pub struct Run {
@@ -141,10 +144,11 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     receiver.end_faults();
     sqs.end_faults();
     objects.end_faults();
-    let mut drained = drain(&queue).await;
+    let longest = if plan.has_extras { LONG_DRAIN } else { DRAIN };
+    let mut drained = drain(&queue, longest).await;
     if drained && plan.redrives {
         redrive(&queue, &sqs.letters(), &mut sent);
-        drained = drain(&queue).await;
+        drained = drain(&queue, longest).await;
     }
     // For what is still on its way, and for messages that are delivered again after they were deleted.
     sleep(Duration::from_secs(30)).await;
@@ -167,9 +171,9 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     }
 }
 
-/// Whether the queue becomes empty in time.
-async fn drain(queue: &Queue) -> bool {
-    let drained = timeout(DRAIN, async {
+/// Whether the queue becomes empty in this time.
+async fn drain(queue: &Queue, longest: Duration) -> bool {
+    let drained = timeout(longest, async {
         while !queue.is_empty() {
             sleep(Duration::from_secs(1)).await;
         }
