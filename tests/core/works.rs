@@ -50,7 +50,6 @@ fn an_owner_reads_as_hexadecimal() {
     assert_eq!(Owner::from_bytes([0, 1, 2, 3, 0x40, 0x5a, 0xfe, 0xff]).to_string(), "00010203405afeff");
 }
 
-/// An error of a work reads as its reason, and has the reason's cause.
 #[test]
 fn each_error_of_a_work_has_the_kind_and_the_delay_that_it_was_made_with() {
     let delay = Duration::from_secs(7);
@@ -68,6 +67,7 @@ fn each_error_of_a_work_has_the_kind_and_the_delay_that_it_was_made_with() {
     }
 }
 
+/// An error of a work reads as its reason, and has the reason's cause.
 #[test]
 fn an_error_of_a_work_has_the_cause_of_its_reason() {
     let cause = io::Error::other("connection reset");
