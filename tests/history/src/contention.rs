@@ -109,13 +109,9 @@ async fn take_turns(rng: &mut Rng, store: &impl Store, key: Key) {
 async fn settle_late(rng: &mut Rng, store: &impl Store, key: Key) {
     let payloads = [Fingerprint::of(b"one"), Fingerprint::of(b"other"), Fingerprint::NONE];
     let [payload, other_payload] = *rng.pick(&[[0, 0], [0, 0], [0, 1], [0, 2], [2, 0], [2, 2]]);
-    let acquire = async |payload: usize| {
-        let mut request = short_request(&key, b"", 5, 20);
-        request.fingerprint = payloads[payload];
-        match store.acquire(request).await {
-            Ok(Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) => Some(claim),
-            _ => None,
-        }
+    let acquire = async |payload: usize| match store.acquire(short_request(&key, payloads[payload], 5, 20)).await {
+        Ok(Acquire::Acquired(claim) | Acquire::AcquiredStale(claim)) => Some(claim),
+        _ => None,
     };
     if rng.draw(0..4) > 0 {
         let _abandoned = acquire(payload).await;
@@ -143,7 +139,7 @@ async fn settle_late(rng: &mut Rng, store: &impl Store, key: Key) {
 /// A record whose lease was shortened is completed. It must still expire.
 async fn shorten(store: &impl Store, key: Key) {
     let request = |lease_ms, longest_ms| {
-        let mut request = short_request(&key, b"one", lease_ms, 20);
+        let mut request = short_request(&key, Fingerprint::of(b"one"), lease_ms, 20);
         request.longest_lease = Duration::from_millis(longest_ms);
         request
     };
@@ -158,7 +154,7 @@ async fn shorten(store: &impl Store, key: Key) {
 /// An owner whose record expired acquires again, and its earlier claim is settled, which applies from the later claim.
 async fn settle_earlier_claim(rng: &mut Rng, store: &impl Store, key: Key) {
     let request = || {
-        let mut request = short_request(&key, b"one", 5, 40);
+        let mut request = short_request(&key, Fingerprint::of(b"one"), 5, 40);
         request.failed_retention = Duration::from_millis(60);
         request
     };
@@ -177,10 +173,10 @@ async fn settle_earlier_claim(rng: &mut Rng, store: &impl Store, key: Key) {
 }
 
 /// A request of a new owner whose record expires soon.
-fn short_request(key: &Key, payload: &[u8], lease_ms: u64, retention_ms: u64) -> AcquireRequest {
+fn short_request(key: &Key, fingerprint: Fingerprint, lease_ms: u64, retention_ms: u64) -> AcquireRequest {
     let mut request = AcquireRequest::new(key.clone());
     (request.lease, request.retention) = (Duration::from_millis(lease_ms), Duration::from_millis(retention_ms));
-    request.fingerprint = Fingerprint::of(payload);
+    request.fingerprint = fingerprint;
     request
 }
 

@@ -104,7 +104,7 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, BTreeM
 struct Producer<'a> {
     plan: &'a Plan,
     rng: Rng,
-    /// Whether payloads are forwarded, and how many attributes messages have.
+    /// For plans with extras. The choices of the others do not depend on it.
     extras: Rng,
     objects: BTreeMap<String, String>,
 }

@@ -86,10 +86,10 @@ impl Seen {
     /// What is wrong with the answer to the request of this number. `own` is its run.
     fn wrong_answer(&self, number: usize, sent: &Sent, answer: &Answer, own: Option<&Run>) -> Option<&'static str> {
         let rejected = match answer {
-            Answer::Problem { kind, .. } => ["body-too-large", "key-malformed"].into_iter().find(|flaw| flaw == kind),
+            Answer::Problem { kind, .. } => [Flaw::Cut, Flaw::TwoKeys].into_iter().find(|flaw| flaw.problem() == kind),
             Answer::Receipt { .. } | Answer::Error => None,
         };
-        if rejected != sent.flaw.map(Flaw::problem) {
+        if rejected != sent.flaw {
             return Some("a flaw that was missed, or that the request does not have");
         }
         match answer {
