@@ -24,8 +24,10 @@ pub use secret::{SecretArn, SecretArnError, SecretCredentials};
 /// than a call within a region takes, and much shorter than an invocation. Added to the connect timeout of PostgreSQL.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The AWS SDK configuration of this process: region, credentials, endpoints, retries. It is loaded from the
+/// The AWS SDK configuration of this process: region, credentials, endpoints, retries. The default one is loaded from the
 /// environment at its first use. Clones share it, and so do all clients that are created from it.
+///
+/// A program that has loaded its own configuration passes it with `AwsConfig::from`.
 #[derive(Clone, Default)]
 pub struct AwsConfig {
     loaded: Arc<OnceCell<SdkConfig>>,
@@ -36,6 +38,12 @@ impl AwsConfig {
     /// starting the function.
     pub(crate) async fn load(&self) -> &SdkConfig {
         self.loaded.get_or_init(|| aws_config::defaults(BehaviorVersion::latest()).load()).await
+    }
+}
+
+impl From<SdkConfig> for AwsConfig {
+    fn from(config: SdkConfig) -> Self {
+        Self { loaded: Arc::new(OnceCell::from(config)) }
     }
 }
 

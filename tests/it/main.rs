@@ -17,4 +17,5 @@ mod payload;
 mod properties;
 mod results;
 mod scripts;
+mod sdk;
 mod settings;

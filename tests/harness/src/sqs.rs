@@ -11,6 +11,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use actions::run;
 use idempotent_sqs_testing::{Queue, SqsError};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -143,11 +144,13 @@ impl State {
             Some(Fault::HoldReply | Fault::LoseReply) | None => self.run(&call).await,
         };
         self.calls.send_modify(|calls| calls.push(call));
-        match (fault, output) {
-            (Some(Fault::HoldRequest | Fault::HoldReply), _) => pending().await,
-            (Some(Fault::LoseReply), _) => Answer::Reset,
-            (_, Ok(output)) => Answer::with(200, JSON, output.to_string().as_bytes()),
-            (_, Err(error)) => refusal(&error),
+        match fault {
+            Some(Fault::HoldRequest | Fault::HoldReply) => pending().await,
+            Some(Fault::LoseReply) => Answer::Reset,
+            Some(Fault::Refuse(_) | Fault::Delay(_)) | None => {
+                let (status, body) = reply(output);
+                Answer::with(status, JSON, body.to_string().as_bytes())
+            }
         }
     }
 }
@@ -164,10 +167,15 @@ impl State {
 
 const JSON: &[(&str, &str)] = &[("Content-Type", "application/x-amz-json-1.0")];
 
-fn refusal(SqsError { code, reason }: &SqsError) -> Answer {
-    let (status, shape) = match *code {
+/// The status and the body of the reply to a call with this output.
+pub fn reply(output: Result<Value, SqsError>) -> (u16, Value) {
+    let SqsError { code, reason } = match output {
+        Ok(output) => return (200, output),
+        Err(error) => error,
+    };
+    let (status, shape) = match code {
         "AccessDenied" => (403, "com.amazon.coral.service#AccessDeniedException".to_owned()),
         code => (400, format!("com.amazonaws.sqs#{code}")),
     };
-    Answer::with(status, JSON, json!({ "__type": shape, "message": reason }).to_string().as_bytes())
+    (status, json!({ "__type": shape, "message": reason }))
 }

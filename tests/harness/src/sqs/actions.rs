@@ -17,8 +17,8 @@ const LARGEST_BATCH: usize = 1024 * 1024;
 
 const NO_QUEUE: SqsError = SqsError { code: "QueueDoesNotExist", reason: "The specified queue does not exist." };
 
-/// The output of the call.
-pub(super) async fn run(queues: &[Queue], call: &Call, second: Duration) -> Result<Value, SqsError> {
+/// The output of a call to these queues. A second of `WaitTimeSeconds` takes `second`.
+pub async fn run(queues: &[Queue], call: &Call, second: Duration) -> Result<Value, SqsError> {
     let input = &call.input;
     if call.action == "StartMessageMoveTask" {
         return start_message_move_task(queues, input);
@@ -99,7 +99,9 @@ fn send(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
         let value = match value["DataType"].as_str() {
             Some("String") => Attribute::String(text()),
             Some("Number") => Attribute::Number(text()),
-            Some("Binary") => Attribute::Binary(STANDARD.decode(value["BinaryValue"].as_str().unwrap()).unwrap()),
+            Some("Binary") => {
+                Attribute::Binary(STANDARD.decode(value["BinaryValue"].as_str().unwrap_or_default()).unwrap())
+            }
             other => panic!("the data type {other:?} is not simulated"),
         };
         message = message.attribute(name, value);
