@@ -20,7 +20,7 @@ use crate::network;
 use crate::objects::Objects;
 use crate::plan::Plan;
 use crate::producers::{BUCKET, KEY_ATTRIBUTE, KEY_POINTER};
-use crate::queue::Faulty;
+use crate::sqs::Sqs;
 use crate::trace::event;
 use crate::work::{Attempts, Call};
 
@@ -28,7 +28,7 @@ use crate::work::{Attempts, Call};
 pub struct Shared {
     pub plan: Plan,
     pub mapping: Mapping,
-    pub sqs: Faulty,
+    pub sqs: Sqs,
     pub objects: Arc<Objects>,
     /// Which records of events are malformed.
     pub inputs: Mutex<Rng>,
@@ -40,6 +40,8 @@ pub struct Shared {
     pub attempts: Attempts,
     pub acknowledged: Mutex<Vec<Acknowledged>>,
     pub invocations: Mutex<Vec<Invoked>>,
+    /// Invocations that Lambda ended.
+    pub timed_out: Mutex<Vec<Invoked>>,
     /// The process of each execution environment.
     pub processes: Mutex<BTreeMap<u64, Process>>,
 }
@@ -135,9 +137,8 @@ impl Shared {
             self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).extend(now);
         }
         let is_ended = matches!(outcome, BatchOutcome::Failed { reason } if reason.contains("timed out"));
-        if !is_ended {
-            self.invocations.lock().unwrap_or_else(PoisonError::into_inner).push(invoked);
-        }
+        let invocations = if is_ended { &self.timed_out } else { &self.invocations };
+        invocations.lock().unwrap_or_else(PoisonError::into_inner).push(invoked);
         is_ended
     }
 
@@ -179,11 +180,10 @@ impl Shared {
         batch.extended_client.objects = Some(Arc::clone(&self.objects) as Arc<dyn ObjectStore>);
         batch.extended_client.buckets = vec![BUCKET.to_owned()];
         batch.concurrency = NonZeroUsize::new(plan.concurrency).unwrap_or(NonZeroUsize::MIN);
-        let (changes, letters) = (self.sqs.clone(), self.sqs.clone());
-        let url = if plan.fifo { "https://sqs/dead.fifo" } else { "https://sqs/dead" };
+        let aws = self.sqs.config(process, &recorded);
         batch.dead_letter_queue =
-            Some(DeadLetterQueue::with_replacement(url, move |message| letters.dead_letter(message)));
-        let visibility = Visibility::with_replacement(move |message, after| changes.change_visibility(message, after));
+            Some(DeadLetterQueue::new(self.sqs.dead_letter_queue_url(plan.is_own_letter_queue), aws.clone()));
+        let visibility = Visibility::new(aws);
 
         let panics = (if plan.is_quiet { 0 } else { 10 }, Mutex::new(rng));
         let (client, receivers, attempts) = (process.to_owned(), plan.receivers, Arc::clone(&self.attempts));

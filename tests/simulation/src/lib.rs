@@ -7,7 +7,8 @@
 //! - `owners`: owners that break rules of the function contend for keys
 //! - `plan`: what a seed chooses before its run
 //! - `producers`, `sent`, `malformed`: the messages, what is known of them, and events with malformed records
-//! - `queue`, `objects`, `receiver`, `work`, `function`: SQS, S3, the effects, the work and the processes
+//! - `queue`, `sqs`, `objects`, `receiver`: the queues, the API of SQS, S3 and the effects
+//! - `work`, `function`: the work and the processes
 //! - `faults`: injects the faults
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
@@ -34,6 +35,7 @@ mod receiver;
 pub mod redis;
 pub mod runner;
 mod sent;
+mod sqs;
 mod trace;
 mod verdict;
 mod work;

@@ -12,11 +12,13 @@ pub struct Malformed {
     pub receive_counts: Vec<String>,
     /// Those of them whose receipt handle cannot be read.
     pub receipt_handles: Vec<String>,
+    /// Messages with an attribute that cannot be read, and is not needed to run them.
+    pub attributes: Vec<String>,
     /// Whether a record has no messageId, so that no response is possible.
     pub has_unnamed: bool,
 }
 
-/// The event with some records malformed: this many of 1000. Those of a FIFO queue keep their group, without which later
+/// The event with some records malformed: this many of 1000. Four times as many have an attribute that cannot be read. Those of a FIFO queue keep their group, without which later
 /// messages of the group would overtake them.
 pub fn malform(event: &str, rate: u64, is_fifo: bool, rng: &mut Rng) -> (String, Malformed) {
     let mut malformed = Malformed::default();
@@ -25,10 +27,14 @@ pub fn malform(event: &str, rate: u64, is_fifo: bool, rng: &mut Rng) -> (String,
     }
     let mut event: Value = serde_json::from_str(event).expect("the event is JSON");
     for record in event["Records"].as_array_mut().into_iter().flatten() {
+        let message_id = record["messageId"].as_str().unwrap_or_default().to_owned();
+        if rng.happens(4 * rate) {
+            record["messageAttributes"]["Image"] = json!({"dataType": "Binary", "binaryValue": "%"});
+            malformed.attributes.push(message_id.clone());
+        }
         if !rng.happens(rate) {
             continue;
         }
-        let message_id = record["messageId"].as_str().unwrap_or_default().to_owned();
         let choice = match rng.draw(0..12) {
             7 | 8 if is_fifo => 5,
             choice => choice,

@@ -15,6 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use history::Rng;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -92,6 +93,27 @@ pub fn listen(host: &str) -> mpsc::UnboundedReceiver<Accepted> {
     let (sender, receiver) = mpsc::unbounded_channel();
     network().listeners.insert(host.to_owned(), sender);
     receiver
+}
+
+/// Answers each line that is sent to this host, in a stream of its own. Without a reply, the stream ends.
+pub fn serve<F>(host: &'static str, answer: impl Fn(String) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = Option<String>> + Send,
+{
+    let mut streams = listen(host);
+    tokio::spawn(async move {
+        while let Some(Accepted { mut stream, .. }) = streams.recv().await {
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut request = String::new();
+                if BufReader::new(&mut stream).read_line(&mut request).await.is_ok()
+                    && let Some(reply) = answer(request).await
+                {
+                    let _sent = stream.write_all(reply.as_bytes()).await;
+                }
+            });
+        }
+    });
 }
 
 /// Opens a stream to a `server.client`. It is refused if that server does not run.

@@ -84,6 +84,12 @@ pub struct Plan {
     pub has_extras: bool,
     /// Whether dead letters are moved back to the queue, once it is empty.
     pub redrives: bool,
+    /// Whether some messages are as large as SQS accepts.
+    pub has_large: bool,
+    /// Whether the function's dead-letter queue is its own queue, whose redrive policy then ends the deliveries.
+    pub is_own_letter_queue: bool,
+    /// Whether only one of the queue and its dead-letter queue is a FIFO queue.
+    pub mixes_types: bool,
     /// How many of 1000 records of events are malformed.
     pub malformed: u64,
     pub fifo: bool,
@@ -117,6 +123,7 @@ impl Plan {
         let rng = &mut Rng::new(seed);
         let inputs = &mut Rng::new(seed ^ 0xf0f0);
         let extras = &mut Rng::new(seed ^ 0xe74a);
+        let sqs = &mut Rng::new(seed ^ 0x5195);
         let has_extras = extras.happens(400);
         let function_timeout = rng.ms(2000..8000);
         let servers = *rng.pick(&[1, 1, 1, 2, 3]);
@@ -133,7 +140,7 @@ impl Plan {
             2 | 3 => faults.extend([Fault::ClockJump; 3]),
             _ => {}
         }
-        Self {
+        let mut plan = Self {
             seed,
             messages: rng.draw(5..40),
             burst: *inputs.pick(&[1, 1, 10]),
@@ -158,6 +165,9 @@ impl Plan {
             has_forms: inputs.happens(500) || has_extras,
             has_extras,
             redrives: extras.happens(400),
+            has_large: has_extras && sqs.happens(150),
+            is_own_letter_queue: has_extras && sqs.happens(100),
+            mixes_types: has_extras && sqs.happens(300),
             malformed: *inputs.pick(&[0, 0, 30]),
             fifo: rng.happens(200),
             servers,
@@ -172,7 +182,16 @@ impl Plan {
             pause_ms: *rng.pick(&[300, 1000, 4000]),
             faults,
             is_quiet,
+        };
+        if has_extras && sqs.happens(300) && !plan.fifo {
+            (plan.burst, plan.batch_size) = (25, 25);
         }
+        plan
+    }
+
+    /// Whether the dead-letter queue is a FIFO queue.
+    pub fn has_fifo_letters(&self) -> bool {
+        self.fifo != self.mixes_types
     }
 
     pub fn has(&self, fault: Fault) -> bool {

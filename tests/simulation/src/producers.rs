@@ -22,7 +22,14 @@ pub const KEY_ATTRIBUTE: &str = "Idempotency-Key";
 /// The JSON pointer at which a payload may have its key.
 pub const KEY_POINTER: &str = "/meta/id";
 
-/// The attribute of the message's number, if it has many.
+/// Largest message with its attributes, bytes:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
+pub const MAX_MESSAGE_BYTES: usize = 1_048_576;
+
+/// The payment whose messages are as large as SQS accepts, or almost, in some plans. It can never succeed.
+pub const LARGE: u64 = 3;
+
+/// The attribute of the message's number, if it has many or is large.
 pub const NUMBER: &str = "Number";
 
 /// How a payload is written.
@@ -40,6 +47,8 @@ enum Form {
     InS3FromSns,
     /// Like a notification of SNS, but with two messages, the second of which is that of another payment.
     SnsTwice,
+    /// Like a notification of S3, but of two objects, the second of which is that of another payment.
+    S3Twice,
 }
 
 /// Where a producer puts the key.
@@ -130,11 +139,15 @@ impl Producer<'_> {
         if !self.plan.has_extras {
             return payment;
         }
+        if self.plan.has_large && number == LARGE {
+            return plain;
+        }
         let forwarded = *self.extras.pick(&[0, 0, 0, 1, 2, 3]);
-        match self.extras.draw(0..5) {
+        match self.extras.draw(0..6) {
             0 => Payment { place: Place::Nowhere, forwarded, ..payment },
             1 => Payment { form: EventBridge, is_missing: false, forwarded, ..payment },
             2 => Payment { form: S3Notification, is_missing: false, forwarded, ..payment },
+            3 => Payment { form: S3Notification, place: Place::Nowhere, is_missing: false, forwarded, ..payment },
             _ => Payment { forwarded, ..payment },
         }
     }
@@ -212,10 +225,21 @@ impl Producer<'_> {
                 attributes.insert(name, "any".into());
             }
         }
+        if self.plan.has_large && paid == LARGE {
+            attributes.insert(NUMBER.to_owned(), number.to_string().into());
+            let size = |(name, attribute): (&String, &MessageAttribute)| name.len() + size(attribute);
+            let used = body.len() + attributes.iter().map(size).sum::<usize>();
+            let free = *self.extras.pick(&[0, 100, 450, 600, 5000]);
+            body += &" ".repeat(MAX_MESSAGE_BYTES.saturating_sub(used + free));
+            input.clone_from(&body);
+        }
         let key = self.key(number, payment, key);
         let deduplication_id = self.plan.fifo.then(|| format!("send-{number}"));
         let is_in_s3 = form.is_in_s3();
-        let sent = Sent { payment: paid, key, is_in_s3, is_missing, input, attributes, group, deduplication_id };
+        let same_content =
+            imitated.filter(|_| form == Form::S3Notification && payment.s3_event(self.plan.has_extras).is_later());
+        let sent =
+            Sent { payment: paid, same_content, key, is_in_s3, is_missing, input, attributes, group, deduplication_id };
         let request = sent.request(body);
         (sent, request)
     }
@@ -239,6 +263,7 @@ impl Producer<'_> {
             _ => match form {
                 Form::Sns | Form::InS3FromSns => SentKey::Text(format!("notification-{paid}")),
                 Form::EventBridge => SentKey::Text(format!("event-{paid}")),
+                Form::S3Notification if let Some(id) = payment.s3_event(self.plan.has_extras).id() => SentKey::Text(id),
                 // These have no id of their own.
                 _ if forwarded > 0 => SentKey::Text(format!("forwarded-{number}-0")),
                 _ => SentKey::MessageId,
@@ -250,7 +275,11 @@ impl Producer<'_> {
 impl Payment {
     /// Another payment, whose payload differs from this one in a field.
     fn imitated_by(self, number: u64) -> Self {
-        let form = if self.form == Form::Sns && number.is_multiple_of(2) { Form::SnsTwice } else { self.form };
+        let form = match self.form {
+            Form::Sns if number.is_multiple_of(2) => Form::SnsTwice,
+            Form::S3Notification if number.is_multiple_of(3) => Form::S3Twice,
+            form => form,
+        };
         let forwarded = if form == Form::SnsTwice { 0 } else { self.forwarded };
         Self { number, form, forwarded, imitated: Some(self.number), ..self }
     }
@@ -260,6 +289,16 @@ impl Form {
     fn is_in_s3(self) -> bool {
         matches!(self, Self::InS3 | Self::InS3FromSns)
     }
+}
+
+/// Bytes of an attribute without its name.
+pub fn size(attribute: &MessageAttribute) -> usize {
+    let value = match &attribute.value {
+        AttributeValue::Text(text) => text.len(),
+        AttributeValue::Binary(bytes) => bytes.len(),
+        AttributeValue::Unreadable => 0,
+    };
+    attribute.data_type.len() + value
 }
 
 /// The payment that a payload asks for, however it is written: the number after the word.

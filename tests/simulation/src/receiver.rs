@@ -4,12 +4,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use history::{Rng, monotonic_us};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::sleep;
 
-use crate::network::{self, Accepted};
+use crate::network;
 use crate::plan::Plan;
-use crate::producers::payment;
+use crate::producers::{LARGE, payment};
 use crate::trace::event;
 
 pub const NAME: &str = "receiver";
@@ -55,6 +54,9 @@ enum Answer {
 
 /// Whether this payment can never succeed.
 pub fn is_poison(plan: &Plan, payment: u64) -> bool {
+    if plan.has_large && payment == LARGE {
+        return true;
+    }
     let mut hash = DefaultHasher::new();
     (plan.seed, payment).hash(&mut hash);
     hash.finish().is_multiple_of(plan.poison)
@@ -81,19 +83,10 @@ impl Receiver {
 
     /// Accepts requests until the receiver is stopped.
     pub fn listen(&self) {
-        let (receiver, mut streams) = (self.clone(), network::listen(NAME));
-        tokio::spawn(async move {
-            while let Some(Accepted { mut stream, .. }) = streams.recv().await {
-                let receiver = receiver.clone();
-                tokio::spawn(async move {
-                    let mut request = String::new();
-                    let read = BufReader::new(&mut stream).read_line(&mut request).await;
-                    let Some(reply) = (if read.is_ok() { receiver.answer(&request).await } else { None }) else {
-                        return;
-                    };
-                    let _sent = stream.write_all(reply.as_bytes()).await;
-                });
-            }
+        let receiver = self.clone();
+        network::serve(NAME, move |request| {
+            let receiver = receiver.clone();
+            async move { receiver.answer(&request).await }
         });
     }
 

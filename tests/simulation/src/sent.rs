@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use idempotent_sqs::sqs::{DeadLetterMessage, MessageAttribute};
+use idempotent_sqs::sqs::MessageAttribute;
 use idempotent_sqs_testing::SendRequest;
 use sha2::{Digest, Sha256};
+
+use crate::sqs::Letter;
 
 /// What is known of a message that was sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// The payment that it asks for. Messages with the same payment have the same payload.
     pub payment: u64,
+    /// The payment of an earlier event of S3 with the same content, but for its sequencer.
+    pub same_content: Option<u64>,
     pub key: SentKey,
     /// Whether its payload is in S3, where it may be unavailable for some time.
     pub is_in_s3: bool,
@@ -47,8 +51,10 @@ impl Sent {
     }
 
     /// The message that a dead letter of this one becomes when it is moved back, and its request.
-    pub fn redriven(&self, letter: &DeadLetterMessage) -> (Self, SendRequest) {
-        let sent = Self { deduplication_id: letter.deduplication_id.clone(), ..self.clone() };
+    pub fn redriven(&self, letter: &Letter) -> (Self, SendRequest) {
+        // Only a FIFO queue accepts an id.
+        let deduplication_id = self.deduplication_id.as_ref().map(|_| letter.message_id.clone());
+        let sent = Self { deduplication_id, ..self.clone() };
         let attributes = letter.attributes.clone();
         let request = Self { attributes, ..sent.clone() }.request(letter.body.clone());
         (sent, request)
@@ -61,8 +67,12 @@ pub fn stored(key: &str) -> String {
     if key.len() <= 200 && !is_reserved {
         return key.to_owned();
     }
-    let digest = Sha256::digest(key);
-    digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
+    format!("sha256:{}", hex(&Sha256::digest(key)))
+}
+
+/// The digits of these bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         let _written = write!(text, "{byte:02x}");
         text
     })

@@ -10,6 +10,7 @@
 //! - `receivers`: receivers that are unavailable, and messages that are not started
 //! - `requests`: settings and results
 //! - `settling`: how runs are settled
+//! - `sqs`: calls of SQS
 //! - `visibility`: visibility timeouts
 
 mod attempts;
@@ -22,6 +23,7 @@ mod messages;
 mod receivers;
 mod requests;
 mod settling;
+mod sqs;
 mod visibility;
 
 use history::{Allowances, Outside, Report};
@@ -53,6 +55,8 @@ impl Run {
         faults.extend(self.wrong_malformed());
         faults.extend(self.wrong_messages());
         faults.extend(self.wrong_letters());
+        faults.extend(self.wrong_attributes());
+        faults.extend(self.wrong_calls());
         faults.extend(self.wrong_acknowledgements());
         faults.extend(self.wrong_invocations());
         faults.extend(self.wrong_jitter());

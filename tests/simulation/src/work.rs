@@ -121,7 +121,7 @@ impl Call {
             ("busy", None) => Err(WorkError::busy("the receiver processes another request")),
             ("failed", Some(after)) => Err(WorkError::retryable_after("the receiver did nothing", after)),
             ("failed", None) => Err(WorkError::retryable("the receiver did nothing")),
-            _ => Err(WorkError::permanent("the receiver rejects this payload")),
+            _ => Err(WorkError::permanent("the receiver rejects this payload: \u{fffe}\u{ffff}\0")),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{History, Rng};
-use idempotent_sqs_testing::{Mapping, MappingSettings, MessageHistory, Queue};
+use idempotent_sqs_testing::{MessageHistory, Queue};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -17,10 +17,11 @@ use crate::objects::Objects;
 use crate::owners::contend;
 use crate::plan::Plan;
 use crate::producers::messages;
-use crate::queue::{Faulty, Letter, VisibilityChange, queue};
+use crate::queue::{dead_letter_queue, mapping, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::{Cluster, Server};
 use crate::sent::Sent;
+use crate::sqs::{Letter, SdkCall, Sqs, VisibilityChange};
 use crate::work::{Attempt, Attempts};
 use crate::{deterministic, trace};
 
@@ -44,7 +45,13 @@ pub struct Run {
     /// What the dead-letter queue accepted.
     pub letters: Vec<Letter>,
     pub changes: Vec<VisibilityChange>,
+    /// The calls of SQS.
+    pub sqs_calls: Vec<SdkCall>,
+    /// Those whose parameters SQS does not accept.
+    pub refusals: Vec<String>,
     pub invocations: Vec<Invoked>,
+    /// Invocations that Lambda ended.
+    pub timed_out: Vec<Invoked>,
     /// The calls of owners that contend.
     pub contention: History,
     pub injected: usize,
@@ -86,23 +93,14 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     let receiver = Receiver::new(rng.fork(), &plan);
     receiver.listen();
     let queue = queue(&plan);
-    let mapping = Mapping::new(
-        &queue,
-        MappingSettings {
-            batch_size: plan.batch_size,
-            function_timeout: plan.function_timeout,
-            throttle_rate: 0.02,
-            delete_loss_rate: if plan.is_quiet { 0.0 } else { 0.05 },
-            ..MappingSettings::default()
-        },
-    );
-    let sqs = Faulty::new(queue.clone(), rng.fork());
+    let sqs = Sqs::new(queue.clone(), dead_letter_queue(&plan), rng.fork());
+    sqs.listen();
     // These depend on the seed alone, not on what is drawn before.
     let mut inputs = Rng::new(seed ^ 0x0b1e);
     let (messages, objects) = messages(&plan, &mut inputs);
     let objects = Arc::new(Objects::new(objects, inputs.fork()));
     let shared = Arc::new(Shared {
-        mapping,
+        mapping: mapping(&queue, &plan),
         sqs: sqs.clone(),
         objects: Arc::clone(&objects),
         inputs: Mutex::new(inputs),
@@ -112,6 +110,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         attempts: Attempts::default(),
         acknowledged: Mutex::default(),
         invocations: Mutex::default(),
+        timed_out: Mutex::default(),
         processes: Mutex::default(),
         plan: plan.clone(),
     });
@@ -153,6 +152,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     // For what is still on its way, and for messages that are delivered again after they were deleted.
     sleep(Duration::from_secs(30)).await;
     functions.iter().for_each(tokio::task::JoinHandle::abort);
+    let sqs_calls = sqs.calls();
     Run {
         history: read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses),
         effects: receiver.effects(),
@@ -161,7 +161,10 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         sent,
         messages: queue.history(),
         letters: sqs.letters(),
-        changes: sqs.changes(),
+        changes: sqs_calls.iter().flat_map(SdkCall::changes).collect(),
+        sqs_calls,
+        refusals: sqs.refusals(),
+        timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         contention,
         injected: faults.injected,
@@ -187,7 +190,7 @@ fn redrive(queue: &Queue, letters: &[Letter], sent: &mut Vec<Sent>) {
     for letter in letters.iter().filter(|letter| letter.reason.is_some()) {
         let of_letter = |message: &MessageHistory| message.message_ids.contains(&letter.message_id);
         let Some(at) = queue.history().iter().position(of_letter) else { continue };
-        let (redriven, request) = sent[at].redriven(&letter.message);
+        let (redriven, request) = sent[at].redriven(letter);
         queue.send(request).expect("SQS accepts these messages");
         // A FIFO queue drops the second letter of a message, as the dead-letter queue does.
         if queue.history().len() > sent.len() {

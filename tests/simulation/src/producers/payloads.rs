@@ -4,18 +4,77 @@ use std::collections::BTreeMap;
 
 use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::{Form, Payment, Place, Producer};
+use crate::sent::hex;
 
-/// Values of the notifications of EventBridge and of S3, in one of which an imitation differs.
-const IMITATED: [[&str; 3]; 2] = [["ordered", "shop", "till"], ["e", "orders", "Put"]];
+/// Values of the notifications of EventBridge, in one of which an imitation differs.
+const OF_EVENT_BRIDGE: [&str; 3] = ["ordered", "shop", "till"];
+
+/// The same of S3: the sequencer, of which some notifications have none, and the others.
+const OF_S3: [&str; 4] = ["0055AED6", "e", "orders", "Put"];
+
+/// What a notification of S3 says.
+pub(super) struct S3Event {
+    pub(super) sequencer: Option<String>,
+    pub(super) e_tag: String,
+    pub(super) bucket: String,
+    pub(super) name: String,
+    pub(super) object: String,
+}
+
+impl S3Event {
+    /// Whether only the sequencer is that of another event.
+    pub(super) fn is_later(&self) -> bool {
+        self.sequencer.as_ref().is_some_and(|sequencer| sequencer != OF_S3[0])
+    }
+
+    /// The key of a notification with a sequencer, a hash of what identifies it: docs/envelopes.md.
+    pub(super) fn id(&self) -> Option<String> {
+        let identity = [self.sequencer.as_ref()?, &self.name, &self.bucket, &self.object];
+        let form = |text: &String| [&[b'"', u8::try_from(text.len()).unwrap_or_default()], text.as_bytes()].concat();
+        let mut forms: Vec<u8> = identity.into_iter().flat_map(form).collect();
+        // It has no version.
+        forms.push(b'n');
+        Some(format!("s3-{}", &hex(&Sha256::digest(forms))[..32]))
+    }
+}
+
+impl Payment {
+    /// A value of a notification. The receiver takes the first payment of a body, and what is compared of an imitation
+    /// differs only there.
+    fn field<const N: usize>(&self, name: &'static str, values: &[&'static str; N]) -> String {
+        let differs = usize::try_from(self.number).is_ok_and(|number| values[number % N] == name);
+        if self.imitated.is_some() && differs { format!("payment-{}", self.number) } else { name.to_owned() }
+    }
+
+    pub(super) fn s3_event(&self, has_extras: bool) -> S3Event {
+        let [sequencer, e_tag, bucket, name] = OF_S3;
+        let imitated = self.imitated.unwrap_or(self.number);
+        let field =
+            |name: &'static str| if self.form == Form::S3Twice { name.to_owned() } else { self.field(name, &OF_S3) };
+        // Sequencers are not compared. So an imitation differs in it only if the sequencer is part of its key.
+        let has_sequencer = has_extras && imitated.is_multiple_of(2) && self.place == Place::Nowhere;
+        let e_tag = match field(sequencer) {
+            differs if differs != sequencer && !has_sequencer => differs,
+            _ => field(e_tag),
+        };
+        S3Event {
+            sequencer: has_sequencer.then(|| field(sequencer)),
+            e_tag,
+            bucket: field(bucket),
+            name: field(name),
+            object: format!("payment-{imitated}"),
+        }
+    }
+}
 
 impl Producer<'_> {
     /// The payload, in one of the spellings that are equal.
     pub(super) fn payload(&mut self, payment: Payment, key: &str) -> String {
         let Payment { number, form, place, imitated, .. } = payment;
         let rare = self.rare();
-        let imitates = IMITATED[usize::from(form == Form::S3Notification)][usize::try_from(number % 3).unwrap_or(0)];
         let spaces = " ".repeat(usize::from(self.rng.happens(500)));
         let mut spell = |number: &str| format!("{number}{}", self.rng.pick(&["", ".0", "e0"]));
         let paid = format!("\"payment\":{}", spell(&number.to_string()));
@@ -25,20 +84,24 @@ impl Producer<'_> {
         };
         let meta = match place {
             Place::Payload if key.starts_with(|c: char| c.is_ascii_digit()) => format!("{{\"id\":{}}}", spell(key)),
+            // The last one counts.
+            Place::Payload if self.plan.has_extras && number % 3 == 1 => {
+                format!("{{\"id\":\"no\",\"id\":{}}}", json!(key))
+            }
             Place::Payload => json!({"id": key}).to_string(),
             Place::Flag => json!({"id": true}).to_string(),
             Place::Attribute | Place::Bytes | Place::Nowhere => "null".to_owned(),
         };
         let last = spell(&imitated.unwrap_or(number).to_string());
         let time = self.rng.draw(100..1000);
-        // The receiver takes the first payment, and what is compared differs only there.
-        let field = |name: &str| match imitated {
-            Some(_) if imitates == name => format!("payment-{number}"),
-            _ => name.to_owned(),
-        };
+        let field = |name: &'static str| payment.field(name, &OF_EVENT_BRIDGE);
         match form {
             Form::Text => format!("payment {number}"),
-            Form::BrokenJson => format!("{{\"payment\":{number}"),
+            // It starts like JSON after a byte order mark, too.
+            Form::BrokenJson => {
+                let mark = if self.plan.has_extras && number.is_multiple_of(2) { "\u{feff}" } else { "" };
+                format!("{mark}{{\"payment\":{number}")
+            }
             Form::EventBridge => format!(
                 "{{\"version\":\"0\",\"id\":\"event-{number}\",\"detail-type\":\"{}\",\"source\":\"{}\",\
                  \"account\":\"123456789012\",\"time\":\"2026-11-23T08:00:00.{time}Z\",\"region\":\"eu-central-1\",\
@@ -48,13 +111,16 @@ impl Producer<'_> {
                 field("till"),
                 last,
             ),
-            Form::S3Notification => {
-                let object =
-                    json!({"eTag": field("e"), "key": format!("payment-{}", imitated.unwrap_or(number)), "size": 7});
-                let s3 = json!({"bucket": {"name": field("orders")}, "object": object});
-                let time = format!("2026-11-23T08:00:00.{time}Z");
-                let record = json!({"eventSource": "aws:s3", "eventName": field("Put"), "eventTime": time, "s3": s3});
-                format!("{{\"meta\":{meta},\"Records\":[{record}]}}")
+            Form::S3Notification | Form::S3Twice => {
+                let S3Event { sequencer, e_tag, bucket, name, object } = payment.s3_event(self.plan.has_extras);
+                let sequencer = sequencer.map(|text| format!("\"sequencer\":\"{text}\",")).unwrap_or_default();
+                let other =
+                    if form == Form::S3Twice { format!("\"key\":\"payment-{number}\",") } else { String::new() };
+                format!(
+                    "{{\"meta\":{meta},\"Records\":[{{\"eventSource\":\"aws:s3\",\"eventName\":\"{name}\",\
+                     \"eventTime\":\"2026-11-23T08:00:00.{time}Z\",\"s3\":{{\"bucket\":{{\"name\":\"{bucket}\"}},\
+                     \"object\":{{{sequencer}{other}\"eTag\":\"{e_tag}\",\"key\":\"{object}\",\"size\":7}}}}}}]}}"
+                )
             }
             _ if self.rng.happens(500) => format!("{{\"meta\":{meta},{spaces}{paid}{rare}}}"),
             _ => format!("{{{paid},{spaces}\"meta\":{meta}{rare}}}"),

@@ -22,7 +22,7 @@ impl Run {
                 wrong.push(format!("{}: not {:?}: {run:?}", run.key, sent.input));
             }
             if run.fingerprint != Hex([0; 16]) {
-                fingerprints.entry(sent.payment).or_default().insert(run.fingerprint);
+                fingerprints.entry(sent.same_content.unwrap_or(sent.payment)).or_default().insert(run.fingerprint);
             }
         }
         let mut payments = BTreeMap::new();

@@ -86,6 +86,12 @@ impl Run {
         ends_us - reserve_us / 3 - PAUSE_US
     }
 
+    /// When dead letters end in this invocation, µs.
+    pub(super) fn letters_end_us(&self, invoked: &Invoked) -> u64 {
+        let (ends_us, reserve_us) = self.time_us(invoked);
+        ends_us - reserve_us * 2 / 3
+    }
+
     /// When an invocation ends at the latest, and how much of the time is not for work: a second, or a quarter. In µs.
     fn time_us(&self, invoked: &Invoked) -> (u64, u64) {
         let timeout_us = u64::try_from(self.plan.function_timeout.as_micros()).unwrap_or(u64::MAX);
@@ -105,6 +111,9 @@ impl Run {
                     Call::Fail { .. } | Call::Release { .. } => false,
                 }
         };
+        if invoked.retained.is_none() && self.is_moved_by(invoked, calls, message) {
+            return Some(format!("{}: the invocation failed although its dead letter was sent", message.body));
+        }
         let done = calls.iter().find(is_done)?;
         let is_named = |retained: &Vec<String>| self.plan.is_quiet && retained.contains(&message.message_id);
         let is_recorded = matches!(done.call, Call::Complete { .. });

@@ -2,17 +2,21 @@
 
 use history::{Answer, Call, Hex, Operation};
 use idempotent_sqs::idempotency::MessageIdHash;
-use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
+use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome, MessageAttribute};
 use idempotent_sqs_testing::ReceivedMessage;
 
 use crate::function::Invoked;
 use crate::plan::Fault;
-use crate::queue::Letter;
+use crate::producers::{MAX_MESSAGE_BYTES, size};
 use crate::receiver::is_poison;
 use crate::sent::SentKey;
+use crate::sqs::Letter;
 use crate::world::Run;
 
 use super::invocations::is_during;
+
+/// A letter without its reason is shorter, bytes.
+const LONGEST_LETTER: usize = 1000;
 
 impl Run {
     /// What is wrong with dead letters.
@@ -44,6 +48,18 @@ impl Run {
         wrong
     }
 
+    /// Letters of messages with an attribute that could not be read. They are not whole.
+    pub(super) fn wrong_attributes(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for invoked in &self.invocations {
+            let is_own = |letter: &&Letter| letter.process == invoked.process && is_during(letter.sent_us, invoked);
+            let letters = self.letters.iter().filter(is_own);
+            let lacking = letters.filter(|letter| invoked.malformed.attributes.contains(&letter.message_id));
+            wrong.extend(lacking.map(|letter| format!("this dead letter lacks an attribute: {letter:?}")));
+        }
+        wrong
+    }
+
     /// Whether the dead letter of this message was sent by this time, µs.
     pub(super) fn is_letter_sent(&self, message_id: &str, until_us: u64) -> bool {
         self.letters.iter().any(|letter| letter.message_id == message_id && letter.at_us <= until_us)
@@ -65,20 +81,24 @@ impl Run {
 
     /// Whether it has the body, the attributes, the key and the group of its message.
     fn is_whole(&self, letter: &Letter, message: usize) -> bool {
-        let has_body = self.messages[message].body == letter.message.body;
-        let (sent, message, id) = (&self.sent[message], &letter.message, &letter.message_id);
-        let mut attributes = message.attributes.clone();
+        let has_body = self.messages[message].body == letter.body;
+        let (sent, id) = (&self.sent[message], &letter.message_id);
+        let mut attributes = letter.attributes.clone();
         attributes.remove(DeadLetter::ATTRIBUTE);
         let key = match &sent.key {
             SentKey::Text(key) => Some(key.clone()),
             SentKey::MessageId | SentKey::DeduplicationId => self.expected_key(id),
             SentKey::Unusable => None,
         };
-        // SQS accepts ten attributes.
-        let has_reason =
-            letter.reason.as_ref().map_or(attributes.len() == 10, |reason| attributes.len() < 10 && reason.key == key);
-        let is_deduplicated = message.deduplication_id.as_ref() == self.plan.fifo.then_some(id);
-        let has_group = message.group_id == sent.group && is_deduplicated;
+        // SQS accepts ten attributes, and a megabyte.
+        let size_of = |(name, attribute): (&String, &MessageAttribute)| name.len() + size(attribute);
+        let bytes = letter.body.len() + attributes.iter().map(size_of).sum::<usize>();
+        let has_room = attributes.len() < 10 && bytes + LONGEST_LETTER <= MAX_MESSAGE_BYTES;
+        let has_reason = letter.reason.as_ref().map_or(!has_room, |reason| attributes.len() < 10 && reason.key == key);
+        // A FIFO queue needs a group and a deduplicationId, which a standard queue does not accept.
+        let of_fifo = self.plan.has_fifo_letters().then_some(id);
+        let has_group = letter.group.as_ref() == sent.group.as_ref().or(of_fifo);
+        let has_group = has_group && letter.deduplication_id.as_ref() == of_fifo;
         attributes == sent.attributes && has_group && has_reason && has_body
     }
 
@@ -93,7 +113,7 @@ impl Run {
         self.letter_calls(letter).any(|call| {
             matches!(call.call, Call::Complete { .. })
                 && call.answer == Answer::Recorded
-                && call.returned_us.is_some_and(|returned_us| returned_us < letter.at_us)
+                && call.returned_us.is_some_and(|returned_us| returned_us < letter.sent_us)
         })
     }
 

@@ -47,6 +47,28 @@ impl Run {
         !is_unavailable && !has_outage(calls) && !is_started
     }
 
+    /// Whether a message was not started although the store was available, and its receiver was known to be unavailable
+    /// during the whole invocation. Then it has the backoff.
+    pub(super) fn waits_for_receiver(
+        &self,
+        invoked: &Invoked,
+        calls: &[&Operation],
+        message: &ReceivedMessage,
+    ) -> bool {
+        let is_malformed = invoked.malformed.messages.contains(&message.message_id);
+        let Some(sent) = self.sent(&message.message_id).filter(|_| !is_malformed) else { return false };
+        let receiver = receiver(sent.payment, self.plan.receivers);
+        let last = self.last_at(receiver, &invoked.process, invoked.from_us);
+        let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
+        let is_named = invoked.retained.as_ref().is_some_and(|retained| retained.contains(&message.message_id));
+        is_named
+            && !sent.is_in_s3
+            && self.expected_key(&message.message_id).is_some()
+            && last.is_some_and(Attempt::is_unavailable)
+            && !runs.any(Attempt::is_done)
+            && !has_calls(calls, message)
+    }
+
     /// Number of receivers that were unavailable when this run began. Each is called by one more run.
     pub(super) fn unavailable_at(&self, run: &Attempt) -> usize {
         let lasts = RECEIVERS.iter().filter_map(|receiver| self.last_at(receiver, &run.process, run.began_us));

@@ -8,7 +8,7 @@ use idempotent_sqs::idempotency::WorkErrorKind;
 use idempotent_sqs_testing::ReceivedMessage;
 
 use crate::function::Invoked;
-use crate::queue::VisibilityChange;
+use crate::sqs::VisibilityChange;
 use crate::world::Run;
 
 use super::invocations::{has_calls, is_during, is_of};
@@ -46,8 +46,8 @@ impl Run {
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
             return None;
         } else {
-            // Whether it is changed depends on the time that was left.
-            (backoff_of(invoked, message), false)
+            // Whether it is changed depends on the time that was left, unless its receiver is known to be unavailable.
+            (backoff_of(invoked, message), self.waits_for_receiver(invoked, calls, message))
         };
         let is_right = after(message).map_or(!is_changed || !has_handle, |after| expected.contains(&after));
         (!is_right).then(|| format!("{}: visible after {:?}, not {expected:?}", message.body, after(message)))
