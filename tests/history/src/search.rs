@@ -10,6 +10,7 @@
 //! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
 //! [tolerance](Allowances::tolerance_us), and never goes back from one execution to the next, apart from the times when it was set (`Jump`).
 
+mod fences;
 mod losses;
 mod times;
 
@@ -21,6 +22,7 @@ use crate::allowances::Allowances;
 use crate::event::Answer;
 use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices, execute, found};
+pub(crate) use fences::contradiction;
 pub use losses::Losses;
 pub(crate) use times::{Next, next_answers};
 use times::{shown, window};

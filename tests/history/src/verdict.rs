@@ -6,7 +6,7 @@ use crate::allowances::Allowances;
 use crate::history::Operation;
 use crate::machine::execute;
 use crate::replay::allows_next;
-use crate::search::{Found, Limits, Losses, Next, Step, next_answers, search};
+use crate::search::{Found, Limits, Losses, Next, Step, contradiction, next_answers, search};
 
 /// The verdict on one key.
 #[derive(Clone, Debug)]
@@ -67,8 +67,11 @@ pub fn verdict(operations: &[Operation], allowances: Allowances) -> Verdict {
     let mut longest = None;
     let repeats = 0..=allowances.repeats;
     let with = |repeats| Allowances { repeats, ..allowances };
+    // Claims that contradict each other have an order only with a loss that the run does not know.
+    let contradiction = contradiction(operations);
     let sizes = repeats.clone().map(|repeats| (repeats, MAX_STATES));
-    for (repeats, max_states) in sizes.chain([(allowances.repeats, MAX_STATES_WITHOUT_LOSS)]) {
+    let sizes = sizes.chain([(allowances.repeats, MAX_STATES_WITHOUT_LOSS)]).filter(|_| contradiction.is_none());
+    for (repeats, max_states) in sizes {
         // Only a search that took too long is repeated.
         if max_states > MAX_STATES && longest.is_some() {
             break;
@@ -80,12 +83,17 @@ pub fn verdict(operations: &[Operation], allowances: Allowances) -> Verdict {
         }
     }
     let known = repeats.clone().map(|repeats| (repeats, Losses::Known, MAX_STATES));
+    let known = known.filter(|_| contradiction.is_none());
     let any = repeats.flat_map(|repeats| [1, 2].map(|most| (repeats, Losses::Any(most), MAX_STATES / 10)));
     for (repeats, losses, max_states) in known.chain(any) {
         let limits = Limits { allowances: with(repeats), losses, max_states };
         if let Found::Order(order) = search(operations, limits) {
             return Verdict::WritesLost { writes: lost_writes(operations, &order, losses == Losses::Known), order };
         }
+    }
+    if let Some([first, second]) = contradiction {
+        let why = format!("    the fence of {second} is not greater than that of {first}");
+        return Verdict::NotLinearizable { why, model_agrees: None };
     }
     let Some(longest) = longest else { return Verdict::Undecided };
     let next = next_answers(operations, &longest, allowances.tolerance_us);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use history::{Allowances, Answer, Call, Claim, Jump, Loss, LostTo, Report};
 
-use super::{Calls, KEY, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible};
+use super::{
+    Calls, KEY, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible, release,
+};
 
 /// What is wrong if the server's clock is set at these times this far ahead, ms.
 fn faults_with_jumps(calls: Calls, jumps: &[(u64, i64)]) -> Vec<String> {
@@ -49,6 +51,49 @@ fn a_fence_follows_the_one_before_only_after_the_clock_went_back() {
     for jumps in [&[(20, 1000)], &[(40, -1000)]] {
         assert!(!faults_with_jumps(again(), jumps).is_empty());
     }
+}
+
+#[test]
+fn claims_whose_fences_do_not_grow_are_named_without_a_search() {
+    const WHY: &str = "the fence of acquire by 0202020202020202";
+    let is_named = |faults: &[String]| faults.len() == 1 && faults[0].contains(WHY) && faults[0].contains("by 0101");
+    // The clock goes back by a second, and the next claim has the same fence, or that of its own time.
+    let jumps = [(20, -1000)];
+    let next = |fence: u64| Answer::Acquired { fence, attempt: 2, recovery: false };
+    let after = |fence: u64| {
+        begun().answered(10, 12, fail(1, 1, 1), Answer::Recorded).answered(30, 32, acquire(2), next(fence))
+    };
+    for fence in [fence(1), fence(31) - 1_000_000] {
+        assert!(is_named(&faults_with_jumps(after(fence), &jumps)), "{:?}", faults_with_jumps(after(fence), &jumps));
+    }
+    assert_eq!(faults_with_jumps(after(fence(1) + 1), &jumps), Vec::<String>::new());
+    // Two claims that overlap have no order by time, but the fences of two owners differ.
+    let overlapping =
+        begun().answered(10, 30, fail(1, 1, 1), Answer::Recorded).answered(0, 32, acquire(2), next(fence(1)));
+    assert!(is_named(&faults_with_jumps(overlapping, &jumps)));
+}
+
+#[test]
+fn fences_need_not_grow_if_a_record_was_lost_or_has_expired() {
+    let jumps = [Jump { at_us: 20_000, ahead_us: -1_000_000 }];
+    let lower = || {
+        let next = Answer::Acquired { fence: fence(31) - 1_000_000, attempt: 1, recovery: false };
+        begun().answered(30, 32, acquire(2), next).history().with_jumps(&jumps)
+    };
+    // The run knows the loss, or it does not.
+    let losses = BTreeMap::from([(KEY.to_owned(), vec![Loss { at_us: 25_000, since_us: 0 }])]);
+    for (history, is_known) in [(lower(), false), (lower().with_losses(&losses), true)] {
+        let lost = Report::of_calls(&history, Allowances::EXACT).lost_writes;
+        assert!(lost.len() == 1 && lost[0].is_known == is_known, "{lost:?}");
+    }
+    // The clock is 100 seconds ahead until 15 ms. The record of owner 2 is kept for 10 ms.
+    let followed = Answer::Acquired { fence: fence(100_011) + 1, attempt: 1, recovery: false };
+    let expired = calls()
+        .answered(10, 12, brief(acquire(1), 10, 0), acquired(100_011, 1, false))
+        .answered(13, 14, brief(release(1, 100_011), 10, 0), Answer::Recorded)
+        .answered(20, 22, brief(acquire(2), 10, 0), followed)
+        .answered(60, 62, brief(acquire(3), 10, 0), acquired(61, 1, false));
+    assert_eq!(faults_with_jumps(expired, &[(5, 100_000), (15, 0)]), Vec::<String>::new());
 }
 
 #[test]
