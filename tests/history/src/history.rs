@@ -25,6 +25,8 @@ pub struct Operation {
     /// When its answer was received, by the monotonic clock, µs. `None` if it is unknown whether it was executed: it may
     /// be executed at any later time.
     pub returned_us: Option<u64>,
+    /// When the store returned an error for it, by the monotonic clock, µs.
+    pub failed_us: Option<u64>,
     /// What the wall clock is ahead of the monotonic clock, µs.
     pub unix_offset_us: u64,
     /// The call.
@@ -172,6 +174,7 @@ fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
                     number,
                     invoked_us: at_us,
                     returned_us: None,
+                    failed_us: None,
                     unix_offset_us: unix_us.saturating_sub(monotonic_us),
                     leases_ms: vec![call.request().lease_ms],
                     jumps: Arc::default(),
@@ -188,6 +191,7 @@ fn operations(process: &str, text: &str) -> io::Result<Vec<Operation>> {
                 }
                 operations[at].returned_us = Some(at_us).filter(|_| answer != Answer::Unknown);
                 operations[at].answer = answer;
+                operations[at].failed_us = Some(at_us).filter(|_| operations[at].is_failed());
             }
         }
     }

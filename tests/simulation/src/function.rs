@@ -15,6 +15,7 @@ use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping, ReceivedMessage}
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
+use crate::logins::Logins;
 use crate::malformed::{Malformed, malform};
 use crate::network;
 use crate::objects::Objects;
@@ -34,6 +35,7 @@ pub struct Shared {
     pub inputs: Mutex<Rng>,
     /// The server that a client connects to first.
     pub redis: String,
+    pub logins: Logins,
     /// Where the calls of the stores are recorded.
     pub directory: PathBuf,
     pub rng: Mutex<Rng>,
@@ -44,6 +46,8 @@ pub struct Shared {
     pub timed_out: Mutex<Vec<Invoked>>,
     /// The process of each execution environment.
     pub processes: Mutex<BTreeMap<u64, Process>>,
+    /// The client of each process in the history of its calls.
+    pub clients: Mutex<BTreeMap<String, String>>,
 }
 
 /// A message that SQS deleted after a response of the function.
@@ -159,9 +163,12 @@ impl Shared {
         let url = format!("redis://{}", network::address(&self.redis, process));
         let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), NAMESPACE);
         (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
+        settings.credentials = self.logins.source(process);
         let redis = RedisStore::new(&settings).expect("these settings are valid");
         let store = RecordedStore::new(redis, &self.directory).expect("the directory is writable");
         let recorded = store.process().to_owned();
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.insert(recorded.clone(), process.to_owned());
 
         let mut policy = Policy::default();
         (policy.lease_grace, policy.longest_lease) = (plan.lease_grace, plan.longest_lease);

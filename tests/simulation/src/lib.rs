@@ -3,13 +3,15 @@
 //!
 //! - `deterministic`, `trace`: each seed has the same run every time
 //! - `network`: hosts, streams and their faults
+//! - `connections`: those of the client library of Redis
 //! - [`redis`]: servers and clusters
 //! - `owners`: owners that break rules of the function contend for keys
-//! - `plan`: what a seed chooses before its run
+//! - `plan`, `servers`: what a seed chooses before its run
 //! - `producers`, `sent`, `malformed`: the messages, what is known of them, and events with malformed records
 //! - `queue`, `sqs`, `objects`, `receiver`: the queues, the API of SQS, S3 and the effects
 //! - `work`, `function`: the work and the processes
-//! - `faults`: injects the faults
+//! - `logins`: how clients log in at Redis
+//! - `faults`, `maintenance`: inject the faults
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -21,9 +23,12 @@
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
 pub mod command;
+pub mod connections;
 pub mod deterministic;
 mod faults;
 mod function;
+mod logins;
+mod maintenance;
 mod malformed;
 pub mod network;
 mod objects;
@@ -35,6 +40,7 @@ mod receiver;
 pub mod redis;
 pub mod runner;
 mod sent;
+mod servers;
 mod sqs;
 mod trace;
 mod verdict;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use history::Rng;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use crate::trace::event;
 pub use stream::Stream;
@@ -264,20 +264,6 @@ pub async fn run_on<T>(host: &str, future: impl Future<Output = T>) -> T {
             return output;
         }
     }
-}
-
-/// Opens the streams of the client library of Redis.
-pub fn dial_redis() {
-    use idempotent_sqs::stores::redis::simulation::{Stream, dial_with};
-    // The timeout of the client library.
-    const CONNECT: Duration = Duration::from_millis(500);
-    dial_with(|address, _port| {
-        Box::pin(async move {
-            let stream = timeout(CONNECT, connect(&address)).await;
-            let stream = stream.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
-            Ok(Box::new(stream) as Box<dyn Stream>)
-        })
-    });
 }
 
 /// A client of this name, whose address on this server is `server.client`.

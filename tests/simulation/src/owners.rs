@@ -8,6 +8,7 @@ use std::time::Duration;
 use history::{History, RecordedStore, Rng};
 use idempotent_sqs::{RedisSettings, RedisStore};
 
+use crate::logins::Logins;
 use crate::network;
 use crate::plan::Plan;
 
@@ -17,13 +18,14 @@ const CLIENTS: [&str; 4] = ["owners0", "owners1", "owners2", "owners3"];
 const LASTS: Duration = Duration::from_millis(300);
 
 /// Returns the calls of the owners.
-pub async fn contend(rng: Rng, plan: &Plan, server: &str, directory: &Path) -> History {
+pub async fn contend(rng: Rng, plan: &Plan, server: &str, logins: &Logins, directory: &Path) -> History {
     let directory = directory.join("owners");
     fs::create_dir(&directory).expect("a directory can be created");
     let client = |name| {
         let url = format!("redis://{}", network::address(server, name));
         let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), "contention");
         settings.cluster = plan.servers > 1;
+        settings.credentials = logins.source(name);
         let store = RedisStore::new(&settings).expect("these settings are valid");
         RecordedStore::new(store, &directory).expect("the directory is writable")
     };

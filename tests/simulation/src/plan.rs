@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use history::Rng;
 
+use crate::servers::Servers;
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -95,6 +97,7 @@ pub struct Plan {
     pub fifo: bool,
     /// Number of servers of the cluster. A single server if it is 1.
     pub servers: usize,
+    pub redis: Servers,
     /// Longest usual delay of the network, ms.
     pub delay_ms: u64,
     /// How many of 1000 writes are lost and sent again.
@@ -171,6 +174,7 @@ impl Plan {
             malformed: *inputs.pick(&[0, 0, 30]),
             fifo: rng.happens(200),
             servers,
+            redis: Servers::of(seed, servers, is_quiet),
             delay_ms: *rng.pick(&[1, 3, 10, redis_timeout / 8, redis_timeout / if is_quiet { 8 } else { 3 }]),
             lost: if is_quiet { 0 } else { *rng.pick(&[0, 0, 5, 30]) },
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
@@ -183,6 +187,9 @@ impl Plan {
             faults,
             is_quiet,
         };
+        if plan.redis.shares_calls {
+            (plan.burst, plan.batch_size, plan.concurrency) = (10, 10, 16);
+        }
         if has_extras && sqs.happens(300) && !plan.fifo {
             (plan.burst, plan.batch_size) = (25, 25);
         }

@@ -1,18 +1,22 @@
-//! Redis 8 on the simulated network, as far as the scripts and the client library use it.
+//! Redis 8, or an older one, on the simulated network, as far as the scripts and the client library use it.
 //!
 //! - `resp`: the protocol
 //! - `keyspace`: the records, and the commands on them
+//! - `version`: what differs between versions
 //! - `script`, `structs`: executes the scripts that it is sent, in Lua 5.1
-//! - `server`: one server
+//! - `server`, `crash`: one server
 //! - `cluster`: which server of a cluster serves a slot
 
 mod cluster;
+mod crash;
 mod keyspace;
 mod resp;
 mod script;
 mod server;
 mod structs;
+mod version;
 
 pub use cluster::Cluster;
+pub(crate) use resp::{take_command, take_reply};
 pub use script::remove;
 pub use server::Server;

@@ -1,6 +1,7 @@
 //! The verdict on a run.
 //!
 //! - `attempts`: runs of the work
+//! - `connections`: connections to Redis, and calls that it did not answer
 //! - `inputs`: keys, payloads and malformed records
 //! - `invocations`: claims that are not settled, leases and responses
 //! - `jitter`: delays that are drawn at random
@@ -14,6 +15,7 @@
 //! - `visibility`: visibility timeouts
 
 mod attempts;
+mod connections;
 mod inputs;
 mod invocations;
 mod jitter;
@@ -50,6 +52,7 @@ impl Run {
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
         faults.extend(self.unexplained(&report));
         faults.extend(self.wrong_attempts());
+        faults.extend(self.wrong_connections());
         faults.extend(self.wrong_receivers());
         faults.extend(self.wrong_inputs());
         faults.extend(self.wrong_malformed());

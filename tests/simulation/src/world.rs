@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{History, Rng};
-use idempotent_sqs_testing::{MessageHistory, Queue};
+use idempotent_sqs_testing::{MessageHistory, Queue, SendRequest};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
+use crate::connections::Connection;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
+use crate::logins::Logins;
+use crate::maintenance::maintain;
 use crate::network::{self, Conditions};
 use crate::objects::Objects;
 use crate::owners::contend;
@@ -23,7 +26,7 @@ use crate::redis::{Cluster, Server};
 use crate::sent::Sent;
 use crate::sqs::{Letter, SdkCall, Sqs, VisibilityChange};
 use crate::work::{Attempt, Attempts};
-use crate::{deterministic, trace};
+use crate::{connections, deterministic, trace};
 
 /// Longest time until all messages are done after the last fault: several of the longest backoffs.
 const DRAIN: Duration = Duration::from_hours(3);
@@ -54,6 +57,10 @@ pub struct Run {
     pub timed_out: Vec<Invoked>,
     /// The calls of owners that contend.
     pub contention: History,
+    pub connections: Vec<Connection>,
+    /// The client of each process in the history.
+    pub clients: BTreeMap<String, String>,
+    pub logins: Logins,
     pub injected: usize,
     pub drained: bool,
     /// Number of events, and their hash.
@@ -79,12 +86,13 @@ pub fn run(seed: u64, prints: bool) -> Run {
 async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     deterministic::begin();
     trace::begin(prints);
-    network::dial_redis();
+    connections::dial_redis();
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
-    let redis = Arc::new(Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]));
+    let logins = Logins::new(&plan.redis, seed);
+    let redis = start_redis(&plan, &logins);
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 1, lost: 0 });
-    let contention = contend(rng.fork(), &plan, redis.servers[0].name(), directory).await;
+    let contention = contend(rng.fork(), &plan, redis.servers[0].name(), &logins, directory).await;
     redis.servers.iter().for_each(Server::flush);
     // The calls of the owners do not change the run of the function.
     deterministic::seed(seed);
@@ -105,6 +113,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         objects: Arc::clone(&objects),
         inputs: Mutex::new(inputs),
         redis: redis.servers[0].name().to_owned(),
+        logins: logins.clone(),
         directory: directory.to_owned(),
         rng: Mutex::new(rng.fork()),
         attempts: Attempts::default(),
@@ -112,6 +121,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         invocations: Mutex::default(),
         timed_out: Mutex::default(),
         processes: Mutex::default(),
+        clients: Mutex::default(),
         plan: plan.clone(),
     });
     let functions: Vec<_> = (0..plan.functions).map(|n| tokio::spawn(Arc::clone(&shared).run_environment(n))).collect();
@@ -119,24 +129,14 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     let mut faults = Faults {
         rng: rng.fork(),
         shared: Arc::clone(&shared),
-        redis,
+        redis: Arc::clone(&redis),
         receiver: receiver.clone(),
         injected: 0,
         jumps: Vec::new(),
         losses: BTreeMap::new(),
     };
     let mut sent: Vec<_> = messages.iter().map(|(sent, _)| sent.clone()).collect();
-    let produce = async {
-        let bursts = messages.len().div_ceil(plan.burst);
-        let pause = plan.lasts * 3 / 4 / u32::try_from(bursts).unwrap_or(u32::MAX);
-        for burst in messages.chunks(plan.burst) {
-            for (_, message) in burst {
-                queue.send(message.clone()).expect("SQS accepts these messages");
-            }
-            sleep(pause).await;
-        }
-    };
-    tokio::join!(faults.run(), produce);
+    tokio::join!(faults.run(), produce(&plan, &queue, &messages), maintain(&shared, &redis));
     trace::event(|| "the faults end".to_owned());
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 1, lost: 0 });
     network::disarm();
@@ -167,10 +167,31 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         contention,
+        connections: connections::connections(),
+        clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        logins,
         injected: faults.injected,
         drained,
         trace: trace::end(),
         plan,
+    }
+}
+
+fn start_redis(plan: &Plan, logins: &Logins) -> Arc<Cluster> {
+    let redis = Cluster::start(&["redis0", "redis1", "redis2"][..plan.servers]);
+    redis.servers.iter().for_each(|server| server.configure(logins, &plan.redis.versions));
+    Arc::new(redis)
+}
+
+/// Sends the messages during three quarters of the time of the faults.
+async fn produce(plan: &Plan, queue: &Queue, messages: &[(Sent, SendRequest)]) {
+    let bursts = messages.len().div_ceil(plan.burst);
+    let pause = plan.lasts * 3 / 4 / u32::try_from(bursts).unwrap_or(u32::MAX);
+    for burst in messages.chunks(plan.burst) {
+        for (_, message) in burst {
+            queue.send(message.clone()).expect("SQS accepts these messages");
+        }
+        sleep(pause).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The protocol: <https://redis.io/docs/latest/develop/reference/protocol-spec/>, version 2.
 
 /// A command with its arguments.
-pub(super) type Command = Vec<Vec<u8>>;
+pub(crate) type Command = Vec<Vec<u8>>;
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ impl Reply {
 }
 
 /// Removes the first command from the bytes, if it is complete.
-pub(super) fn take_command(bytes: &mut Vec<u8>) -> Option<Command> {
+pub(crate) fn take_command(bytes: &mut Vec<u8>) -> Option<Command> {
     let mut rest = &bytes[..];
     let count = number(&mut rest, b'*')?;
     let mut command = Vec::with_capacity(count);
@@ -62,6 +62,25 @@ pub(super) fn take_command(bytes: &mut Vec<u8>) -> Option<Command> {
     let taken = bytes.len() - rest.len();
     bytes.drain(..taken);
     Some(command)
+}
+
+/// Removes the first reply from the bytes, if it is complete. Returns whether it is an error, with its text.
+pub(crate) fn take_reply(bytes: &mut Vec<u8>) -> Option<Result<(), String>> {
+    let length = reply_length(bytes)?;
+    let reply: Vec<_> = bytes.drain(..length).collect();
+    let error = reply.strip_prefix(b"-").map(|text| String::from_utf8_lossy(text).trim_end().to_owned());
+    Some(error.map_or(Ok(()), Err))
+}
+
+fn reply_length(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|two| two == b"\r\n")?;
+    let (length, number) = (line + 2, std::str::from_utf8(&bytes[1..line]).ok()?.parse::<usize>());
+    match (bytes[0], number) {
+        (b'$', Ok(count)) => Some(length + count + 2).filter(|length| *length <= bytes.len()),
+        (b'*', Ok(count)) => (0..count).try_fold(length, |length, _| Some(length + reply_length(&bytes[length..])?)),
+        // Nil, numbers and texts.
+        _ => Some(length),
+    }
 }
 
 /// A line such as `*3`. The client library sends nothing else.

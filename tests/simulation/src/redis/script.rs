@@ -8,14 +8,15 @@ use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 
 use super::resp::{Command, Reply};
 use super::structs;
+use crate::servers::Version;
 
-/// `redis.call` raises errors, `redis.pcall` returns them. Redis 7 raises tables.
+/// `redis.call` raises errors, `redis.pcall` returns them. Redis 7 raises tables, and Redis 6 their texts.
 const LIBRARY: &str = "
 local execute = ...
-redis = { REDIS_VERSION = '8.2.0', REDIS_VERSION_NUM = 0x00080200, pcall = execute }
+redis = { pcall = execute }
 function redis.call(...)
   local reply = execute(...)
-  if type(reply) == 'table' and reply.err then error(reply) end
+  if type(reply) == 'table' and reply.err then error(redis.REDIS_VERSION_NUM and reply or reply.err, 0) end
   return reply
 end
 function redis.error_reply(text) return { err = text } end
@@ -35,6 +36,7 @@ pub fn remove(guard: &'static Guard) {
 #[derive(Clone)]
 pub(super) struct Script {
     function: Function,
+    hash: String,
     /// The flags in its first line, `#!lua flags=…`. `None` without such a line.
     pub(super) flags: Option<Vec<String>>,
 }
@@ -44,6 +46,7 @@ pub(super) struct Scripts {
     lua: Lua,
     protected: Function,
     loaded: HashMap<String, Script>,
+    version: Version,
 }
 
 impl Scripts {
@@ -57,7 +60,18 @@ impl Scripts {
         })?;
         lua.globals().set("struct", structs::library(&lua)?)?;
         let protected = lua.load(LIBRARY).call(execute)?;
-        Ok(Self { lua, protected, loaded: HashMap::new() })
+        let mut scripts = Self { lua, protected, loaded: HashMap::new(), version: Version::default() };
+        scripts.set_version(Version::default());
+        Ok(scripts)
+    }
+
+    /// Sets the version of the server, which has started without scripts.
+    pub(super) fn set_version(&mut self, version: Version) {
+        self.version = version;
+        let library: Result<Table> = self.lua.globals().get("redis");
+        let set = library.and_then(|library| library.set("REDIS_VERSION_NUM", version.number()));
+        set.expect("the library is a table");
+        self.flush();
     }
 
     pub(super) fn get(&self, hash: &str) -> Option<Script> {
@@ -79,15 +93,18 @@ impl Scripts {
             Some(rest) => {
                 let (line, code) = rest.split_once('\n').unwrap_or((rest, ""));
                 let flags = line.strip_prefix("lua flags=").unwrap_or_default();
-                (Some(flags.split(',').map(str::to_owned).collect()), format!("\n{code}"))
+                (Some(flags.split(',').map(str::to_owned).collect::<Vec<_>>()), format!("\n{code}"))
             }
             None => (None, text),
         };
+        if let Some(rejected) = flags.as_deref().and_then(|flags| self.version.rejects_flags(flags)) {
+            return Err(rejected);
+        }
         let function = self.lua.load(code).set_name("@user_script").into_function();
         let function = function.map_err(|error| {
             Reply::error(format!("ERR Error compiling script (new function): {}", one_line(&error.to_string())))
         })?;
-        let script = Script { function, flags };
+        let script = Script { function, hash: hash.clone(), flags };
         self.loaded.insert(hash, script.clone());
         Ok(script)
     }
@@ -106,12 +123,13 @@ impl Scripts {
         if is_done {
             return from_lua(value);
         }
-        // An error of Redis is a table. Any other error is a text.
+        // An error of Redis is a table, or in Redis 6 its text. Any other error is a text.
         let text = match &value {
             Value::Table(error) => error.get::<String>("err")?,
-            other => format!("ERR {}", other.to_string()?),
+            other if self.version.number().is_some() => format!("ERR {}", other.to_string()?),
+            other => other.to_string()?,
         };
-        Ok(Reply::error(format!("{} script: on @user_script.", one_line(&text))))
+        Ok(self.version.raised(&script.hash, &one_line(&text)))
     }
 }
 

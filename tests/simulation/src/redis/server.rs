@@ -1,33 +1,42 @@
 //! One server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cluster::Member;
+use super::crash::Crash;
 use super::keyspace::Keyspace;
 use super::resp::{Command, Reply, take_command};
 use super::script::{Script, Scripts};
+use crate::logins::Logins;
 use crate::network::{self, Accepted};
+use crate::servers::Version;
 use crate::trace::event;
+
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// A server. Clones share it.
 #[derive(Clone)]
 pub struct Server {
     name: String,
-    state: Arc<Mutex<State>>,
+    pub(super) state: Arc<Mutex<State>>,
     scripts: Arc<Mutex<Scripts>>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     keyspace: Keyspace,
     member: Option<Member>,
     is_full: bool,
     is_replica: bool,
     running: Running,
+    logins: Option<Logins>,
+    /// The version of each start, again and again.
+    versions: VecDeque<Version>,
+    pub(super) crash: Option<Crash>,
 }
 
 /// The script that is being executed.
@@ -55,6 +64,14 @@ impl Server {
         server
     }
 
+    /// Sets who may log in, and the version of each start, again and again. Without this, clients need no login.
+    pub fn configure(&self, logins: &Logins, versions: &[Version]) {
+        let mut state = lock(&self.state);
+        state.logins = Some(logins.clone()).filter(Logins::are_required);
+        state.versions = versions.iter().copied().collect();
+        lock(&self.scripts).set_version(state.version());
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -72,7 +89,8 @@ impl Server {
     pub async fn restart(&self, down: Duration) {
         event(|| format!("FAULT {} restarts", self.name));
         network::stop(&self.name);
-        lock(&self.scripts).flush();
+        lock(&self.state).versions.rotate_left(1);
+        lock(&self.scripts).set_version(lock(&self.state).version());
         tokio::time::sleep(down).await;
         self.listen();
     }
@@ -129,17 +147,28 @@ impl Server {
 
     async fn serve(self, Accepted { client, mut stream }: Accepted) {
         let (mut received, mut asking) = (Vec::with_capacity(16_384), false);
+        let logins = lock(&self.state).logins.clone();
+        let mut is_logged_in = logins.is_none();
         while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
-            let mut replies = Vec::new();
+            let (mut replies, mut commands) = (Vec::new(), Vec::new());
             while let Some(command) = take_command(&mut received) {
                 let asked = std::mem::replace(&mut asking, false);
                 let reply = if command[0].eq_ignore_ascii_case(b"ASKING") {
                     asking = true;
                     Reply::ok()
-                } else {
+                } else if command[0].eq_ignore_ascii_case(b"AUTH") {
+                    is_logged_in = logins.as_ref().is_some_and(|logins| logins.accept_arguments(&command[1..]));
+                    if is_logged_in { Reply::ok() } else { Reply::error(WRONG_PASSWORD) }
+                } else if is_logged_in {
                     self.execute(&command, asked, &client)
+                } else {
+                    Reply::error("NOAUTH Authentication required.")
                 };
                 reply.encode(&mut replies);
+                commands.push(command);
+            }
+            if self.crashes(&commands) {
+                return;
             }
             if stream.write_all(&replies).await.is_err() {
                 return;
@@ -152,7 +181,10 @@ impl Server {
         match (&*name, &command[1..]) {
             (b"PING", []) => Reply::Status("PONG".to_owned()),
             (b"CLIENT" | b"SELECT" | b"READONLY", _) => Reply::ok(),
-            (b"INFO", _) => Reply::bulk("redis_version:8.2.0\r\nrole:master\r\naof_enabled:1\r\n"),
+            (b"INFO", _) => {
+                let version = lock(&self.state).version().name();
+                Reply::bulk(format!("redis_version:{version}\r\nrole:master\r\naof_enabled:1\r\n"))
+            }
             (b"CLUSTER", [what]) if what.eq_ignore_ascii_case(b"SLOTS") => match &lock(&self.state).member {
                 Some(member) => member.ranges(client),
                 None => Reply::error("ERR This instance has cluster support disabled"),
@@ -198,6 +230,10 @@ impl Server {
 }
 
 impl State {
+    fn version(&self) -> Version {
+        self.versions.front().copied().unwrap_or_default()
+    }
+
     fn redirects(&self, keys: &[Vec<u8>], asking: bool, client: &str) -> Option<Reply> {
         self.member.as_ref()?.redirects(&self.keyspace, keys, asking, client)
     }
@@ -233,11 +269,12 @@ impl State {
         let name = command[0].to_ascii_uppercase();
         let Running { client, asking, lacks_memory } = &self.running;
         let (client, asking, lacks_memory) = (client.clone(), *asking, *lacks_memory);
+        let version = self.version();
         let Some(keys) = Keyspace::keys_of(&name, &command[1..]) else {
-            return Reply::error("ERR Unknown Redis command called from script");
+            return version.error_in_script("ERR Unknown Redis command called from script");
         };
         if self.redirects(keys, asking, &client).is_some() {
-            return Reply::error("ERR Script attempted to access a non local key in a cluster node");
+            return version.error_in_script("ERR Script attempted to access a non local key in a cluster node");
         }
         let is_full = std::mem::replace(&mut self.is_full, lacks_memory);
         let reply = self.execute(&name, &command[1..], asking, &client);
@@ -246,10 +283,15 @@ impl State {
         if Keyspace::writes(&name) && !matches!(reply, Reply::Error(_)) {
             self.running.lacks_memory = false;
         }
-        reply
+        match reply {
+            Reply::Error(text) if text.starts_with("OOM") || text.starts_with("READONLY") => {
+                version.error_in_script(&text)
+            }
+            reply => reply,
+        }
     }
 }
 
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

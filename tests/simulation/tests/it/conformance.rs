@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use idempotent_sqs::stores::{RedisSettings, RedisStore};
 use simulation::redis::{Cluster, Server};
-use simulation::{deterministic, network};
+use simulation::{connections, deterministic};
 
 /// A store without records.
 fn store(address: &str, cluster: bool) -> RedisStore {
     static NAMESPACES: AtomicU64 = AtomicU64::new(0);
     let namespace = format!("namespace-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
-    network::dial_redis();
+    connections::dial_redis();
     let mut settings = RedisSettings::new(format!("redis://{address}").parse().unwrap(), namespace);
     settings.cluster = cluster;
     RedisStore::new(&settings).unwrap()
