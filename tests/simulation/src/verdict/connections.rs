@@ -82,11 +82,11 @@ impl Run {
         let failed_us = connection.exchanges.iter().filter_map(move |exchange| {
             let refused_us = exchange.answered_us.filter(|_| exchange.error.as_deref().is_some_and(ends_connection));
             match &*exchange.command {
-                "AUTH" => refused_us.or(late_us(exchange, opens_until_us)),
+                "AUTH" => late_us(exchange, opens_until_us).or(refused_us),
                 "CLIENT" | "SELECT" => late_us(exchange, opens_until_us),
                 // Nothing depends on it.
                 "INFO" => None,
-                _ => refused_us.or(late_us(exchange, exchange.sent_us + self.timeout_us() - TIMER_US)),
+                _ => late_us(exchange, exchange.sent_us + self.timeout_us() - TIMER_US).or(refused_us),
             }
         });
         let refused_us = connection.dropped_us.filter(|_| !connection.is_open);
