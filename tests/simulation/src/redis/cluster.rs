@@ -89,13 +89,14 @@ impl Member {
 }
 
 impl Cluster {
-    /// Starts servers with these names, which share the slots.
+    /// Starts servers with these names, which share the slots if there are several.
     pub fn start(names: &[&str]) -> Self {
         let owners = (0..SLOTS).map(|slot| usize::from(slot) * names.len() / usize::from(SLOTS)).collect();
         let names_of: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let slots = Arc::new(Mutex::new(Slots { names: names_of, owners, moving: BTreeMap::new() }));
-        let member = |number| Member { slots: Arc::clone(&slots), number };
-        let servers = names.iter().enumerate().map(|(number, name)| Server::start_in(name, Some(member(number))));
+        // A single server is not in cluster mode: it accepts calls with keys of several slots.
+        let member = |number| (names.len() > 1).then(|| Member { slots: Arc::clone(&slots), number });
+        let servers = names.iter().enumerate().map(|(number, name)| Server::start_in(name, member(number)));
         Self { servers: servers.collect(), slots }
     }
 
