@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{RecordedStore, Rng, monotonic_us};
-use idempotent_sqs::idempotency::{ObjectStore, Recovery};
+use idempotent_sqs::idempotency::{ObjectStore, Recovery, Results};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, KeySource, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use crate::logins::Logins;
 use crate::malformed::{Malformed, malform};
 use crate::network;
-use crate::objects::Objects;
+use crate::objects::{Client, Objects};
 use crate::plan::Plan;
 use crate::producers::{BUCKET, KEY_ATTRIBUTE, KEY_POINTER};
 use crate::sqs::Sqs;
@@ -83,6 +83,12 @@ pub struct Process {
 
 /// The first part of every key in Redis.
 pub const NAMESPACE: &str = "payments";
+
+/// The bucket of results that are too large for their records.
+pub const RESULTS_BUCKET: &str = "results";
+
+/// The first part of their names.
+pub const RESULTS_PREFIX: &str = "receipts/";
 
 type Function = Handler<RecordedStore<RedisStore>, Call>;
 
@@ -184,7 +190,15 @@ impl Shared {
             let payload = KeySource::Body(KEY_POINTER.to_owned());
             batch.keys = vec![attribute, payload, KeySource::DeduplicationId, KeySource::MessageId];
         }
-        batch.extended_client.objects = Some(Arc::clone(&self.objects) as Arc<dyn ObjectStore>);
+        let client = Client { objects: Arc::clone(&self.objects), process: recorded.clone() };
+        let client: Arc<dyn ObjectStore> = Arc::new(client);
+        if let Some(objects) = &plan.objects {
+            batch.extended_client.max_bytes = objects.payload_max_bytes;
+            policy.result_max_bytes = objects.result_max_bytes;
+            let results = Results::new(Arc::clone(&client), RESULTS_BUCKET, RESULTS_PREFIX);
+            policy.results = objects.keeps_results.then_some(results);
+        }
+        batch.extended_client.objects = Some(client);
         batch.extended_client.buckets = vec![BUCKET.to_owned()];
         batch.concurrency = NonZeroUsize::new(plan.concurrency).unwrap_or(NonZeroUsize::MIN);
         let aws = self.sqs.config(process, &recorded);
@@ -193,9 +207,9 @@ impl Shared {
         let visibility = Visibility::new(aws);
 
         let panics = (if plan.is_quiet { 0 } else { 10 }, Mutex::new(rng));
-        let (client, receivers, attempts) = (process.to_owned(), plan.receivers, Arc::clone(&self.attempts));
+        let (client, plan, attempts) = (process.to_owned(), plan.clone(), Arc::clone(&self.attempts));
         let (process, running) = (recorded.clone(), Default::default());
-        let work = Call { client, process, panics, attempts, receivers, running };
+        let work = Call { client, process, panics, attempts, plan, running };
         (recorded, Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility)))
     }
 }

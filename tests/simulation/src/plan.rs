@@ -119,6 +119,32 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Whether there are no faults, and every run knows whether it had an effect.
     pub is_quiet: bool,
+    /// `None` if S3 is only slow and unavailable, and results are small.
+    pub objects: Option<ObjectPlan>,
+}
+
+/// What a seed chooses for payloads and results in S3.
+#[derive(Clone, Debug)]
+pub struct ObjectPlan {
+    /// Largest payload that is read, bytes.
+    pub payload_max_bytes: usize,
+    /// Largest result that is kept in a record, bytes.
+    pub result_max_bytes: usize,
+    /// Whether larger results are kept in S3.
+    pub keeps_results: bool,
+    /// A timeout of the function that is longer than the reads and writes of one object may take.
+    long_timeout: Option<Duration>,
+}
+
+impl ObjectPlan {
+    fn of(rng: &mut Rng) -> Option<Self> {
+        rng.happens(400).then(|| Self {
+            payload_max_bytes: *rng.pick(&[1000, 1500, 2000]),
+            result_max_bytes: *rng.pick(&[40, 100, 4096]),
+            keeps_results: rng.happens(750),
+            long_timeout: rng.happens(350).then(|| rng.ms(14_000..20_000)),
+        })
+    }
 }
 
 impl Plan {
@@ -128,7 +154,10 @@ impl Plan {
         let extras = &mut Rng::new(seed ^ 0xe74a);
         let sqs = &mut Rng::new(seed ^ 0x5195);
         let has_extras = extras.happens(400);
+        let objects = ObjectPlan::of(&mut Rng::new(seed ^ 0x0b7e));
         let function_timeout = rng.ms(2000..8000);
+        let long_timeout = objects.as_ref().and_then(|objects| objects.long_timeout);
+        let function_timeout = long_timeout.unwrap_or(function_timeout);
         let servers = *rng.pick(&[1, 1, 1, 2, 3]);
         let redis_timeout: u64 = *rng.pick(&[100, 300, 500]);
         let mut faults: Vec<_> = HARMLESS.iter().copied().filter(|_| rng.happens(450)).collect();
@@ -165,7 +194,7 @@ impl Plan {
             failed_retention: *rng.pick(&[Duration::MAX, Duration::MAX, Duration::from_secs(5)]),
             parks: inputs.happens(120),
             fingerprints: *rng.pick(&[1000, 1000, 1000, 500]),
-            has_forms: inputs.happens(500) || has_extras,
+            has_forms: inputs.happens(500) || has_extras || objects.is_some(),
             has_extras,
             redrives: extras.happens(400),
             has_large: has_extras && sqs.happens(150),
@@ -186,6 +215,7 @@ impl Plan {
             pause_ms: *rng.pick(&[300, 1000, 4000]),
             faults,
             is_quiet,
+            objects,
         };
         if plan.redis.shares_calls {
             (plan.burst, plan.batch_size, plan.concurrency) = (10, 10, 16);

@@ -1,5 +1,6 @@
 //! What the producers send: payments in several forms, with their keys in several places.
 
+mod objects;
 mod payloads;
 
 use std::collections::BTreeMap;
@@ -10,11 +11,11 @@ use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use idempotent_sqs_testing::SendRequest;
 use serde_json::json;
 
+use crate::objects::Payloads;
 use crate::plan::Plan;
-use crate::sent::{Sent, SentKey};
+use crate::sent::{ObjectState, Sent, SentKey};
 
-/// The bucket of payloads that are not in their messages.
-pub const BUCKET: &str = "payloads";
+pub use objects::{BUCKET, POINTER_ATTRIBUTES};
 
 /// The attribute in which a message may have its key.
 pub const KEY_ATTRIBUTE: &str = "Idempotency-Key";
@@ -49,6 +50,8 @@ enum Form {
     SnsTwice,
     /// Like a notification of S3, but of two objects, the second of which is that of another payment.
     S3Twice,
+    /// Like a pointer to a payload in S3, but without a part of it.
+    LikePointer,
 }
 
 /// Where a producer puts the key.
@@ -70,18 +73,24 @@ struct Payment {
     number: u64,
     form: Form,
     place: Place,
-    is_missing: bool,
+    /// Whether its payloads in S3 can be read.
+    object: ObjectState,
     /// How many further topics forward it, each in a notification of its own.
     forwarded: u64,
     /// The payment whose payload this one has, but for one field.
     imitated: Option<u64>,
 }
 
-/// The messages of a plan, and the payloads in S3 by name. Some messages have the key and the payload of an earlier one, some
+/// The messages of a plan, and the payloads in S3. Some messages have the key and the payload of an earlier one, some
 /// only its key, and some no key.
-pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, BTreeMap<String, String>) {
-    let mut producer =
-        Producer { plan, rng: rng.fork(), extras: Rng::new(plan.seed ^ 0x0f0f), objects: BTreeMap::new() };
+pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, Payloads) {
+    let mut producer = Producer {
+        plan,
+        rng: rng.fork(),
+        extras: Rng::new(plan.seed ^ 0x0f0f),
+        choices: Rng::new(plan.seed ^ 0x0b1c),
+        objects: Payloads::new(),
+    };
     let mut payments: Vec<_> = (0..plan.messages).map(|number| producer.payment(number)).collect();
     let names: Vec<_> = (0..plan.messages).map(|number| producer.name(number)).collect();
     let mut messages = Vec::new();
@@ -115,7 +124,9 @@ struct Producer<'a> {
     rng: Rng,
     /// For plans with extras. The choices of the others do not depend on it.
     extras: Rng,
-    objects: BTreeMap<String, String>,
+    /// For plans with choices for objects, in the same way.
+    choices: Rng,
+    objects: Payloads,
 }
 
 impl Producer<'_> {
@@ -123,8 +134,8 @@ impl Producer<'_> {
         use Form::{BrokenJson, EventBridge, InS3, InS3FromSns, Json, S3Notification, Sns, Text};
         let forms = [Json, Json, Text, BrokenJson, Sns, Sns, EventBridge, S3Notification, InS3, InS3, InS3FromSns];
         let (form, place) = (*self.rng.pick(&forms), self.rng.draw(0..24));
-        let plain =
-            Payment { number, form: Json, place: Place::Attribute, is_missing: false, forwarded: 0, imitated: None };
+        let object = ObjectState::Readable;
+        let plain = Payment { number, form: Json, place: Place::Attribute, object, forwarded: 0, imitated: None };
         if !self.plan.has_forms {
             return plain;
         }
@@ -135,21 +146,23 @@ impl Producer<'_> {
             _ => Place::Attribute,
         };
         let is_missing = form.is_in_s3() && self.rng.happens(150);
-        let payment = Payment { form, place, is_missing, ..plain };
-        if !self.plan.has_extras {
-            return payment;
-        }
+        let object = if is_missing { ObjectState::Deleted } else { object };
+        let mut payment = Payment { form, place, object, ..plain };
         if self.plan.has_large && number == LARGE {
             return plain;
         }
-        let forwarded = *self.extras.pick(&[0, 0, 0, 1, 2, 3]);
-        match self.extras.draw(0..6) {
-            0 => Payment { place: Place::Nowhere, forwarded, ..payment },
-            1 => Payment { form: EventBridge, is_missing: false, forwarded, ..payment },
-            2 => Payment { form: S3Notification, is_missing: false, forwarded, ..payment },
-            3 => Payment { form: S3Notification, place: Place::Nowhere, is_missing: false, forwarded, ..payment },
-            _ => Payment { forwarded, ..payment },
+        if self.plan.has_extras {
+            let forwarded = *self.extras.pick(&[0, 0, 0, 1, 2, 3]);
+            let readable = Payment { object: ObjectState::Readable, forwarded, ..payment };
+            payment = match self.extras.draw(0..6) {
+                0 => Payment { place: Place::Nowhere, forwarded, ..payment },
+                1 => Payment { form: EventBridge, ..readable },
+                2 => Payment { form: S3Notification, ..readable },
+                3 => Payment { form: S3Notification, place: Place::Nowhere, ..readable },
+                _ => Payment { forwarded, ..payment },
+            };
         }
+        if self.plan.objects.is_some() { self.with_object(payment) } else { payment }
     }
 
     /// The text of a key. In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
@@ -169,10 +182,10 @@ impl Producer<'_> {
     }
 
     fn message(&mut self, number: u64, payment: Payment, key: &str, group: Option<String>) -> (Sent, SendRequest) {
-        let Payment { number: paid, form, place, is_missing, forwarded, imitated } = payment;
+        let Payment { number: paid, form, place, forwarded, imitated, .. } = payment;
         // SQS accepts no attribute with this character.
         let key = &if place == Place::Payload { key.to_owned() } else { key.replace('\0', "") };
-        let payload = self.payload(payment, key);
+        let mut payload = self.payload(payment, key);
         let mut attributes = BTreeMap::new();
         if let Place::Attribute = place {
             attributes.insert(KEY_ATTRIBUTE.to_owned(), key.into());
@@ -181,17 +194,11 @@ impl Producer<'_> {
             let value = AttributeValue::Binary(vec![0xff, 0xfe]);
             attributes.insert(KEY_ATTRIBUTE.to_owned(), MessageAttribute { data_type: "Binary".into(), value });
         }
-        let (mut body, mut input) = (payload.clone(), payload.clone());
-        if form.is_in_s3() {
-            let value = AttributeValue::Text(payload.len().to_string());
-            attributes.insert("ExtendedPayloadSize".to_owned(), MessageAttribute { data_type: "Number".into(), value });
-            // Each message has an object of its own.
-            let name = format!("payment-{paid}-of-{number}");
-            let location = json!({"s3BucketName": BUCKET, "s3Key": name});
-            body = json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string();
-            if !is_missing {
-                self.objects.insert(name, payload);
-            }
+        let stored = form.is_in_s3().then(|| self.store(number, payment, &mut payload, &mut attributes));
+        let (object, pointer) = stored.unzip();
+        let (mut body, mut input) = (pointer.unwrap_or_else(|| payload.clone()), payload);
+        if form == Form::LikePointer && objects::has_attribute(paid) {
+            objects::add_attribute(POINTER_ATTRIBUTES[0], input.len(), &mut attributes);
         }
         if let Form::Sns | Form::InS3FromSns | Form::SnsTwice = form {
             // The attribute of SQS counts, not that of SNS.
@@ -235,11 +242,9 @@ impl Producer<'_> {
         }
         let key = self.key(number, payment, key);
         let deduplication_id = self.plan.fifo.then(|| format!("send-{number}"));
-        let is_in_s3 = form.is_in_s3();
         let same_content =
             imitated.filter(|_| form == Form::S3Notification && payment.s3_event(self.plan.has_extras).is_later());
-        let sent =
-            Sent { payment: paid, same_content, key, is_in_s3, is_missing, input, attributes, group, deduplication_id };
+        let sent = Sent { payment: paid, same_content, key, object, input, attributes, group, deduplication_id };
         let request = sent.request(body);
         (sent, request)
     }
@@ -247,7 +252,7 @@ impl Producer<'_> {
     /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in the
     /// payload or the deduplicationId, which is passed with its group.
     fn key(&self, number: u64, payment: Payment, key: &str) -> SentKey {
-        let Payment { number: paid, form, place, is_missing, forwarded, .. } = payment;
+        let Payment { number: paid, form, place, object, forwarded, .. } = payment;
         let is_json = !matches!(form, Form::Text | Form::BrokenJson);
         match place {
             // It is no notification, so its attributes are not those of the message.
@@ -256,7 +261,7 @@ impl Producer<'_> {
             Place::Attribute => SentKey::Text(key.to_owned()),
             Place::Bytes => SentKey::Unusable,
             // The key may be in the payload.
-            _ if self.plan.has_forms && (is_missing || form == Form::BrokenJson) => SentKey::Unusable,
+            _ if self.plan.has_forms && (object.is_unreadable() || form == Form::BrokenJson) => SentKey::Unusable,
             Place::Payload if is_json => SentKey::Text(key.to_owned()),
             Place::Flag if is_json => SentKey::Unusable,
             _ if self.plan.fifo && self.plan.has_forms => SentKey::DeduplicationId,

@@ -17,15 +17,37 @@ pub struct Sent {
     /// The payment of an earlier event of S3 with the same content, but for its sequencer.
     pub same_content: Option<u64>,
     pub key: SentKey,
-    /// Whether its payload is in S3, where it may be unavailable for some time.
-    pub is_in_s3: bool,
-    /// Whether its payload was deleted from S3.
-    pub is_missing: bool,
+    /// Its payload in S3, where it may be unavailable for some time.
+    pub object: Option<Object>,
     /// What its work is passed: the body, with a payload of S3 in place of its pointer.
     pub input: String,
     pub attributes: BTreeMap<String, MessageAttribute>,
     pub group: Option<String>,
     pub deduplication_id: Option<String>,
+}
+
+/// A payload in S3.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Each message has an object of its own.
+    pub name: String,
+    pub state: ObjectState,
+}
+
+/// Whether an object can be read, apart from the times at which S3 is unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectState {
+    Readable,
+    /// Was deleted before its message was sent.
+    Deleted,
+    /// Is deleted as soon as its payment is made.
+    DeletedOnceMade,
+    /// Is not UTF-8.
+    NotText,
+    /// Is larger than the function reads.
+    TooLarge,
+    /// Is in a bucket that the function may not read.
+    OtherBucket,
 }
 
 /// The key of a message.
@@ -40,7 +62,24 @@ pub enum SentKey {
     Unusable,
 }
 
+impl ObjectState {
+    /// Whether it can be read at no time.
+    pub fn is_unreadable(self) -> bool {
+        matches!(self, Self::Deleted | Self::NotText | Self::TooLarge | Self::OtherBucket)
+    }
+}
+
 impl Sent {
+    /// Whether its payload can be read at no time.
+    pub fn is_unreadable(&self) -> bool {
+        self.object.as_ref().is_some_and(|object| object.state.is_unreadable())
+    }
+
+    /// Whether its payload cannot be read at some time, apart from the times at which S3 is unavailable.
+    pub fn may_be_unreadable(&self) -> bool {
+        self.object.as_ref().is_some_and(|object| object.state != ObjectState::Readable)
+    }
+
     /// The request that sends it with this body.
     pub fn request(&self, body: String) -> SendRequest {
         let attributes = self.attributes.iter();

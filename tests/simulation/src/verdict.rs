@@ -8,8 +8,10 @@
 //! - `letters`: dead letters
 //! - `losses`: lost writes, and the effects that these repeat
 //! - `messages`: deletions, acknowledgements and order
+//! - `objects`: payloads in S3
 //! - `receivers`: receivers that are unavailable, and messages that are not started
 //! - `requests`: settings and results
+//! - `results`: large results in S3
 //! - `settling`: how runs are settled
 //! - `sqs`: calls of SQS
 //! - `visibility`: visibility timeouts
@@ -22,8 +24,10 @@ mod jitter;
 mod letters;
 mod losses;
 mod messages;
+mod objects;
 mod receivers;
 mod requests;
+mod results;
 mod settling;
 mod sqs;
 mod visibility;
@@ -31,8 +35,6 @@ mod visibility;
 use history::{Allowances, Outside, Report};
 
 use crate::world::Run;
-
-use requests::wrong_requests;
 
 /// The verdict on a run. Each fault is one text.
 pub struct Verdict {
@@ -64,7 +66,9 @@ impl Run {
         faults.extend(self.wrong_invocations());
         faults.extend(self.wrong_jitter());
         faults.extend(self.wrong_settling());
-        faults.extend(wrong_requests(&self.plan, &self.history));
+        faults.extend(self.wrong_requests());
+        faults.extend(self.wrong_objects());
+        faults.extend(self.wrong_results());
         faults.extend(self.wrong_order());
         if !self.drained {
             faults.push("the queue did not drain".to_owned());

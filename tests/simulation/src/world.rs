@@ -16,7 +16,7 @@ use crate::function::{Acknowledged, Invoked, Shared};
 use crate::logins::Logins;
 use crate::maintenance::maintain;
 use crate::network::{self, Conditions};
-use crate::objects::Objects;
+use crate::objects::{Log, Objects};
 use crate::owners::contend;
 use crate::plan::Plan;
 use crate::producers::messages;
@@ -55,6 +55,8 @@ pub struct Run {
     pub invocations: Vec<Invoked>,
     /// Invocations that Lambda ended.
     pub timed_out: Vec<Invoked>,
+    /// What was read from S3 and written.
+    pub objects: Log,
     /// The calls of owners that contend.
     pub contention: History,
     pub connections: Vec<Connection>,
@@ -106,7 +108,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     // These depend on the seed alone, not on what is drawn before.
     let mut inputs = Rng::new(seed ^ 0x0b1e);
     let (messages, objects) = messages(&plan, &mut inputs);
-    let objects = Arc::new(Objects::new(objects, inputs.fork()));
+    let objects = Arc::new(Objects::new(objects, inputs.fork(), &plan, receiver.clone()));
     let shared = Arc::new(Shared {
         mapping: mapping(&queue, &plan),
         sqs: sqs.clone(),
@@ -164,8 +166,9 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         changes: sqs_calls.iter().flat_map(SdkCall::changes).collect(),
         sqs_calls,
         refusals: sqs.refusals(),
-        timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        objects: objects.log(),
         contention,
         connections: connections::connections(),
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),

@@ -6,7 +6,7 @@ use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{Form, Payment, Place, Producer};
+use super::{Form, Payment, Place, Producer, objects};
 use crate::sent::hex;
 
 /// Values of the notifications of EventBridge, in one of which an imitation differs.
@@ -97,6 +97,7 @@ impl Producer<'_> {
         let field = |name: &'static str| payment.field(name, &OF_EVENT_BRIDGE);
         match form {
             Form::Text => format!("payment {number}"),
+            Form::LikePointer => objects::like_pointer(number),
             // It starts like JSON after a byte order mark, too.
             Form::BrokenJson => {
                 let mark = if self.plan.has_extras && number.is_multiple_of(2) { "\u{feff}" } else { "" };

@@ -4,8 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use history::Hex;
+use idempotent_sqs::sqs::{DeadLetter, MessageAttribute};
 use serde_json::Value;
 
+use crate::producers::POINTER_ATTRIBUTES;
+use crate::sent::Sent;
+use crate::work::Attempt;
 use crate::world::Run;
 
 impl Run {
@@ -20,6 +24,9 @@ impl Run {
             let Some(sent) = self.sent(&run.message_id) else { continue };
             if !is_equal(&run.input, &sent.input) {
                 wrong.push(format!("{}: not {:?}: {run:?}", run.key, sent.input));
+            }
+            if attributes_of(run) != work_attributes(sent) {
+                wrong.push(format!("{}: not the attributes {:?}: {run:?}", run.key, work_attributes(sent)));
             }
             if run.fingerprint != Hex([0; 16]) {
                 fingerprints.entry(sent.same_content.unwrap_or(sent.payment)).or_default().insert(run.fingerprint);
@@ -58,6 +65,20 @@ impl Run {
         }
         wrong
     }
+}
+
+/// The attributes that a run was passed. A dead letter that was moved back has its reason too.
+fn attributes_of(run: &Attempt) -> BTreeMap<String, MessageAttribute> {
+    let mut attributes = run.attributes.clone();
+    attributes.remove(DeadLetter::ATTRIBUTE);
+    attributes
+}
+
+/// The attributes of a message, without those of the pointer if its payload is in S3.
+fn work_attributes(sent: &Sent) -> BTreeMap<String, MessageAttribute> {
+    let is_of_pointer = |name: &str| sent.object.is_some() && POINTER_ATTRIBUTES.contains(&name);
+    let attributes = sent.attributes.clone().into_iter();
+    attributes.filter(|(name, _)| !is_of_pointer(name)).collect()
 }
 
 /// Whether two bodies are the same text, or the same JSON.

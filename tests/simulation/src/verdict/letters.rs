@@ -13,7 +13,7 @@ use crate::sent::SentKey;
 use crate::sqs::Letter;
 use crate::world::Run;
 
-use super::invocations::is_during;
+use super::invocations::{has_calls, is_during, is_of};
 
 /// A letter without its reason is shorter, bytes.
 const LONGEST_LETTER: usize = 1000;
@@ -141,10 +141,36 @@ impl Run {
                 let ids = self.messages.iter().flat_map(|message| &message.message_ids);
                 ids.filter(is_other).any(|id| key.is_some() && self.expected_key(id) == key)
             }
-            NoKey => key.is_none() && !sent.is_missing,
-            Unreadable => sent.is_missing,
+            NoKey => key.is_none() && !sent.is_unreadable(),
+            Unreadable => self.is_unreadable(letter),
             other => unreachable!("no seed expects {other:?}"),
         }
+    }
+
+    /// Whether the message of a letter has no payload that can be read, and its record did not decide what happens to it.
+    fn is_unreadable(&self, letter: &Letter) -> bool {
+        let mut invocations = self.invocations.iter().filter(|invoked| is_during(letter.at_us, invoked));
+        let of_letter = |message: &ReceivedMessage| message.message_id == letter.message_id;
+        invocations.any(|invoked| {
+            let calls = self.calls(invoked);
+            let mut messages = invoked.messages.iter().filter(|message| of_letter(message));
+            messages.any(|message| {
+                let is_decided = |call: &&Operation| {
+                    let is_acquire = matches!(call.call, Call::Acquire { .. });
+                    is_acquire
+                        && is_of(call, message)
+                        && !matches!(call.answer, Answer::Acquired { .. } | Answer::Failed)
+                };
+                let has_key = self.expected_key(&letter.message_id).is_some();
+                self.has_no_payload(&letter.message_id, &invoked.process, letter.at_us)
+                    && !calls
+                        .iter()
+                        .copied()
+                        .filter(|call| call.invoked_us <= letter.at_us)
+                        .any(|call| is_decided(&call))
+                    && (!has_key || has_calls(&calls, message))
+            })
+        })
     }
 }
 

@@ -21,8 +21,8 @@ impl Run {
             let is_dead = || message.message_ids.iter().any(|id| self.is_letter_sent(id, u64::MAX));
             let is_key =
                 |key: &String| message.message_ids.iter().any(|id| self.expected_key(id).as_ref() == Some(key));
-            // A payload that is missing cannot be compared.
-            let is_payment = |payment| payment == sent.payment || sent.is_missing;
+            // A payload that cannot be read cannot be compared.
+            let is_payment = |payment| payment == sent.payment || sent.may_be_unreadable();
             let is_own = |counted: &Counted| is_payment(counted.payment) && is_key(&counted.effect.key);
             if message.state == MessageState::Deleted && !self.effects.iter().any(is_own) && !is_dead() {
                 wrong.push(format!(
@@ -111,7 +111,7 @@ impl Run {
     pub(super) fn is_acquired_twice(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
         let is_own = |other: &&ReceivedMessage| other.message_id != message.message_id;
         let mut before = invoked.messages.iter().take_while(is_own);
-        let is_acquired = |other| self.is_copy(other, message) && has_calls(calls, other);
+        let is_acquired = |other| self.is_copy(invoked, other, message) && has_calls(calls, other);
         has_calls(calls, message) && before.any(is_acquired)
     }
 
@@ -128,7 +128,7 @@ impl Run {
             return None;
         }
         let mut others = self.with_its_key(invoked, message);
-        let other = others.next().filter(|other| self.is_copy(other, message) && has_calls(calls, other))?;
+        let other = others.next().filter(|other| self.is_copy(invoked, other, message) && has_calls(calls, other))?;
         (others.next().is_none() && !has_calls(calls, message)).then_some(other)
     }
 
@@ -144,10 +144,10 @@ impl Run {
     }
 
     /// Whether two messages have the same key and payload. A payload in S3 may be unavailable, and then it is not known.
-    fn is_copy(&self, message: &ReceivedMessage, other: &ReceivedMessage) -> bool {
+    fn is_copy(&self, invoked: &Invoked, message: &ReceivedMessage, other: &ReceivedMessage) -> bool {
         let key = |message: &ReceivedMessage| self.expected_key(&message.message_id);
         let payment = |message: &ReceivedMessage| {
-            self.sent(&message.message_id).filter(|sent| !sent.is_in_s3).map(|sent| sent.payment)
+            self.sent(&message.message_id).filter(|_| self.has_payload(invoked, message)).map(|sent| sent.payment)
         };
         key(message).is_some()
             && key(message) == key(other)

@@ -35,7 +35,8 @@ impl Run {
         let Some(sent) = self.sent(&message.message_id) else { return false };
         let is_malformed = invoked.malformed.has_unnamed || invoked.malformed.messages.contains(&message.message_id);
         let has_time = invoked.until_us < self.work_ends_us(invoked);
-        let is_readable = !is_malformed && !sent.is_in_s3 && self.expected_key(&message.message_id).is_some();
+        let is_readable =
+            !is_malformed && self.has_payload(invoked, message) && self.expected_key(&message.message_id).is_some();
         if invoked.retained.is_none() || !is_readable || !has_time || self.plan.fifo {
             return false;
         }
@@ -71,7 +72,12 @@ impl Run {
 
     /// Number of receivers that were unavailable when this run began. Each is called by one more run.
     pub(super) fn unavailable_at(&self, run: &Attempt) -> usize {
-        let lasts = RECEIVERS.iter().filter_map(|receiver| self.last_at(receiver, &run.process, run.began_us));
+        self.unavailable_to(&run.process, run.began_us)
+    }
+
+    /// Number of receivers that were unavailable when a process called them last before this time, µs.
+    pub(super) fn unavailable_to(&self, process: &str, before_us: u64) -> usize {
+        let lasts = RECEIVERS.iter().filter_map(|receiver| self.last_at(receiver, process, before_us));
         lasts.filter(|last| last.is_unavailable()).count()
     }
 

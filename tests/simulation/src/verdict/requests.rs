@@ -2,32 +2,33 @@
 
 use std::time::Duration;
 
-use history::{Call, History, Operation};
+use history::{Call, Operation};
 use idempotent_sqs::Policy;
-use idempotent_sqs::idempotency::StoredResult;
 
-use crate::plan::Plan;
-use crate::work::receipt;
+use crate::world::Run;
 
-/// Requests and results that are not those of the plan and of the work. Records of dead letters have other settings.
-pub(super) fn wrong_requests(plan: &Plan, history: &History) -> Vec<String> {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let retention_ms = ms(Policy::default().retention);
-    let leases_ms = ms(plan.lease_grace.min(plan.longest_lease))..=ms(plan.longest_lease);
-    let is_right = |call: &Operation| {
-        let request = call.call.request();
-        let has_result = match &call.call {
-            Call::Complete { claim, result } => result.to_stored() == StoredResult::Inline(receipt(claim.fence)),
-            Call::Acquire { .. } | Call::Fail { .. } | Call::Release { .. } => true,
+impl Run {
+    /// Requests and results that are not those of the plan and of the work. Records of dead letters have other settings.
+    pub(super) fn wrong_requests(&self) -> Vec<String> {
+        let plan = &self.plan;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let retention_ms = ms(Policy::default().retention);
+        let leases_ms = ms(plan.lease_grace.min(plan.longest_lease))..=ms(plan.longest_lease);
+        let is_right = |call: &Operation| {
+            let request = call.call.request();
+            let has_result = match &call.call {
+                Call::Complete { claim, result } => result.to_stored() == self.expected_result(claim),
+                Call::Acquire { .. } | Call::Fail { .. } | Call::Release { .. } => true,
+            };
+            has_result
+                && request.max_attempts == plan.max_attempts
+                && request.failed_retention_ms == ms(plan.failed_retention)
+                && request.longest_lease_ms == ms(plan.longest_lease)
+                && request.retention_ms == retention_ms
+                && leases_ms.contains(&request.lease_ms)
         };
-        has_result
-            && request.max_attempts == plan.max_attempts
-            && request.failed_retention_ms == ms(plan.failed_retention)
-            && request.longest_lease_ms == ms(plan.longest_lease)
-            && request.retention_ms == retention_ms
-            && leases_ms.contains(&request.lease_ms)
-    };
-    let calls = history.keys.values().flatten().filter(|call| !call.is_of_dead_letter());
-    let wrong = calls.filter(|call| !is_right(call));
-    wrong.map(|call| format!("{}: not as the settings or the work say: {call:?}", call.call.key())).collect()
+        let calls = self.history.keys.values().flatten().filter(|call| !call.is_of_dead_letter());
+        let wrong = calls.filter(|call| !is_right(call));
+        wrong.map(|call| format!("{}: not as the settings or the work say: {call:?}", call.call.key())).collect()
+    }
 }

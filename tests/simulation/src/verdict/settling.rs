@@ -27,14 +27,15 @@ impl Run {
         wrong
     }
 
-    /// Whether a claim whose work did not run may be settled by this call. A missing payload and a parked recovery are
-    /// permanent failures. Other claims are released if their receiver was found unavailable, or no time was left.
+    /// Whether a claim whose work did not run may be settled by this call. A payload that is gone and a parked
+    /// recovery are permanent failures. Other claims are released if their payload cannot be read, their receiver was found
+    /// unavailable, or no time was left.
     fn may_settle_without_run(&self, call: &Operation) -> bool {
         let Some(claim) = call.claim() else { return false };
         let mut ids = self.messages.iter().flat_map(|message| &message.message_ids);
         let id = ids.find(|id| Hex(*MessageIdHash::of(id).as_bytes()) == claim.request.message);
         let Some(sent) = id.and_then(|id| self.sent(id)) else { return false };
-        let is_missing = sent.is_missing;
+        let is_missing = self.is_payload_missing(id.map_or("", String::as_str), &call.process, call.invoked_us);
         match call.call {
             Call::Fail { uncertain, permanent, .. } => {
                 let is_parked = self.plan.parks && claim.recovery;
@@ -45,14 +46,15 @@ impl Run {
                     |invoked: &&Invoked| invoked.process == call.process && is_during(call.invoked_us, invoked);
                 // An invocation that timed out has no end.
                 !is_missing
-                    && self.invocations.iter().find(is_own).is_none_or(|invoked| {
-                        let receiver = receiver(sent.payment, self.plan.receivers);
-                        let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
-                        let acquire = self.acquire_of(&claim.request.key, claim.fence);
-                        let claim_ends_us = acquire.map_or(0, |acquire| self.claim_ends_us(acquire));
-                        let ends_us = self.work_ends_us(invoked).min(claim_ends_us);
-                        runs.any(Attempt::is_unavailable) || call.invoked_us + CLOCK_US >= ends_us
-                    })
+                    && (sent.is_unreadable()
+                        || self.invocations.iter().find(is_own).is_none_or(|invoked| {
+                            let receiver = receiver(sent.payment, self.plan.receivers);
+                            let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
+                            let acquire = self.acquire_of(&claim.request.key, claim.fence);
+                            let claim_ends_us = acquire.map_or(0, |acquire| self.claim_ends_us(acquire));
+                            let ends_us = self.work_ends_us(invoked).min(claim_ends_us);
+                            runs.any(Attempt::is_unavailable) || call.invoked_us + CLOCK_US >= ends_us
+                        }))
             }
             Call::Acquire { .. } | Call::Complete { .. } => false,
         }

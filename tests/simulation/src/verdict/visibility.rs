@@ -77,8 +77,10 @@ impl Run {
             _ if is_recorded() || last.is_some_and(Operation::is_failed) => Some(backoff.clone()),
             _ => None,
         });
-        let malformed = is_named_in(&invoked.malformed.messages, message).then(|| backoff.clone());
-        own().find_map(remains).map(after_conflict).or(failure).or(malformed)
+        let is_unread =
+            is_named_in(&invoked.malformed.messages, message) || self.is_payload_unavailable(invoked, message);
+        let unread = is_unread.then(|| backoff.clone());
+        own().find_map(remains).map(after_conflict).or(failure).or(unread)
     }
 
     /// The first message of its group that must be delivered again, if this one comes after it: it has the same delay. A
