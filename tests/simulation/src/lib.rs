@@ -12,6 +12,7 @@
 //! - `work`, `function`: the work and the processes
 //! - `logins`: how clients log in at Redis
 //! - `faults`, `maintenance`: inject the faults
+//! - `callers`: read the results of work that was done
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -22,6 +23,7 @@
 #![recursion_limit = "256"]
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
+mod callers;
 pub mod command;
 pub mod connections;
 pub mod deterministic;

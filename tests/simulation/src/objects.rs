@@ -127,6 +127,11 @@ impl Objects {
         self.faults_ended.store(true, Ordering::Relaxed);
     }
 
+    /// From now on S3 has faults again.
+    pub fn begin_faults(&self) {
+        self.faults_ended.store(false, Ordering::Relaxed);
+    }
+
     pub fn log(&self) -> Log {
         lock(&self.log).clone()
     }
@@ -140,8 +145,8 @@ impl Objects {
         let Some(mut faults) = self.faults.as_ref().filter(|_| !ended).map(lock) else { return (delay, fault) };
         let slow = if faults.happens(100) { faults.ms(500..3000) } else { Duration::ZERO };
         let fault = match faults.draw(0..16) {
-            0 => Some(Fault::Hangs),
-            1 => Some(Fault::NoReply),
+            0 | 1 => Some(Fault::Hangs),
+            2 => Some(Fault::NoReply),
             _ => fault,
         };
         (delay + slow, fault)
@@ -153,13 +158,26 @@ impl Objects {
         if is_forbidden && !self.faults_ended.load(Ordering::Relaxed) {
             return Err(ObjectError::Rejected("AccessDenied".to_owned()));
         }
-        let is_made = |payment: u64| self.receiver.effects().iter().any(|effect| effect.payment == payment);
-        let payload = self.payloads.get(&(location.bucket.clone(), location.name.clone()));
-        match payload.filter(|payload| !payload.deleted_once_made.is_some_and(is_made)) {
-            Some(payload) if payload.bytes.len() > max_bytes => Err(ObjectError::TooLarge { max_bytes }),
-            Some(payload) => Ok(payload.bytes.clone()),
+        match self.payload(location).or_else(|| self.result(location)) {
+            Some(bytes) if bytes.len() > max_bytes => Err(ObjectError::TooLarge { max_bytes }),
+            Some(bytes) => Ok(bytes),
             None => Err(ObjectError::NotFound),
         }
+    }
+
+    /// The payload at this location, unless it was deleted.
+    fn payload(&self, location: &Location) -> Option<Vec<u8>> {
+        let is_made = |payment: u64| self.receiver.effects().iter().any(|effect| effect.payment == payment);
+        let payload = self.payloads.get(&(location.bucket.clone(), location.name.clone()))?;
+        (!payload.deleted_once_made.is_some_and(is_made)).then(|| payload.bytes.clone())
+    }
+
+    /// The result at this location.
+    fn result(&self, location: &Location) -> Option<Vec<u8>> {
+        let is_at = |call: &Call| (&call.bucket, &call.name) == (&location.bucket, &location.name);
+        let log = lock(&self.log);
+        let stored = log.writes.iter().filter(|write| is_at(&write.call) && write.stored_us.is_some());
+        stored.max_by_key(|write| write.stored_us).map(|write| write.bytes.clone())
     }
 }
 

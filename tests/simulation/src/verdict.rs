@@ -69,6 +69,7 @@ impl Run {
         faults.extend(self.wrong_requests());
         faults.extend(self.wrong_objects());
         faults.extend(self.wrong_results());
+        faults.extend(self.wrong_answers());
         faults.extend(self.wrong_order());
         if !self.drained {
             faults.push("the queue did not drain".to_owned());

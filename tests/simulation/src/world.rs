@@ -10,6 +10,7 @@ use idempotent_sqs_testing::{MessageHistory, Queue, SendRequest};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
+use crate::callers::{Answered, call};
 use crate::connections::Connection;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
@@ -57,6 +58,8 @@ pub struct Run {
     pub timed_out: Vec<Invoked>,
     /// What was read from S3 and written.
     pub objects: Log,
+    /// The results that callers got.
+    pub answered: Vec<Answered>,
     /// The calls of owners that contend.
     pub contention: History,
     pub connections: Vec<Connection>,
@@ -155,8 +158,10 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     sleep(Duration::from_secs(30)).await;
     functions.iter().for_each(tokio::task::JoinHandle::abort);
     let sqs_calls = sqs.calls();
+    let history = read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses);
+    let answered = call(&plan, &history, &shared.redis, &objects).await;
     Run {
-        history: read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses),
+        history,
         effects: receiver.effects(),
         attempts: shared.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         acknowledged: shared.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -169,6 +174,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         objects: objects.log(),
+        answered,
         contention,
         connections: connections::connections(),
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),

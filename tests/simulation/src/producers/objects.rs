@@ -33,12 +33,21 @@ impl Producer<'_> {
             11..13 => Form::LikePointer,
             _ => return payment,
         };
-        let place =
-            if form == Form::LikePointer || self.choices.happens(600) { Place::Attribute } else { payment.place };
-        let states = [Readable, Readable, Readable, Readable, Readable, DeletedOnceMade, DeletedOnceMade];
-        let states =
-            [&states[..], &[DeletedOnceMade, DeletedOnceMade, Deleted, NotText, TooLarge, OtherBucket]].concat();
-        let object = if form == Form::LikePointer { Readable } else { *self.choices.pick(&states) };
+        let place = match self.choices.draw(0..10) {
+            _ if form == Form::LikePointer => Place::Attribute,
+            0..5 => Place::Attribute,
+            5..8 => Place::Payload,
+            _ => payment.place,
+        };
+        let object = match self.choices.draw(0..13) {
+            _ if form == Form::LikePointer => Readable,
+            0..5 => Readable,
+            5..9 => DeletedOnceMade,
+            9 => Deleted,
+            10 => NotText,
+            11 => TooLarge,
+            _ => OtherBucket,
+        };
         Payment { form, place, object, ..payment }
     }
 
@@ -84,21 +93,24 @@ impl Producer<'_> {
     }
 }
 
-/// A payload that is a pointer but for the attribute, the class, the number of its items, or the white space before it.
+/// A payload that is a pointer but for the attribute, the class, the number of its items, the white space before it, or a
+/// part of its location.
 pub(super) fn like_pointer(payment: u64) -> String {
-    let location = location(BUCKET, &format!("payment-{payment}"));
+    let name = format!("payment-{payment}");
     let [class, ..] = POINTER_CLASSES;
-    match payment % 4 {
-        1 => json!(["com.example.Pointer", location]).to_string(),
-        2 => json!([class, location, null]).to_string(),
-        3 => format!(" {}", json!([class, location])),
-        _ => json!([class, location]).to_string(),
+    match payment % 6 {
+        1 => json!(["com.example.Pointer", location(BUCKET, &name)]).to_string(),
+        2 => json!([class, location(BUCKET, &name), null]).to_string(),
+        3 => format!(" {}", json!([class, location(BUCKET, &name)])),
+        4 => json!([class, location("", &name)]).to_string(),
+        5 => json!([class, {"s3BucketName": BUCKET, "s3Key": "", "name": name}]).to_string(),
+        _ => json!([class, location(BUCKET, &name)]).to_string(),
     }
 }
 
 /// Whether such a payload has the attribute of a pointer.
 pub(super) fn has_attribute(payment: u64) -> bool {
-    !payment.is_multiple_of(4)
+    !payment.is_multiple_of(6)
 }
 
 fn location(bucket: &str, name: &str) -> Value {

@@ -13,7 +13,7 @@ use crate::sent::SentKey;
 use crate::sqs::Letter;
 use crate::world::Run;
 
-use super::invocations::{has_calls, is_during, is_of};
+use super::invocations::is_during;
 
 /// A letter without its reason is shorter, bytes.
 const LONGEST_LETTER: usize = 1000;
@@ -147,30 +147,25 @@ impl Run {
         }
     }
 
-    /// Whether the message of a letter has no payload that can be read, and its record did not decide what happens to it.
+    /// Whether the message of a letter has no payload that its sender could read, and no record that decides what becomes of
+    /// it.
     fn is_unreadable(&self, letter: &Letter) -> bool {
-        let mut invocations = self.invocations.iter().filter(|invoked| is_during(letter.at_us, invoked));
-        let of_letter = |message: &ReceivedMessage| message.message_id == letter.message_id;
-        invocations.any(|invoked| {
-            let calls = self.calls(invoked);
-            let mut messages = invoked.messages.iter().filter(|message| of_letter(message));
-            messages.any(|message| {
-                let is_decided = |call: &&Operation| {
-                    let is_acquire = matches!(call.call, Call::Acquire { .. });
-                    is_acquire
-                        && is_of(call, message)
-                        && !matches!(call.answer, Answer::Acquired { .. } | Answer::Failed)
-                };
-                let has_key = self.expected_key(&letter.message_id).is_some();
-                self.has_no_payload(&letter.message_id, &invoked.process, letter.at_us)
-                    && !calls
-                        .iter()
-                        .copied()
-                        .filter(|call| call.invoked_us <= letter.at_us)
-                        .any(|call| is_decided(&call))
-                    && (!has_key || has_calls(&calls, message))
-            })
-        })
+        let Letter { message_id, process, at_us, .. } = letter;
+        if !self.has_no_payload(message_id, process, *at_us) {
+            return false;
+        }
+        let Some(key) = self.expected_key(message_id) else { return true };
+        let read_us = self.read_before(message_id, process, *at_us).map_or(0, |read| read.call.began_us);
+        let own = Hex(*MessageIdHash::of(message_id).as_bytes());
+        let is_acquire = |call: &&Operation| {
+            matches!(call.call, Call::Acquire { .. })
+                && call.process == *process
+                && call.call.request().message == own
+                && (read_us..=*at_us).contains(&call.invoked_us)
+        };
+        let acquires = self.history.keys.get(&key).into_iter().flatten().filter(is_acquire);
+        let last = acquires.max_by_key(|call| (call.invoked_us, call.number));
+        last.is_some_and(|acquire| matches!(acquire.answer, Answer::Acquired { .. } | Answer::Failed))
     }
 }
 

@@ -17,7 +17,7 @@ impl Run {
         let is_right = |call: &Operation| {
             let request = call.call.request();
             let has_result = match &call.call {
-                Call::Complete { claim, result } => result.to_stored() == self.expected_result(claim),
+                Call::Complete { claim, result } => self.is_expected_result(claim, &result.to_stored()),
                 Call::Acquire { .. } | Call::Fail { .. } | Call::Release { .. } => true,
             };
             has_result

@@ -3,20 +3,21 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use history::Claim;
+use history::{Call, Claim};
 use idempotent_sqs::idempotency::{MAX_RESULT_BYTES, StoredResult};
 use sha2::{Digest, Sha256};
 
+use crate::callers::{Answered, CALLER};
 use crate::function::{RESULTS_BUCKET, RESULTS_PREFIX};
-use crate::objects::Write;
+use crate::objects::{self, Read, ReadAnswer};
 use crate::work::{Attempt, receipt};
 use crate::world::Run;
 
 use super::invocations::{CLOCK_US, is_during};
 use super::objects::{is_late, is_too_long};
 
-/// Longest time of one write: docs/envelopes.md.
-const LONGEST_WRITE: Duration = Duration::from_secs(5);
+/// Longest time to read or write a result: docs/envelopes.md.
+const LONGEST: Duration = Duration::from_secs(5);
 
 impl Run {
     /// Objects that are not the result of a run that was done, or that a later one replaced; and writes that take too long.
@@ -41,9 +42,7 @@ impl Run {
             let invoked =
                 invocations.find(|invoked| invoked.process == call.process && is_during(call.began_us, invoked));
             let ends_us = invoked.map_or(u64::MAX, |invoked| self.work_ends_us(invoked)).min(claim_ends_us);
-            if is_late(&self.plan, call, ends_us.saturating_add(CLOCK_US))
-                || is_too_long(&self.plan, call, LONGEST_WRITE)
-            {
+            if is_late(&self.plan, call, ends_us.saturating_add(CLOCK_US)) || is_too_long(&self.plan, call, LONGEST) {
                 wrong.push(format!("this write of a result takes longer than its claim, or 5 seconds: {call:?}"));
             }
             let others = self.objects.writes.iter().filter(|other| other.call.name == call.name);
@@ -54,17 +53,60 @@ impl Run {
         wrong
     }
 
-    /// How the record of this claim keeps the result of its run: in the record, or its object if that was written.
-    pub(super) fn expected_result(&self, claim: &Claim) -> StoredResult<Vec<u8>> {
+    /// Results that callers got and that are not those of their records, and calls that take too long.
+    pub(super) fn wrong_answers(&self) -> Vec<String> {
+        let is_right = |answered: &Answered| {
+            let settle = answered.remaining.saturating_sub(Duration::from_millis(300));
+            // Two calls of Redis and a poll of the clock.
+            let longest = settle.min(LONGEST) + Duration::from_millis(100);
+            let calls = self.history.keys.get(&answered.key).into_iter().flatten();
+            let mut kept = calls.filter_map(|call| match &call.call {
+                Call::Complete { result, .. } => Some(result.to_stored()),
+                Call::Acquire { .. } | Call::Fail { .. } | Call::Release { .. } => None,
+            });
+            answered.took <= longest
+                && kept.any(|kept| match kept {
+                    StoredResult::Inline(result) => answered.result == Some(result),
+                    StoredResult::Object(location) => answered.result == self.read_by_caller(&location, answered),
+                    StoredResult::NotKept => answered.result.is_none(),
+                })
+        };
+        let wrong = self.answered.iter().filter(|answered| !is_right(answered));
+        let wrong = wrong.map(|answered| format!("{}: a caller got another result: {answered:?}", answered.key));
+        // No result is deleted.
+        let is_missed = |read: &&Read| matches!(read.answer, Some(ReadAnswer::NotFound | ReadAnswer::TooLarge));
+        let missed = self.objects.reads.iter().filter(|read| read.call.process == CALLER).filter(is_missed);
+        wrong.chain(missed.map(|read| format!("a caller did not find a result: {read:?}"))).collect()
+    }
+
+    /// What a caller read at this location, if it could.
+    fn read_by_caller(&self, location: &[u8], answered: &Answered) -> Option<Vec<u8>> {
+        let location = str::from_utf8(location).ok()?;
+        let is_at = |call: &objects::Call| location == format!("s3://{}/{}", call.bucket, call.name);
+        let is_own =
+            |read: &&Read| read.call.process == CALLER && is_at(&read.call) && read.answer == Some(ReadAnswer::Payload);
+        let read = self.objects.reads.iter().find(is_own).filter(|_| answered.has_objects)?;
+        let writes = self.objects.writes.iter();
+        writes.filter(|write| write.call.name == read.call.name).map(|write| write.bytes.clone()).next_back()
+    }
+
+    /// Whether the record of this claim keeps the result of its run: in the record, or as its object if that was written.
+    pub(super) fn is_expected_result(&self, claim: &Claim, kept: &StoredResult<Vec<u8>>) -> bool {
         let (result, name) = (receipt(&self.plan, claim.fence), name_of(&claim.request.key, claim.fence));
-        let most = self.plan.objects.as_ref().map_or(4096, |objects| objects.result_max_bytes);
-        let is_written = |write: &Write| write.call.name == name && write.is_acknowledged;
-        if result.len() <= most {
-            StoredResult::Inline(result)
-        } else if self.objects.writes.iter().any(is_written) {
-            StoredResult::Object(format!("s3://{RESULTS_BUCKET}/{name}").into_bytes())
-        } else {
-            StoredResult::NotKept
+        let (most, has_objects) =
+            self.plan.objects.as_ref().map_or((4096, false), |plan| (plan.result_max_bytes, plan.keeps_results));
+        let mut writes = self.objects.writes.iter().filter(|write| write.call.name == name).peekable();
+        let is_tried = writes.peek().is_some();
+        let is_written = writes.any(|write| write.is_acknowledged);
+        match kept {
+            StoredResult::Inline(kept) => result.len() <= most && *kept == result,
+            StoredResult::Object(location) => {
+                *location == format!("s3://{RESULTS_BUCKET}/{name}").as_bytes() && is_written
+            }
+            StoredResult::NotKept => {
+                let is_for_object = has_objects && result.len() <= MAX_RESULT_BYTES;
+                result.len() > most && !is_written && is_tried == is_for_object
+            }
         }
     }
 }
