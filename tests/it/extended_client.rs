@@ -1,6 +1,7 @@
 //! Payloads that the SQS extended client libraries store in S3 (`sqs::extended_client`).
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -272,6 +273,58 @@ async fn no_payloads_are_held_in_memory_for_a_receiver_that_hangs() {
     batch.run(&messages[..1], Deadline::within(Duration::from_secs(30))).await.unwrap();
     batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
     assert_eq!((objects.reads.load(Ordering::Relaxed), work.runs.load(Ordering::Relaxed)), (2, 2));
+}
+
+/// A work whose receivers are unavailable in their first run, answer the second, and then hang.
+#[derive(Default)]
+struct HangsAfterARecovery {
+    runs: Mutex<HashMap<String, usize>>,
+}
+
+impl Work<Message> for HangsAfterARecovery {
+    async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        let runs = {
+            let mut runs = self.runs.lock().unwrap();
+            let runs = runs.entry(self.receiver(message).to_owned()).or_default();
+            *runs += 1;
+            *runs
+        };
+        match runs {
+            1 => Err(WorkError::unavailable("no connection")),
+            2 => Ok(Vec::new()),
+            _ => std::future::pending().await,
+        }
+    }
+
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        message.attributes["Receiver"].text().unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_payloads_than_the_concurrency_are_in_memory_after_several_receivers_recovered() {
+    let objects = Arc::new(CountedObjects::default());
+    let extended_client = with!(
+        ExtendedClient::default(),
+        objects = Some(Arc::clone(&objects) as Arc<dyn ObjectStore>),
+        buckets = vec!["payloads".into()]
+    );
+    let settings =
+        with!(BatchSettings::default(), extended_client = extended_client, concurrency = NonZeroUsize::new(2).unwrap());
+    let work = HangsAfterARecovery::default();
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages: Vec<_> = (0..30)
+        .map(|n| {
+            let (key, receiver) = (format!("pay_{n}"), ["first", "second", "third"][n % 3]);
+            let attributes =
+                attributes(&[("ExtendedPayloadSize", "300000"), ("Idempotency-Key", &key), ("Receiver", receiver)]);
+            with!(pointing(&format!("m{n}"), "one"), attributes = attributes)
+        })
+        .collect();
+    batch.run(&messages[..3], Deadline::within(Duration::from_secs(30))).await.unwrap();
+    batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    // Each receiver was called twice, and two messages hang.
+    assert_eq!(objects.reads.load(Ordering::Relaxed), 2 * 3 + 2);
 }
 
 #[tokio::test]

@@ -46,6 +46,9 @@ pub(super) struct Run<'a, S, W> {
     pub(super) slots: Semaphore,
     /// The same for messages to receivers that are known to be unavailable, which may hang.
     pub(super) probe_slots: Semaphore,
+    /// Limits the number of payloads from S3 that are in memory, without those for receivers that are known to be
+    /// unavailable, which are sent one at a time.
+    payload_slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
     /// The first store outage. No message is started after it.
@@ -87,6 +90,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             shared_reports: Mutex::default(),
             slots: Semaphore::new(concurrency),
             probe_slots: Semaphore::new(concurrency),
+            payload_slots: Semaphore::new(concurrency),
             reports: Mutex::new(vec![MessageReport::no_time("not processed"); messages.len()]),
             outage: OnceLock::new(),
             ran: AtomicBool::new(false),
@@ -165,6 +169,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// Fetches the payload from S3 and processes it. It is not fetched earlier, because the payloads of a whole batch
     /// may not fit in memory.
     async fn process_pointer(&self, message: &Message, pointer: &Payload<'_>, location: &Location) -> MessageReport {
+        // The lanes of receivers that were unavailable and have recovered run beside the others.
+        let is_probe = self.receivers.is_known_unavailable(self.receiver(message));
+        let _slot = if is_probe { None } else { self.payload_slots.acquire().await.ok() };
         if let Some(report) = self.cannot_run(message) {
             return report;
         }
