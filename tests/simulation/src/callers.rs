@@ -10,6 +10,7 @@ use idempotent_sqs::{Claim, Delivery, Idempotency, Key, Policy, RedisSettings, R
 use tokio::time::Instant;
 
 use crate::function::{NAMESPACE, RESULTS_BUCKET, RESULTS_PREFIX};
+use crate::logins::Logins;
 use crate::network;
 use crate::objects::{Client, Objects};
 use crate::plan::Plan;
@@ -41,16 +42,23 @@ impl fmt::Debug for Answered {
 }
 
 /// Asks for the result of each key whose record can be named, two times in three by a caller that reads objects.
-pub async fn call(plan: &Plan, history: &History, server: &str, objects: &Arc<Objects>) -> Vec<Answered> {
+pub async fn call(
+    plan: &Plan,
+    history: &History,
+    server: &str,
+    logins: &Logins,
+    objects: &Arc<Objects>,
+) -> Vec<Answered> {
     let Some(choices) = &plan.objects else { return Vec::new() };
     objects.begin_faults();
+    let url = format!("redis://{}", network::address(server, CALLER));
+    let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), NAMESPACE);
+    (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
+    settings.credentials = logins.source(CALLER);
+    let store = RedisStore::new(&settings).expect("these settings are valid");
     let mut answered = Vec::new();
     // The text of a key that is hashed is not known.
     for (number, text) in history.keys.keys().filter(|key| stored(key) == **key).enumerate() {
-        let url = format!("redis://{}", network::address(server, CALLER));
-        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), NAMESPACE);
-        settings.cluster = plan.servers > 1;
-        let store = RedisStore::new(&settings).expect("these settings are valid");
         let mut policy = Policy::default();
         policy.result_max_bytes = choices.result_max_bytes;
         let client = Client { objects: Arc::clone(objects), process: CALLER.to_owned() };
@@ -61,7 +69,7 @@ pub async fn call(plan: &Plan, history: &History, server: &str, objects: &Arc<Ob
         // Work that was not done is not done here either.
         let work = work_fn(|_: &Claim, (): &()| async { Err::<Vec<u8>, _>(WorkError::busy("only results are read")) });
         let began = Instant::now();
-        let report = Idempotency::new(store, policy).run(&delivery, &work, &()).await;
+        let report = Idempotency::new(&store, policy).run(&delivery, &work, &()).await;
         let report = report.expect("Redis is available");
         let took = began.elapsed();
         if let Outcome::Duplicate { result } = report.outcome {

@@ -159,7 +159,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     functions.iter().for_each(tokio::task::JoinHandle::abort);
     let sqs_calls = sqs.calls();
     let history = read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses);
-    let answered = call(&plan, &history, &shared.redis, &objects).await;
+    let answered = call(&plan, &history, &shared.redis, &logins, &objects).await;
     Run {
         history,
         effects: receiver.effects(),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use history::Hex;
-use idempotent_sqs::sqs::{DeadLetter, MessageAttribute};
+use idempotent_sqs::sqs::{AttributeValue, DeadLetter, MessageAttribute};
 use serde_json::Value;
 
 use crate::producers::POINTER_ATTRIBUTES;
@@ -67,10 +67,11 @@ impl Run {
     }
 }
 
-/// The attributes that a run was passed. A dead letter that was moved back has its reason too.
+/// The attributes that a run was passed. A dead letter that was moved back has its reason too, and an event may have one that
+/// cannot be read.
 fn attributes_of(run: &Attempt) -> BTreeMap<String, MessageAttribute> {
     let mut attributes = run.attributes.clone();
-    attributes.remove(DeadLetter::ATTRIBUTE);
+    attributes.retain(|name, attribute| name != DeadLetter::ATTRIBUTE && attribute.value != AttributeValue::Unreadable);
     attributes
 }
 

@@ -48,7 +48,7 @@ impl Run {
         !is_unavailable && !has_outage(calls) && !is_started
     }
 
-    /// Whether a message was not started although the store was available, and its receiver was known to be unavailable
+    /// Whether a message was not started, and its receiver was known to be unavailable
     /// during the whole invocation. Then it has the backoff.
     pub(super) fn waits_for_receiver(
         &self,
@@ -63,7 +63,7 @@ impl Run {
         let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
         let is_named = invoked.retained.as_ref().is_some_and(|retained| retained.contains(&message.message_id));
         is_named
-            && !sent.is_in_s3
+            && sent.object.is_none()
             && self.expected_key(&message.message_id).is_some()
             && last.is_some_and(Attempt::is_unavailable)
             && !runs.any(Attempt::is_done)
