@@ -134,6 +134,8 @@ impl Connection {
                 Ok(replies) if replies.len() == call.requests.len() => {
                     if call.shard.is_some() {
                         self.note_replies(&replies);
+                        // The cluster client may have sent the call to another node before, and got no reply.
+                        call.may_have_run |= replies.iter().any(|reply| reply == NOT_LOCAL);
                     }
                     return Ok(replies);
                 }

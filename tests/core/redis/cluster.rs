@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 use futures_util::join;
 use harness::cluster::SmallCluster;
+use harness::redis::free_port;
 use redis::cluster_routing::Slot;
 
 use super::*;
@@ -105,6 +106,36 @@ async fn an_acquire_without_a_reply_may_have_been_executed_also_if_it_was_sent_a
     let (answer, ()) = join!(store.acquire(attempt("executed")), reject_the_next);
     let error = answer.unwrap_err();
     assert!(format!("{error:?}").contains("OOM") && error.may_have_run(), "{error:?}");
+}
+
+/// The client of a cluster sends a call whose connection breaks to another node, which has none of the records.
+#[tokio::test]
+async fn records_of_a_shared_call_that_reached_two_nodes_may_have_been_acquired() {
+    let cluster = SmallCluster::start(2).await;
+    let front = Front::to(cluster.nodes[0].port()).await;
+    let () = cluster.ask(0, &["CONFIG", "SET", "cluster-announce-port", &front.port.to_string()]).await;
+    let store = on_cluster(&format!("redis://127.0.0.1:{}", front.port));
+    let tag = keys(20).into_iter().find(|tag| slot(&format!("{{{tag}}}")) < 8192).unwrap();
+    // Of one slot, so that they are sent one after another once they are sent alone.
+    let of_first = keys(6).into_iter().map(|key| format!("{{{tag}}}{key}")).collect::<Vec<_>>();
+    let (before, of_first) = of_first.split_at(3);
+    let announced = format!(":{}@", front.port);
+    until(|| async { cluster.ask::<String>(1, &["CLUSTER", "NODES"]).await.contains(&announced) }).await;
+    // Later calls find their script.
+    acquire_all(&store, &attempts(before)).await;
+    front.drop_replies(true);
+    let end_the_first_node = async {
+        let last = format!("payments:{}", of_first[2]);
+        until(|| async { cluster.ask::<bool>(0, &["EXISTS", &last]).await }).await;
+        front.forward_to(free_port());
+        front.cut();
+    };
+    let acquires = join_all(of_first.iter().map(|key| store.acquire(attempt(key))));
+    let (answers, ()) = soon(async { join!(acquires, end_the_first_node) }).await;
+    for answer in answers {
+        let error = answer.unwrap_err();
+        assert!(error.may_have_run(), "{error:?}");
+    }
 }
 
 /// After a command of a script on keys of several slots, a node with Valkey 9.0 or 9.1 refuses every script until it is
