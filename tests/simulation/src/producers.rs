@@ -105,7 +105,8 @@ pub fn messages(plan: &Plan, rng: &mut Rng) -> (Vec<(Sent, SendRequest)>, Payloa
             _ => (number, number),
         };
         let at = |number| usize::try_from(number).unwrap_or_default();
-        if imitates && payment == number && key < number {
+        let is_large = plan.has_large && number == LARGE;
+        if imitates && payment == number && key < number && !is_large {
             payments[at(number)] = payments[at(key)].imitated_by(number);
         }
         let mut payment = payments[at(payment)];

@@ -150,18 +150,18 @@ impl Run {
     /// Whether the message of a letter has no payload that its sender could read, and no record that decides what becomes of
     /// it.
     fn is_unreadable(&self, letter: &Letter) -> bool {
-        let Letter { message_id, process, at_us, .. } = letter;
-        if !self.has_no_payload(message_id, process, *at_us) {
+        let Letter { message_id, process, sent_us, .. } = letter;
+        if !self.has_no_payload(message_id, process, *sent_us) {
             return false;
         }
         let Some(key) = self.expected_key(message_id) else { return true };
-        let read_us = self.read_before(message_id, process, *at_us).map_or(0, |read| read.call.began_us);
+        let read_us = self.read_before(message_id, process, *sent_us).map_or(0, |read| read.call.began_us);
         let own = Hex(*MessageIdHash::of(message_id).as_bytes());
         let is_acquire = |call: &&Operation| {
             matches!(call.call, Call::Acquire { .. })
                 && call.process == *process
                 && call.call.request().message == own
-                && (read_us..=*at_us).contains(&call.invoked_us)
+                && (read_us..=*sent_us).contains(&call.invoked_us)
         };
         let acquires = self.history.keys.get(&key).into_iter().flatten().filter(is_acquire);
         let last = acquires.max_by_key(|call| (call.invoked_us, call.number));

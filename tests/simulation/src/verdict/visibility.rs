@@ -40,7 +40,8 @@ impl Run {
         } else if let Some(ran) = self.ran_for(invoked, calls, message) {
             let ran = after(ran)?;
             let is_moved = self.is_letter_sent(&message.message_id, invoked.until_us);
-            (ran + Duration::from_secs(5)..=ran + Duration::from_secs(15), !is_moved)
+            let later = |seconds| (ran + Duration::from_secs(seconds)).min(LONGEST_DELAY);
+            (later(5)..=later(15), !is_moved)
         } else if let Some(expected) = self.expected_delay(invoked, calls, message) {
             (expected, is_named_in(retained, message))
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
