@@ -1,7 +1,15 @@
 //! What the producers send: payments in several forms, with their keys in several places.
+//!
+//! - `keys`: the keys of messages
+//! - `large`: messages that are as large as SQS accepts
+//! - `objects`: payloads in S3
+//! - `payloads`, `s3_events`: payloads, and the notifications of S3
 
+mod keys;
+mod large;
 mod objects;
 mod payloads;
+mod s3_events;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -13,8 +21,9 @@ use serde_json::json;
 
 use crate::objects::Payloads;
 use crate::plan::Plan;
-use crate::sent::{ObjectState, Sent, SentKey};
+use crate::sent::{ObjectState, Sent};
 
+pub use large::{LARGE, MAX_MESSAGE_BYTES, size};
 pub use objects::{BUCKET, POINTER_ATTRIBUTES};
 
 /// The attribute in which a message may have its key.
@@ -22,13 +31,6 @@ pub const KEY_ATTRIBUTE: &str = "Idempotency-Key";
 
 /// The JSON pointer at which a payload may have its key.
 pub const KEY_POINTER: &str = "/meta/id";
-
-/// Largest message with its attributes, bytes:
-/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
-pub const MAX_MESSAGE_BYTES: usize = 1_048_576;
-
-/// The payment whose messages are as large as SQS accepts, or almost, in some plans. It can never succeed.
-pub const LARGE: u64 = 3;
 
 /// The attribute of the message's number, if it has many or is large.
 pub const NUMBER: &str = "Number";
@@ -166,22 +168,6 @@ impl Producer<'_> {
         if self.plan.objects.is_some() { self.with_object(payment) } else { payment }
     }
 
-    /// The text of a key. In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
-    fn name(&mut self, number: u64) -> String {
-        let tag = if self.plan.servers > 1 { format!("{{{}}}", number % 3) } else { String::new() };
-        let choice = self.rng.draw(0..12);
-        if self.plan.has_extras && self.extras.happens(200) {
-            let start = *self.extras.pick(&["sha256:", "dead-letter:", "nul-\0-"]);
-            return format!("{start}{number}");
-        }
-        match choice {
-            0 if self.plan.has_forms => (1000 + number).to_string(),
-            1 if self.plan.has_forms => format!("dead-letter:{number}"),
-            2 if self.plan.has_forms => format!("pay-{number}-{}", "ö".repeat(120)),
-            _ => format!("pay-{number}{tag}"),
-        }
-    }
-
     fn message(&mut self, number: u64, payment: Payment, key: &str, group: Option<String>) -> (Sent, SendRequest) {
         let Payment { number: paid, form, place, forwarded, imitated, .. } = payment;
         // SQS accepts no attribute with this character.
@@ -234,11 +220,7 @@ impl Producer<'_> {
             }
         }
         if self.plan.has_large && paid == LARGE {
-            attributes.insert(NUMBER.to_owned(), number.to_string().into());
-            let size = |(name, attribute): (&String, &MessageAttribute)| name.len() + size(attribute);
-            let used = body.len() + attributes.iter().map(size).sum::<usize>();
-            let free = *self.extras.pick(&[0, 100, 450, 600, 5000]);
-            body += &" ".repeat(MAX_MESSAGE_BYTES.saturating_sub(used + free));
+            self.fill(number, &mut body, &mut attributes);
             input.clone_from(&body);
         }
         let key = self.key(number, payment, key);
@@ -248,33 +230,6 @@ impl Producer<'_> {
         let sent = Sent { payment: paid, same_content, key, object, input, attributes, group, deduplication_id };
         let request = sent.request(body);
         (sent, request)
-    }
-
-    /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in the
-    /// payload or the deduplicationId, which is passed with its group.
-    fn key(&self, number: u64, payment: Payment, key: &str) -> SentKey {
-        let Payment { number: paid, form, place, object, forwarded, .. } = payment;
-        let is_json = !matches!(form, Form::Text | Form::BrokenJson);
-        match place {
-            // It is no notification, so its attributes are not those of the message.
-            _ if form == Form::SnsTwice && self.plan.fifo => SentKey::DeduplicationId,
-            _ if form == Form::SnsTwice => SentKey::MessageId,
-            Place::Attribute => SentKey::Text(key.to_owned()),
-            Place::Bytes => SentKey::Unusable,
-            // The key may be in the payload.
-            _ if self.plan.has_forms && (object.is_unreadable() || form == Form::BrokenJson) => SentKey::Unusable,
-            Place::Payload if is_json => SentKey::Text(key.to_owned()),
-            Place::Flag if is_json => SentKey::Unusable,
-            _ if self.plan.fifo && self.plan.has_forms => SentKey::DeduplicationId,
-            _ => match form {
-                Form::Sns | Form::InS3FromSns => SentKey::Text(format!("notification-{paid}")),
-                Form::EventBridge => SentKey::Text(format!("event-{paid}")),
-                Form::S3Notification if let Some(id) = payment.s3_event(self.plan.has_extras).id() => SentKey::Text(id),
-                // These have no id of their own.
-                _ if forwarded > 0 => SentKey::Text(format!("forwarded-{number}-0")),
-                _ => SentKey::MessageId,
-            },
-        }
     }
 }
 
@@ -295,16 +250,6 @@ impl Form {
     fn is_in_s3(self) -> bool {
         matches!(self, Self::InS3 | Self::InS3FromSns)
     }
-}
-
-/// Bytes of an attribute without its name.
-pub fn size(attribute: &MessageAttribute) -> usize {
-    let value = match &attribute.value {
-        AttributeValue::Text(text) => text.len(),
-        AttributeValue::Binary(bytes) => bytes.len(),
-        AttributeValue::Unreadable => 0,
-    };
-    attribute.data_type.len() + value
 }
 
 /// The payment that a payload asks for, however it is written: the number after the word.

@@ -4,69 +4,19 @@ use std::collections::BTreeMap;
 
 use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
+use super::s3_events::S3Event;
 use super::{Form, Payment, Place, Producer, objects};
-use crate::sent::hex;
 
 /// Values of the notifications of EventBridge, in one of which an imitation differs.
 const OF_EVENT_BRIDGE: [&str; 3] = ["ordered", "shop", "till"];
 
-/// The same of S3: the sequencer, of which some notifications have none, and the others.
-const OF_S3: [&str; 4] = ["0055AED6", "e", "orders", "Put"];
-
-/// What a notification of S3 says.
-pub(super) struct S3Event {
-    pub(super) sequencer: Option<String>,
-    pub(super) e_tag: String,
-    pub(super) bucket: String,
-    pub(super) name: String,
-    pub(super) object: String,
-}
-
-impl S3Event {
-    /// Whether only the sequencer is that of another event.
-    pub(super) fn is_later(&self) -> bool {
-        self.sequencer.as_ref().is_some_and(|sequencer| sequencer != OF_S3[0])
-    }
-
-    /// The key of a notification with a sequencer, a hash of what identifies it: docs/envelopes.md.
-    pub(super) fn id(&self) -> Option<String> {
-        let identity = [self.sequencer.as_ref()?, &self.name, &self.bucket, &self.object];
-        let form = |text: &String| [&[b'"', u8::try_from(text.len()).unwrap_or_default()], text.as_bytes()].concat();
-        let mut forms: Vec<u8> = identity.into_iter().flat_map(form).collect();
-        // It has no version.
-        forms.push(b'n');
-        Some(format!("s3-{}", &hex(&Sha256::digest(forms))[..32]))
-    }
-}
-
 impl Payment {
     /// A value of a notification. The receiver takes the first payment of a body, and what is compared of an imitation
     /// differs only there.
-    fn field<const N: usize>(&self, name: &'static str, values: &[&'static str; N]) -> String {
+    pub(super) fn field<const N: usize>(&self, name: &'static str, values: &[&'static str; N]) -> String {
         let differs = usize::try_from(self.number).is_ok_and(|number| values[number % N] == name);
         if self.imitated.is_some() && differs { format!("payment-{}", self.number) } else { name.to_owned() }
-    }
-
-    pub(super) fn s3_event(&self, has_extras: bool) -> S3Event {
-        let [sequencer, e_tag, bucket, name] = OF_S3;
-        let imitated = self.imitated.unwrap_or(self.number);
-        let field =
-            |name: &'static str| if self.form == Form::S3Twice { name.to_owned() } else { self.field(name, &OF_S3) };
-        // Sequencers are not compared. So an imitation differs in it only if the sequencer is part of its key.
-        let has_sequencer = has_extras && imitated.is_multiple_of(2) && self.place == Place::Nowhere;
-        let e_tag = match field(sequencer) {
-            differs if differs != sequencer && !has_sequencer => differs,
-            _ => field(e_tag),
-        };
-        S3Event {
-            sequencer: has_sequencer.then(|| field(sequencer)),
-            e_tag,
-            bucket: field(bucket),
-            name: field(name),
-            object: format!("payment-{imitated}"),
-        }
     }
 }
 

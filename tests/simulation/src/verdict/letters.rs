@@ -2,7 +2,7 @@
 
 use history::{Answer, Call, Hex, Operation};
 use idempotent_sqs::idempotency::MessageIdHash;
-use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome, MessageAttribute};
+use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
 use idempotent_sqs_testing::ReceivedMessage;
 
 use crate::function::Invoked;
@@ -91,8 +91,7 @@ impl Run {
             SentKey::Unusable => None,
         };
         // SQS accepts ten attributes, and a megabyte.
-        let size_of = |(name, attribute): (&String, &MessageAttribute)| name.len() + size(attribute);
-        let bytes = letter.body.len() + attributes.iter().map(size_of).sum::<usize>();
+        let bytes = letter.body.len() + size(&attributes);
         let has_room = attributes.len() < 10 && bytes + LONGEST_LETTER <= MAX_MESSAGE_BYTES;
         let has_reason = letter.reason.as_ref().map_or(!has_room, |reason| attributes.len() < 10 && reason.key == key);
         // A FIFO queue needs a group and a deduplicationId, which a standard queue does not accept.
