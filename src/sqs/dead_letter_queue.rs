@@ -276,6 +276,15 @@ mod tests {
     }
 
     #[test]
+    fn a_letter_has_a_short_reason_without_addresses() {
+        let queue = DeadLetterQueue::new("https://sqs/1/dead", AwsConfig::default());
+        let long = format!("https://user:secret@host/ {}", "x".repeat(MAX_REASON_BYTES));
+        let report = MessageReport::no_key(long, &Message::default());
+        let letter = queue.letter(DeadLetterOutcome::NoKey, &Message::default(), &report, SystemTime::UNIX_EPOCH);
+        assert!(letter.reason.starts_with("<address> x") && letter.reason.len() == MAX_REASON_BYTES, "{letter:?}");
+    }
+
+    #[test]
     fn a_letter_fits_exactly_into_the_bytes_that_are_left() {
         let attribute = |value| MessageAttribute { data_type: "Binary".into(), value: AttributeValue::Binary(value) };
         let queue = DeadLetterQueue::new("https://sqs/1/dead", AwsConfig::default());

@@ -5,14 +5,14 @@ mod store_faults;
 mod time;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{
-    Claim, Deadline, Delivery, Failure, Fingerprint, Idempotency, Key, Outcome, Policy, Recovery, Report, State, Store,
-    Work, WorkError,
+    Acquire, AcquireRequest, Claim, Deadline, Delivery, Failure, Fingerprint, Idempotency, Key, Outcome, Policy,
+    Recovery, Report, Settled, State, Store, StoreError, StoredResult, Work, WorkError,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};

@@ -173,6 +173,17 @@ async fn a_value_that_is_not_a_record_is_an_error_and_is_not_changed() {
 }
 
 #[tokio::test]
+async fn a_completed_record_in_a_later_format_is_not_a_duplicate() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    let claim = acquired(&store, attempt("pay_1")).await;
+    store.complete(&claim, StoredResult::NotKept).await.unwrap();
+    assert!(matches!(store.acquire(attempt("pay_1")).await, Ok(Acquire::Duplicate { .. })));
+    let () = connection.setrange("payments:pay_1", 1, "\u{2}").await.unwrap();
+    assert!(matches!(store.acquire(attempt("pay_1")).await, Err(StoreError::NotARecord(_))));
+}
+
+#[tokio::test]
 async fn settling_does_not_change_a_value_that_is_not_a_record() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);

@@ -268,6 +268,12 @@ fn nested_envelopes_are_opened_and_the_innermost_has_the_message_id() {
     let event = event_bridge(json!({ "amount": 1250 }), 1).to_string();
     let in_two = message("sqs", sns(sns(&event, 2), 3));
     assert_eq!(Payload::of(&in_two, Envelopes::Auto).text(), event);
+    let with_attribute = |value: &str, mut notification: Value| {
+        notification["MessageAttributes"] = json!({ "Key": { "Type": "String", "Value": value } });
+        notification
+    };
+    let in_both = with_attribute("outer", sns(with_attribute("inner", sns(PAYMENT, 1)), 2));
+    assert_eq!(key_at("attribute:Key", &message("sqs", &in_both)).unwrap(), "inner");
     let forwarded = sns(sns(PAYMENT, 1), 2);
     assert_eq!(id(&forwarded), "sns-1");
     assert_eq!(fingerprint(&forwarded), fingerprint(PAYMENT));
@@ -340,6 +346,9 @@ fn a_body_that_only_resembles_an_envelope_is_a_payload() {
     for (pointer, field) in [("", "eventSource"), ("", "eventName"), ("/s3/bucket", "name"), ("/s3/object", "key")] {
         without(s3("0055", "etag", 1), &format!("/Records/0{pointer}"), field);
     }
+    let mut with_another_record = s3("0055", "etag", 1);
+    with_another_record["Records"].as_array_mut().unwrap().push(json!({ "eventSource": "aws:ses" }));
+    is_payload(with_another_record);
     is_payload(json!({ "Records": [] , "note": "\"aws:s3\"" }));
     is_payload(json!([sns(PAYMENT, 1)]));
     is_payload(json!({ "wrapped": sns(PAYMENT, 1) }));

@@ -13,7 +13,8 @@ use harness::{with, workspace};
 use idempotent_sqs::idempotency::{Idempotency, ObjectStore, Policy};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{
-    self, Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, FingerprintSource, KeySource, Message, Payload,
+    self, AttributeValue, Batch, BatchSettings, Disposition, Envelopes, ExtendedClient, FingerprintSource, KeySource,
+    Message, Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::MemoryObjectStore;
@@ -263,6 +264,18 @@ async fn a_malformed_record_affects_only_its_own_message() {
         assert_eq!(invoke(&handler(&store, &work), &records).await.unwrap(), failures(&["bad"]), "{fields}");
         assert_eq!(work.message_ids(), ["good"], "{fields}");
     }
+}
+
+#[test]
+fn an_attribute_whose_bytes_cannot_be_decoded_is_unreadable() {
+    let value = |bytes: &str| {
+        let attribute = format!(r#"{{"dataType":"Binary","binaryValue":"{bytes}"}}"#);
+        let records =
+            format!(r#"{{"Records":[{{"messageId":"m","body":"b","messageAttributes":{{"a":{attribute}}}}}]}}"#);
+        sqs::messages(&records).unwrap()[0].attributes["a"].value.clone()
+    };
+    assert_eq!(value("AAE="), AttributeValue::Binary(vec![0, 1]));
+    assert_eq!(value("%"), AttributeValue::Unreadable);
 }
 
 #[test]

@@ -125,6 +125,7 @@ fn a_key_equal_to_the_stored_form_of_a_long_key_is_stored_differently() {
     let literal = key(&long.stored());
     assert_ne!(literal.stored(), long.stored());
     assert_eq!(key("sha25").stored(), "sha25");
+    assert!(key("nul \0").stored().starts_with("sha256:"));
     // The record that a dead letter was sent has this key.
     assert_ne!(key("dead-letter:m1").stored(), "dead-letter:m1");
     assert_eq!(Key::from_stored("dead-letter:m1").unwrap().stored(), "dead-letter:m1");
@@ -136,7 +137,7 @@ fn the_first_key_source_that_is_present_is_used() {
     let message = with!(
         Message::default(),
         id = "id".into(),
-        body = Some("{\"a\":{\"b\":\"in body\"},\"n\":7}".into()),
+        body = Some("{\"a\":{\"b\":\"in body\"},\"n\":7,\"null\":null}".into()),
         attributes = [("Key".to_owned(), "in attribute".into()), ("Bytes".to_owned(), bytes)].into(),
         deduplication_id = Some("dedup".into()),
         group_id = Some("group".into())
@@ -145,6 +146,7 @@ fn the_first_key_source_that_is_present_is_used() {
     assert_eq!(find("attribute:Key,messageId").unwrap(), "in attribute");
     assert_eq!(find("attribute:None,body:/a/b,messageId").unwrap(), "in body");
     assert_eq!(find("body:/x,deduplicationId,messageId").unwrap(), "group dedup");
+    assert_eq!(find("body:/null,messageId").unwrap(), "id");
     assert_eq!(find("body:/n").unwrap(), "7");
     assert_eq!(find("messageId").unwrap(), "id");
     assert!(find("body:/x").unwrap_err().contains("no key source"));

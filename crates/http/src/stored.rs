@@ -222,6 +222,14 @@ mod tests {
         assert!(within(whole.len() - 1).len() < whole.len());
     }
 
+    #[test]
+    fn a_response_in_a_later_format_is_not_replayed() {
+        let mut later = head(StatusCode::CREATED, &HeaderMap::new(), &[]);
+        assert!(replay(&later, &[]).is_some());
+        later[0] = VERSION + 1;
+        assert!(replay(&later, &[]).is_none());
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_response_or_none(bytes in prop::collection::vec(any::<u8>(), 0..64)) {

@@ -327,3 +327,14 @@ fn whole_ms(duration: Duration) -> u64 {
     const LONGEST_MS: u64 = 315_360_000_000;
     u64::try_from(duration.as_millis()).map_or(LONGEST_MS, |ms| ms.min(LONGEST_MS))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unexpected_reply_is_shortened_in_its_error() {
+        let error = format!("{:?}", settled(&[b'x'; 100]).unwrap_err());
+        assert!(error.contains(&"x".repeat(40)) && !error.contains(&"x".repeat(41)), "{error}");
+    }
+}

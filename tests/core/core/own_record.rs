@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::{pending, ready};
 
 use futures_util::future::BoxFuture;
-use idempotent_sqs::idempotency::{Acquire, AcquireRequest, OwnRecord, Owner, RecordedAttempt, StoreError};
+use idempotent_sqs::idempotency::{OwnRecord, Owner, RecordedAttempt};
 
 use super::*;
 

@@ -17,6 +17,48 @@ async fn a_refused_completion_is_retried_until_the_store_is_available() {
     assert_eq!(told.runs().len(), 1);
 }
 
+/// A store whose records are replaced by other values before they are settled.
+#[derive(Default)]
+struct Overwritten {
+    store: MemoryStore,
+    settled: AtomicUsize,
+}
+
+impl Overwritten {
+    async fn not_a_record(&self) -> Result<Settled, StoreError> {
+        self.settled.fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::NotARecord("payments:pay_1".into()))
+    }
+}
+
+impl Store for Overwritten {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        self.store.acquire(request).await
+    }
+
+    async fn complete(&self, _: &Claim, _: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.not_a_record().await
+    }
+
+    async fn fail(&self, _: &Claim, _: Failure) -> Result<Settled, StoreError> {
+        self.not_a_record().await
+    }
+
+    async fn release(&self, _: &AcquireRequest, _: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.not_a_record().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_is_not_a_record_is_settled_once() {
+    for action in [Action::Return(b""), Action::FailRetryable, Action::FailUnavailable] {
+        let (store, told) = (Overwritten::default(), ScriptedWork::always(action));
+        let began = Instant::now();
+        let report = Idempotency::new(&store, Policy::default()).run(&delivery(), &told, "input").await;
+        assert_eq!((store.settled.load(Ordering::Relaxed), began.elapsed()), (1, Duration::ZERO), "{report:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_completion_whose_reply_is_lost_is_recorded() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));

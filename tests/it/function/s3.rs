@@ -119,6 +119,33 @@ async fn a_temporary_error_of_s3_is_retried() {
     s3.next(Answer::Reset);
     assert_eq!(function.answer(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, NO_FAILURES);
     assert_eq!(s3.take_calls().len(), 3);
+    s3.refuse_next(429, "TooManyRequests");
+    assert_eq!(function.answer(event([with_pointer(pay("m2", "pay_2"), BUCKET, "one")])).await, NO_FAILURES);
+    assert_eq!(s3.take_calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_redirection_is_not_followed() {
+    let (fixture, s3, other) = (Fixture::start().await, S3::start().await, S3::start().await);
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    other.put("/payloads/one", payload(1250));
+    let location = format!("{}/payloads/one", other.url());
+    s3.next(Answer::with(307, &[("Location", &location)], b"<Error><Code>TemporaryRedirect</Code></Error>"));
+    assert_eq!(function.invoke(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, ["m1"]);
+    assert!(other.take_calls().is_empty() && fixture.webhook.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_payload_of_unknown_length_is_read_up_to_the_limit() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let settings = [("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url()), ("PAYLOAD_MAX_BYTES", "400000")];
+    let function = fixture.function_with(&settings).await;
+    let without_length = |bytes: usize| Answer::Cut([b"HTTP/1.1 200 OK\r\n\r\n", &*vec![b'x'; bytes]].concat());
+    s3.next(without_length(400_000));
+    assert_eq!(function.answer(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, NO_FAILURES);
+    s3.next(without_length(400_001));
+    assert_eq!(function.invoke(event([with_pointer(pay("m2", "pay_2"), BUCKET, "two")])).await, ["m2"]);
+    assert_eq!(fixture.webhook.calls().len(), 1);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Changes of visibility timeouts (`sqs::visibility`).
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::{Fixture, pay};
@@ -18,6 +19,8 @@ async fn visibility_timeouts_are_changed_on_the_queue_of_the_arn_at_most_ten_in_
     entries.sort_unstable();
     assert_eq!(entries, [2, 10]);
     for call in calls {
+        let ids: BTreeSet<_> = call["Entries"].as_array().unwrap().iter().map(|entry| entry["Id"].as_str()).collect();
+        assert_eq!(ids.len(), call["Entries"].as_array().unwrap().len(), "SQS requires distinct ids");
         assert_eq!(call["QueueUrl"], "https://sqs.eu-central-1.amazonaws.com/123456789012/payments");
     }
 }
