@@ -25,7 +25,7 @@ struct Overwritten {
 }
 
 impl Overwritten {
-    async fn not_a_record(&self) -> Result<Settled, StoreError> {
+    fn not_a_record(&self) -> Result<Settled, StoreError> {
         self.settled.fetch_add(1, Ordering::Relaxed);
         Err(StoreError::NotARecord("payments:pay_1".into()))
     }
@@ -37,15 +37,15 @@ impl Store for Overwritten {
     }
 
     async fn complete(&self, _: &Claim, _: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
-        self.not_a_record().await
+        self.not_a_record()
     }
 
     async fn fail(&self, _: &Claim, _: Failure) -> Result<Settled, StoreError> {
-        self.not_a_record().await
+        self.not_a_record()
     }
 
     async fn release(&self, _: &AcquireRequest, _: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.not_a_record().await
+        self.not_a_record()
     }
 }
 

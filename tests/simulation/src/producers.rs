@@ -48,9 +48,10 @@ enum Form {
     InS3,
     /// The pointer to it is in a notification of SNS.
     InS3FromSns,
-    /// Like a notification of SNS, but with two messages, the second of which is that of another payment.
+    /// Like a notification of SNS, but with two messages, the second of which is that of another payment, or of another type.
     SnsTwice,
-    /// Like a notification of S3, but of two objects, the second of which is that of another payment.
+    /// Like a notification of S3, but of two objects, the second of which is that of another payment, or with a record of
+    /// another service.
     S3Twice,
     /// Like a pointer to a payload in S3, but without a part of it.
     LikePointer,
@@ -199,7 +200,10 @@ impl Producer<'_> {
             self.notify(&format!("notification-{paid}"), mem::take(&mut attributes), &mut [&mut body, &mut input]);
             attributes.extend(of_sqs.map(|key| (KEY_ATTRIBUTE.to_owned(), key)));
         }
-        if form == Form::SnsTwice {
+        if form == Form::SnsTwice && paid.is_multiple_of(4) {
+            body = body.replacen("\"Type\":\"Notification\"", "\"Type\":\"Other\"", 1);
+            input.clone_from(&body);
+        } else if form == Form::SnsTwice {
             let other = json!(format!("{{\"payment\":{}}}", imitated.unwrap_or_default()));
             body = format!("{},\"Message\":{other}}}", body.strip_suffix('}').unwrap_or_default());
             input.clone_from(&body);

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 /// The queue of the function.
 pub fn queue(plan: &Plan) -> Queue {
     let (visibility_timeout, rate) = (plan.visibility_timeout, f64::from(plan.duplicates) / 1000.0);
-    let redrive_policy = || DeadLetter { queue: standard_or_fifo("redriven", plan.fifo, plan), max_receive_count: 8 };
+    let redrive_policy = || DeadLetter { queue: standard_or_fifo("redriven", plan.fifo, plan), max_receive_count: 13 };
     let settings = QueueSettings {
         name: name("payments", plan.fifo),
         visibility_timeout,

@@ -100,6 +100,11 @@ pub fn receipt(plan: &Plan, fence: u64) -> Vec<u8> {
     receipt
 }
 
+/// Why the receiver rejects a payload: an error with characters that SQS does not accept, an address, and many bytes.
+fn rejected() -> String {
+    format!("the receiver rejects this payload: \u{fffe}\u{ffff}\0 https://user:secret@host/ {}", "ö".repeat(600))
+}
+
 /// The receiver of a payment, of so many.
 pub fn receiver(payment: u64, receivers: u64) -> &'static str {
     RECEIVERS[usize::try_from(payment % receivers).unwrap_or_default()]
@@ -139,7 +144,7 @@ impl Call {
             ("busy", None) => Err(WorkError::busy("the receiver processes another request")),
             ("failed", Some(after)) => Err(WorkError::retryable_after("the receiver did nothing", after)),
             ("failed", None) => Err(WorkError::retryable("the receiver did nothing")),
-            _ => Err(WorkError::permanent("the receiver rejects this payload: \u{fffe}\u{ffff}\0")),
+            _ => Err(WorkError::permanent(rejected())),
         }
     }
 

@@ -40,6 +40,8 @@ impl Producer<'_> {
             }
             Place::Payload => json!({"id": key}).to_string(),
             Place::Flag => json!({"id": true}).to_string(),
+            // The next source is used.
+            Place::Nowhere if self.plan.has_extras && number.is_multiple_of(2) => "{\"id\":null}".to_owned(),
             Place::Attribute | Place::Bytes | Place::Nowhere => "null".to_owned(),
         };
         let last = spell(&imitated.unwrap_or(number).to_string());
@@ -50,7 +52,8 @@ impl Producer<'_> {
             Form::LikePointer => objects::like_pointer(number),
             // It starts like JSON after a byte order mark, too.
             Form::BrokenJson => {
-                let mark = if self.plan.has_extras && number.is_multiple_of(2) { "\u{feff}" } else { "" };
+                let marks = if self.plan.has_extras { ["", "\u{feff}", "["] } else { [""; 3] };
+                let mark = marks[usize::try_from(number % 3).unwrap_or_default()];
                 format!("{mark}{{\"payment\":{number}")
             }
             Form::EventBridge => format!(
@@ -65,10 +68,16 @@ impl Producer<'_> {
             Form::S3Notification | Form::S3Twice => {
                 let S3Event { sequencer, e_tag, bucket, name, object } = payment.s3_event(self.plan.has_extras);
                 let sequencer = sequencer.map(|text| format!("\"sequencer\":\"{text}\",")).unwrap_or_default();
-                let other =
-                    if form == Form::S3Twice { format!("\"key\":\"payment-{number}\",") } else { String::new() };
+                let [mut other, mut foreign] = [String::new(), String::new()];
+                match (form, number % 2) {
+                    (Form::S3Twice, 0) => other = format!("\"key\":\"payment-{number}\","),
+                    (Form::S3Twice, _) => {
+                        foreign = format!("{{\"eventSource\":\"aws:ses\",\"id\":\"payment-{number}\"}},");
+                    }
+                    _ => {}
+                }
                 format!(
-                    "{{\"meta\":{meta},\"Records\":[{{\"eventSource\":\"aws:s3\",\"eventName\":\"{name}\",\
+                    "{{\"meta\":{meta},\"Records\":[{foreign}{{\"eventSource\":\"aws:s3\",\"eventName\":\"{name}\",\
                      \"eventTime\":\"2026-11-23T08:00:00.{time}Z\",\"s3\":{{\"bucket\":{{\"name\":\"{bucket}\"}},\
                      \"object\":{{{sequencer}{other}\"eTag\":\"{e_tag}\",\"key\":\"{object}\",\"size\":7}}}}}}]}}"
                 )
