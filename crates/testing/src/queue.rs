@@ -135,6 +135,13 @@ impl Queue {
         self.0.settings.arn()
     }
 
+    /// The URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let QueueSettings { name, region, account, .. } = self.settings();
+        format!("https://sqs.{region}.amazonaws.com/{account}/{name}")
+    }
+
     /// `SendMessage`. Returns the messageId.
     ///
     /// # Errors
@@ -204,9 +211,8 @@ impl Queue {
     /// The [`DeadLetterQueue`] of a [`Batch`](idempotent_sqs::sqs::Batch) that sends messages to this queue.
     #[must_use]
     pub fn dead_letter_queue(&self) -> DeadLetterQueue {
-        let (queue, QueueSettings { name, region, account, .. }) = (self.clone(), self.settings());
-        let url = format!("https://sqs.{region}.amazonaws.com/{account}/{name}");
-        DeadLetterQueue::with_replacement(url, move |message| {
+        let queue = self.clone();
+        DeadLetterQueue::with_replacement(self.url(), move |message| {
             queue.send(SendRequest::from(message)).map(drop).map_err(|refused| refused.to_string())
         })
     }

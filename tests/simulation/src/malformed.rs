@@ -18,8 +18,8 @@ pub struct Malformed {
     pub has_unnamed: bool,
 }
 
-/// The event with some records malformed: this many of 1000. Four times as many have an attribute that cannot be read. Those of a FIFO queue keep their group, without which later
-/// messages of the group would overtake them.
+/// The event with some records malformed: this many of 1000. Four times as many have an attribute that cannot be read.
+/// Malformed records of a FIFO queue keep their group, without which later messages of the group would overtake them.
 pub fn malform(event: &str, rate: u64, is_fifo: bool, rng: &mut Rng) -> (String, Malformed) {
     let mut malformed = Malformed::default();
     if rate == 0 {

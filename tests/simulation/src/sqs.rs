@@ -108,7 +108,7 @@ impl Sqs {
 
     /// The URL of the dead-letter queue, or of the function's own queue.
     pub fn dead_letter_queue_url(&self, is_own: bool) -> String {
-        url(&self.0.queues[usize::from(!is_own)])
+        self.0.queues[usize::from(!is_own)].url()
     }
 
     /// Accepts calls.
@@ -148,7 +148,7 @@ impl Sqs {
 
     /// The output of the call, and the number of the letter that it sent.
     async fn run(&self, call: &Call, number: usize) -> (Result<Value, SqsError>, Option<usize>) {
-        if call.action == "SendMessage" && call.input["QueueUrl"] == url(&self.0.queues[0]) {
+        if call.action == "SendMessage" && call.input["QueueUrl"] == self.0.queues[0].url() {
             lock(&self.0.refusals).push(format!("a dead letter to the queue that it came from: {call:?}"));
             return (Err(SqsError { code: "AccessDenied", reason: "It would be delivered again." }), None);
         }
@@ -201,11 +201,6 @@ impl Sqs {
             _ => None,
         }
     }
-}
-
-fn url(queue: &Queue) -> String {
-    let settings = queue.settings();
-    format!("https://sqs.{}.amazonaws.com/{}/{}", settings.region, settings.account, settings.name)
 }
 
 fn encoded(reply: &Reply) -> Option<String> {

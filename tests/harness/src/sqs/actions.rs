@@ -28,9 +28,8 @@ pub async fn run(queues: &[Queue], call: &Call, second: Duration) -> Result<Valu
         let named = |queue: &&Queue| queue.settings().name == input["QueueName"];
         let owned = |queue: &&Queue| account.is_none_or(|account| account == queue.settings().account);
         let queue = queues.iter().filter(named).find(owned).ok_or(NO_QUEUE)?;
-        let path = format!("{}/{}", queue.settings().account, queue.settings().name);
         // Callers send every call to the endpoint, and identify the queue by the path.
-        return Ok(json!({ "QueueUrl": format!("https://sqs.{}.amazonaws.com/{path}", queue.settings().region) }));
+        return Ok(json!({ "QueueUrl": queue.url() }));
     }
     let url = input["QueueUrl"].as_str().expect("a QueueUrl");
     let named = |queue: &&Queue| url.ends_with(&format!("/{}/{}", queue.settings().account, queue.settings().name));

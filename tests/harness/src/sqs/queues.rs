@@ -36,8 +36,7 @@ pub(super) fn create(queues: &mut Vec<Queue>, input: &Value) -> Value {
     };
     let seed = queues.len() as u64;
     let queue = Queue::new(settings, seed);
-    let QueueSettings { account, name, region, .. } = queue.settings();
-    let url = format!("https://sqs.{region}.amazonaws.com/{account}/{name}");
+    let url = queue.url();
     queues.push(queue);
     json!({ "QueueUrl": url })
 }

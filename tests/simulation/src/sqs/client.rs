@@ -9,7 +9,7 @@ use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, S
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use history::monotonic_us;
 use idempotent_sqs::aws::AwsConfig;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{NAME, Reply, Sqs, lock};
@@ -99,9 +99,10 @@ impl HttpConnector for Connector {
 impl Sqs {
     fn record(&self, process: String, action: String, input: Value) -> Sent<'_> {
         let mut calls = lock(&self.0.calls);
-        let call = SdkCall { process, action, input, at_us: monotonic_us(), ended_us: None };
-        calls.push(call.clone());
-        Sent { sqs: self, number: calls.len() - 1, call }
+        let number = calls.len();
+        let request = format!("{}\n", json!([action, input, number]));
+        calls.push(SdkCall { process, action, input, at_us: monotonic_us(), ended_us: None });
+        Sent { sqs: self, number, request }
     }
 }
 
@@ -109,15 +110,14 @@ impl Sqs {
 struct Sent<'a> {
     sqs: &'a Sqs,
     number: usize,
-    call: SdkCall,
+    /// As the network carries it.
+    request: String,
 }
 
 impl Sent<'_> {
     async fn exchange(&self, address: &str) -> std::io::Result<Reply> {
-        let SdkCall { action, input, .. } = &self.call;
         let mut stream = network::connect(address).await?;
-        let request = serde_json::to_string(&(action, input, self.number))? + "\n";
-        stream.write_all(request.as_bytes()).await?;
+        stream.write_all(self.request.as_bytes()).await?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await?;
         Ok(serde_json::from_str(&reply)?)

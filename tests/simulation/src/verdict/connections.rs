@@ -12,7 +12,7 @@ use crate::world::Run;
 /// Resolution of timeouts, µs.
 const TIMER_US: u64 = 2_000;
 
-/// A call of the store is tried so often.
+/// Number of tries of a call of the store.
 const TRIES: usize = 2;
 
 impl Run {

@@ -86,7 +86,7 @@ impl Run {
         ends_us - reserve_us / 3 - PAUSE_US
     }
 
-    /// When dead letters end in this invocation, µs.
+    /// Until when dead letters are sent in this invocation, µs.
     pub(super) fn letters_end_us(&self, invoked: &Invoked) -> u64 {
         let (ends_us, reserve_us) = self.time_us(invoked);
         ends_us - reserve_us * 2 / 3

@@ -153,8 +153,7 @@ impl Run {
         }
     }
 
-    /// Whether the message of a letter has no payload that its sender could read, and no record that decides what becomes of
-    /// it.
+    /// Whether the message of a letter has no payload that its sender could read, and no record that decides its outcome.
     fn is_unreadable(&self, letter: &Letter) -> bool {
         let Letter { message_id, process, sent_us, .. } = letter;
         if !self.has_no_payload(message_id, process, *sent_us) {

@@ -19,7 +19,7 @@ use super::invocations::{CLOCK_US, has_calls, is_during};
 const LONGEST_READ: Duration = Duration::from_secs(10);
 
 impl Run {
-    /// What is wrong with reads of payloads, and with invocations that took too long.
+    /// What is wrong with reads of payloads, and with what follows them.
     pub(super) fn wrong_objects(&self) -> Vec<String> {
         let mut wrong: Vec<_> = self.payload_reads().filter_map(|read| self.wrong_read(read)).collect();
         for invoked in &self.invocations {

@@ -48,8 +48,8 @@ impl Run {
         !is_unavailable && !has_outage(calls) && !is_started
     }
 
-    /// Whether a message was not started, and its receiver was known to be unavailable
-    /// during the whole invocation. Then it has the backoff.
+    /// Whether a message was not started, and its receiver was known to be unavailable during the whole invocation. Then it
+    /// has the backoff.
     pub(super) fn waits_for_receiver(
         &self,
         invoked: &Invoked,

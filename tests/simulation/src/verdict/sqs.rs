@@ -9,7 +9,7 @@ use crate::world::Run;
 
 use super::invocations::{CLOCK_US, is_during};
 
-/// Longest time of a call, µs: rows 42 and 49 of docs/faults.md.
+/// Longest time of a call, µs: docs/faults.md, row 42, and docs/failures.md.
 const LONGEST_US: u64 = 3_000_000;
 
 impl Run {
