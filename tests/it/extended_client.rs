@@ -223,16 +223,21 @@ async fn while_s3_is_unavailable_a_message_is_backed_off_and_is_no_dead_letter()
     assert!(sent.is_empty());
 }
 
-/// Objects that count how often they are read.
+/// Objects that count how often they are read. Reads of `hangs` have no end.
 #[derive(Debug, Default)]
 struct CountedObjects {
     reads: AtomicUsize,
 }
 
 impl ObjectStore for CountedObjects {
-    fn get<'a>(&'a self, _: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+    fn get<'a>(&'a self, location: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async { Ok(b"payload".into()) })
+        Box::pin(async move {
+            if location.name == "hangs" {
+                std::future::pending::<()>().await;
+            }
+            Ok(b"payload".into())
+        })
     }
 
     fn put<'a>(&'a self, _: &'a Location, _: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
@@ -277,13 +282,15 @@ async fn no_payloads_are_held_in_memory_for_a_receiver_that_hangs() {
     assert_eq!((objects.reads.load(Ordering::Relaxed), work.runs.load(Ordering::Relaxed)), (2, 2));
 }
 
-/// A work whose receivers are unavailable in their first run, answer the second, and then hang.
+/// A work whose receivers are unavailable in their first run, and answer the second.
 #[derive(Default)]
-struct HangsAfterARecovery {
+struct RecoversOnce {
     runs: Mutex<HashMap<String, usize>>,
+    /// Whether its receivers hang later. Otherwise they are unavailable.
+    then_hangs: bool,
 }
 
-impl Work<Message> for HangsAfterARecovery {
+impl Work<Message> for RecoversOnce {
     async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         let runs = {
             let mut runs = self.runs.lock().unwrap();
@@ -292,15 +299,26 @@ impl Work<Message> for HangsAfterARecovery {
             *runs
         };
         match runs {
-            1 => Err(WorkError::unavailable("no connection")),
             2 => Ok(Vec::new()),
-            _ => std::future::pending().await,
+            3.. if self.then_hangs => std::future::pending().await,
+            _ => Err(WorkError::unavailable("no connection")),
         }
     }
 
     fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
         message.attributes["Receiver"].text().unwrap()
     }
+}
+
+/// Messages to three receivers, with these payloads.
+fn of_three_receivers(payload: impl Fn(usize) -> &'static str) -> Vec<Message> {
+    let message = |n: usize| {
+        let (key, receiver) = (format!("pay_{n}"), ["first", "second", "third"][n % 3]);
+        let attributes =
+            attributes(&[("ExtendedPayloadSize", "300000"), ("Idempotency-Key", &key), ("Receiver", receiver)]);
+        with!(pointing(&format!("m{n}"), payload(n)), attributes = attributes)
+    };
+    (0..30).map(message).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -313,20 +331,31 @@ async fn no_more_payloads_than_the_concurrency_are_in_memory_after_several_recei
     );
     let settings =
         with!(BatchSettings::default(), extended_client = extended_client, concurrency = NonZeroUsize::new(2).unwrap());
-    let work = HangsAfterARecovery::default();
+    let work = RecoversOnce { then_hangs: true, ..RecoversOnce::default() };
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
-    let messages: Vec<_> = (0..30)
-        .map(|n| {
-            let (key, receiver) = (format!("pay_{n}"), ["first", "second", "third"][n % 3]);
-            let attributes =
-                attributes(&[("ExtendedPayloadSize", "300000"), ("Idempotency-Key", &key), ("Receiver", receiver)]);
-            with!(pointing(&format!("m{n}"), "one"), attributes = attributes)
-        })
-        .collect();
+    let messages = of_three_receivers(|_| "one");
     batch.run(&messages[..3], Deadline::within(Duration::from_secs(30))).await.unwrap();
     batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
     // Each receiver was called twice, and two messages hang.
     assert_eq!(objects.reads.load(Ordering::Relaxed), 2 * 3 + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_payloads_than_the_concurrency_are_read_after_receivers_that_recovered_are_unavailable_again() {
+    let objects = Arc::new(CountedObjects::default());
+    let extended_client = with!(
+        ExtendedClient::default(),
+        objects = Some(Arc::clone(&objects) as Arc<dyn ObjectStore>),
+        buckets = vec!["payloads".into()]
+    );
+    let settings = with!(BatchSettings::default(), extended_client = extended_client, concurrency = NonZeroUsize::MIN);
+    let work = RecoversOnce::default();
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages = of_three_receivers(|n| if n < 6 { "one" } else { "hangs" });
+    batch.run(&messages[..3], Deadline::within(Duration::from_secs(5))).await.unwrap();
+    batch.run(&messages, Deadline::within(Duration::from_secs(5))).await.unwrap();
+    // Each receiver was called twice, and one a third time. Then one read hangs until the deadline.
+    assert_eq!(objects.reads.load(Ordering::Relaxed), 2 * 3 + 1 + 1);
 }
 
 #[tokio::test]

@@ -55,8 +55,12 @@ impl<'a> Receivers<'a> {
             Arc::clone(turns.entry(receiver.to_owned()).or_default())
         };
         let turn = turn.lock_owned().await;
-        let is_still_unavailable = self.is_known_unavailable(receiver) && !self.is_unavailable(receiver);
-        is_still_unavailable.then_some(turn)
+        self.is_probed(receiver).then_some(turn)
+    }
+
+    /// Whether one message at a time is sent to the receiver, until it does the work of one.
+    pub(super) fn is_probed(&self, receiver: &str) -> bool {
+        self.is_known_unavailable(receiver) && !self.is_unavailable(receiver)
     }
 
     /// Whether the receiver was unavailable when it was last called, by this batch or an earlier one.

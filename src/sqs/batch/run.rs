@@ -46,8 +46,8 @@ pub(super) struct Run<'a, S, W> {
     pub(super) slots: Semaphore,
     /// The same for messages to receivers that are known to be unavailable, which may hang.
     pub(super) probe_slots: Semaphore,
-    /// Limits the number of payloads from S3 that are in memory, without those for receivers that are known to be
-    /// unavailable, which are sent one at a time.
+    /// Limits the number of payloads from S3 that are in memory, without those that are sent one at a time to receivers
+    /// that are known to be unavailable.
     payload_slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
@@ -170,7 +170,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// may not fit in memory.
     async fn process_pointer(&self, message: &Message, pointer: &Payload<'_>, location: &Location) -> MessageReport {
         // The lanes of receivers that were unavailable and have recovered run beside the others.
-        let is_probe = self.receivers.is_known_unavailable(self.receiver(message));
+        let is_probe = self.receivers.is_probed(self.receiver(message));
         let _slot = if is_probe { None } else { self.payload_slots.acquire().await.ok() };
         if let Some(report) = self.cannot_run(message) {
             return report;
