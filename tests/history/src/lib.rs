@@ -12,6 +12,7 @@
 //! - `report`: all of these for a run
 //! - `failover`, `log`: the histories of two primaries, and what was lost between them
 //! - [`contend`], [`Rng`]: owners that contend for keys
+//! - [`call_with_other_values`]: calls for keys whose values are not records
 //! - [`guards`]: the guards of the scripts
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
@@ -27,6 +28,7 @@ pub mod guards;
 mod history;
 mod log;
 mod machine;
+mod other_values;
 mod recorder;
 mod replay;
 mod report;
@@ -45,6 +47,7 @@ pub use failover::{Failover, Logs, Reach, Verdict as FailoverVerdict};
 pub use history::{History, Jump, Loss, Operation, is_of_dead_letter};
 pub use log::Log;
 pub use machine::Choice;
+pub use other_values::{Value, call_with_other_values};
 pub use recorder::RecordedStore;
 pub use replay::replay;
 pub use report::{Outside, Report};

@@ -60,7 +60,7 @@ pub fn many(first: u64, count: u64) -> bool {
 /// Runs these seeds without each guard of the scripts whose name begins so, until a few fail. Returns whether each is found.
 pub fn guards(name: &str, first: u64, count: u64) -> bool {
     let mut all_found = true;
-    for (what, ..) in guards::GUARDS.iter().filter(|(what, ..)| what.starts_with(name)) {
+    for (what, ..) in guards::all().filter(|(what, ..)| what.starts_with(name)) {
         let failed = failures(first, count, Some(what), 1);
         let found = failed.first_key_value().map_or("not found".to_owned(), |(seed, output)| {
             let why = output.lines().find_map(|line| line.strip_prefix("WRONG ")).unwrap_or("no verdict");

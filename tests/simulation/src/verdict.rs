@@ -51,6 +51,7 @@ impl Run {
         let mut faults = Vec::new();
         let contention = Report::of_calls(&self.contention, Allowances::EXACT);
         faults.extend(contention.faults().map(|fault| format!("contention: {fault}")));
+        faults.extend(self.other_values.iter().map(|fault| format!("not a record: {fault}")));
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
         faults.extend(self.unexplained(&report));
         faults.extend(self.wrong_attempts());

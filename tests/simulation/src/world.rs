@@ -62,6 +62,8 @@ pub struct Run {
     pub answered: Vec<Answered>,
     /// The calls of owners that contend.
     pub contention: History,
+    /// What is wrong with calls of an owner for keys whose values are not records.
+    pub other_values: Vec<String>,
     pub connections: Vec<Connection>,
     /// The client of each process in the history.
     pub clients: BTreeMap<String, String>,
@@ -97,7 +99,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     let logins = Logins::new(&plan.redis, seed);
     let redis = start_redis(&plan, &logins);
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 1, lost: 0 });
-    let contention = contend(rng.fork(), &plan, redis.servers[0].name(), &logins, directory).await;
+    let (contention, other_values) = contend(rng.fork(), &plan, &redis, &logins, directory).await;
     redis.servers.iter().for_each(Server::flush);
     // The calls of the owners do not change the run of the function.
     deterministic::seed(seed);
@@ -176,6 +178,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         objects: objects.log(),
         answered,
         contention,
+        other_values,
         connections: connections::connections(),
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         logins,

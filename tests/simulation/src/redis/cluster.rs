@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use history::Value;
+
 use super::keyspace::Keyspace;
 use super::resp::Reply;
 use super::server::Server;
@@ -107,6 +109,18 @@ impl Cluster {
         slots.sort_unstable();
         slots.dedup();
         slots
+    }
+
+    /// The value of a key.
+    pub fn value(&self, key: &[u8]) -> Option<Value> {
+        self.servers.iter().find_map(|server| server.value(key))
+    }
+
+    /// Replaces or removes the value of a key, as another program does. It is on the server that has the key, or its slot.
+    pub fn set_value(&self, key: &[u8], value: Option<Value>) {
+        let owner = lock(&self.slots).owners[usize::from(slot(key))];
+        let holder = self.servers.iter().find(|server| server.value(key).is_some());
+        holder.unwrap_or(&self.servers[owner]).set_value(key, value);
     }
 
     /// Begins to move a slot to another server.

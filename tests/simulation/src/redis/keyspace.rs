@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use history::Value;
+
 use super::resp::Reply;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -16,13 +18,6 @@ type Key = Vec<u8>;
 pub(super) struct Entry {
     value: Value,
     expires_ms: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Value {
-    String(Vec<u8>),
-    /// A list, which the scripts reject.
-    List,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +77,16 @@ impl Keyspace {
     /// The keys that match.
     pub(super) fn keys(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Key> {
         self.entries.keys().filter(|key| matches(key)).cloned().collect()
+    }
+
+    /// The value of a key.
+    pub(super) fn value(&self, key: &[u8]) -> Option<Value> {
+        self.live(key).map(|entry| entry.value.clone())
+    }
+
+    /// Replaces the value of a key, which then does not expire.
+    pub(super) fn set_value(&mut self, key: &[u8], value: Option<Value>) {
+        self.replace(key, value.map(|value| Entry { value, expires_ms: None }));
     }
 
     /// Removes a key, to move it to another server.
@@ -149,7 +154,7 @@ impl Keyspace {
                 Some(Some(expires_ms)) => i64::try_from(expires_ms - self.now_us() / 1000).unwrap_or(i64::MAX),
             }),
             (b"LPUSH", [key, _]) => {
-                self.replace(key, Some(Entry { value: Value::List, expires_ms: None }));
+                self.set_value(key, Some(Value::List));
                 Reply::Integer(1)
             }
             _ => Reply::error("ERR wrong number of arguments"),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use history::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cluster::Member;
@@ -32,6 +33,8 @@ pub(super) struct State {
     member: Option<Member>,
     is_full: bool,
     is_replica: bool,
+    /// The reply to each script.
+    refusal: Option<&'static str>,
     running: Running,
     logins: Option<Logins>,
     /// The version of each start, again and again.
@@ -133,9 +136,26 @@ impl Server {
         lock(&self.state).is_replica = is_replica;
     }
 
+    /// Sets the error that is the reply to each script.
+    pub fn refuse(&self, refusal: Option<&'static str>) {
+        event(|| format!("FAULT {} refuses scripts: {refusal:?}", self.name));
+        lock(&self.state).refusal = refusal;
+    }
+
     /// Its keys that match.
     pub fn keys(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         lock(&self.state).keyspace.keys(matches)
+    }
+
+    /// The value of a key.
+    pub(super) fn value(&self, key: &[u8]) -> Option<Value> {
+        lock(&self.state).keyspace.value(key)
+    }
+
+    /// Replaces or removes the value of a key, as another program does.
+    pub(super) fn set_value(&self, key: &[u8], value: Option<Value>) {
+        event(|| format!("FAULT {} has another value: {value:?}", String::from_utf8_lossy(key)));
+        lock(&self.state).keyspace.set_value(key, value);
     }
 
     /// Moves a key to another server.
@@ -190,6 +210,9 @@ impl Server {
                 None => Reply::error("ERR This instance has cluster support disabled"),
             },
             (b"EVAL" | b"EVALSHA", [script, count, rest @ ..]) => {
+                if let Some(refusal) = lock(&self.state).refusal {
+                    return Reply::error(refusal);
+                }
                 let script = if name == b"EVAL" {
                     lock(&self.scripts).load(&String::from_utf8_lossy(script))
                 } else {
