@@ -20,7 +20,7 @@ use crate::malformed::{Malformed, malform};
 use crate::network;
 use crate::objects::{Client, Objects};
 use crate::plan::Plan;
-use crate::producers::{BUCKET, KEY_ATTRIBUTE, KEY_POINTER};
+use crate::producers::{BUCKET, KEY_ATTRIBUTE, KEY_POINTER, NO_KEY_POINTER};
 use crate::sqs::Sqs;
 use crate::trace::event;
 use crate::work::{Attempts, Call};
@@ -187,8 +187,8 @@ impl Shared {
         }
         if plan.has_forms {
             let attribute = KeySource::Attribute(KEY_ATTRIBUTE.to_owned());
-            let payload = KeySource::Body(KEY_POINTER.to_owned());
-            batch.keys = vec![attribute, payload, KeySource::DeduplicationId, KeySource::MessageId];
+            let [no_key, payload] = [NO_KEY_POINTER, KEY_POINTER].map(|pointer| KeySource::Body(pointer.to_owned()));
+            batch.keys = vec![attribute, no_key, payload, KeySource::DeduplicationId, KeySource::MessageId];
         }
         let client = Client { objects: Arc::clone(&self.objects), process: recorded.clone() };
         let client: Arc<dyn ObjectStore> = Arc::new(client);

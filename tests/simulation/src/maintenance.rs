@@ -1,5 +1,5 @@
-//! What happens to the servers of some seeds beside the faults of the plan: passwords are replaced, and servers crash right
-//! after they have executed a command.
+//! What happens to the servers of some seeds beside the faults of the plan: passwords are replaced, servers crash right after
+//! they have executed a command, and servers refuse calls.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -14,7 +14,30 @@ use crate::servers::LoginKind;
 
 /// Maintains the servers until the faults end.
 pub async fn maintain(shared: &Shared, redis: &Cluster) {
-    tokio::join!(replace_passwords(shared, redis), crash_servers(shared, redis));
+    tokio::join!(replace_passwords(shared, redis), crash_servers(shared, redis), refuse_calls(shared, redis));
+}
+
+/// Errors of a server that executes no script: <https://github.com/redis/redis/blob/8.2/src/server.c>.
+const REFUSALS: [&str; 6] = [
+    "NOPERM User payments has no permissions to run the 'evalsha' command",
+    "NOPERM User payments has no permissions to run the 'evalsha' command",
+    "LOADING Redis is loading the dataset in memory",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "NOREPLICAS Not enough good replicas to write.",
+];
+
+/// Lets a server refuse calls for some time, until the faults end.
+async fn refuse_calls(shared: &Shared, redis: &Cluster) {
+    let (plan, mut rng) = (&shared.plan, Rng::new(shared.plan.seed ^ 0x4ef5));
+    let ends = Instant::now() + plan.lasts;
+    while plan.redis.refuses && Instant::now() < ends {
+        sleep(rng.ms(500..8000)).await;
+        let server = rng.pick(&redis.servers);
+        server.refuse(Some(*rng.pick(&REFUSALS)));
+        sleep(rng.ms(10..2000)).await;
+        server.refuse(None);
+    }
 }
 
 /// Replaces the password until the faults end.

@@ -1,12 +1,14 @@
 //! What the producers send: payments in several forms, with their keys in several places.
 //!
 //! - `keys`: the keys of messages
+//! - `like_envelopes`: payloads that lack a part of an envelope
 //! - `large`: messages that are as large as SQS accepts
 //! - `objects`: payloads in S3
 //! - `payloads`, `s3_events`: payloads, and the notifications of S3
 
 mod keys;
 mod large;
+mod like_envelopes;
 mod objects;
 mod payloads;
 mod s3_events;
@@ -30,7 +32,13 @@ pub use objects::{BUCKET, POINTER_ATTRIBUTES};
 pub const KEY_ATTRIBUTE: &str = "Idempotency-Key";
 
 /// The JSON pointer at which a payload may have its key.
-pub const KEY_POINTER: &str = "/meta/id";
+pub const KEY_POINTER: &str = "/meta/~01id";
+
+/// The field of that pointer, in which `~0` is the character `~`: <https://www.rfc-editor.org/rfc/rfc6901>.
+const KEY_FIELD: &str = "~1id";
+
+/// A JSON pointer at which no payload has a key, as an index of an array has no leading zero.
+pub const NO_KEY_POINTER: &str = "/meta/list/00";
 
 /// The attribute of the message's number, if it has many or is large.
 pub const NUMBER: &str = "Number";
@@ -55,6 +63,8 @@ enum Form {
     S3Twice,
     /// Like a pointer to a payload in S3, but without a part of it.
     LikePointer,
+    /// Like a notification or an event of an AWS service, but without a part of it.
+    LikeEnvelope,
 }
 
 /// Where a producer puts the key.
@@ -128,7 +138,7 @@ struct Producer<'a> {
     rng: Rng,
     /// For plans with extras. The choices of the others do not depend on it.
     extras: Rng,
-    /// For plans with choices for objects, in the same way.
+    /// For plans with choices for objects, and payloads that are like envelopes, in the same way.
     choices: Rng,
     objects: Payloads,
 }
@@ -166,7 +176,14 @@ impl Producer<'_> {
                 _ => Payment { forwarded, ..payment },
             };
         }
-        if self.plan.objects.is_some() { self.with_object(payment) } else { payment }
+        if self.plan.objects.is_some() {
+            return self.with_object(payment);
+        }
+        if self.plan.has_extras && self.choices.happens(500) {
+            let place = *self.choices.pick(&[Place::Attribute, Place::Nowhere]);
+            return Payment { form: Form::LikeEnvelope, place, object: ObjectState::Readable, ..payment };
+        }
+        payment
     }
 
     fn message(&mut self, number: u64, payment: Payment, key: &str, group: Option<String>) -> (Sent, SendRequest) {

@@ -36,6 +36,8 @@ pub struct Servers {
     pub versions: Vec<Version>,
     /// Whether servers crash right after they have executed a command.
     pub crash: bool,
+    /// Whether servers refuse calls at times, as they do while they load their records.
+    pub refuses: bool,
     /// Whether many messages are sent, received and processed at once, so that their records share calls in a cluster.
     pub shares_calls: bool,
 }
@@ -56,6 +58,7 @@ impl Servers {
             versions: rng.pick(versions).to_vec(),
             crash: rng.happens(if servers > 1 { 800 } else { 400 }) && !is_quiet,
             shares_calls: rng.happens(600) && servers > 1,
+            refuses: rng.happens(300) && !is_quiet,
         }
     }
 }

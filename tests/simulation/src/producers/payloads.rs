@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use serde_json::json;
 
+use super::like_envelopes::like_envelope;
 use super::s3_events::S3Event;
-use super::{Form, Payment, Place, Producer, objects};
+use super::{Form, KEY_FIELD, Payment, Place, Producer, objects};
 
 /// Values of the notifications of EventBridge, in one of which an imitation differs.
 const OF_EVENT_BRIDGE: [&str; 3] = ["ordered", "shop", "till"];
@@ -33,15 +34,17 @@ impl Producer<'_> {
             _ => paid,
         };
         let meta = match place {
-            Place::Payload if key.starts_with(|c: char| c.is_ascii_digit()) => format!("{{\"id\":{}}}", spell(key)),
+            Place::Payload if key.starts_with(|c: char| c.is_ascii_digit()) => {
+                format!("{{\"{KEY_FIELD}\":{}}}", spell(key))
+            }
             // The last one counts.
             Place::Payload if self.plan.has_extras && number % 3 == 1 => {
-                format!("{{\"id\":\"no\",\"id\":{}}}", json!(key))
+                format!("{{\"{KEY_FIELD}\":\"no\",\"{KEY_FIELD}\":{}}}", json!(key))
             }
-            Place::Payload => json!({"id": key}).to_string(),
-            Place::Flag => json!({"id": true}).to_string(),
+            Place::Payload => json!({KEY_FIELD: key, "list": ["no"]}).to_string(),
+            Place::Flag => json!({KEY_FIELD: true}).to_string(),
             // The next source is used.
-            Place::Nowhere if self.plan.has_extras && number.is_multiple_of(2) => "{\"id\":null}".to_owned(),
+            Place::Nowhere if self.plan.has_extras && number.is_multiple_of(2) => json!({KEY_FIELD: null}).to_string(),
             Place::Attribute | Place::Bytes | Place::Nowhere => "null".to_owned(),
         };
         let last = spell(&imitated.unwrap_or(number).to_string());
@@ -50,6 +53,7 @@ impl Producer<'_> {
         match form {
             Form::Text => format!("payment {number}"),
             Form::LikePointer => objects::like_pointer(number),
+            Form::LikeEnvelope => like_envelope(payment),
             // It starts like JSON after a byte order mark, too.
             Form::BrokenJson => {
                 let marks = if self.plan.has_extras { ["", "\u{feff}", "["] } else { [""; 3] };

@@ -27,6 +27,9 @@ impl Run {
                 wrong.push(format!("{token}: is the login of two connections"));
             }
         }
+        let exchanges = self.connections.iter().flat_map(|connection| &connection.exchanges);
+        let refused = exchanges.filter(|exchange| exchange.error.as_deref().is_some_and(refuses_to_settle));
+        wrong.extend(refused.map(|exchange| format!("a full server refused to settle: {exchange:?}")));
         if self.plan.servers > 1 {
             return wrong;
         }
@@ -115,7 +118,14 @@ impl Run {
         let own = self.connections_of(call);
         let failed = own.filter(|connection| self.failures(connection).any(|failed_us| during.contains(&failed_us)));
         let failed = failed.count() + usize::from(self.is_sent_in_vain(call, call.invoked_us));
-        (failed < TRIES).then(|| format!("{}: given up after {failed} failures: {call}", call.call.key()))
+        // Another connection has the same user.
+        let is_forbidden = |exchange: &Exchange| {
+            exchange.error.as_deref().is_some_and(|error| error.starts_with("NOPERM"))
+                && exchange.answered_us.is_some_and(|us| during.contains(&us))
+        };
+        let mut exchanges = self.connections_of(call).flat_map(|connection| &connection.exchanges);
+        (failed < TRIES && !exchanges.any(is_forbidden))
+            .then(|| format!("{}: given up after {failed} failures: {call}", call.call.key()))
     }
 
     /// A call whose outcome is unknown, although no server can have executed it.
@@ -160,6 +170,11 @@ impl Exchange {
 fn ends_connection(error: &str) -> bool {
     let is_of_call = ["NOSCRIPT", "NOPERM", "WRONGTYPE"].iter().any(|code| error.starts_with(code));
     !is_of_call && !is_not_compiled(error)
+}
+
+/// Whether a server that is out of memory has not started a script that settles. An acquire is rejected at its first write.
+fn refuses_to_settle(error: &str) -> bool {
+    error.starts_with("OOM allow-oom flag is not set")
 }
 
 /// Whether this reply to a script shows that it wrote nothing: it was not started, or is rejected at its first write.
