@@ -32,7 +32,7 @@ pub(super) fn like_envelope(payment: Payment) -> String {
         10 => envelope["detail"] = json!("none"),
         11 => envelope["Records"][0]["eventSource"] = json!("aws:ses"),
         12 => remove(&mut envelope["Records"][0]["s3"]["object"], "key"),
-        13 => envelope["Records"] = json!([record(number), {"eventSource": "aws:ses"}]),
+        13 => envelope["Records"] = json!([record(number), of_other_service(number)]),
         _ => remove(&mut envelope["Records"][0], "eventName"),
     }
     let rest = envelope.to_string();
@@ -75,6 +75,11 @@ fn record(number: u64) -> Value {
             "object": {"key": format!("payment-{number}"), "sequencer": "0055AED6"},
         },
     })
+}
+
+/// A record that is not of S3, with the id of a request.
+fn of_other_service(number: u64) -> Value {
+    json!({"eventSource": "aws:ses", "responseElements": {"x-amz-request-id": number.to_string()}})
 }
 
 fn remove(object: &mut Value, name: &str) {

@@ -13,7 +13,7 @@ use crate::sent::SentKey;
 use crate::sqs::Letter;
 use crate::world::Run;
 
-use super::invocations::is_during;
+use super::invocations::{CLOCK_US, is_during, is_of};
 
 /// A letter without its reason is shorter, bytes.
 const LONGEST_LETTER: usize = 1000;
@@ -52,7 +52,33 @@ impl Run {
                 ));
             }
         }
+        wrong.extend(self.invocations.iter().flat_map(|invoked| self.not_moved(invoked)));
         wrong
+    }
+
+    /// Messages with another payload than the one under their key, and in-batch duplicates of these, that are not moved at
+    /// once. Those with an attribute that cannot be read are not moved, and none is moved to its own queue.
+    fn not_moved(&self, invoked: &Invoked) -> Vec<String> {
+        if self.plan.is_own_letter_queue {
+            return Vec::new();
+        }
+        let calls = self.calls(invoked);
+        let ends_us = self.letters_end_us(invoked) - CLOCK_US;
+        let is_mismatch = |message: &ReceivedMessage| {
+            let mut own = calls.iter().filter(|call| is_of(call, message));
+            own.any(|call| call.answer == Answer::Mismatch && call.ends_us() < ends_us)
+        };
+        let is_tried = |message: &ReceivedMessage| {
+            let key = format!("dead-letter:{}", message.message_id);
+            calls.iter().any(|call| call.call.key() == key)
+        };
+        let is_kept = |message: &&ReceivedMessage| {
+            let ran = self.ran_for(invoked, &calls, message);
+            let is_readable = !invoked.malformed.attributes.contains(&message.message_id);
+            is_readable && is_mismatch(ran.unwrap_or(message)) && !is_tried(message)
+        };
+        let kept = invoked.messages.iter().filter(is_kept);
+        kept.map(|message| format!("{}: has another payload, and was not moved: {message:?}", message.body)).collect()
     }
 
     /// Letters of messages with an attribute that could not be read. They are not whole.
