@@ -5,7 +5,14 @@
 //! A short run is part of all tests; `make torture` runs a long one, by `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
 //! `TORTURE_FIRST_SEED`.
 
+mod answer;
+mod body;
 mod clients;
+mod format;
+mod handler;
+mod kind;
+mod request;
+mod response;
 mod service;
 mod verdict;
 
@@ -24,26 +31,17 @@ use history::{Allowances, History, Outside, Report, Rng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use clients::{Answer, Requests};
-use service::{Kind, Service, Tally};
+use answer::Answer;
+use clients::Requests;
+use handler::Tally;
+use kind::{KINDS, LAST};
+use service::Service;
 use verdict::Seen;
 
 const CLIENTS: usize = 12;
 
 /// How long each run lasts for each message of the torture.
 const PACE: Duration = Duration::from_millis(4);
-
-/// Processes. The second does not run its handlers in tasks of their own. The third waits for running requests, and gives up
-/// before the store does. The last has an endpoint.
-const KINDS: [Kind; 4] = [
-    KIND,
-    Kind { spawns: false, ..KIND },
-    Kind { wait: Duration::from_millis(80), store_timeout: Duration::from_millis(30), ..KIND },
-    Kind { is_endpoint: true, ..KIND },
-];
-
-const KIND: Kind =
-    Kind { is_endpoint: false, spawns: true, wait: Duration::ZERO, store_timeout: Duration::from_millis(300) };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_repeat_requests_get_the_response_of_the_one_run() {
@@ -95,7 +93,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
         soon(service.layer.drained()).await;
     }
     assert!(lock(&tally.runs).iter().all(|run| run.is_over), "a handler runs after all services were drained");
-    let last = Arc::new(service(Kind { wait: Duration::from_secs(2), ..KIND }));
+    let last = Arc::new(service(LAST));
     let mut clients = JoinSet::new();
     for identities in requests.identities() {
         let (requests, last, rng) = (Arc::clone(&requests), Arc::clone(&last), rng.fork());
@@ -107,7 +105,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     // A client that got the response of done work does not repeat its request.
     let is_done = |number: usize| {
         sent.iter()
-            .any(|sent| matches!(sent.answer, Some(Answer::Receipt { request, status: 201, .. }) if request == number))
+            .any(|sent| matches!(sent.answer(), Some(Answer::Receipt { request, reply, .. }) if *request == number && reply.status == 201))
     };
     let done = runs.iter().filter(|run| is_done(run.plan.request)).map(|run| run.key.clone());
     let outside = Outside { deleted: done.collect(), effects };
@@ -141,13 +139,7 @@ async fn inject_fault(rng: &mut Rng, front: &Front) {
 /// Counts the answers of each kind.
 fn count(seen: &Seen, counts: &mut BTreeMap<String, usize>) {
     for sent in &seen.sent {
-        let kind = match &sent.answer {
-            None => "not awaited".to_owned(),
-            Some(Answer::Error) => "error".to_owned(),
-            Some(Answer::Receipt { is_replayed: true, .. }) => "replayed".to_owned(),
-            Some(Answer::Receipt { status, .. }) => status.to_string(),
-            Some(Answer::Problem { kind, .. }) => kind.clone(),
-        };
+        let kind = sent.answer().map_or_else(|| "not awaited".to_owned(), Answer::name);
         *counts.entry(kind).or_default() += 1;
     }
 }

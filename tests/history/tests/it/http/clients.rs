@@ -1,199 +1,100 @@
-//! Clients that repeat requests with few keys, and what each request was answered.
+//! Clients that repeat requests with few keys.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use harness::torture::tally::lock;
 use history::{KEY_LASTS, Rng};
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, SET_COOKIE};
-use http::{HeaderMap, Request, StatusCode};
-use http_body_util::{Full, Limited};
+use http::HeaderValue;
 use idempotent_sqs::Deadline;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::service::{Body, Ending, KEPT_BYTES, Plan, RECEIPT, Service, TOO_LONG};
-
-/// Method, URI, content type, content encoding and body.
-type Variant = (&'static str, &'static str, &'static str, Option<&'static str>, &'static str);
-
-/// Requests that are not the same. The first is sent most often.
-const JSON: [Variant; 7] = [
-    ("POST", "/payments?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1251}"#),
-    ("PATCH", "/payments?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/refunds?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=USD&unit=cent", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/paymentscurrency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
-    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, r#"{"amount":1250}"#),
-];
-
-/// As [`JSON`]. The fingerprint has `bytes` and a space in front of such a body: the last request has the bytes of the first
-/// one, split elsewhere.
-const TEXT: [Variant; 6] = [
-    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, "amount=bytes 1250"),
-    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, "amount=bytes 1251"),
-    ("POST", "/payments?currency=EUR&unit=cent", "text/csv", None, "amount=bytes 1250"),
-    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", Some("gzip"), "amount=bytes 1250"),
-    ("POST", "/payments?currency=EUR&unit=cent", "text/plain; gzip", None, "amount=bytes 1250"),
-    ("POST", "/payments?currency=EUR&unit=cent", "text/plain; bytes amount=", None, "1250"),
-];
-
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
-
-/// The problem of a request whose response was too large.
-pub(crate) const NOT_KEPT: &str = "response-not-kept";
+use super::answer::{Answer, NOT_KEPT};
+use super::handler::{Ending, Plan};
+use super::kind::Kind;
+use super::request::{FLAWS, Flaw, IDEMPOTENCY_KEY, Identity, VARIANTS};
+use super::response::Form;
+use super::service::{Service, TOO_LONG};
 
 /// How often each request of a key is sent at most until one has a response that is kept.
 const ROUNDS: usize = 100;
-
-/// The problems that say what the store answered.
-const OF_STORE: [&str; 3] = ["mismatch", "in-flight", "failed-before"];
-
-/// What makes two requests the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Identity {
-    pub(crate) principal: &'static str,
-    pub(crate) key: String,
-    pub(crate) variant: Variant,
-}
-
-impl Identity {
-    /// The principal and its key.
-    pub(crate) fn key(&self) -> (&str, &str) {
-        (self.principal, &self.key)
-    }
-}
 
 /// A request that was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) identity: Identity,
     pub(crate) flaw: Option<Flaw>,
+    /// The header of its key.
+    pub(crate) key: Option<HeaderValue>,
+    /// Whether it was part of an invocation.
+    pub(crate) is_invocation: bool,
+    /// The service that it was sent to.
+    pub(crate) kind: Kind,
     /// `None` if the client did not wait for it.
-    pub(crate) answer: Option<Answer>,
-}
-
-/// Why a request must not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
-    /// Its body breaks off.
-    Cut,
-    /// It has the header of the key twice.
-    TwoKeys,
+    pub(crate) answered: Option<Answered>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    /// The service returned an error.
-    Error,
-    /// Of a run of the handler.
-    Receipt {
-        request: usize,
-        status: u16,
-        /// Those that each replay has too.
-        headers: HeaderMap,
-        body: Bytes,
-        has_session: bool,
-        is_replayed: bool,
-        is_omitted: bool,
-    },
-    /// The layer's own, with the last part of its type.
-    Problem { status: u16, kind: String },
+pub(crate) struct Answered {
+    pub(crate) answer: Answer,
+    /// The key in the answer.
+    pub(crate) key: Option<HeaderValue>,
+    pub(crate) after: Duration,
+}
+
+impl Sent {
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        self.answered.as_ref().map(|answered| &answered.answer)
+    }
+
+    /// Whether the client need not repeat the request.
+    fn is_done(&self) -> bool {
+        match self.answer() {
+            Some(Answer::Receipt { is_replayed, reply, .. }) => *is_replayed || self.kind.keeps(reply.status),
+            Some(Answer::Problem { kind, .. }) => kind == NOT_KEPT,
+            Some(Answer::Error(_) | Answer::Unprotected | Answer::Unknown(_)) | None => false,
+        }
+    }
 }
 
 /// The requests of all clients, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Requests(Mutex<Vec<Sent>>);
 
-impl Flaw {
-    /// The problem of a request with this flaw.
-    pub(crate) fn problem(self) -> &'static str {
-        match self {
-            Self::Cut => "body-too-large",
-            Self::TwoKeys => "key-malformed",
-        }
-    }
-}
-
-impl Answer {
-    fn of((status, mut headers, body): (StatusCode, HeaderMap, Bytes)) -> Self {
-        let status = status.as_u16();
-        if let Some(request) = headers.get(RECEIPT) {
-            let request = request.to_str().unwrap().parse().unwrap();
-            let mut is_marked = |name| headers.remove(name).is_some_and(|value| value == "true");
-            let (is_replayed, is_omitted) = (is_marked("idempotent-replayed"), is_marked("idempotent-body-omitted"));
-            let has_session = headers.remove(SET_COOKIE).is_some();
-            headers.remove(CONTENT_LENGTH);
-            headers.remove(IDEMPOTENCY_KEY);
-            return Self::Receipt { request, status, headers, body, has_session, is_replayed, is_omitted };
-        }
-        let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        let kind = problem["type"].as_str().unwrap().rsplit_once('#').unwrap().1.to_owned();
-        Self::Problem { status, kind }
-    }
-
-    /// What the answer says about the record, if it is that of the store.
-    pub(crate) fn of_store(&self) -> Option<&str> {
-        match self {
-            Self::Receipt { is_replayed: true, .. } => Some("replayed"),
-            Self::Problem { kind, .. } if kind == NOT_KEPT => Some("replayed"),
-            Self::Problem { kind, .. } => {
-                Some(kind).filter(|kind| OF_STORE.contains(&kind.as_str())).map(String::as_str)
-            }
-            Self::Receipt { .. } | Self::Error => None,
-        }
-    }
-
-    /// Whether the client need not repeat the request.
-    fn is_final(&self) -> bool {
-        match self {
-            Self::Receipt { status, .. } => is_kept(*status),
-            Self::Problem { kind, .. } => kind == NOT_KEPT,
-            Self::Error => false,
-        }
-    }
-}
-
-/// Whether a response with this status is kept for the retries.
-pub(crate) fn is_kept(status: u16) -> bool {
-    (200..500).contains(&status) && status != 429
-}
-
 impl Requests {
     pub(crate) fn sent(self) -> Vec<Sent> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request, and waits for its answer for this time.
+    /// Sends a request, and waits for its answer for this time. Returns whether it need not be repeated.
     async fn send(
         &self,
         rng: &mut Rng,
         service: &Service,
         identity: &Identity,
+        flaw: Option<Flaw>,
         plan: Plan,
         limit: Duration,
-    ) -> Option<Answer> {
-        let flaw = match rng.draw(0..50) {
-            0 => Some(Flaw::Cut),
-            1 => Some(Flaw::TwoKeys),
-            _ => None,
-        };
-        let at = {
-            let mut sent = lock(&self.0);
-            sent.push(Sent { identity: identity.clone(), flaw, answer: None });
-            sent.len() - 1
-        };
-        let mut request = request(rng, identity, flaw);
-        request.extensions_mut().insert(Plan { request: at, ..plan });
+    ) -> bool {
+        let mut request = identity.request(rng, flaw);
         // Some requests are part of an invocation.
-        if rng.happens(200) {
+        let is_invocation = rng.happens(200);
+        if is_invocation {
             request.extensions_mut().insert(Deadline::within(rng.ms(20..500)));
         }
-        let reply = timeout(limit, service.send(request)).await.ok()?;
-        let answer = reply.map_or(Answer::Error, Answer::of);
-        lock(&self.0)[at].answer = Some(answer.clone());
-        Some(answer)
+        let (identity, key) = (identity.clone(), request.headers().get(IDEMPOTENCY_KEY).cloned());
+        let at = {
+            let mut sent = lock(&self.0);
+            sent.push(Sent { identity, flaw, key, is_invocation, kind: service.kind, answered: None });
+            sent.len() - 1
+        };
+        request.extensions_mut().insert(Plan { request: at, ..plan });
+        let begun = Instant::now();
+        let Ok(reply) = timeout(limit, service.send(request)).await else { return false };
+        let (answer, key) = Answer::of(reply);
+        let sent = &mut lock(&self.0)[at];
+        sent.answered = Some(Answered { answer, key, after: begun.elapsed() });
+        sent.is_done()
     }
 
     /// Sends one request after another until this time.
@@ -202,19 +103,13 @@ impl Requests {
             let period = begun.elapsed().as_millis() / KEY_LASTS.as_millis();
             // A key of an earlier time may have a lease that has ended meanwhile.
             let period = period.saturating_sub(*rng.pick(&[0, 0, 0, 6]));
-            let principal = *rng.pick(&["alice", "bob"]);
-            let number = rng.draw(0..4);
-            let variants = if number < 2 { &JSON[..] } else { &TEXT[..] };
-            let identity = Identity {
-                principal,
-                key: format!("{period}-{number}"),
-                variant: if rng.happens(500) { variants[0] } else { *rng.pick(variants) },
-            };
+            let number = usize::try_from(rng.draw(0..VARIANTS.len() as u64)).unwrap();
+            let identity = Identity::pick(&mut rng, period, number);
             for _ in 0..rng.draw(1..5) {
+                let flaw = (identity.needs_key() && rng.happens(250)).then(|| *rng.pick(&FLAWS));
                 let limit = if rng.happens(100) { rng.ms(0..40) } else { Duration::MAX };
                 let (service, plan) = (rng.pick(services), plan(&mut rng));
-                let answer = self.send(&mut rng, service, &identity, plan, limit).await;
-                if answer.is_some_and(|answer| answer.is_final()) && rng.happens(500) {
+                if self.send(&mut rng, service, &identity, flaw, plan, limit).await && rng.happens(500) {
                     break;
                 }
                 sleep(rng.ms(0..20)).await;
@@ -229,12 +124,11 @@ impl Requests {
         let plan = Plan { after: Duration::ZERO, ..plan };
         let mut rounds = 0;
         for _ in 0..ROUNDS {
-            let mut is_final = false;
+            let mut is_done = false;
             for identity in identities {
-                let answer = self.send(&mut rng, service, identity, plan, Duration::MAX).await;
-                is_final |= answer.is_some_and(|answer| answer.is_final());
+                is_done |= self.send(&mut rng, service, identity, None, plan, Duration::MAX).await;
             }
-            rounds += u8::from(is_final);
+            rounds += u8::from(is_done);
             if rounds == 2 {
                 return true;
             }
@@ -253,42 +147,21 @@ impl Requests {
     }
 }
 
-fn request(rng: &mut Rng, identity: &Identity, flaw: Option<Flaw>) -> Request<Body> {
-    let (method, uri, content_type, encoding, body) = identity.variant;
-    let is_json = content_type == "application/json";
-    // The same request in other words.
-    let body = if is_json && rng.happens(500) { body.replace(':', " : ") } else { body.to_owned() };
-    let uri = if rng.happens(500) {
-        uri.replace("?currency=EUR&unit=cent", "?unit=cent&currency=EUR")
-    } else {
-        uri.to_owned()
-    };
-    let key = if rng.happens(500) { format!("\"{}\"", identity.key) } else { identity.key.clone() };
-    let mut request = Request::builder().method(method).uri(uri).header(IDEMPOTENCY_KEY, key);
-    request = request.header(AUTHORIZATION, identity.principal).header(CONTENT_TYPE, content_type);
-    if let Some(encoding) = encoding {
-        request = request.header(CONTENT_ENCODING, encoding);
-    }
-    if flaw == Some(Flaw::TwoKeys) {
-        request = request.header(IDEMPOTENCY_KEY, &identity.key);
-    }
-    let limit = if flaw == Some(Flaw::Cut) { 3 } else { usize::MAX };
-    request.body(Limited::new(Full::new(body.into()), limit)).unwrap()
-}
-
 fn plan(rng: &mut Rng) -> Plan {
-    let ending = match rng.draw(0..20) {
-        0..9 => Ending::Answer(201),
-        9 => Ending::Answer(*rng.pick(&[302, 402, 404])),
-        10..12 => Ending::Answer(429),
-        12..14 => Ending::Answer(503),
-        14..16 => Ending::Answer(*rng.pick(&[500, 502, 504])),
-        16 => Ending::BreakOff,
-        17 => Ending::Error,
+    let ending = match rng.draw(0..24) {
+        0..10 => Ending::Answer(201),
+        10 => Ending::Answer(*rng.pick(&[101, 302, 402, 404])),
+        11..13 => Ending::Answer(429),
+        13..15 => Ending::Answer(503),
+        15..17 => Ending::Answer(*rng.pick(&[500, 502, 504, 600])),
+        17 => Ending::BreakOff,
+        18 => Ending::Error,
+        19 => Ending::Unavailable,
+        20 => Ending::Permanent,
         _ => Ending::Panic,
     };
     let has_effect = match ending {
-        Ending::Answer(429 | 503) => false,
+        Ending::Answer(429 | 503) | Ending::Unavailable | Ending::Permanent => false,
         Ending::Answer(201) => true,
         _ => rng.happens(500),
     };
@@ -298,6 +171,14 @@ fn plan(rng: &mut Rng) -> Plan {
         _ => rng.ms(0..15),
     };
     let (before, after) = (time(rng), time(rng));
-    let bytes = if rng.happens(200) { 2 * KEPT_BYTES } else { 20 };
-    Plan { request: 0, before, has_effect, after, ending, bytes }
+    let form = match rng.draw(0..20) {
+        // A larger response, or a stream, is kept before it breaks off.
+        _ if ending == Ending::BreakOff => Form::Small,
+        0..4 => Form::LargeBody,
+        4 => Form::LargeHead,
+        5 => Form::Events,
+        6 => Form::Slow,
+        _ => Form::Small,
+    };
+    Plan { request: 0, before, has_effect, after, ending, form }
 }

@@ -1,0 +1,83 @@
+//! How the services differ.
+
+use std::time::Duration;
+
+use idempotent_sqs_http::{KeyRule, ServerErrors, StoreOutage};
+
+/// The settings of a service, and what it serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) serves: Serves,
+    /// Which requests need a key, if not only POST and PATCH.
+    pub(crate) key_rule: Option<KeyRule>,
+    /// Whether its handlers run in tasks of their own.
+    pub(crate) spawns: bool,
+    /// How long a request waits for a running one.
+    pub(crate) wait: Duration,
+    /// How long a request waits for the store.
+    pub(crate) store_timeout: Duration,
+    pub(crate) store_outage: StoreOutage,
+    pub(crate) server_errors: ServerErrors,
+    pub(crate) mismatch_status: u16,
+    /// Whether it drops a header that others keep.
+    pub(crate) drops_node: bool,
+    /// Whether it stores its responses in a format that the others do not know.
+    pub(crate) is_next_release: bool,
+}
+
+/// What answers the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    Handler,
+    /// A handler in a layer in the same layer.
+    LayerTwice,
+    /// A work.
+    Endpoint,
+}
+
+pub(crate) const KIND: Kind = Kind {
+    serves: Serves::Handler,
+    key_rule: None,
+    spawns: true,
+    wait: Duration::ZERO,
+    store_timeout: Duration::from_millis(300),
+    store_outage: StoreOutage::Reject,
+    server_errors: ServerErrors::Uncertain,
+    mismatch_status: 422,
+    drops_node: false,
+    is_next_release: false,
+};
+
+const SHORT: Duration = Duration::from_millis(30);
+
+/// The services that contend.
+pub(crate) const KINDS: [Kind; 8] = [
+    KIND,
+    Kind { spawns: false, key_rule: Some(KeyRule::Optional), ..KIND },
+    // Gives up before the store does.
+    Kind { wait: Duration::from_millis(80), store_timeout: SHORT, ..KIND },
+    Kind { serves: Serves::Endpoint, ..KIND },
+    Kind { serves: Serves::LayerTwice, ..KIND },
+    Kind { store_outage: StoreOutage::RunUnprotected, store_timeout: SHORT, ..KIND },
+    Kind { server_errors: ServerErrors::Keep, mismatch_status: 400, drops_node: true, ..KIND },
+    Kind { is_next_release: true, ..KIND },
+];
+
+/// The service that finishes each key.
+pub(crate) const LAST: Kind = Kind { wait: Duration::from_secs(2), key_rule: Some(KeyRule::Required), ..KIND };
+
+impl Kind {
+    pub(crate) fn is_endpoint(self) -> bool {
+        self.serves == Serves::Endpoint
+    }
+
+    /// Whether a response with this status is kept for the retries.
+    pub(crate) fn keeps(self, status: u16) -> bool {
+        match status {
+            429 | 503 => false,
+            101 | 200..500 => true,
+            500..600 => self.server_errors == ServerErrors::Keep,
+            _unknown => false,
+        }
+    }
+}

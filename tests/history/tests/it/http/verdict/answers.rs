@@ -1,0 +1,136 @@
+//! What is wrong with the answer to one request.
+
+use idempotent_sqs_http::{KeyRule, StoreOutage};
+
+use crate::http::answer::{Answer, NOT_KEPT};
+use crate::http::clients::{Answered, Sent};
+use crate::http::handler::{Ending, PLANNED, Run};
+use crate::http::request::FLAWS;
+use crate::http::verdict::Seen;
+
+impl Seen {
+    /// What is wrong with the answer to the request of this number. `own` is its run.
+    pub(super) fn wrong_answer(&self, number: usize, sent: &Sent, own: Option<&Run>) -> Option<&'static str> {
+        let Answered { answer, key, after } = sent.answered.as_ref()?;
+        if is_protected(sent) != !matches!(answer, Answer::Unprotected) && !may_be_unprotected(sent, own) {
+            return Some("protected or not, against the rule");
+        }
+        let has_key = sent.flaw.is_none_or(|flaw| flaw.problem().1 != "key-malformed") && is_protected(sent);
+        let echo = sent.key.as_ref().filter(|_| has_key);
+        if key.as_ref() != echo && !matches!(answer, Answer::Error(_)) {
+            return Some("another key, or none");
+        }
+        match answer {
+            Answer::Error(error) if *error != PLANNED => Some(error),
+            Answer::Error(_) if own.is_some_and(|run| run.ended == Some(Ending::Error)) => None,
+            Answer::Error(_) => Some("an error of another run"),
+            Answer::Unknown(_) => Some("neither a response nor a problem"),
+            Answer::Receipt { .. } if sent.flaw.is_some() => Some("a flaw that was missed"),
+            Answer::Unprotected => None,
+            Answer::Receipt { request, .. } => {
+                let run = self.runs_of(*request).next();
+                let maker = self.sent.get(*request).filter(|maker| maker.identity == sent.identity);
+                match (maker, run) {
+                    (Some(_), Some(run)) => wrong_receipt(answer, run, sent, *request == number, own),
+                    _ => Some("the response to another request"),
+                }
+            }
+            Answer::Problem { kind, .. } if kind == "in-flight" && !sent.is_invocation && *after < sent.kind.wait => {
+                Some("it did not wait for the running request")
+            }
+            Answer::Problem { status, kind, retry_after } => {
+                self.wrong_problem((*status, kind, *retry_after), sent, own)
+            }
+        }
+    }
+
+    fn wrong_problem(
+        &self,
+        (status, kind, retry_after): (u16, &str, Option<u64>),
+        sent: &Sent,
+        own: Option<&Run>,
+    ) -> Option<&'static str> {
+        let (expected, expected_retry) = match kind {
+            // A lease lasts for less than a second.
+            "in-flight" => (409, Some(1)),
+            "mismatch" => (sent.kind.mismatch_status, None),
+            "store-unavailable" | "not-started" => (503, Some(1)),
+            "unavailable" => (503, Some(2)),
+            "failed" | "failed-before" => (500, None),
+            "deadline" => (504, None),
+            NOT_KEPT => (410, None),
+            flaw => match FLAWS.iter().map(|flaw| flaw.problem()).find(|(_, kind)| *kind == flaw) {
+                Some((status, _)) => (status, None),
+                None => return Some("an unexpected problem"),
+            },
+        };
+        let has_flaw = FLAWS.iter().any(|flaw| flaw.problem().1 == kind);
+        let has_failed = |run: &Run| match run.ended {
+            None | Some(Ending::BreakOff | Ending::Panic) => true,
+            Some(Ending::Error) => run.kind.is_endpoint(),
+            Some(Ending::Answer(_) | Ending::Unavailable | Ending::Permanent) => run.may_be_cut(),
+        };
+        let is_lost =
+            |run: &Run| run.is_response_lost(sent.kind) && self.sent[run.plan.request].identity == sent.identity;
+        let is_other_of_key = |other: &Sent| {
+            other.flaw.is_none()
+                && other.identity.key() == sent.identity.key()
+                && other.identity.variant != sent.identity.variant
+        };
+        match kind {
+            _ if (status, retry_after) != (expected, expected_retry) => Some("another status or `Retry-After`"),
+            _ if sent.flaw.map(|flaw| flaw.problem().1) != has_flaw.then_some(kind) => {
+                Some("a flaw that was missed, or that the request does not have")
+            }
+            "failed" | "deadline" if !own.is_some_and(has_failed) => Some("a run that did not fail"),
+            "failed" if own.is_some_and(|run| run.ended.is_none()) => Some("a run that was cancelled at its deadline"),
+            "deadline" if !own.is_some_and(|run| run.may_be_cut() || run.is_late) => Some("a run that had time left"),
+            "failed" | "deadline" => None,
+            "unavailable" if own.is_some_and(|run| run.ended == Some(Ending::Unavailable)) => None,
+            "unavailable" => Some("a work that was not unavailable"),
+            "failed-before" if own.is_some_and(|run| run.ended == Some(Ending::Permanent)) => None,
+            _ if own.is_some() => Some("a request that ran was told that it did not"),
+            NOT_KEPT if !self.runs.iter().any(is_lost) => Some("a response that was kept"),
+            "mismatch" if !self.sent.iter().any(is_other_of_key) => Some("no other request had this key"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the layer reads the key of this request.
+fn is_protected(sent: &Sent) -> bool {
+    match sent.kind.key_rule {
+        _ if sent.kind.is_endpoint() => true,
+        None => sent.identity.needs_key(),
+        Some(KeyRule::Required) => true,
+        Some(KeyRule::Optional) => sent.key.is_some(),
+        Some(KeyRule::Ignored) => false,
+    }
+}
+
+/// Whether the handler may have run without the store.
+fn may_be_unprotected(sent: &Sent, own: Option<&Run>) -> bool {
+    sent.kind.store_outage == StoreOutage::RunUnprotected && sent.flaw.is_none() && own.is_none()
+}
+
+/// What is wrong with a response of this run, which is that of the request itself if it `is_own`.
+fn wrong_receipt(answer: &Answer, run: &Run, sent: &Sent, is_own: bool, own: Option<&Run>) -> Option<&'static str> {
+    let Answer::Receipt { is_replayed, is_omitted, reply, .. } = answer else { return None };
+    let Some(Ending::Answer(status)) = run.ended else { return Some("a response that the run did not return") };
+    let expected = if is_own { run.first_response(status) } else { run.replay(status, sent.kind) };
+    if *is_replayed == is_own {
+        Some("the wrong mark of a replay")
+    } else if *is_replayed && !run.kind.keeps(status) {
+        Some("a response that is not kept was replayed")
+    } else if *is_replayed && own.is_some() {
+        Some("a replay to a request that ran")
+    } else if *is_replayed && run.is_response_lost(sent.kind) {
+        Some("a response that cannot be read was replayed")
+    } else if *is_omitted != expected.is_omitted || reply.body != expected.body || reply.trailers != expected.trailers {
+        Some("another body")
+    } else if reply.status != expected.status || reply.headers != expected.headers {
+        Some("another head")
+    } else {
+        None
+    }
+}
