@@ -88,7 +88,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
         sleep(rng.ms(10..40)).await;
         inject_fault(&mut rng, &front).await;
     }
-    clients.join_all().await;
+    soon(clients.join_all()).await;
     for service in &*services {
         soon(service.layer.drained()).await;
     }
@@ -102,6 +102,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     let is_finished = soon(clients.join_all()).await.into_iter().all(|is_finished| is_finished);
     let sent = Arc::into_inner(requests).unwrap().sent();
     let (runs, effects) = (mem::take(&mut *lock(&tally.runs)), mem::take(&mut *lock(&tally.effects)));
+    let reports = mem::take(&mut *lock(&tally.reports));
     // A client that got the response of done work does not repeat its request.
     let is_done = |number: usize| {
         sent.iter()
@@ -109,7 +110,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     };
     let done = runs.iter().filter(|run| is_done(run.plan.request)).map(|run| run.key.clone());
     let outside = Outside { deleted: done.collect(), effects };
-    (Seen { sent, runs, is_finished }, outside)
+    (Seen { sent, runs, reports, is_finished }, outside)
 }
 
 /// Breaks or delays the connections to Redis.

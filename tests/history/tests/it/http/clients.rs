@@ -148,16 +148,17 @@ impl Requests {
 }
 
 fn plan(rng: &mut Rng) -> Plan {
-    let ending = match rng.draw(0..24) {
+    let ending = match rng.draw(0..28) {
         0..10 => Ending::Answer(201),
-        10 => Ending::Answer(*rng.pick(&[101, 302, 402, 404])),
-        11..13 => Ending::Answer(429),
-        13..15 => Ending::Answer(503),
-        15..17 => Ending::Answer(*rng.pick(&[500, 502, 504, 600])),
-        17 => Ending::BreakOff,
-        18 => Ending::Error,
-        19 => Ending::Unavailable,
-        20 => Ending::Permanent,
+        10 => Ending::Answer(101),
+        11 => Ending::Answer(*rng.pick(&[302, 402, 404])),
+        12..14 => Ending::Answer(429),
+        14 => Ending::Answer(503),
+        15..18 => Ending::Answer(*rng.pick(&[500, 502, 504, 600])),
+        18 => Ending::BreakOff,
+        19 => Ending::Error,
+        20..23 => Ending::Unavailable,
+        23 => Ending::Permanent,
         _ => Ending::Panic,
     };
     let has_effect = match ending {

@@ -1,7 +1,10 @@
 //! The handler of all services, which follows the plan of its request and counts its effects.
 
+use std::mem;
 use std::panic::resume_unwind;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,8 +14,9 @@ use http::{Extensions, HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use idempotent_sqs::idempotency::Fence;
 use idempotent_sqs::{Claim, Deadline, Key, Work, WorkError};
-use idempotent_sqs_http::{IdempotentRequest, encode_response};
+use idempotent_sqs_http::{IdempotentRequest, RequestReport, encode_response};
 use tokio::time::{Instant, sleep};
+use tower::Service;
 
 use super::body::Body;
 use super::kind::Kind;
@@ -94,6 +98,8 @@ impl Run {
 pub(crate) struct Tally {
     pub(crate) runs: Mutex<Vec<Run>>,
     pub(crate) effects: Mutex<Vec<Effect>>,
+    /// What the layers reported.
+    pub(crate) reports: Mutex<Vec<RequestReport>>,
 }
 
 /// What the layer tells a handler or a work.
@@ -112,11 +118,38 @@ impl Attempt {
     }
 }
 
-/// Follows the plan of each request.
-#[derive(Clone)]
+/// Follows the plan of each request. As a service, it must be ready when it is called.
 pub(crate) struct Runner {
     pub(crate) tally: Arc<Tally>,
     pub(crate) kind: Kind,
+    pub(crate) is_ready: bool,
+}
+
+/// A clone is not ready.
+impl Clone for Runner {
+    fn clone(&self) -> Self {
+        Self { tally: Arc::clone(&self.tally), kind: self.kind, is_ready: false }
+    }
+}
+
+impl<B> Service<Request<B>> for Runner
+where
+    B: http_body::Body<Data = Bytes, Error = &'static str> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = &'static str;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, &'static str>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let was_ready = mem::take(&mut self.is_ready);
+        let runner = self.clone();
+        Box::pin(async move { if was_ready { runner.handle(request).await } else { Err("it was not ready") } })
+    }
 }
 
 impl Runner {
@@ -138,7 +171,7 @@ impl Runner {
         (plan, ending)
     }
 
-    pub(crate) async fn handle<B>(self, request: Request<B>) -> Result<Response<Body>, &'static str>
+    async fn handle<B>(self, request: Request<B>) -> Result<Response<Body>, &'static str>
     where
         B: http_body::Body<Data = Bytes, Error = &'static str>,
     {
@@ -192,7 +225,7 @@ struct Running {
 
 impl Running {
     fn begin(runner: &Runner, plan: Plan, attempt: Attempt, invocation: Option<Deadline>, is_original: bool) -> Self {
-        let (Runner { tally, kind }, ends) = (runner.clone(), attempt.ends);
+        let (Runner { tally, kind, .. }, ends) = (runner.clone(), attempt.ends);
         let is_too_late = invocation.is_some_and(|invocation| ends > invocation.end);
         let faults = [(is_too_late, "it may run after its invocation"), (!is_original, "its request was changed")];
         let run = Run {

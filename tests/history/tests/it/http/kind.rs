@@ -33,6 +33,8 @@ pub(crate) enum Serves {
     LayerTwice,
     /// A work.
     Endpoint,
+    /// A work in a layer, which does not run: both need the key.
+    EndpointInLayer,
 }
 
 pub(crate) const KIND: Kind = Kind {
@@ -51,7 +53,7 @@ pub(crate) const KIND: Kind = Kind {
 const SHORT: Duration = Duration::from_millis(30);
 
 /// The services that contend.
-pub(crate) const KINDS: [Kind; 8] = [
+pub(crate) const KINDS: [Kind; 9] = [
     KIND,
     Kind { spawns: false, key_rule: Some(KeyRule::Optional), ..KIND },
     // Gives up before the store does.
@@ -61,6 +63,7 @@ pub(crate) const KINDS: [Kind; 8] = [
     Kind { store_outage: StoreOutage::RunUnprotected, store_timeout: SHORT, ..KIND },
     Kind { server_errors: ServerErrors::Keep, mismatch_status: 400, drops_node: true, ..KIND },
     Kind { is_next_release: true, ..KIND },
+    Kind { serves: Serves::EndpointInLayer, key_rule: Some(KeyRule::Required), ..KIND },
 ];
 
 /// The service that finishes each key.

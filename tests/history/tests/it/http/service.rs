@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use harness::torture::tally::lock;
 use harness::with;
 use history::RecordedStore;
 use http::header::AUTHORIZATION;
@@ -13,9 +14,9 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use idempotent_sqs::{Deadline, RedisSettings, RedisStore};
-use idempotent_sqs_http::{IdempotencyLayer, IdempotencyLayerBuilder, Principal};
+use idempotent_sqs_http::{IdempotencyLayer, IdempotencyLayerBuilder, Principal, RequestBody};
 use tower::util::BoxCloneSyncService;
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, ServiceExt};
 
 use super::body::Body;
 use super::format::Format;
@@ -66,11 +67,12 @@ impl Service {
         let policy = with!(
             IdempotencyLayerBuilder::<RedisStore>::default_policy(),
             lease_grace = GRACE,
-            max_attempts = 4,
+            max_attempts = 3,
             failed_retention = Duration::from_millis(100),
             result_max_bytes = KEPT_BYTES,
         );
         let principal = |parts: &http::request::Parts| parts.headers.get(AUTHORIZATION).map(Principal::new);
+        let reporting = Arc::clone(tally);
         let builder = IdempotencyLayer::builder(Format { store, is_next: kind.is_next_release }, principal)
             .policy(policy)
             .timeout(TIMEOUT)
@@ -81,6 +83,7 @@ impl Service {
             .server_errors(kind.server_errors)
             .mismatch_status(StatusCode::from_u16(kind.mismatch_status).unwrap())
             .max_body_bytes(MAX_BODY_BYTES)
+            .report(move |report| lock(&reporting.reports).push(report.clone()))
             .spawn(kind.spawns);
         let builder = if kind.drops_node { builder.drop_header(NODE) } else { builder };
         let layer = match kind.key_rule {
@@ -88,22 +91,17 @@ impl Service {
             None => builder,
         }
         .build();
-        let runner = Runner { tally: Arc::clone(tally), kind };
+        let runner = Runner { tally: Arc::clone(tally), kind, is_ready: false };
         let service = match kind.serves {
-            Serves::Handler => {
-                let handler = layer.layer(service_fn(move |request: Request<_>| runner.clone().handle(request)));
-                BoxCloneSyncService::new(handler.map_response(|response| response.map(whole)))
-            }
-            Serves::LayerTwice => {
-                let handler = layer.layer(service_fn(move |request: Request<_>| runner.clone().handle(request)));
-                BoxCloneSyncService::new(layer.layer(handler).map_response(|response| response.map(whole)))
-            }
+            Serves::Handler => boxed(layer.layer(runner)),
+            Serves::LayerTwice => boxed(layer.layer(layer.layer(runner))),
             Serves::Endpoint => {
-                let endpoint = ServiceExt::<Request<Body>>::map_err(layer.endpoint(runner), |never| match never {});
-                BoxCloneSyncService::new(ServiceExt::<Request<Body>>::map_response(
-                    endpoint,
-                    |response: Response<_>| response.map(whole),
-                ))
+                boxed(ServiceExt::<Request<Body>>::map_err(layer.endpoint(runner), |never| match never {}))
+            }
+            Serves::EndpointInLayer => {
+                let endpoint = layer.endpoint(runner);
+                let endpoint = ServiceExt::<Request<RequestBody<Body>>>::map_err(endpoint, |never| match never {});
+                boxed(layer.layer(endpoint))
             }
         };
         Self { kind, layer, service }
@@ -123,10 +121,17 @@ impl Service {
     }
 }
 
-/// The body of any service.
-fn whole<B>(body: B) -> AnyBody
+/// A service with any body.
+fn boxed<S, B>(service: S) -> BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>
 where
+    S: tower::Service<Request<Body>, Response = Response<B>, Error = &'static str, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    body.map_err(Into::into).boxed_unsync()
+    BoxCloneSyncService::new(
+        service.map_response(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())),
+    )
 }

@@ -1,10 +1,12 @@
 //! Whether the runs were settled as their responses say, and the answers that clients got are those of the runs.
 
 mod answers;
+mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use history::{Call, History, Operation, wrong_settling};
+use idempotent_sqs_http::RequestReport;
 
 use super::answer::Answer;
 use super::clients::Sent;
@@ -15,6 +17,7 @@ use super::request::Identity;
 pub(crate) struct Seen {
     pub(crate) sent: Vec<Sent>,
     pub(crate) runs: Vec<Run>,
+    pub(crate) reports: Vec<RequestReport>,
     /// Whether each key has a response that is kept.
     pub(crate) is_finished: bool,
 }
@@ -27,10 +30,11 @@ impl Seen {
             faults.push("a key has no response that is kept".to_owned());
         }
         for run in &self.runs {
-            faults.extend(wrong_run(run, history).into_iter().map(|fault| format!("{fault}: {run:?}")));
+            faults.extend(self.wrong_run(run, history).into_iter().map(|fault| format!("{fault}: {run:?}")));
         }
         faults.extend(self.wrong_records(history));
         faults.extend(self.wrong_completions(history));
+        faults.extend(self.wrong_reports(history));
         let mut replayed: BTreeMap<&Identity, usize> = BTreeMap::new();
         for (number, sent) in self.sent.iter().enumerate() {
             let runs: Vec<_> = self.runs_of(number).collect();
@@ -42,7 +46,7 @@ impl Seen {
             {
                 faults.push(format!("a request with a flaw ran: {flaw:?}, {runs:?}"));
             }
-            if let Some(wrong) = self.wrong_answer(number, sent, runs.first().copied()) {
+            if let Some(wrong) = self.wrong_answer(number, sent, runs.first().copied(), history) {
                 faults.push(format!("{wrong}: request {number}, {sent:?}, {runs:?}"));
             }
             if let Some(Answer::Receipt { request, is_replayed: true, .. }) = sent.answer()
@@ -57,6 +61,20 @@ impl Seen {
     /// The runs of the request with this number.
     pub(crate) fn runs_of(&self, number: usize) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(move |run| run.plan.request == number)
+    }
+
+    /// What is wrong with a run, by itself and by the calls of its record.
+    fn wrong_run(&self, run: &Run, history: &History) -> Vec<&'static str> {
+        let operations = history.keys.get(&run.key).map_or(&[][..], Vec::as_slice);
+        let is_right = |operation: &Operation| is_settled_right(run, &operation.call);
+        let told = (run.fence, run.attempt, run.is_recovery);
+        let mut claims = operations.iter().filter_map(Operation::acquired);
+        let is_told = claims.any(|claim| (claim.fence, claim.attempt, claim.recovery) == told);
+        let told = (!is_told).then_some("it was told of another attempt");
+        // Without a task of its own, a run is not settled after its client has gone.
+        let is_cancelled = !run.kind.spawns && self.sent[run.plan.request].answered.is_none();
+        let settled = wrong_settling(operations, run.fence, run.ended.is_some() && !is_cancelled, is_right);
+        run.faults.iter().copied().chain(told).chain(settled).collect()
     }
 
     /// Keys with several records, records of several keys, and answers that no call of their key explains.
@@ -99,18 +117,6 @@ impl Seen {
     }
 }
 
-/// What is wrong with a run, by itself and by the calls of its record.
-fn wrong_run(run: &Run, history: &History) -> Vec<&'static str> {
-    let operations = history.keys.get(&run.key).map_or(&[][..], Vec::as_slice);
-    let is_right = |operation: &Operation| is_settled_right(run, &operation.call);
-    let mut claims = operations.iter().filter_map(Operation::acquired);
-    let is_told =
-        claims.any(|claim| (claim.fence, claim.attempt, claim.recovery) == (run.fence, run.attempt, run.is_recovery));
-    let told = (!is_told).then_some("it was told of another attempt");
-    let settled = wrong_settling(operations, run.fence, run.ended.is_some(), is_right);
-    run.faults.iter().copied().chain(told).chain(settled).collect()
-}
-
 /// Whether a call settles this run as it ended.
 fn is_settled_right(run: &Run, call: &Call) -> bool {
     let is_uncertain = matches!(call, Call::Fail { uncertain: true, .. });
@@ -123,6 +129,13 @@ fn is_settled_right(run: &Run, call: &Call) -> bool {
         }
         Some(_) | None => is_uncertain,
     }
+}
+
+/// Whether the store answered that it recorded how this run ended.
+fn is_recorded(run: &Run, history: &History) -> bool {
+    let operations = history.keys.get(&run.key).into_iter().flatten();
+    let mut of_run = operations.filter(|call| call.claim().is_some_and(|claim| claim.fence == run.fence));
+    of_run.any(|call| call.answer == history::Answer::Recorded)
 }
 
 /// The answer to a request that got this answer of the store, by [`Answer::of_store`].

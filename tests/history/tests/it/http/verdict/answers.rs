@@ -1,16 +1,25 @@
 //! What is wrong with the answer to one request.
 
+use history::History;
 use idempotent_sqs_http::{KeyRule, StoreOutage};
 
+use super::is_recorded;
 use crate::http::answer::{Answer, NOT_KEPT};
 use crate::http::clients::{Answered, Sent};
 use crate::http::handler::{Ending, PLANNED, Run};
+use crate::http::kind::Serves;
 use crate::http::request::FLAWS;
 use crate::http::verdict::Seen;
 
 impl Seen {
     /// What is wrong with the answer to the request of this number. `own` is its run.
-    pub(super) fn wrong_answer(&self, number: usize, sent: &Sent, own: Option<&Run>) -> Option<&'static str> {
+    pub(super) fn wrong_answer(
+        &self,
+        number: usize,
+        sent: &Sent,
+        own: Option<&Run>,
+        history: &History,
+    ) -> Option<&'static str> {
         let Answered { answer, key, after } = sent.answered.as_ref()?;
         if is_protected(sent) != !matches!(answer, Answer::Unprotected) && !may_be_unprotected(sent, own) {
             return Some("protected or not, against the rule");
@@ -39,7 +48,7 @@ impl Seen {
                 Some("it did not wait for the running request")
             }
             Answer::Problem { status, kind, retry_after } => {
-                self.wrong_problem((*status, kind, *retry_after), sent, own)
+                self.wrong_problem((*status, kind, *retry_after), sent, own, history)
             }
         }
     }
@@ -49,6 +58,7 @@ impl Seen {
         (status, kind, retry_after): (u16, &str, Option<u64>),
         sent: &Sent,
         own: Option<&Run>,
+        history: &History,
     ) -> Option<&'static str> {
         let (expected, expected_retry) = match kind {
             // A lease lasts for less than a second.
@@ -68,7 +78,8 @@ impl Seen {
         let has_failed = |run: &Run| match run.ended {
             None | Some(Ending::BreakOff | Ending::Panic) => true,
             Some(Ending::Error) => run.kind.is_endpoint(),
-            Some(Ending::Answer(_) | Ending::Unavailable | Ending::Permanent) => run.may_be_cut(),
+            Some(Ending::Answer(_) | Ending::Unavailable) => run.may_be_cut(),
+            Some(Ending::Permanent) => !is_recorded(run, history),
         };
         let is_lost =
             |run: &Run| run.is_response_lost(sent.kind) && self.sent[run.plan.request].identity == sent.identity;
@@ -82,6 +93,7 @@ impl Seen {
             _ if sent.flaw.map(|flaw| flaw.problem().1) != has_flaw.then_some(kind) => {
                 Some("a flaw that was missed, or that the request does not have")
             }
+            "failed" if own.is_none() && sent.kind.serves == Serves::EndpointInLayer => None,
             "failed" | "deadline" if !own.is_some_and(has_failed) => Some("a run that did not fail"),
             "failed" if own.is_some_and(|run| run.ended.is_none()) => Some("a run that was cancelled at its deadline"),
             "deadline" if !own.is_some_and(|run| run.may_be_cut() || run.is_late) => Some("a run that had time left"),
