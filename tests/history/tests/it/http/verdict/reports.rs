@@ -60,7 +60,7 @@ impl Seen {
                 let run = self.runs_of(*request).next()?;
                 (RequestOutcome::Replayed, reply.status, Some(run.fence))
             }
-            Answer::Problem { status, kind, .. } => (outcome_of(kind), *status, None),
+            Answer::Problem { status, kind, .. } => (outcome_of(kind)?, *status, None),
             Answer::Receipt { .. } | Answer::Unprotected | Answer::Error(_) | Answer::Unknown(_) => return None,
         };
         let is_malformed = sent.flaw.is_some_and(|flaw| flaw.problem().1 == "key-malformed");
@@ -97,16 +97,16 @@ fn is_right(report: &RequestReport, run: &Run, sent: &Sent, is_recorded: bool) -
 }
 
 /// The outcome of a request that did not run and got this problem.
-fn outcome_of(problem: &str) -> RequestOutcome {
-    match problem {
+fn outcome_of(problem: &str) -> Option<RequestOutcome> {
+    Some(match problem {
         "in-flight" => RequestOutcome::InFlight,
         "mismatch" => RequestOutcome::Mismatch,
         "response-not-kept" => RequestOutcome::ResponseNotKept,
         "failed-before" => RequestOutcome::FailedBefore,
         "not-started" => RequestOutcome::NotStarted,
         "store-unavailable" => RequestOutcome::StoreUnavailable,
-        // Of an endpoint in a layer.
-        "failed" => RequestOutcome::Uncertain,
+        // The response of an endpoint in a layer.
+        "failed" => return None,
         _flaw => RequestOutcome::Rejected,
-    }
+    })
 }
