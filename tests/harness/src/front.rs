@@ -86,12 +86,14 @@ impl Front {
         self.state.frozen.notify_waiters();
     }
 
-    /// Drops replies, and forwards requests, until it is switched off.
+    /// Drops replies, and forwards requests, until it is switched off. A connection whose reply was dropped gets no further
+    /// one: no connection loses bytes in the middle.
     pub fn drop_replies(&self, drops: bool) {
         self.state.drops_replies.store(drops, Ordering::SeqCst);
     }
 
-    /// Drops requests, and forwards replies, until it is switched off.
+    /// Drops requests, and forwards replies, until it is switched off. A connection whose request was dropped forwards no
+    /// further one.
     pub fn drop_requests(&self, drops: bool) {
         self.state.drops_requests.store(drops, Ordering::SeqCst);
     }
@@ -139,7 +141,7 @@ async fn pass(mut near: TcpStream, state: &State) {
     let (mut from_far, mut to_far) = far.split();
     let requests = async {
         let mut chunk = vec![0; 65_536];
-        let mut request = Vec::new();
+        let (mut request, mut drops) = (Vec::new(), false);
         while let Ok(length @ 1..) = from_near.read(&mut chunk).await {
             request.extend_from_slice(&chunk[..length]);
             let replaced = state.replaced.get();
@@ -150,7 +152,8 @@ async fn pass(mut near: TcpStream, state: &State) {
             }
             replaced.into_iter().flatten().for_each(|(text, other)| replace(&mut request, text, other));
             let flagged = request.windows(6).any(|bytes| bytes == b"\n#!lua");
-            let outcome = if state.drops_requests.load(Ordering::SeqCst) {
+            drops |= state.drops_requests.load(Ordering::SeqCst);
+            let outcome = if drops {
                 state.dropped.notify_one();
                 Ok(())
             } else if flagged && state.refuses_flags.load(Ordering::SeqCst) {
@@ -165,11 +168,11 @@ async fn pass(mut near: TcpStream, state: &State) {
         }
     };
     let replies = async {
-        let mut chunk = vec![0; 65_536];
+        let (mut chunk, mut drops) = (vec![0; 65_536], false);
         while let Ok(length @ 1..) = from_far.read(&mut chunk).await {
-            let is_dropped = state.drops_replies.load(Ordering::SeqCst);
+            drops |= state.drops_replies.load(Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(state.delay_ms.load(Ordering::SeqCst))).await;
-            if !is_dropped && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
+            if !drops && to_near.lock().await.write_all(&chunk[..length]).await.is_err() {
                 return;
             }
         }
