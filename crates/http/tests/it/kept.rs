@@ -163,19 +163,22 @@ async fn each_request_with_a_key_is_reported_once() {
     let seen = Arc::clone(&reports);
     let layer = builder().report(move |report| {
         let status = report.status.unwrap().as_u16();
-        seen.lock().unwrap().push((report.outcome, status, report.client_key.clone(), report.attempts));
+        seen.lock().unwrap().push((report.outcome, status, report.client_key.clone(), report.attempts, report.fence));
     });
     let (router, _) = counting(layer.build());
     for request in [post("a"), post("a"), post("\""), axum::http::Request::get("/").body(Body::empty()).unwrap()] {
         send(&router, request).await;
     }
-    let key = || Some("a".to_owned());
+    let (key, reports) = (|| Some("a".to_owned()), reports.lock().unwrap());
+    // A replay has the fence of the attempt that made the response.
+    let fence = reports[0].4;
+    assert!(fence.is_some());
     assert_eq!(
-        *reports.lock().unwrap(),
+        *reports,
         [
-            (RequestOutcome::Completed, 201, key(), Some(1)),
-            (RequestOutcome::Replayed, 201, key(), Some(1)),
-            (RequestOutcome::Rejected, 400, None, None),
+            (RequestOutcome::Completed, 201, key(), Some(1), fence),
+            (RequestOutcome::Replayed, 201, key(), Some(1), fence),
+            (RequestOutcome::Rejected, 400, None, None, None),
         ]
     );
 }
