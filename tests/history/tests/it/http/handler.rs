@@ -156,7 +156,7 @@ impl Runner {
     /// Waits and takes effect by the plan. Returns it and how it ends.
     async fn follow(&self, extensions: &Extensions, attempt: Attempt, is_original: bool) -> (Plan, Ending) {
         let plan: Plan = *extensions.get().unwrap();
-        let running = Running::begin(self, plan, attempt, extensions.get().copied(), is_original);
+        let running = Running::begin(self, plan, &attempt, extensions.get().copied(), is_original);
         sleep(plan.before).await;
         if plan.has_effect {
             running.take_effect();
@@ -224,7 +224,7 @@ struct Running {
 }
 
 impl Running {
-    fn begin(runner: &Runner, plan: Plan, attempt: Attempt, invocation: Option<Deadline>, is_original: bool) -> Self {
+    fn begin(runner: &Runner, plan: Plan, attempt: &Attempt, invocation: Option<Deadline>, is_original: bool) -> Self {
         let (Runner { tally, kind, .. }, ends) = (runner.clone(), attempt.ends);
         let is_too_late = invocation.is_some_and(|invocation| ends > invocation.end);
         let faults = [(is_too_late, "it may run after its invocation"), (!is_original, "its request was changed")];

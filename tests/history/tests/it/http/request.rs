@@ -230,5 +230,5 @@ fn malformed_key(rng: &mut Rng) -> HeaderValue {
     let too_long = "x".repeat(LONGEST_KEY + 1);
     let too_long = [too_long.clone(), format!("\"{too_long}\"")].map(String::into_bytes);
     let keys: Vec<&[u8]> = MALFORMED_KEYS.iter().copied().chain(too_long.iter().map(Vec::as_slice)).collect();
-    HeaderValue::from_bytes(*rng.pick(&keys)).unwrap()
+    HeaderValue::from_bytes(rng.pick::<&[u8]>(&keys)).unwrap()
 }

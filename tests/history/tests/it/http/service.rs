@@ -47,7 +47,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 100;
 pub(crate) struct Service {
     pub(crate) kind: Kind,
     pub(crate) layer: IdempotencyLayer<Format<RecordedStore<RedisStore>>>,
-    service: BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>,
+    inner: BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>,
 }
 
 /// An answer that was read whole.
@@ -92,7 +92,7 @@ impl Service {
         }
         .build();
         let runner = Runner { tally: Arc::clone(tally), kind, is_ready: false };
-        let service = match kind.serves {
+        let inner = match kind.serves {
             Serves::Handler => boxed(layer.layer(runner)),
             Serves::LayerTwice => boxed(layer.layer(layer.layer(runner))),
             Serves::Endpoint => {
@@ -104,12 +104,12 @@ impl Service {
                 boxed(layer.layer(endpoint))
             }
         };
-        Self { kind, layer, service }
+        Self { kind, layer, inner }
     }
 
     /// The answer to a request. A server needs to know the size of its body in advance.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Reply, &'static str> {
-        let (parts, body) = self.service.clone().oneshot(request).await?.into_parts();
+        let (parts, body) = self.inner.clone().oneshot(request).await?.into_parts();
         let (size, is_empty) = (http_body::Body::size_hint(&body), http_body::Body::is_end_stream(&body));
         let body = body.collect().await.map_err(|_| "the body broke off")?;
         let (trailers, body) = (body.trailers().cloned(), body.to_bytes());
