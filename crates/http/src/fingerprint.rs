@@ -80,6 +80,12 @@ mod tests {
     }
 
     #[test]
+    fn a_type_that_ends_with_json_is_json() {
+        let of = |body| print("POST", "/", "application/vnd.payment+json", body);
+        assert_eq!(of(b"[1]"), of(b"[ 1 ]"));
+    }
+
+    #[test]
     fn an_encoded_body_is_compared_by_its_bytes() {
         let print = |body: &[u8]| {
             let request = Request::post("/").header(CONTENT_TYPE, "application/json").header(CONTENT_ENCODING, "gzip");
@@ -117,6 +123,8 @@ mod tests {
             print("POST", "/p", "text/plain", b"1"),
             print("POST", "/p", "text/plain", b"1 "),
             print("POST", "/p", "text/plain; charset=utf-8", b"1"),
+            print("POST", "/p", "multipart/mixed; boundary=a", b"1"),
+            print("POST", "/p", "multipart/mixed; boundary=A", b"1"),
             print("POST", "/p", "application/json", b"2"),
             print("POST", "/p", "application/json", b"{"),
             print("POST", "/p", "application/json", b"{ "),

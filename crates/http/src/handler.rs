@@ -181,3 +181,18 @@ async fn read<RB: Body<Data = Bytes>>(body: RB, max_bytes: usize, until: Instant
     }
     Ok(ReadBody::Rest(ResponseBody::partly_read(bytes.freeze(), body)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_a_stream_whatever_the_case_and_the_parameters_of_their_type() {
+        let types = ["text/event-stream", "Text/Event-Stream", "text/event-stream; charset=utf-8", "text/plain"];
+        let is_stream = types.map(|content_type| {
+            let response = Response::builder().header(CONTENT_TYPE, content_type).body(()).unwrap();
+            is_stream(&response.into_parts().0)
+        });
+        assert_eq!(is_stream, [true, true, true, false]);
+    }
+}

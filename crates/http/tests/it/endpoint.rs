@@ -191,3 +191,27 @@ async fn a_request_that_only_the_inbox_knows_to_be_running_gets_409_at_once() {
         assert_eq!((answer.status, answer.header("retry-after")), (409, Some("3")), "{wait}");
     }
 }
+
+/// Recovers with a response that has the mark of another service's replay.
+struct Recovers;
+
+impl Work<Request<Bytes>> for Recovers {
+    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        Err(WorkError::uncertain("no answer"))
+    }
+
+    async fn recover(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        let response = Response::builder().header("idempotent-replayed", "true").body("recovered");
+        Ok(encode_response(&response.unwrap()))
+    }
+}
+
+#[tokio::test]
+async fn a_work_recovers_after_a_run_that_may_have_taken_effect() {
+    let router = Router::new().fallback_service(builder().build().endpoint(Recovers));
+    assert_eq!(send(&router, request("pay")).await.problem(), "failed");
+    for replayed in [false, true] {
+        let answer = send(&router, request("pay")).await;
+        assert_eq!((&*answer.body, answer.is_replayed()), (b"recovered".as_slice(), replayed));
+    }
+}

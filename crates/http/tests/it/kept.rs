@@ -183,6 +183,24 @@ async fn each_request_with_a_key_is_reported_once() {
     );
 }
 
+#[tokio::test]
+async fn a_release_an_uncertain_run_and_a_recovery_are_reported_as_such() {
+    let reports = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&reports);
+    let layer = builder().report(move |report| seen.lock().unwrap().push((report.outcome, report.is_recovery)));
+    let runs = Runs::default();
+    let router = router(layer.build(), move |_| {
+        let status = [503, 500, 201][runs.add() - 1];
+        async move { response(StatusCode::from_u16(status).unwrap(), "") }
+    });
+    for _ in 0..3 {
+        send(&router, post("a")).await;
+    }
+    let expected =
+        [(RequestOutcome::Released, false), (RequestOutcome::Uncertain, false), (RequestOutcome::Completed, true)];
+    assert_eq!(*reports.lock().unwrap(), expected);
+}
+
 #[test]
 fn the_default_policy_is_that_of_the_documentation() {
     let policy = policy();
