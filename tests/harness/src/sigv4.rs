@@ -1,5 +1,4 @@
-//! Checks the Signature Version 4 of a presigned request, as its receiver does.
-//! <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>
+//! Checks the Signature Version 4 of a request, as its receiver does.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 
+use super::http::Request;
+
 /// A parsed presigned request: its host, and its percent-encoded parameters.
+/// <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>
 pub struct Presigned<'a> {
     pub host: &'a str,
     parameters: BTreeMap<&'a str, &'a str>,
@@ -51,12 +53,38 @@ impl<'a> Presigned<'a> {
         let query: Vec<_> = signed.map(|(name, value)| format!("{name}={value}")).collect();
         let body = hex(digest(&SHA256, b"").as_ref());
         let request = format!("GET\n/\n{}\nhost:{}\n\nhost\n{body}", query.join("&"), self.host);
-        let (scope, date) = (self.scope(), self.parameter("X-Amz-Date"));
-        let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(digest(&SHA256, request.as_bytes()).as_ref()));
-        let secret = format!("AWS4{secret_key}").into_bytes();
-        let key = scope.split('/').fold(secret, |key, part| hmac(&key, part));
-        self.parameter("X-Amz-Signature") == hex(&hmac(&key, &text))
+        self.parameter("X-Amz-Signature")
+            == signature(&request, self.parameter("X-Amz-Date"), &self.scope(), secret_key)
     }
+}
+
+/// The access key and the scope of a request to S3 without parameters, if its headers have the right signature.
+/// <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
+pub fn signer<'a>(request: &'a Request, secret_key: &str) -> Option<(&'a str, &'a str)> {
+    let authorization = request.header("Authorization")?.strip_prefix("AWS4-HMAC-SHA256 Credential=")?;
+    let (credential, rest) = authorization.split_once(", SignedHeaders=")?;
+    let (signed_headers, given) = rest.split_once(", Signature=")?;
+    let (access_key, scope) = credential.split_once('/')?;
+    let hash = hex(digest(&SHA256, &request.body).as_ref());
+    let mut text = format!("{}\n{}\n\n", request.method, request.path);
+    for name in signed_headers.split(';') {
+        writeln!(text, "{name}:{}", request.header(name)?).unwrap();
+    }
+    write!(text, "\n{signed_headers}\n{hash}").unwrap();
+    let is_complete = request.header("X-Amz-Content-Sha256") == Some(&*hash)
+        && ["host", "x-amz-content-sha256", "x-amz-date"]
+            .iter()
+            .all(|name| signed_headers.split(';').any(|h| h == *name));
+    (is_complete && given == signature(&text, request.header("X-Amz-Date")?, scope, secret_key))
+        .then_some((access_key, scope))
+}
+
+/// The signature of a canonical request.
+fn signature(request: &str, date: &str, scope: &str, secret_key: &str) -> String {
+    let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(digest(&SHA256, request.as_bytes()).as_ref()));
+    let secret = format!("AWS4{secret_key}").into_bytes();
+    let key = scope.split('/').fold(secret, |key, part| hmac(&key, part));
+    hex(&hmac(&key, &text))
 }
 
 fn hmac(key: &[u8], text: &str) -> Vec<u8> {

@@ -1,8 +1,10 @@
 //! Whether the requests that a webhook received are those of the messages, and whether the function settled each run, and
 //! delivered its message again, as docs/webhook.md says for the answer.
 //!
+//! - `payloads`: payloads in S3
 //! - `run`: the run of a claim
 
+mod payloads;
 mod run;
 
 use std::ops::RangeInclusive;
@@ -11,10 +13,11 @@ use std::time::Duration;
 use idempotent_sqs::idempotency::MessageIdHash;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Claim, Hex};
+use crate::event::{Answer, Call, Claim, Hex};
 use crate::history::{History, Operation, is_of_dead_letter};
 use crate::stuck::stuck_processes;
 
+pub use payloads::{ObjectAnswer, ObjectBody, ObjectCall, Pointer, StoredPayload};
 use run::{Run, delay_s};
 
 /// The setting `TARGET_TIMEOUT_MS` of the functions.
@@ -61,10 +64,18 @@ pub struct Delivery {
     pub message_id: String,
     /// The idempotency key.
     pub key: String,
-    /// The body.
+    /// The body, or the payload in S3 in its place.
     pub body: String,
+    /// The pointer to the payload, if it is in S3.
+    pub pointer: Option<Pointer>,
     /// How often the message was delivered.
     pub receive_count: u32,
+    /// The number of the process.
+    pub process: usize,
+    /// When its invocation began, by the monotonic clock, µs.
+    pub begun_us: u64,
+    /// When its invocation returned, by the monotonic clock, µs.
+    pub ended_us: u64,
     /// Whether its record in the event was malformed.
     pub is_malformed: bool,
     /// How its invocation ended.
@@ -98,6 +109,8 @@ pub struct Received {
     /// When the webhook stopped to listen, by the monotonic clock, µs. Connections that it had not accepted yet were reset,
     /// so a request on them was not received.
     pub closed_us: Vec<u64>,
+    /// The requests to S3 and their answers.
+    pub object_calls: Vec<ObjectCall>,
 }
 
 /// What an answer means for the run.
@@ -147,20 +160,41 @@ impl Received {
         let strays = self.calls.iter().filter(|call| !has_claim(call));
         wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
         wrong.extend(self.deliveries.iter().filter_map(wrong_delivery));
+        wrong.extend(self.wrong_payloads(history));
         wrong.extend(stuck_processes(history));
         let unjustified = self.letters.iter().filter(|id| !self.is_permanent(id, history));
         wrong.extend(unjustified.map(|id| format!("{id}: this dead letter is of a message that can succeed")));
         wrong
     }
 
-    /// Whether a run of this message was answered with a permanent failure.
+    /// What the message with this messageId points to, if its payload is in S3.
+    fn payload_of(&self, message: Hex<8>) -> Option<StoredPayload> {
+        let mut deliveries = self.deliveries.iter().filter(|delivery| hash(&delivery.message_id) == message);
+        deliveries.find_map(|delivery| delivery.pointer.as_ref()).map(|pointer| pointer.payload)
+    }
+
+    /// Whether this message has no payload, or a run of it was answered with a permanent failure.
     fn is_permanent(&self, message_id: &str, history: &History) -> bool {
+        match self.payload_of(hash(message_id)) {
+            None | Some(StoredPayload::Text) => {}
+            Some(StoredPayload::DeletedOnceDone) => return has_failed(message_id, history),
+            Some(_) => return true,
+        }
         let mut permanent = self.calls.iter().filter(|call| call.answer.meaning() == Meaning::Permanent);
         permanent.any(|call| {
             let claims = history.keys.get(&call.key).map(|operations| claims(operations)).unwrap_or_default();
             claims.iter().any(|claim| claim.fence == call.fence && claim.request.message == hash(message_id))
         })
     }
+}
+
+/// Whether this message was recorded as failed permanently, or found to be.
+fn has_failed(message_id: &str, history: &History) -> bool {
+    history.keys.values().flatten().any(|operation| {
+        let is_failed =
+            operation.answer == Answer::Failed || matches!(operation.call, Call::Fail { permanent: true, .. });
+        is_failed && operation.call.request().message == hash(message_id)
+    })
 }
 
 /// The claims that these operations of one key returned.

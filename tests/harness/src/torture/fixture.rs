@@ -44,10 +44,13 @@ impl Fixture {
         Self { tally, binary: path, redis, cluster, sqs, settings, all_sent, over }
     }
 
-    pub async fn function(&self) -> Function {
+    /// Starts a process. Its access key of AWS names its number.
+    pub async fn function(&self, number: usize) -> Function {
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
+        let access_key = format!("process-{number}");
         let mut settings = fleet::SETTINGS.to_vec();
         settings.extend([("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)]);
+        settings.push(("AWS_ACCESS_KEY_ID", &*access_key));
         settings.extend(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
         Function::start(self.binary, &settings).await
     }

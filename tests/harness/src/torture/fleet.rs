@@ -21,7 +21,7 @@ pub enum Order {
 
 /// Runs one process, and a new one after each that ends.
 pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut orders: mpsc::Receiver<Order>) {
-    let mut function = fixture.function().await;
+    let mut function = fixture.function(number).await;
     let mut resumes_at: Option<Instant> = None;
     while !fixture.is_over(&mapping) {
         let Some(invocation) = mapping.poll() else {
@@ -33,7 +33,8 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
         };
         *lock(&fixture.tally.invocations) += 1;
         let (begun, deadline) = (Instant::now(), invocation.deadline());
-        let mut deliveries: Vec<Delivery> = invocation.messages().iter().map(delivery).collect();
+        let mut deliveries: Vec<Delivery> =
+            invocation.messages().iter().map(|message| delivery(message, number, begun)).collect();
         let answered = function.begin(event(&invocation, &deliveries), deadline - begun).outcome();
         tokio::pin!(answered);
         let answer = loop {
@@ -62,6 +63,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                 outcome = &mut answered => {
                     for delivery in &mut deliveries {
                         delivery.invocation = invoked(&outcome, &delivery.message_id);
+                        delivery.ended = Instant::now();
                     }
                     break outcome.map_or(InvocationResult::Failed, InvocationResult::Returned);
                 }
@@ -79,12 +81,13 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
             function.signal("-CONT");
         }
         if !function.is_running() {
-            function = fixture.function().await;
+            function = fixture.function(number).await;
         }
     }
 }
 
-fn delivery(message: &ReceivedMessage) -> Delivery {
+/// The delivery of a message to this process, whose invocation has not ended yet.
+fn delivery(message: &ReceivedMessage, process: usize, begun: Instant) -> Delivery {
     let (message_id, receive_count) = (message.message_id.clone(), message.receive_count());
     Delivery {
         // Some messages, and only their first delivery.
@@ -93,6 +96,9 @@ fn delivery(message: &ReceivedMessage) -> Delivery {
         receipt_handle: message.receipt_handle.clone(),
         body: message.body.clone(),
         receive_count,
+        process,
+        begun,
+        ended: begun,
         invocation: Invoked::Unknown,
     }
 }

@@ -16,6 +16,10 @@ pub struct Delivery {
     pub receipt_handle: String,
     pub body: String,
     pub receive_count: u32,
+    /// The number of the process, and when its invocation began and ended.
+    pub process: usize,
+    pub begun: Instant,
+    pub ended: Instant,
     /// Whether its record in the event had another type of body.
     pub is_malformed: bool,
     pub invocation: Invoked,

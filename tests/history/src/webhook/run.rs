@@ -6,7 +6,9 @@ use std::time::Duration;
 use idempotent_sqs::idempotency::StoredResult;
 use serde::de::IgnoredAny;
 
-use super::{Delivery, Invoked, Meaning, Received, WebhookCall, backoff_s, hash, is_answered, wrong_settling};
+use super::{
+    Delivery, Invoked, Meaning, Received, StoredPayload, WebhookCall, backoff_s, hash, is_answered, wrong_settling,
+};
 use crate::event::{Answer, Call, Claim, StoredBytes};
 use crate::history::Operation;
 
@@ -41,7 +43,9 @@ impl Run<'_> {
         // A call that found no server was not executed.
         let is_over =
             delivery.is_some_and(|delivery| is_answered(&delivery.invocation)) && !self.not_executed.iter().any(is_own);
-        let settled = wrong_settling(self.operations, self.claim.fence, is_over, |call| self.is_right(call));
+        let settled = wrong_settling(self.operations, self.claim.fence, is_over, |call| {
+            self.meanings().into_iter().any(|meaning| self.is_right(call, meaning))
+        });
         let request = self.call.and_then(|call| self.wrong_request(call, delivery));
         let delivered = self.call.zip(delivery).and_then(|(call, delivery)| self.wrong_redelivery(call, delivery));
         settled.map(str::to_owned).into_iter().chain(request.map(str::to_owned)).chain(delivered)
@@ -62,6 +66,8 @@ impl Run<'_> {
         let content_type = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
         if call.key != delivery.key || call.body != delivery.body {
             Some("the request has not the key and the body of its message")
+        } else if !self.received.has_payload(delivery, call.at_us) {
+            Some("the request was sent without the payload in S3")
         } else if call.content_type != content_type {
             Some("the request has another content type than its body")
         } else if (call.attempt, call.is_recovery) != (self.claim.attempt, self.claim.recovery) {
@@ -71,9 +77,19 @@ impl Run<'_> {
         }
     }
 
-    /// Whether this call settles the run as the webhook has answered. A run without a request has done nothing. A call that is
-    /// late may be uncertain instead, and so may one whose request was lost.
-    fn is_right(&self, operation: &Operation) -> bool {
+    /// What the run may have done. A run without a request has done nothing, and fails permanently if its payload is missing.
+    fn meanings(&self) -> Vec<Meaning> {
+        match (self.call, self.received.payload_of(self.claim.request.message)) {
+            (Some(call), _) => vec![call.answer.meaning()],
+            (None, Some(StoredPayload::Missing | StoredPayload::OtherName)) => vec![Meaning::Permanent],
+            (None, Some(StoredPayload::DeletedOnceDone)) => vec![Meaning::NothingDone, Meaning::Permanent],
+            (None, _) => vec![Meaning::NothingDone],
+        }
+    }
+
+    /// Whether this call settles a run that ended so. A call that is late may be uncertain instead, and so may one whose
+    /// request was lost.
+    fn is_right(&self, operation: &Operation, meaning: Meaning) -> bool {
         let claim = self.claim;
         let is_last = claim.attempt >= claim.request.max_attempts;
         let (acquired_us, begun_us) = self.acquired_us();
@@ -83,7 +99,6 @@ impl Run<'_> {
         let is_meanwhile =
             |closed_us: &u64| (acquired_us.saturating_sub(CLOSING_US)..operation.invoked_us).contains(closed_us);
         let may_be_lost = self.call.is_none() && self.received.closed_us.iter().any(is_meanwhile);
-        let meaning = self.call.map_or(Meaning::NothingDone, |call| call.answer.meaning());
         match (&operation.call, meaning) {
             (Call::Complete { result, .. }, Meaning::Done) => {
                 let kept = self.call.and_then(|call| call.answer.body.as_ref());

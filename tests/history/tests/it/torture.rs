@@ -7,28 +7,34 @@
 //! `TORTURE_FIRST_SEED` set the number of seeds, the number of messages and the first seed. `TORTURE_WITHOUT` names a guard
 //! of the scripts that the servers run without; the torture then fails.
 
+mod messages;
+mod objects;
 mod receiver;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use harness::lambda::assert_holds_no_secret;
 use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
-use history::{Allowances, Delivery, History, Invoked, Outside, Received, Report, WEBHOOK_TIMEOUT, is_of_dead_letter};
-use idempotent_sqs_testing::SendRequest;
+use history::{
+    Allowances, Delivery, History, Invoked, Outside, Received, Report, WEBHOOK_TIMEOUT, is_of_dead_letter, monotonic_us,
+};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::guards;
+use messages::{Message, messages};
+use objects::{LIMIT, Objects};
 use receiver::{Receiver, Seen};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_message_is_lost_and_each_history_is_that_of_the_state_machine() {
-    let Length { seeds, messages, first } = Length::from_env();
+    let Length { seeds, messages: count, first } = Length::from_env();
     let (mut sum, mut report, mut faults) = (Sum::default(), Report::default(), Vec::new());
     let mut answers = BTreeMap::new();
     for seed in first..first + seeds {
@@ -43,8 +49,9 @@ async fn no_message_is_lost_and_each_history_is_that_of_the_state_machine() {
         let directory = tempfile::tempdir().unwrap();
         let (url, cluster) = (target.url(), target.is_cluster());
         let inject_fault = async |rng: &mut Rng, tally: &Tally| target.inject_fault(rng, tally).await;
-        sum.add(torture(seed, messages, (url, cluster), directory.path(), inject_fault).await);
-        let (of_seed, received, wrong) = judge(directory, keys(messages));
+        let messages = messages(seed, count);
+        sum.add(torture(seed, &messages, (url, cluster), directory.path(), inject_fault).await);
+        let (of_seed, received, wrong) = judge(directory, &messages);
         for call in received.calls {
             *answers.entry(call.answer.status).or_insert(0) += 1;
         }
@@ -59,47 +66,29 @@ async fn no_message_is_lost_and_each_history_is_that_of_the_state_machine() {
     );
 }
 
-/// Every tenth message is another message of the producer with the key and payload of the one before.
-fn key_number(message: u64) -> u64 {
-    message - u64::from(message % 10 == 9)
-}
-
-fn keys(messages: u64) -> u64 {
-    messages - messages / 10
-}
-
-/// The key of a message. Some have characters that a header cannot have, or that are escaped in it.
-fn key(seed: u64, message: u64) -> String {
-    let number = key_number(message);
-    let name = if number % 7 == 3 { "größe %41 " } else { "pay" };
-    format!("{name}-{seed}-{number}")
-}
-
-/// The body of the messages with this key: JSON, or not.
-fn body(key: &str) -> String {
-    if key.ends_with('4') { format!("paymentId={key}") } else { format!("{{\"paymentId\":\"{key}\"}}") }
-}
-
 /// Runs functions with faults on the Redis at this address, which may be that of a cluster. Writes their history, and
 /// what was seen from outside, to files in this directory.
 async fn torture(
     seed: u64,
-    messages: u64,
+    messages: &[Message],
     (url, cluster): (String, bool),
     directory: &Path,
     mut inject_fault: impl AsyncFnMut(&mut Rng, &Tally),
 ) -> Sum {
     let (queue, webhook) = (queue(seed), Receiver::start(seed).await);
+    let objects = Objects::start(messages, &webhook).await;
     let settings = vec![
         ("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned()),
         ("TARGET_URL", webhook.url()),
         ("TARGET_TIMEOUT_MS", WEBHOOK_TIMEOUT.as_millis().to_string()),
+        ("IDEMPOTENCY_KEY", "attribute:Idempotency-Key,body:/paymentId".to_owned()),
+        ("PAYLOAD_BUCKETS", "payloads".to_owned()),
+        ("PAYLOAD_MAX_BYTES", LIMIT.to_string()),
+        ("AWS_ENDPOINT_URL_S3", objects.url()),
         ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters".to_owned()),
     ];
     let binary = env!("CARGO_BIN_EXE_recorded-function");
     let fixture = Arc::new(Fixture::new(binary, (url, cluster), &queue, settings).await);
-    let keys: Vec<String> = (0..messages).map(|message| key(seed, message)).collect();
-    let requests = keys.iter().map(|key| SendRequest::new(body(key)).attribute("Idempotency-Key", key.clone()));
     let tally = Arc::clone(&fixture.tally);
     let inject_any_fault = async |rng: &mut Rng| {
         if rng.draw(0..3) > 0 {
@@ -109,10 +98,11 @@ async fn torture(
         webhook.refuse(rng.millis(50..300)).await;
         tally.fault("webhook: connections refused", None, from);
     };
-    perform(seed, &queue, Arc::clone(&fixture), requests.collect(), inject_any_fault).await;
+    perform(seed, &queue, Arc::clone(&fixture), messages.iter().map(Message::request).collect(), inject_any_fault)
+        .await;
 
     let Seen { calls, effects, closed_us, .. } = webhook.seen();
-    let received = Received { calls, closed_us, ..received(&tally, &keys) };
+    let received = Received { calls, closed_us, object_calls: objects.calls(), ..received(&tally, messages) };
     // The run ends when all messages were deleted.
     let with_effect = received.deliveries.iter().filter(|delivery| !received.letters.contains(&delivery.message_id));
     let deleted = with_effect.map(|delivery| delivery.key.clone()).collect();
@@ -122,20 +112,30 @@ async fn torture(
     tally.sum(&queue)
 }
 
-/// The deliveries and dead letters of messages with these keys.
-fn received(tally: &Tally, keys: &[String]) -> Received {
-    let keys: HashMap<String, &String> = keys.iter().map(|key| (body(key), key)).collect();
+/// The deliveries and dead letters of these messages.
+fn received(tally: &Tally, messages: &[Message]) -> Received {
+    let messages: HashMap<&String, &Message> = messages.iter().map(|message| (&message.body, message)).collect();
+    let (now, now_us) = (Instant::now(), monotonic_us());
+    let us = |at: Instant| now_us - u64::try_from((now - at).as_micros()).unwrap();
+    lock(&tally.letters).iter().for_each(|letter| assert_holds_no_secret(&serde_json::to_string(letter).unwrap()));
     let visibility_s = lock(&tally.visibility_s);
     let delivery = |delivery: &tally::Delivery| Delivery {
         message_id: delivery.message_id.clone(),
-        key: keys[&delivery.body].clone(),
-        body: delivery.body.clone(),
+        key: messages[&delivery.body].key.clone(),
+        body: messages[&delivery.body].payload().to_owned(),
+        pointer: messages[&delivery.body].pointer(),
         receive_count: delivery.receive_count,
+        process: delivery.process,
+        begun_us: us(delivery.begun),
+        ended_us: us(delivery.ended),
         is_malformed: delivery.is_malformed,
         invocation: match &delivery.invocation {
             tally::Invoked::Named => Invoked::Named,
             tally::Invoked::NotNamed => Invoked::NotNamed,
-            tally::Invoked::Error(error) => Invoked::Error(error.clone()),
+            tally::Invoked::Error(error) => {
+                assert_holds_no_secret(error);
+                Invoked::Error(error.clone())
+            }
             tally::Invoked::Unknown => Invoked::Unknown,
         },
         visibility_s: visibility_s.get(&delivery.receipt_handle).copied(),
@@ -147,17 +147,18 @@ fn received(tally: &Tally, keys: &[String]) -> Received {
     }
 }
 
-/// The verdict by the files in this directory, which is kept if anything is wrong. This number of keys had messages.
-fn judge(directory: TempDir, keys: u64) -> (Report, Received, Vec<String>) {
+/// The verdict by the files in this directory, which is kept if anything is wrong.
+fn judge(directory: TempDir, messages: &[Message]) -> (Report, Received, Vec<String>) {
     let read = |name| fs::read(directory.path().join(name)).unwrap();
     let outside = serde_json::from_slice(&read("outside.json")).unwrap();
     let received: Received = serde_json::from_slice(&read("received.json")).unwrap();
     let history = History::read(directory.path()).unwrap();
     let report = Report::of_functions(&history, &outside, Allowances::REAL);
     let mut faults: Vec<_> = report.faults().chain(received.faults(&history)).collect();
-    let known = history.keys.keys().filter(|key| !is_of_dead_letter(key)).count();
-    if known as u64 != keys {
-        faults.push(format!("{known} of {keys} keys have a history"));
+    let known: BTreeSet<_> = history.keys.keys().filter(|key| !is_of_dead_letter(key)).collect();
+    let keys = messages.iter().filter(|message| message.has_record()).map(|message| &message.key).collect();
+    if known != keys {
+        faults.push(format!("not the keys of the messages have a history: {:?}", known.symmetric_difference(&keys)));
     }
     if !faults.is_empty() {
         println!("`check-history {}` repeats the verdict", directory.keep().display());

@@ -26,7 +26,19 @@ fn call(status: u16) -> WebhookCall {
 
 fn delivery(invocation: Invoked, visibility_s: Option<u64>) -> Delivery {
     let (message_id, key, body) = (MESSAGE.to_owned(), KEY.to_owned(), "7".to_owned());
-    Delivery { message_id, key, body, receive_count: 1, is_malformed: false, invocation, visibility_s }
+    Delivery {
+        message_id,
+        key,
+        body,
+        pointer: None,
+        receive_count: 1,
+        process: 0,
+        begun_us: 0,
+        ended_us: 100_000,
+        is_malformed: false,
+        invocation,
+        visibility_s,
+    }
 }
 
 fn fail(uncertain: bool, permanent: bool) -> Call {

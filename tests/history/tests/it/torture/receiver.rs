@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use harness::http::{Answer, Request, Server};
+use harness::http::{Answer, Request, Server, TOKEN};
 use harness::torture::tally::lock;
 use history::{Effect, Rng, WEBHOOK_TIMEOUT, WebhookAnswer, WebhookCall, monotonic_us};
 use tokio::time::sleep;
@@ -120,10 +120,12 @@ const PLANS: &[Plan] = &[
 ];
 
 impl Plan {
-    /// The answer to the request of this number, from 0, of this key. Three of ten keys have each plan in turn.
-    fn of(seed: u64, key: u64, request: u64) -> Self {
+    /// The answer to the request of this number, from 0, of this key. Three of ten keys have each plan in turn. The
+    /// connection of a first request without a body is reset after its effect.
+    fn of(seed: u64, key: u64, request: u64, is_empty: bool) -> Self {
         let mut rng = Rng::new(seed * 1_000_000 + key * 1000 + request);
         match request {
+            0 if is_empty => uncertain(200, Sent::Reset, true),
             0 if key % 10 < 3 => PLANS[usize::try_from(seed + key / 10 * 3 + key % 10).unwrap() % PLANS.len()],
             1 if rng.happens(150) => *rng.pick(PLANS),
             _ => DONE,
@@ -169,7 +171,7 @@ impl Receiver {
             let number: u64 = key.rsplit('-').next().unwrap().parse().unwrap_or(NO_MESSAGE);
             let mut known = lock(&shared);
             let requests = known.requests.entry(key.clone()).or_default();
-            let plan = Plan::of(seed, number, *requests);
+            let plan = Plan::of(seed, number, *requests, request.body.is_empty());
             *requests += 1;
             let (retry_after, asked) = retry_after(plan.retry_after);
             let fence = request.number("Idempotency-Fence").unwrap();
@@ -209,7 +211,13 @@ impl Receiver {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://{}/", self.server.address())
+        format!("http://{}/?token={TOKEN}", self.server.address())
+    }
+
+    /// Whether the work under a key has had its effect.
+    pub(super) fn effects(&self) -> impl Fn(&str) -> bool + Clone + Send + 'static {
+        let seen = Arc::clone(&self.seen);
+        move |key| lock(&seen).effects.iter().any(|effect| effect.key == key)
     }
 
     /// Refuses connections for this time.
@@ -240,9 +248,9 @@ fn retry_after(plan: RetryAfter) -> (Option<String>, Option<Duration>) {
     }
 }
 
-/// The key of this header, whose escapes are decoded.
-fn decoded(header: &str) -> String {
-    let mut parts = header.split('%');
+/// This text, whose escapes are decoded.
+pub(super) fn decoded(escaped: &str) -> String {
+    let mut parts = escaped.split('%');
     let mut bytes = parts.next().unwrap().as_bytes().to_vec();
     for part in parts {
         bytes.push(u8::from_str_radix(&part[..2], 16).unwrap());
