@@ -95,7 +95,6 @@ const fn named(name: Name) -> Plan {
 const SLOW_DOWN: Reply = Reply::Error(503, "SlowDown");
 const TOO_MANY: Reply = Reply::Error(429, "TooManyRequests");
 const MISSING: Reply = Reply::Error(404, "NoSuchKey");
-const DENIED: Reply = Reply::Error(403, "AccessDenied");
 
 pub(in crate::torture) const PLANS: &[Plan] = &[
     READABLE,
@@ -110,7 +109,7 @@ pub(in crate::torture) const PLANS: &[Plan] = &[
     first(&[Reply::Reset; 3]),
     Plan { has_attribute: false, ..first(&[SLOW_DOWN; 2]) },
     then(Reply::DeletedOnceDone),
-    first(&[DENIED; 2]),
+    first(&[Reply::Error(403, "AccessDenied")]),
     named(Name::OtherBucket),
     first(&[Reply::CutOff]),
     then(Reply::Endless),
@@ -121,7 +120,7 @@ pub(in crate::torture) const PLANS: &[Plan] = &[
     named(Name::Beside),
     first(&[Reply::HalfAHead, Reply::Reset]),
     Plan { text: Text::Empty, ..then(Reply::Chunked) },
-    first(&[Reply::Redirect(301), Reply::Redirect(302), Reply::Redirect(308)]),
+    first(&[Reply::Redirect(301)]),
     then(Reply::TooLargeInChunks),
     Plan { first: &[SLOW_DOWN], name: Name::Escaped, ..then(MISSING) },
     first(&[Reply::Silent]),
