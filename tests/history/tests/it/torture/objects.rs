@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use harness::http::{Answer, Request, Server};
+use harness::http::{Answer, Request, Server, TOKEN};
 use harness::sigv4::signer;
 use harness::torture::tally::lock;
 use history::{ObjectCall, monotonic_us};
@@ -129,7 +129,8 @@ fn chunked(text: &str) -> Vec<u8> {
     (bytes + "0\r\n\r\n").into_bytes()
 }
 
+/// An error of S3, which names the object.
 fn error(status: u16, code: &str, headers: &[(&str, &str)]) -> Answer {
-    let body = format!("<?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Message>no</Message></Error>");
+    let body = format!("<?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Key>payment-{TOKEN}</Key></Error>");
     Answer::with(status, &[&[("Content-Type", "application/xml")], headers].concat(), body.as_bytes())
 }
