@@ -43,8 +43,8 @@ pub enum StoredPayload {
 pub struct ObjectCall {
     /// Bucket and name of the object.
     pub object: String,
-    /// The number of the process.
-    pub process: usize,
+    /// The number of the process. `None` if it is not signed by one.
+    pub process: Option<usize>,
     /// When it arrived, by the monotonic clock, µs.
     pub at_us: u64,
     /// The answer.
@@ -107,10 +107,12 @@ impl Received {
     /// What is wrong with the requests for payloads, and with the deliveries of their messages.
     pub(super) fn wrong_payloads(&self, history: &History) -> Vec<String> {
         let pointers = || self.deliveries.iter().filter_map(|delivery| delivery.pointer.as_ref());
-        let is_known =
-            |call: &ObjectCall| pointers().any(|to| to.object == call.object && to.payload.may_be_requested());
+        let is_known = |call: &ObjectCall| {
+            call.process.is_some() && pointers().any(|to| to.object == call.object && to.payload.may_be_requested())
+        };
         let strays = self.object_calls.iter().filter(|call| !is_known(call));
-        let strays = strays.map(|call| format!("this request to S3 is for no payload that may be read: {call:?}"));
+        let strays = strays
+            .map(|call| format!("this request to S3 is not signed, or is for no payload that may be read: {call:?}"));
         let wrong = self.deliveries.iter().filter_map(|delivery| {
             let (pointer, calls) = (delivery.pointer.as_ref()?, self.object_calls_of(delivery)?);
             let why = self.wrong_payload(delivery, pointer, &calls, history)?;
@@ -134,7 +136,7 @@ impl Received {
         }
         let object = &delivery.pointer.as_ref()?.object;
         let is_own = |call: &&ObjectCall| {
-            call.object == *object && call.process == *process && (*begun_us..=*ended_us).contains(&call.at_us)
+            call.object == *object && call.process == Some(*process) && (*begun_us..=*ended_us).contains(&call.at_us)
         };
         Some(self.object_calls.iter().filter(is_own).collect())
     }
@@ -186,7 +188,7 @@ impl Received {
         delivery.pointer.as_ref().is_none_or(|pointer| {
             self.object_calls.iter().any(|call| {
                 call.object == pointer.object
-                    && call.process == delivery.process
+                    && call.process == Some(delivery.process)
                     && (delivery.begun_us..=until_us).contains(&call.at_us)
                     && call.answer.meaning() == Meaning::Text
             })

@@ -1,5 +1,7 @@
 //! Requests to a webhook, runs and redeliveries made by hand, in which something is wrong or nothing is.
 
+mod payloads;
+
 use std::time::Duration;
 
 use history::{Answer, Call, Delivery, Invoked, Received, WebhookAnswer, WebhookCall};

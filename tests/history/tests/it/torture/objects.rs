@@ -41,6 +41,8 @@ pub(super) struct Objects {
     calls: Arc<Mutex<Vec<ObjectCall>>>,
 }
 
+const NOT_SIGNED: Reply = Reply::Error(403, "SignatureDoesNotMatch");
+
 /// Longer than an invocation.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -53,12 +55,11 @@ impl Objects {
         let (all, effects) = (Arc::clone(&calls), webhook.effects());
         let server = Server::start(move |request: Request| {
             let at_us = monotonic_us();
-            let (access_key, scope) = signer(&request, "test").expect("the request is signed");
-            assert!(scope.ends_with("/eu-central-1/s3/aws4_request"), "{scope}");
-            let process = access_key.strip_prefix("process-").unwrap().parse().unwrap();
+            let process = process(&request);
             let object = decoded(&request.path[1..]);
             let mut known = lock(&all);
             let (reply, text) = match stored.get(&object) {
+                Some(_) if process.is_none() => (NOT_SIGNED, String::new()),
                 Some((Stored { text, plan, .. }, key)) => {
                     let before = known.iter().filter(|call| call.object == object).count();
                     (plan.reply(before, effects(key)), text.clone())
@@ -82,6 +83,13 @@ impl Objects {
     pub(super) fn calls(&self) -> Vec<ObjectCall> {
         lock(&self.calls).clone()
     }
+}
+
+/// The number of the process that signed this request.
+fn process(request: &Request) -> Option<usize> {
+    let (access_key, scope) = signer(request, "test")?;
+    let number = access_key.strip_prefix("process-").filter(|_| scope.ends_with("/eu-central-1/s3/aws4_request"))?;
+    number.parse().ok()
 }
 
 impl Reply {
