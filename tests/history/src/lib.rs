@@ -55,6 +55,6 @@ pub use rng::Rng;
 pub use search::{Found, Limits, Losses, Step, search};
 pub use verdict::{LostWrite, Verdict, verdict};
 pub use webhook::{
-    Delivery, Invoked, ObjectAnswer, ObjectBody, ObjectCall, Pointer, Received, StoredPayload, WEBHOOK_TIMEOUT,
+    Delivery, Invoked, Letter, ObjectAnswer, ObjectBody, ObjectCall, Pointer, Received, StoredPayload, WEBHOOK_TIMEOUT,
     WebhookAnswer, WebhookCall, backoff_s, wrong_settling,
 };

@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use idempotent_sqs::idempotency::MessageIdHash;
+use idempotent_sqs::sqs::DeadLetterOutcome;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Answer, Call, Claim, Hex};
@@ -84,6 +85,15 @@ pub struct Delivery {
     pub visibility_s: Option<u64>,
 }
 
+/// A dead letter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Letter {
+    /// The messageId of its message.
+    pub message_id: String,
+    /// The reason.
+    pub outcome: DeadLetterOutcome,
+}
+
 /// How an invocation ended for one of its messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Invoked {
@@ -104,8 +114,8 @@ pub struct Received {
     pub calls: Vec<WebhookCall>,
     /// The deliveries of the messages.
     pub deliveries: Vec<Delivery>,
-    /// The messageIds of the dead letters.
-    pub letters: Vec<String>,
+    /// The dead letters.
+    pub letters: Vec<Letter>,
     /// When the webhook stopped to listen, by the monotonic clock, µs. Connections that it had not accepted yet were reset,
     /// so a request on them was not received.
     pub closed_us: Vec<u64>,
@@ -162,8 +172,10 @@ impl Received {
         wrong.extend(self.deliveries.iter().filter_map(wrong_delivery));
         wrong.extend(self.wrong_payloads(history));
         wrong.extend(stuck_processes(history));
-        let unjustified = self.letters.iter().filter(|id| !self.is_permanent(id, history));
-        wrong.extend(unjustified.map(|id| format!("{id}: this dead letter is of a message that can succeed")));
+        let unjustified = self.letters.iter().filter(|letter| !self.is_justified(letter, history));
+        wrong.extend(
+            unjustified.map(|letter| format!("this message can succeed, or fails for another reason: {letter:?}")),
+        );
         wrong
     }
 
@@ -173,12 +185,25 @@ impl Received {
         deliveries.find_map(|delivery| delivery.pointer.as_ref()).map(|pointer| pointer.payload)
     }
 
-    /// Whether this message has no payload, or a run of it was answered with a permanent failure.
-    fn is_permanent(&self, message_id: &str, history: &History) -> bool {
+    /// Whether a dead letter was sent.
+    #[must_use]
+    pub fn has_letter(&self, message_id: &str) -> bool {
+        self.letters.iter().any(|letter| letter.message_id == message_id)
+    }
+
+    /// Whether this message has no payload, or a run of it was answered with a permanent failure, as its dead letter says.
+    fn is_justified(&self, Letter { message_id, outcome }: &Letter, history: &History) -> bool {
+        use DeadLetterOutcome::{Failed, FailedPermanently, Unreadable};
         match self.payload_of(hash(message_id)) {
             None | Some(StoredPayload::Text) => {}
-            Some(StoredPayload::DeletedOnceDone) => return has_failed(message_id, history),
-            Some(_) => return true,
+            Some(StoredPayload::DeletedOnceDone) => {
+                return has_failed(message_id, history) && [Failed, FailedPermanently, Unreadable].contains(outcome);
+            }
+            Some(StoredPayload::Missing | StoredPayload::OtherName) => return [Failed, Unreadable].contains(outcome),
+            Some(StoredPayload::Unreadable | StoredPayload::NotAllowed) => return *outcome == Unreadable,
+        }
+        if ![Failed, FailedPermanently].contains(outcome) {
+            return false;
         }
         let mut permanent = self.calls.iter().filter(|call| call.answer.meaning() == Meaning::Permanent);
         permanent.any(|call| {

@@ -176,7 +176,7 @@ impl Received {
             Some(Meaning::Missing | Meaning::Unreadable) | None => {
                 let is_done =
                     || history.keys.get(&delivery.key).is_some_and(|all| all.iter().any(Operation::shows_completion));
-                let is_moved = self.letters.contains(&delivery.message_id);
+                let is_moved = self.has_letter(&delivery.message_id);
                 (!is_named && !is_moved && !is_done())
                     .then(|| "the message was acknowledged without its payload".to_owned())
             }

@@ -134,7 +134,7 @@ impl Run<'_> {
             Call::Release { .. } => call.answer.retry_after,
             // Its dead letter was sent, or it is delivered again.
             Call::Fail { permanent: true, .. } if !is_named => {
-                let is_sent = self.received.letters.contains(&delivery.message_id);
+                let is_sent = self.received.has_letter(&delivery.message_id);
                 return (is_answered(&delivery.invocation) && !is_sent).then(|| "no dead letter was sent".to_owned());
             }
             Call::Fail { .. } => None,

@@ -22,8 +22,10 @@ use harness::torture::fixture::Fixture;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
 use history::{
-    Allowances, Delivery, History, Invoked, Outside, Received, Report, WEBHOOK_TIMEOUT, is_of_dead_letter, monotonic_us,
+    Allowances, Delivery, History, Invoked, Letter, Outside, Received, Report, WEBHOOK_TIMEOUT, is_of_dead_letter,
+    monotonic_us,
 };
+use idempotent_sqs::sqs::DeadLetter;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -104,7 +106,7 @@ async fn torture(
     let Seen { calls, effects, closed_us, .. } = webhook.seen();
     let received = Received { calls, closed_us, object_calls: objects.calls(), ..received(&tally, messages) };
     // The run ends when all messages were deleted.
-    let with_effect = received.deliveries.iter().filter(|delivery| !received.letters.contains(&delivery.message_id));
+    let with_effect = received.deliveries.iter().filter(|delivery| !received.has_letter(&delivery.message_id));
     let deleted = with_effect.map(|delivery| delivery.key.clone()).collect();
     let outside = Outside { effects, deleted };
     fs::write(directory.join("outside.json"), serde_json::to_vec(&outside).unwrap()).unwrap();
@@ -140,9 +142,10 @@ fn received(tally: &Tally, messages: &[Message]) -> Received {
         },
         visibility_s: visibility_s.get(&delivery.receipt_handle).copied(),
     };
+    let letter = |letter: &DeadLetter| Letter { message_id: letter.message_id.clone(), outcome: letter.outcome };
     Received {
         deliveries: lock(&tally.deliveries).iter().map(delivery).collect(),
-        letters: lock(&tally.letters).iter().map(|letter| letter.message_id.clone()).collect(),
+        letters: lock(&tally.letters).iter().map(letter).collect(),
         ..Received::default()
     }
 }

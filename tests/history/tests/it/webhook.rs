@@ -4,7 +4,9 @@ mod payloads;
 
 use std::time::Duration;
 
-use history::{Answer, Call, Delivery, Invoked, Received, WebhookAnswer, WebhookCall};
+use history::{Answer, Call, Delivery, Invoked, Letter, Received, WebhookAnswer, WebhookCall};
+
+use idempotent_sqs::sqs::DeadLetterOutcome;
 
 use crate::hand_made::{Calls, KEY, MESSAGE, acquire, acquired, calls, claim, complete, fence, release};
 
@@ -41,6 +43,10 @@ fn delivery(invocation: Invoked, visibility_s: Option<u64>) -> Delivery {
         invocation,
         visibility_s,
     }
+}
+
+fn letter(outcome: DeadLetterOutcome) -> Letter {
+    Letter { message_id: MESSAGE.to_owned(), outcome }
 }
 
 fn fail(uncertain: bool, permanent: bool) -> Call {
@@ -181,7 +187,7 @@ fn a_response_that_does_not_name_what_failed_or_names_what_is_done_is_found() {
 
 #[test]
 fn a_permanent_failure_is_a_dead_letter_or_delivered_again_and_nothing_else_is_a_dead_letter() {
-    let letters = vec![MESSAGE.to_owned()];
+    let letters = vec![letter(DeadLetterOutcome::FailedPermanently)];
     for (invocation, visibility_s, letters) in
         [(Invoked::NotNamed, None, letters.clone()), (Invoked::Named, Some(1), Vec::new())]
     {
@@ -192,6 +198,9 @@ fn a_permanent_failure_is_a_dead_letter_or_delivered_again_and_nothing_else_is_a
     let deliveries = vec![delivery(Invoked::NotNamed, None)];
     let received = Received { calls: vec![call(200)], deliveries, letters, ..Received::default() };
     is_one(&received.faults(&settled(10, complete(1, 1)).history()), "can succeed");
+    let (deliveries, letters) = (vec![delivery(Invoked::NotNamed, None)], vec![letter(DeadLetterOutcome::Mismatch)]);
+    let received = Received { calls: vec![call(422)], deliveries, letters, ..Received::default() };
+    is_one(&received.faults(&settled(10, fail(false, true)).history()), "for another reason");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Requests for payloads in S3, made by hand.
 
 use history::{
-    Answer, Call, Delivery, Invoked, ObjectAnswer, ObjectBody, ObjectCall, Pointer, Received, StoredPayload,
+    Answer, Call, Delivery, Invoked, Letter, ObjectAnswer, ObjectBody, ObjectCall, Pointer, Received, StoredPayload,
 };
+use idempotent_sqs::sqs::DeadLetterOutcome;
 
-use super::{call, delivery, fail, is_one, settled};
-use crate::hand_made::{Calls, MESSAGE, calls, complete, release};
+use super::{call, delivery, fail, is_one, letter, settled};
+use crate::hand_made::{Calls, calls, complete, release};
 
 const OBJECT: &str = "payloads/one";
 
@@ -18,14 +19,17 @@ fn read(invocation: Invoked, visibility_s: Option<u64>) -> Delivery {
     pointing(StoredPayload::Text, invocation, visibility_s)
 }
 
+fn unreadable() -> Letter {
+    letter(DeadLetterOutcome::Unreadable)
+}
+
 /// A request for the object, with this answer.
 fn object_call(status: u16, body: ObjectBody) -> ObjectCall {
     let answer = ObjectAnswer { status: Some(status), body };
     ObjectCall { object: OBJECT.to_owned(), process: Some(0), at_us: 1000, answer }
 }
 
-fn faults(operations: Calls, delivery: Delivery, object_calls: Vec<ObjectCall>, letters: &[&str]) -> Vec<String> {
-    let letters = letters.iter().map(|id| (*id).to_owned()).collect();
+fn faults(operations: Calls, delivery: Delivery, object_calls: Vec<ObjectCall>, letters: Vec<Letter>) -> Vec<String> {
     let received = Received { deliveries: vec![delivery], object_calls, letters, ..Received::default() };
     received.faults(&operations.history())
 }
@@ -33,7 +37,7 @@ fn faults(operations: Calls, delivery: Delivery, object_calls: Vec<ObjectCall>, 
 /// The faults of a delivery without operations, with requests that were answered with these statuses.
 fn answered(delivery: Delivery, statuses: &[u16]) -> Vec<String> {
     let object_calls = statuses.iter().map(|status| object_call(*status, ObjectBody::Text)).collect();
-    faults(calls(), delivery, object_calls, &[])
+    faults(calls(), delivery, object_calls, vec![])
 }
 
 #[test]
@@ -84,15 +88,16 @@ fn a_message_that_cannot_be_read_is_a_dead_letter_or_done_before() {
     let large = object_call(200, ObjectBody::Unreadable);
     let requests = [(Missing, vec![object_call(404, ObjectBody::Text)]), (Unreadable, vec![large])];
     for (payload, object_calls) in requests.into_iter().chain([(NotAllowed, vec![]), (OtherName, vec![])]) {
-        let faults = |operations, letters: &[&str]| {
+        let faults = |operations, letters: Vec<Letter>| {
             faults(operations, pointing(payload, Invoked::NotNamed, None), object_calls.clone(), letters)
         };
-        assert_eq!(faults(calls(), &[MESSAGE]), Vec::<String>::new(), "{payload:?}");
-        is_one(&faults(calls(), &[]), "acknowledged without its payload");
+        assert_eq!(faults(calls(), vec![unreadable()]), Vec::<String>::new(), "{payload:?}");
+        is_one(&faults(calls(), vec![]), "acknowledged without its payload");
+        is_one(&faults(calls(), vec![letter(DeadLetterOutcome::Mismatch)]), "for another reason");
     }
-    is_one(&faults(calls(), read(Invoked::NotNamed, None), vec![], &[]), "its payload was not requested");
+    is_one(&faults(calls(), read(Invoked::NotNamed, None), vec![], vec![]), "its payload was not requested");
     let text = vec![object_call(200, ObjectBody::Text)];
-    is_one(&faults(calls(), read(Invoked::Named, Some(1)), text, &[MESSAGE]), "can succeed");
+    is_one(&faults(calls(), read(Invoked::Named, Some(1)), text, vec![unreadable()]), "can succeed");
 }
 
 #[test]
@@ -104,7 +109,7 @@ fn a_run_without_its_payload_fails_permanently_if_it_is_missing_and_is_released_
     {
         for (way, right) in ways.iter().zip(right) {
             let delivery = pointing(payload, Invoked::Unknown, None);
-            let faults = faults(settled(10, way()), delivery, vec![], &[]);
+            let faults = faults(settled(10, way()), delivery, vec![], vec![]);
             assert_eq!(faults.is_empty(), right, "{payload:?}: {faults:#?}");
         }
     }
@@ -114,11 +119,11 @@ fn a_run_without_its_payload_fails_permanently_if_it_is_missing_and_is_released_
 fn a_payload_that_was_deleted_is_a_dead_letter_only_after_its_message_failed() {
     let gone = || pointing(StoredPayload::DeletedOnceDone, Invoked::NotNamed, None);
     let missing = || vec![object_call(404, ObjectBody::Text)];
-    assert_eq!(faults(settled(10, fail(false, true)), gone(), missing(), &[MESSAGE]), Vec::<String>::new());
+    assert_eq!(faults(settled(10, fail(false, true)), gone(), missing(), vec![unreadable()]), Vec::<String>::new());
     let released = settled(10, release(1, 1));
-    is_one(&faults(released, gone(), missing(), &[MESSAGE]), "can succeed");
+    is_one(&faults(released, gone(), missing(), vec![unreadable()]), "can succeed");
     let done = calls().answered(10, 12, complete(1, 1), Answer::Recorded);
-    assert_eq!(faults(done, gone(), missing(), &[]), Vec::<String>::new());
+    assert_eq!(faults(done, gone(), missing(), vec![]), Vec::<String>::new());
 }
 
 #[test]
@@ -126,11 +131,14 @@ fn a_request_for_another_object_or_without_a_signature_is_found() {
     let other = ObjectCall { object: "secrets/one".to_owned(), ..object_call(200, ObjectBody::Text) };
     let not_signed = ObjectCall { process: None, ..object_call(200, ObjectBody::Text) };
     for wrong in [other, not_signed] {
-        is_one(&faults(calls(), read(Invoked::Unknown, None), vec![wrong], &[]), "is not signed, or is for no payload");
+        is_one(
+            &faults(calls(), read(Invoked::Unknown, None), vec![wrong], vec![]),
+            "is not signed, or is for no payload",
+        );
     }
     for payload in [StoredPayload::NotAllowed, StoredPayload::OtherName] {
         let requested = vec![object_call(200, ObjectBody::Text)];
-        is_one(&faults(calls(), pointing(payload, Invoked::Unknown, None), requested, &[]), "for no payload");
+        is_one(&faults(calls(), pointing(payload, Invoked::Unknown, None), requested, vec![]), "for no payload");
     }
 }
 

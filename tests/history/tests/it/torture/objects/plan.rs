@@ -106,7 +106,7 @@ pub(in crate::torture) const PLANS: &[Plan] = &[
     then(MISSING),
     first(&[Reply::Redirect(307)]),
     then(Reply::TooLarge),
-    first(&[Reply::Reset; 3]),
+    first(&[Reply::Reset; 6]),
     Plan { has_attribute: false, ..first(&[SLOW_DOWN; 2]) },
     then(Reply::DeletedOnceDone),
     first(&[Reply::Error(403, "AccessDenied")]),
