@@ -5,6 +5,7 @@ mod server;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -24,6 +25,8 @@ pub struct Request {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// How long its connection was idle since the last response.
+    pub idle: Option<Duration>,
 }
 
 impl Request {
@@ -51,7 +54,7 @@ impl Request {
         let (method, path) = (words.next()?, words.next()?);
         let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut request = Self { method, path, headers, body: Vec::new() };
+        let mut request = Self { method, path, headers, body: Vec::new(), idle: None };
         assert_eq!(request.header("Transfer-Encoding"), None, "clients send a Content-Length");
         request.body = vec![0; request.header("Content-Length").map_or(0, |length| length.parse().unwrap())];
         connection.read_exact(&mut request.body).await.ok()?;

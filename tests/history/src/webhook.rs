@@ -43,6 +43,8 @@ pub struct WebhookCall {
     pub body: String,
     /// When it arrived, by the monotonic clock, µs.
     pub at_us: u64,
+    /// How long its connection was idle since the last response, µs.
+    pub idle_us: Option<u64>,
     /// The answer.
     pub answer: WebhookAnswer,
 }
@@ -119,6 +121,8 @@ pub struct Received {
     /// When the webhook stopped to listen, by the monotonic clock, µs. Connections that it had not accepted yet were reset,
     /// so a request on them was not received.
     pub closed_us: Vec<u64>,
+    /// When a process was stopped, by the monotonic clock, µs.
+    pub stopped_us: Vec<u64>,
     /// The requests to S3 and their answers.
     pub object_calls: Vec<ObjectCall>,
 }

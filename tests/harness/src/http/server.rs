@@ -8,6 +8,7 @@ use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{Answer, Request};
 use crate::soon;
@@ -108,9 +109,11 @@ impl Connections {
 }
 
 async fn serve<A: Future<Output = Answer>>(connection: &mut BufReader<TcpStream>, handler: impl Fn(Request) -> A) {
-    while let Some(request) = Request::read(connection).await {
+    let mut responded: Option<Instant> = None;
+    while let Some(mut request) = Request::read(connection).await {
+        request.idle = responded.map(|at| at.elapsed());
         match handler(request).await {
-            Answer::Whole(bytes) if connection.write_all(&bytes).await.is_ok() => {}
+            Answer::Whole(bytes) if connection.write_all(&bytes).await.is_ok() => responded = Some(Instant::now()),
             Answer::Cut(bytes) => {
                 // The client may have closed it.
                 let _ = connection.write_all(&bytes).await;

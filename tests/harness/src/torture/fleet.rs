@@ -11,6 +11,9 @@ use tokio::time::{Instant, sleep_until};
 use super::fixture::Fixture;
 use super::tally::{Delivery, Invoked, Success, lock};
 
+/// The fault that [`Order::Stop`] is.
+pub const PROCESS_STOPPED: &str = "process stopped beyond its lease (SIGSTOP)";
+
 /// A fault of a process.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
@@ -54,7 +57,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                     }
                     Some(Order::Stop(time)) => {
                         let now = Instant::now();
-                        fixture.tally.fault("process stopped beyond its lease (SIGSTOP)", Some(number), now);
+                        fixture.tally.fault(PROCESS_STOPPED, Some(number), now);
                         function.signal("-STOP");
                         resumes_at = Some(now + time);
                     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use harness::lambda::assert_holds_no_secret;
 use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
+use harness::torture::fleet::PROCESS_STOPPED;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
 use history::{
@@ -84,7 +85,7 @@ async fn torture(
         ("TARGET_URL", webhook.url()),
         ("TARGET_TIMEOUT_MS", WEBHOOK_TIMEOUT.as_millis().to_string()),
         ("IDEMPOTENCY_KEY", "attribute:Idempotency-Key,body:/paymentId".to_owned()),
-        ("PAYLOAD_BUCKETS", "payloads".to_owned()),
+        ("PAYLOAD_BUCKETS", "other-payloads, payloads".to_owned()),
         ("PAYLOAD_MAX_BYTES", LIMIT.to_string()),
         ("AWS_ENDPOINT_URL_S3", objects.url()),
         ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters".to_owned()),
@@ -142,10 +143,13 @@ fn received(tally: &Tally, messages: &[Message]) -> Received {
         },
         visibility_s: visibility_s.get(&delivery.receipt_handle).copied(),
     };
+    let faults = lock(&tally.faults);
+    let stops = faults.iter().filter(|fault| fault.kind == PROCESS_STOPPED);
     let letter = |letter: &DeadLetter| Letter { message_id: letter.message_id.clone(), outcome: letter.outcome };
     Received {
         deliveries: lock(&tally.deliveries).iter().map(delivery).collect(),
         letters: lock(&tally.letters).iter().map(letter).collect(),
+        stopped_us: stops.map(|fault| us(fault.from)).collect(),
         ..Received::default()
     }
 }

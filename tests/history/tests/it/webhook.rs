@@ -24,6 +24,7 @@ fn call(status: u16) -> WebhookCall {
         content_type: "application/json".to_owned(),
         body: "7".to_owned(),
         at_us: 5000,
+        idle_us: None,
         answer: WebhookAnswer { status: Some(status), ..WebhookAnswer::default() },
     }
 }
@@ -126,7 +127,7 @@ fn a_result_is_the_whole_body() {
 
 #[test]
 fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
-    let wrong: [(Change, &str); 7] = [
+    let wrong: [(Change, &str); 8] = [
         (|call| call.body.push('7'), "not the key and the body"),
         (|call| call.content_type = "text/plain".to_owned(), "content type"),
         (|call| call.attempt = 2, "attempt or mark"),
@@ -134,6 +135,7 @@ fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
         (|call| call.receive_count = None, "no delivery"),
         (|call| call.receive_count = Some(2), "no delivery"),
         (|call| call.fence += 1, "of no claim"),
+        (|call| call.idle_us = Some(4_500_001), "idle for too long"),
     ];
     let right = || settled(10, complete(1, 1));
     for (change, text) in wrong {

@@ -8,6 +8,11 @@ use serde_json::json;
 
 use super::objects::{LIMIT, Name, PLANS, Plan, Reply, Stored, Text};
 
+/// The attribute and the class in the pointers of the extended client, and of its older versions:
+/// <https://github.com/awslabs/amazon-sqs-java-extended-client-lib>
+const CURRENT: (&str, &str) = ("ExtendedPayloadSize", "software.amazon.payloadoffloading.PayloadS3Pointer");
+const OLDER: (&str, &str) = ("SQSLargePayloadSize", "com.amazon.sqs.javamessaging.MessageS3Pointer");
+
 /// One message of the producer.
 pub(super) struct Message {
     pub(super) key: String,
@@ -36,7 +41,7 @@ pub(super) fn messages(seed: u64, count: u64) -> Vec<Message> {
             _ => new(message, &key, plans.next().unwrap()),
         };
         let location = json!({ "s3BucketName": stored.bucket, "s3Key": stored.name });
-        let body = json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string();
+        let body = json!([client(message).1, location]).to_string();
         messages.push(Message { key, body, stored: Some(stored) });
     }
     messages
@@ -60,19 +65,25 @@ fn new(message: u64, key: &str, plan: &'static Plan) -> Stored {
         Name::Beside => ("payloads", format!("a/../{payment}")),
         Name::Dot => ("payloads", format!("./{payment}")),
     };
-    Stored { bucket, name, text, plan }
+    Stored { bucket, name, text, plan, attribute: client(message).0 }
 }
 
 /// Another object with this payload, which is deleted when the work was done.
 fn copy(message: u64, of: &Stored) -> Stored {
     const COPY: &Plan =
         &Plan { name: Name::Plain, text: Text::Short, first: &[], then: Reply::DeletedOnceDone, has_attribute: true };
-    Stored { bucket: "payloads", name: format!("copy-{message}-{TOKEN}"), text: of.text.clone(), plan: COPY }
+    let (name, attribute) = (format!("copy-{message}-{TOKEN}"), client(message).0);
+    Stored { bucket: "payloads", name, text: of.text.clone(), plan: COPY, attribute }
 }
 
 /// Whether payloads under keys with this number are in S3. Their keys have no plans of the webhook.
 const fn is_stored(number: u64) -> bool {
     number % 10 == 5 || number % 40 == 28
+}
+
+/// The version of the extended client that sends this message.
+const fn client(message: u64) -> (&'static str, &'static str) {
+    if message % 10 == 5 { CURRENT } else { OLDER }
 }
 
 const fn key_number(message: u64) -> u64 {
@@ -96,7 +107,7 @@ impl Message {
         let request = SendRequest::new(&self.body);
         let Some(stored) = &self.stored else { return request.attribute("Idempotency-Key", self.key.clone()) };
         let size = Attribute::Number(stored.text.len().to_string());
-        let request = request.attribute("ExtendedPayloadSize", size);
+        let request = request.attribute(stored.attribute, size);
         if stored.plan.has_attribute { request.attribute("Idempotency-Key", self.key.clone()) } else { request }
     }
 

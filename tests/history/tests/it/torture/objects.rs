@@ -27,6 +27,8 @@ pub(super) struct Stored {
     pub(super) name: String,
     pub(super) text: String,
     pub(super) plan: &'static Plan,
+    /// The attribute of its message that says that the body is a pointer.
+    pub(super) attribute: &'static str,
 }
 
 impl Stored {

@@ -196,6 +196,7 @@ impl Receiver {
                 content_type: request.header("Content-Type").unwrap_or_default().to_owned(),
                 body: String::from_utf8_lossy(&request.body).into_owned(),
                 at_us,
+                idle_us: request.idle.map(|idle| u64::try_from(idle.as_micros()).unwrap()),
                 answer,
             };
             if plan.has_effect {
