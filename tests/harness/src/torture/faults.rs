@@ -43,10 +43,17 @@ impl Rng {
 /// Longer than the lease of an invocation, which is two seconds plus the grace. Milliseconds.
 const BEYOND_THE_LEASE: Range<u64> = 2_300..2_800;
 
+/// Longer than the function reuses idle connections: docs/webhook.md.
+const BEYOND_CONNECTIONS: Duration = Duration::from_secs(5);
+
 /// Kills or freezes a process.
 pub fn inject_process_fault(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
     let process = rng.index(orders.len());
-    let order = if rng.draw(0..4) == 0 { Order::Stop(rng.millis(BEYOND_THE_LEASE)) } else { Order::Kill };
+    let order = match rng.draw(0..8) {
+        0..2 => Order::Stop(rng.millis(BEYOND_THE_LEASE)),
+        2 => Order::Rest(BEYOND_CONNECTIONS),
+        _ => Order::Kill,
+    };
     // A frozen process gets the order when it resumes.
     let _ = orders[process].try_send(order);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use idempotent_sqs_testing::{BatchOutcome, Invocation, InvocationResult, Mapping, ReceivedMessage};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fixture::Fixture;
 use super::tally::{Delivery, Invoked, Success, lock};
@@ -20,6 +20,8 @@ pub enum Order {
     Kill,
     /// Freezes the process for this time.
     Stop(Duration),
+    /// Freezes the process for this time after its invocation, as Lambda does until the next one.
+    Rest(Duration),
 }
 
 /// Runs one process, and a new one after each that ends.
@@ -40,6 +42,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
             invocation.messages().iter().map(|message| delivery(message, number, begun)).collect();
         let answered = function.begin(event(&invocation, &deliveries), deadline - begun).outcome();
         tokio::pin!(answered);
+        let mut rest = None;
         let answer = loop {
             let resume = resumes_at.unwrap_or(deadline);
             tokio::select! {
@@ -61,6 +64,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                         function.signal("-STOP");
                         resumes_at = Some(now + time);
                     }
+                    Some(Order::Rest(time)) => rest = Some(time),
                     None => {}
                 },
                 outcome = &mut answered => {
@@ -85,6 +89,11 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
         }
         if !function.is_running() {
             function = fixture.function(number).await;
+        } else if let Some(time) = rest {
+            fixture.tally.fault("process frozen between invocations", Some(number), Instant::now());
+            function.signal("-STOP");
+            sleep(time).await;
+            function.signal("-CONT");
         }
     }
 }

@@ -153,6 +153,16 @@ fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
 }
 
 #[test]
+fn a_connection_is_idle_for_too_long_only_if_no_process_was_stopped_meanwhile() {
+    for (stopped_us, wrong) in [(vec![], 1), (vec![999_999], 1), (vec![1_000_000], 0), (vec![9_999_999], 0)] {
+        let call = WebhookCall { at_us: 10_000_000, idle_us: Some(6_000_000), ..call(200) };
+        let deliveries = vec![delivery(Invoked::NotNamed, None)];
+        let received = Received { calls: vec![call], deliveries, stopped_us, ..Received::default() };
+        assert_eq!(received.faults(&settled(10, complete(1, 1)).history()).len(), wrong);
+    }
+}
+
+#[test]
 fn a_run_whose_invocation_returned_is_settled() {
     let begun = || calls().answered(0, 2, acquire(1), acquired(1, 1, false));
     is_one(&faults(begun(), Some(call(503)), delivery(Invoked::Named, Some(1))), "was not settled");
