@@ -1,5 +1,7 @@
 //! Payloads that the SQS extended client libraries store in S3 (`sqs::extended_client`).
 
+mod deadline;
+
 use std::collections::HashMap;
 use std::future::ready;
 use std::num::NonZeroUsize;

@@ -1,0 +1,46 @@
+//! How long a payload is waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, pending};
+use tokio::time::Instant;
+
+use harness::with;
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
+use idempotent_sqs::stores::MemoryStore;
+
+use super::{Seen, outcomes, pointing};
+
+/// An object store that does not answer.
+#[derive(Debug)]
+struct SilentObjects;
+
+impl ObjectStore for SilentObjects {
+    fn get<'a>(&'a self, _: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(pending())
+    }
+
+    fn put<'a>(&'a self, _: &'a Location, _: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_is_waited_for_ten_seconds_and_not_beyond_the_time_for_work() {
+    let objects: Arc<dyn ObjectStore> = Arc::new(SilentObjects);
+    let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
+    let settings = with!(BatchSettings::default(), extended_client = extended_client);
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), Seen::default(), settings);
+    // One second of an invocation is reserved for settling.
+    for (remaining_s, expected_s) in [(60, 10), (4, 3)] {
+        let started = Instant::now();
+        let reports = batch.run(&[pointing("m1", "one")], Deadline::within(Duration::from_secs(remaining_s))).await;
+        let (waited, expected) = (started.elapsed(), Duration::from_secs(expected_s));
+        assert!((expected..expected + Duration::from_millis(10)).contains(&waited), "{waited:?}, not {expected:?}");
+        let reports = reports.unwrap();
+        assert_eq!(outcomes(&reports), ["UNREADABLE"]);
+        assert!(matches!(reports[0].disposition, Disposition::Redeliver { after: Some(_) }), "{reports:?}");
+    }
+}
