@@ -52,7 +52,7 @@ pub use recorder::RecordedStore;
 pub use replay::replay;
 pub use report::{Outside, Report};
 pub use rng::Rng;
-pub use search::{Found, Limits, Losses, Step, search};
+pub use search::{Found, Limits, Losses, Step, Times, search};
 pub use verdict::{LostWrite, Verdict, verdict};
 pub use webhook::{
     Delivery, Invoked, Letter, ObjectAnswer, ObjectBody, ObjectCall, Pointer, Received, StoredPayload, WEBHOOK_TIMEOUT,

@@ -24,6 +24,7 @@ use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices, execute, found};
 pub(crate) use fences::contradiction;
 pub use losses::Losses;
+pub use times::Times;
 pub(crate) use times::{Next, next_answers};
 use times::{shown, window};
 
@@ -34,6 +35,8 @@ pub struct Limits {
     pub allowances: Allowances,
     /// The losses.
     pub losses: Losses,
+    /// The times that are tried.
+    pub times: Times,
     /// Number of states after which the search ends without a result.
     pub max_states: usize,
 }
@@ -91,7 +94,7 @@ pub enum Found {
 /// Searches an order of these operations of one key, which are sorted by their invocations.
 #[must_use]
 pub fn search(operations: &[Operation], limits: Limits) -> Found {
-    let shown = shown(operations, limits.allowances.tolerance_us);
+    let shown = shown(operations, limits.allowances.tolerance_us, limits.times);
     let (seen, path, longest) = (HashMap::new(), Vec::new(), Vec::new());
     let mut search = Search { operations, limits, shown, seen, path, longest, states: 0 };
     let start = State { executed: vec![Executed::default(); operations.len()], record: None, clock_us: 0, losses: 0 };

@@ -6,7 +6,7 @@ use crate::allowances::Allowances;
 use crate::history::Operation;
 use crate::machine::execute;
 use crate::replay::allows_next;
-use crate::search::{Found, Limits, Losses, Next, Step, contradiction, next_answers, search};
+use crate::search::{Found, Limits, Losses, Next, Step, Times, contradiction, next_answers, search};
 
 /// The verdict on one key.
 #[derive(Clone, Debug)]
@@ -64,31 +64,24 @@ const MAX_STATES_WITHOUT_LOSS: usize = 4_000_000;
 /// The verdict on the operations of one key.
 #[must_use]
 pub fn verdict(operations: &[Operation], allowances: Allowances) -> Verdict {
-    let mut longest = None;
-    let repeats = 0..=allowances.repeats;
-    let with = |repeats| Allowances { repeats, ..allowances };
     // Claims that contradict each other have an order only with a loss that the run does not know.
     let contradiction = contradiction(operations);
-    let sizes = repeats.clone().map(|repeats| (repeats, MAX_STATES));
-    let sizes = sizes.chain([(allowances.repeats, MAX_STATES_WITHOUT_LOSS)]).filter(|_| contradiction.is_none());
-    for (repeats, max_states) in sizes {
+    let mut longest = None;
+    for limits in searches(operations, allowances, contradiction.is_some()) {
         // Only a search that took too long is repeated.
-        if max_states > MAX_STATES && longest.is_some() {
-            break;
+        if limits.max_states == MAX_STATES_WITHOUT_LOSS && longest.is_some() {
+            continue;
         }
-        match search(operations, Limits { allowances: with(repeats), losses: Losses::Any(0), max_states }) {
-            Found::Order(order) => return Verdict::Linearizable { repeats, order },
-            Found::None(order) => longest = Some(order),
-            Found::Undecided => longest = None,
-        }
-    }
-    let known = repeats.clone().map(|repeats| (repeats, Losses::Known, MAX_STATES));
-    let known = known.filter(|_| contradiction.is_none());
-    let any = repeats.flat_map(|repeats| [1, 2].map(|most| (repeats, Losses::Any(most), MAX_STATES / 10)));
-    for (repeats, losses, max_states) in known.chain(any) {
-        let limits = Limits { allowances: with(repeats), losses, max_states };
-        if let Found::Order(order) = search(operations, limits) {
-            return Verdict::WritesLost { writes: lost_writes(operations, &order, losses == Losses::Known), order };
+        match (search(operations, limits), limits) {
+            (Found::Order(order), Limits { losses: Losses::Any(0), allowances, .. }) => {
+                return Verdict::Linearizable { repeats: allowances.repeats, order };
+            }
+            (Found::Order(order), Limits { losses, .. }) => {
+                return Verdict::WritesLost { writes: lost_writes(operations, &order, losses == Losses::Known), order };
+            }
+            (Found::None(order), Limits { losses: Losses::Any(0), times: Times::All, .. }) => longest = Some(order),
+            (Found::Undecided, Limits { losses: Losses::Any(0), .. }) => longest = None,
+            (Found::None(_) | Found::Undecided, _) => {}
         }
     }
     if let Some([first, second]) = contradiction {
@@ -99,6 +92,30 @@ pub fn verdict(operations: &[Operation], allowances: Allowances) -> Verdict {
     let next = next_answers(operations, &longest, allowances.tolerance_us);
     let model_agrees = allows_next(operations, &longest, &next).map(|allows| !allows);
     Verdict::NotLinearizable { why: explain(operations, &longest, &next), model_agrees }
+}
+
+/// The limits of the searches, in turn: with few times before all, with no or a known loss before any.
+fn searches(operations: &[Operation], allowances: Allowances, needs_loss: bool) -> Vec<Limits> {
+    let with = |repeats, losses, times, max_states| Limits {
+        allowances: Allowances { repeats, ..allowances },
+        losses,
+        times,
+        max_states,
+    };
+    let of = |losses, times, max_states| {
+        (0..=allowances.repeats).map(move |repeats| with(repeats, losses, times, max_states))
+    };
+    let has_known = operations.iter().any(|operation| !operation.losses.is_empty());
+    let known = |times| of(Losses::Known, times, MAX_STATES).filter(move |_| has_known);
+    let none = |times| of(Losses::Any(0), times, MAX_STATES);
+    let without = none(Times::Invocations)
+        .chain(known(Times::Invocations))
+        .chain(none(Times::All))
+        .chain([with(allowances.repeats, Losses::Any(0), Times::All, MAX_STATES_WITHOUT_LOSS)])
+        .chain(known(Times::All));
+    let any = (0..=allowances.repeats)
+        .flat_map(|repeats| [1, 2].map(|most| with(repeats, Losses::Any(most), Times::All, MAX_STATES / 10)));
+    without.filter(|_| !needs_loss).chain(any).collect()
 }
 
 /// The writes that this order loses.

@@ -215,13 +215,13 @@ async fn produce(plan: &Plan, queue: &Queue, messages: &[(Sent, SendRequest)]) {
 /// Whether the queue becomes empty in this time, and within [`MAX_DELIVERIES`].
 async fn drain(queue: &Queue, longest: Duration) -> bool {
     let drained = timeout(longest, async {
-        let (mut deletes, mut most) = (0, usize::MAX);
+        let (mut before, mut most) = (0, usize::MAX);
         while !queue.is_empty() {
             let history = queue.history();
-            let deleted = history.iter().map(|message| message.deletes).sum();
+            let deletes = history.iter().map(|message| message.deletes).sum();
             let delivered: usize = history.iter().map(|message| message.receives).sum();
-            if deleted > deletes || most == usize::MAX {
-                (deletes, most) = (deleted, delivered + MAX_DELIVERIES * history.len());
+            if deletes > before || most == usize::MAX {
+                (before, most) = (deletes, delivered + MAX_DELIVERIES * history.len());
             }
             if delivered > most {
                 return false;

@@ -6,6 +6,15 @@ use crate::event::Answer;
 use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices};
 
+/// The times that are tried for the end of a lease that a conflict shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// Those at which the conflict, or an operation during it, was invoked. Nearly always, an order exists with these.
+    Invocations,
+    /// Every millisecond of the conflict.
+    All,
+}
+
 /// Operations that may be executed next, by their indices, with the choices for each.
 pub(crate) type Next = Vec<(usize, Vec<Choice>)>;
 
@@ -21,7 +30,7 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step], tolerance_u
     let waiting = || (0..operations.len()).filter(|at| operations[*at].returned_us.is_some() && !done(*at));
     let horizon_us = waiting().map(|at| operations[at].ends_us()).min().unwrap_or(u64::MAX);
     let may_follow = waiting().filter(|at| operations[*at].invoked_us <= horizon_us);
-    let shown = shown(operations, tolerance_us);
+    let shown = shown(operations, tolerance_us, Times::All);
     let choices = |at: usize| {
         let (from_us, to_us) = window(&operations[at], operations[at].ends_us(), tolerance_us);
         let record = order.last().and_then(Step::after);
@@ -34,16 +43,22 @@ pub(crate) fn next_answers(operations: &[Operation], order: &[Step], tolerance_u
 }
 
 /// The times that the answers of these operations show.
-pub(super) fn shown(operations: &[Operation], tolerance_us: u64) -> Shown {
+pub(super) fn shown(operations: &[Operation], tolerance_us: u64, times: Times) -> Shown {
     let begins_us = operations.first().map_or(0, |operation| operation.invoked_us);
+    let clock = |operation: &Operation| operation.server_clock(window(operation, operation.ends_us(), tolerance_us));
+    let invoked_us: Vec<_> = operations.iter().flat_map(clock).map(|(from_us, ..)| from_us).collect();
     let mut shown = Shown { begins_us, ..Shown::default() };
     for operation in operations {
         let failed_retention_us = u64::try_from(operation.attempt.failed_retention.as_micros()).unwrap_or(u64::MAX);
-        for (from_us, to_us, _) in operation.server_clock(window(operation, operation.ends_us(), tolerance_us)) {
+        for (from_us, to_us, _) in clock(operation) {
             shown.reached_us.push(from_us);
             match operation.answer {
-                Answer::Conflict { remains_ms } => {
+                Answer::Conflict { remains_ms } if times == Times::All => {
                     shown.lease_ends_ms.extend(from_us / 1000 + remains_ms..=to_us / 1000 + remains_ms);
+                }
+                Answer::Conflict { remains_ms } => {
+                    let during = invoked_us.iter().filter(|us| (from_us..=to_us).contains(*us));
+                    shown.lease_ends_ms.extend(during.map(|us| us / 1000 + remains_ms));
                 }
                 Answer::Failed => shown.applies_us.push(from_us.saturating_sub(failed_retention_us) + 1),
                 _ => {}
