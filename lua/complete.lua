@@ -56,7 +56,8 @@ local function complete(key, completed)
   end
   -- A command that failed has written nothing.
   if type(record) == 'table' then return rejected(record) end
-  if #record == 52 and record:sub(1, 2) == 'P\1' and record:sub(5, 36) == completed:sub(5, 36) then return 'COMPLETED' end
+  local is_claim = #record == 52 and record:sub(1, 2) == 'P\1' and record:sub(5, 36) == completed:sub(5, 36)
+  if is_claim then return 'COMPLETED' end
   local answer, value = otherwise(record, completed)
   redis.call('SET', key, value, 'KEEPTTL')
   return answer

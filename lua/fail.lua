@@ -60,7 +60,8 @@ local function fail(key, failed)
   end
   -- A command that failed has written nothing.
   if type(record) == 'table' then return rejected(record) end
-  if #record == 52 and record:sub(1, 2) == 'P\1' and record:sub(5, 36) == failed:sub(5, 36) then return 'FAILED' end
+  local is_claim = #record == 52 and record:sub(1, 2) == 'P\1' and record:sub(5, 36) == failed:sub(5, 36)
+  if is_claim then return 'FAILED' end
   local answer, value = otherwise(record, failed)
   redis.call('SET', key, value, 'KEEPTTL')
   return answer

@@ -173,6 +173,17 @@ async fn a_value_that_is_not_a_record_is_an_error_and_is_not_changed() {
 }
 
 #[tokio::test]
+async fn a_lease_above_the_longest_one_of_its_own_request_is_not_shortened_by_an_equal_request() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    let request = || with!(attempt("pay_1"), lease = Duration::from_secs(60), longest_lease = Duration::from_secs(1));
+    acquired(&store, request()).await;
+    let answer = store.acquire(request()).await;
+    let is_whole = matches!(answer, Ok(Acquire::Conflict { lease_remains }) if lease_remains > Duration::from_secs(30));
+    assert!(is_whole, "{answer:?}");
+}
+
+#[tokio::test]
 async fn a_completed_record_in_a_later_format_is_not_a_duplicate() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);

@@ -24,7 +24,7 @@ pub(super) const GUARDS: &[Guard] = &[
         "if r.err:find('^WRONGTYPE') then return 'NOT_A_RECORD' end",
         "",
     ),
-    ("complete: a value of another length is not the claim", COMPLETE, "if #record == 52 and record", "if record"),
+    ("complete: a value of another length is not the claim", COMPLETE, "= #record == 52 and record", "= record"),
     (
         "complete: a later format is not the claim",
         COMPLETE,

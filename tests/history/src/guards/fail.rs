@@ -19,7 +19,7 @@ pub(super) const GUARDS: &[Guard] = &[
         "if r.err:find('^WRONGTYPE') then return 'NOT_A_RECORD' end",
         "",
     ),
-    ("fail: a value of another length is not the claim", FAIL, "if #record == 52 and record", "if record"),
+    ("fail: a value of another length is not the claim", FAIL, "= #record == 52 and record", "= record"),
     ("fail: a later format is not the claim", FAIL, "record:sub(1, 2) == 'P\\1' and", "record:sub(1, 1) == 'P' and"),
     (
         "fail: a lost record is written again",
