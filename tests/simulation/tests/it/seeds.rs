@@ -9,7 +9,7 @@ use crate::simulate;
 const FOUND: &[(u64, &str)] = &[
     (27, "a run whose shortened lease had ended did not begin, and counted as an uncertain attempt"),
     (15, "later messages of a FIFO group overtook one whose record was malformed, or had no group in the simulation"),
-    (112, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
+    (102, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
     (235, "the checker searched for minutes after conflicts whose replies had taken seconds"),
     (389, "records of a shared call that reached two nodes of a cluster counted as not executed"),
 ];
