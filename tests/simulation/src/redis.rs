@@ -4,11 +4,13 @@
 //! - `keyspace`: the records, and the commands on them
 //! - `version`: what differs between versions
 //! - `script`, `structs`: executes the scripts that it is sent, in Lua 5.1
-//! - `server`, `crash`: one server
+//! - `server`: one server
+//! - `faults`, `crash`: what happens to a server
 //! - `cluster`: which server of a cluster serves a slot
 
 mod cluster;
 mod crash;
+mod faults;
 mod keyspace;
 mod resp;
 mod script;
