@@ -71,6 +71,12 @@ impl Work<Message> for Seen {
     }
 }
 
+/// The settings of a batch that reads the payloads of one bucket from these objects.
+fn with_payloads_in(objects: Arc<dyn ObjectStore>) -> BatchSettings {
+    let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
+    with!(BatchSettings::default(), extended_client = extended_client)
+}
+
 #[derive(Default)]
 struct Fixture {
     objects: Arc<MemoryObjectStore>,
@@ -90,10 +96,7 @@ impl Fixture {
     }
 
     async fn run_with(&self, messages: &[Message], envelopes: Envelopes) -> Vec<MessageReport> {
-        let objects: Arc<dyn ObjectStore> = Arc::clone(&self.objects) as _;
-        let extended_client =
-            with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
-        let mut settings = with!(BatchSettings::default(), envelopes = envelopes, extended_client = extended_client);
+        let mut settings = with!(with_payloads_in(self.objects.clone()), envelopes = envelopes);
         settings.keys = self.keys.clone().unwrap_or(settings.keys);
         let batch = Batch::new(Idempotency::new(&self.store, Policy::default()), &self.work, settings);
         batch.run(messages, Deadline::within(Duration::from_secs(30))).await.unwrap()
@@ -265,12 +268,7 @@ impl Work<Message> for HangsAfterAnOutage {
 #[tokio::test(start_paused = true)]
 async fn no_payloads_are_held_in_memory_for_a_receiver_that_hangs() {
     let objects = Arc::new(CountedObjects::default());
-    let extended_client = with!(
-        ExtendedClient::default(),
-        objects = Some(Arc::clone(&objects) as Arc<dyn ObjectStore>),
-        buckets = vec!["payloads".into()]
-    );
-    let settings = with!(BatchSettings::default(), extended_client = extended_client);
+    let settings = with_payloads_in(objects.clone());
     let work = HangsAfterAnOutage::default();
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
     let messages: Vec<_> = (0..20)
@@ -326,13 +324,7 @@ fn of_three_receivers(payload: impl Fn(usize) -> &'static str) -> Vec<Message> {
 #[tokio::test(start_paused = true)]
 async fn no_more_payloads_than_the_concurrency_are_in_memory_after_several_receivers_recovered() {
     let objects = Arc::new(CountedObjects::default());
-    let extended_client = with!(
-        ExtendedClient::default(),
-        objects = Some(Arc::clone(&objects) as Arc<dyn ObjectStore>),
-        buckets = vec!["payloads".into()]
-    );
-    let settings =
-        with!(BatchSettings::default(), extended_client = extended_client, concurrency = NonZeroUsize::new(2).unwrap());
+    let settings = with!(with_payloads_in(objects.clone()), concurrency = NonZeroUsize::new(2).unwrap());
     let work = RecoversOnce { then_hangs: true, ..RecoversOnce::default() };
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
     let messages = of_three_receivers(|_| "one");
@@ -345,12 +337,7 @@ async fn no_more_payloads_than_the_concurrency_are_in_memory_after_several_recei
 #[tokio::test(start_paused = true)]
 async fn no_more_payloads_than_the_concurrency_are_read_after_receivers_that_recovered_are_unavailable_again() {
     let objects = Arc::new(CountedObjects::default());
-    let extended_client = with!(
-        ExtendedClient::default(),
-        objects = Some(Arc::clone(&objects) as Arc<dyn ObjectStore>),
-        buckets = vec!["payloads".into()]
-    );
-    let settings = with!(BatchSettings::default(), extended_client = extended_client, concurrency = NonZeroUsize::MIN);
+    let settings = with!(with_payloads_in(objects.clone()), concurrency = NonZeroUsize::MIN);
     let work = RecoversOnce::default();
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
     let messages = of_three_receivers(|n| if n < 6 { "one" } else { "hangs" });
@@ -457,12 +444,7 @@ impl OwnRecord<Message> for UnreachableRecord {
 
 #[tokio::test]
 async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_the_work_cannot_be_read() {
-    let extended_client = with!(
-        ExtendedClient::default(),
-        objects = Some(Arc::new(MemoryObjectStore::default()) as Arc<dyn ObjectStore>),
-        buckets = vec!["payloads".into()]
-    );
-    let settings = with!(BatchSettings::default(), extended_client = extended_client);
+    let settings = with_payloads_in(Arc::new(MemoryObjectStore::default()));
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), UnreachableRecord, settings);
     let reports = batch.run(&[pointing("m1", "missing")], Deadline::within(Duration::from_secs(30))).await.unwrap();
     assert!(matches!(reports[0].disposition, Disposition::Redeliver { after: Some(_) }), "{reports:?}");

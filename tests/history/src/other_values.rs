@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Failure, Fingerprint, Key, Settled, Store, StoreError, StoredResult,
+    Acquire, AcquireRequest, Failure, Fingerprint, Key, Store, StoreError, StoredResult,
 };
 
 /// A value under a key.
@@ -40,10 +40,10 @@ pub async fn call_with_other_values(
         let calls = [
             ("acquire by another owner", store.acquire(other.clone()).await.map(drop)),
             ("acquire by the owner", store.acquire(request.clone()).await.map(drop)),
-            ("complete", settled(store.complete(&claim, StoredResult::Inline(b"done")).await)),
-            ("fail", settled(store.fail(&claim, Failure { uncertain: true, permanent: true }).await)),
-            ("release", settled(store.release(&request, Some(&claim)).await)),
-            ("release without a claim", settled(store.release(&other, None).await)),
+            ("complete", store.complete(&claim, StoredResult::Inline(b"done")).await.map(drop)),
+            ("fail", store.fail(&claim, Failure { uncertain: true, permanent: true }).await.map(drop)),
+            ("release", store.release(&request, Some(&claim)).await.map(drop)),
+            ("release without a claim", store.release(&other, None).await.map(drop)),
         ];
         for (call, answer) in calls {
             if !matches!(answer, Err(StoreError::NotARecord(_))) {
@@ -56,10 +56,6 @@ pub async fn call_with_other_values(
         }
     }
     wrong
-}
-
-fn settled(answer: Result<Settled, StoreError>) -> Result<(), StoreError> {
-    answer.map(drop)
 }
 
 fn request(key: &Key) -> AcquireRequest {

@@ -6,12 +6,11 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, pending};
 use tokio::time::Instant;
 
-use harness::with;
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy};
-use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
+use idempotent_sqs::sqs::{Batch, Disposition};
 use idempotent_sqs::stores::MemoryStore;
 
-use super::{Seen, outcomes, pointing};
+use super::{Seen, outcomes, pointing, with_payloads_in};
 
 /// An object store that does not answer.
 #[derive(Debug)]
@@ -29,9 +28,7 @@ impl ObjectStore for SilentObjects {
 
 #[tokio::test(start_paused = true)]
 async fn a_payload_is_waited_for_ten_seconds_and_not_beyond_the_time_for_work() {
-    let objects: Arc<dyn ObjectStore> = Arc::new(SilentObjects);
-    let extended_client = with!(ExtendedClient::default(), objects = Some(objects), buckets = vec!["payloads".into()]);
-    let settings = with!(BatchSettings::default(), extended_client = extended_client);
+    let settings = with_payloads_in(Arc::new(SilentObjects));
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), Seen::default(), settings);
     // One second of an invocation is reserved for settling.
     for (remaining_s, expected_s) in [(60, 10), (4, 3)] {

@@ -42,7 +42,7 @@ pub async fn contend(
     history::contend(rng, CLIENTS.map(client).into(), LASTS).await;
     let name = |key: &Key| format!("{NAMESPACE}:{}", key.as_str());
     let get = async |key: &Key| redis.value(name(key).as_bytes());
-    let put = async |key: &Key, value: &Value| redis.set_value(name(key).as_bytes(), Some(value.clone()));
+    let put = async |key: &Key, value: &Value| redis.set_value(name(key).as_bytes(), value.clone());
     let wrong = call_with_other_values(&store("owners4"), get, put).await;
     (History::read(&directory).expect("the owners recorded their calls"), wrong)
 }

@@ -35,8 +35,8 @@ const DRAIN: Duration = Duration::from_hours(3);
 /// The same, if a receiver may have asked for the longest delay.
 const LONG_DRAIN: Duration = Duration::from_hours(15);
 
-/// Number of deliveries of each message since the last one was deleted after which the queue does not drain. Without faults, a
-/// message waits only for others, and for its visibility timeout.
+/// Number of deliveries for each message, without a delete, after which the queue counts as one that does not drain. Without
+/// faults, a message waits only for others, and for its visibility timeout.
 const MAX_DELIVERIES: usize = 10;
 
 /// What a run leaves.
@@ -215,15 +215,14 @@ async fn produce(plan: &Plan, queue: &Queue, messages: &[(Sent, SendRequest)]) {
 /// Whether the queue becomes empty in this time, and within [`MAX_DELIVERIES`].
 async fn drain(queue: &Queue, longest: Duration) -> bool {
     let drained = timeout(longest, async {
-        let (mut before, mut most) = (0, usize::MAX);
+        let (mut last_deletes, mut last_receives) = deletes_and_receives(queue);
+        let most = MAX_DELIVERIES * queue.history().len();
         while !queue.is_empty() {
-            let history = queue.history();
-            let deletes = history.iter().map(|message| message.deletes).sum();
-            let delivered: usize = history.iter().map(|message| message.receives).sum();
-            if deletes > before || most == usize::MAX {
-                (before, most) = (deletes, delivered + MAX_DELIVERIES * history.len());
+            let (deletes, receives) = deletes_and_receives(queue);
+            if deletes > last_deletes {
+                (last_deletes, last_receives) = (deletes, receives);
             }
-            if delivered > most {
+            if receives > last_receives + most {
                 return false;
             }
             sleep(Duration::from_secs(1)).await;
@@ -231,6 +230,12 @@ async fn drain(queue: &Queue, longest: Duration) -> bool {
         true
     });
     drained.await.unwrap_or(false)
+}
+
+/// Number of successful deletes and of deliveries of all messages.
+fn deletes_and_receives(queue: &Queue) -> (usize, usize) {
+    let counts = queue.history().into_iter().map(|message| (message.deletes, message.receives));
+    counts.fold((0, 0), |sum, (deletes, receives)| (sum.0 + deletes, sum.1 + receives))
 }
 
 /// Moves dead letters back to the queue, as an operator does. One without a reason is known by its number, which another

@@ -1,15 +1,15 @@
 //! Payloads that are like a notification or an event of an AWS service, but lack a part of it. They are payloads of the
 //! producer's own: they have no id, and all of their fields are compared.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Payment;
 
 /// How many kinds of [`like_envelope`] there are.
 const KINDS: u64 = 15;
 
-/// A payload that is an envelope but for one part. Its first field is not one of envelopes, and only there differs an
-/// imitation.
+/// A payload that is an envelope but for one part. Its first field is none of an envelope. An imitation differs
+/// only there.
 pub(super) fn like_envelope(payment: Payment) -> String {
     let number = payment.imitated.unwrap_or(payment.number);
     let kind = number % KINDS;
@@ -83,6 +83,6 @@ fn of_other_service(number: u64) -> Value {
 }
 
 fn remove(object: &mut Value, name: &str) {
-    let removed = object.as_object_mut().and_then(|fields: &mut Map<_, _>| fields.remove(name));
+    let removed = object.as_object_mut().and_then(|fields| fields.remove(name));
     assert!(removed.is_some(), "the envelope has this part: {name}");
 }

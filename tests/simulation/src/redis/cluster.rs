@@ -116,8 +116,8 @@ impl Cluster {
         self.servers.iter().find_map(|server| server.value(key))
     }
 
-    /// Replaces or removes the value of a key, as another program does. It is on the server that has the key, or its slot.
-    pub fn set_value(&self, key: &[u8], value: Option<Value>) {
+    /// Replaces the value of a key, as another program does. It is on the server that has the key, or its slot.
+    pub fn set_value(&self, key: &[u8], value: Value) {
         let owner = lock(&self.slots).owners[usize::from(slot(key))];
         let holder = self.servers.iter().find(|server| server.value(key).is_some());
         holder.unwrap_or(&self.servers[owner]).set_value(key, value);

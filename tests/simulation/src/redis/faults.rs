@@ -75,8 +75,8 @@ impl Server {
         lock(&self.state).keyspace.value(key)
     }
 
-    /// Replaces or removes the value of a key, as another program does.
-    pub(super) fn set_value(&self, key: &[u8], value: Option<Value>) {
+    /// Replaces the value of a key, as another program does.
+    pub(super) fn set_value(&self, key: &[u8], value: Value) {
         event(|| format!("FAULT {} has another value: {value:?}", String::from_utf8_lossy(key)));
         lock(&self.state).keyspace.set_value(key, value);
     }

@@ -85,8 +85,8 @@ impl Keyspace {
     }
 
     /// Replaces the value of a key, which then does not expire.
-    pub(super) fn set_value(&mut self, key: &[u8], value: Option<Value>) {
-        self.replace(key, value.map(|value| Entry { value, expires_ms: None }));
+    pub(super) fn set_value(&mut self, key: &[u8], value: Value) {
+        self.replace(key, Some(Entry { value, expires_ms: None }));
     }
 
     /// Removes a key, to move it to another server.
@@ -154,7 +154,7 @@ impl Keyspace {
                 Some(Some(expires_ms)) => i64::try_from(expires_ms - self.now_us() / 1000).unwrap_or(i64::MAX),
             }),
             (b"LPUSH", [key, _]) => {
-                self.set_value(key, Some(Value::List));
+                self.set_value(key, Value::List);
                 Reply::Integer(1)
             }
             _ => Reply::error("ERR wrong number of arguments"),

@@ -20,15 +20,14 @@ impl Run {
     /// sends a call again.
     pub(super) fn wrong_connections(&self) -> Vec<String> {
         let mut wrong: Vec<_> = self.connections.iter().filter_map(|connection| self.outlived(connection)).collect();
-        let passwords = self.connections.iter().flat_map(|connection| &connection.exchanges);
+        let exchanges = || self.connections.iter().flat_map(|connection| &connection.exchanges);
         let mut known = BTreeSet::new();
-        for token in passwords.filter_map(|exchange| exchange.password.as_ref()) {
+        for token in exchanges().filter_map(|exchange| exchange.password.as_ref()) {
             if !known.insert(token) && self.plan.redis.logins == LoginKind::Token {
                 wrong.push(format!("{token}: is the login of two connections"));
             }
         }
-        let exchanges = self.connections.iter().flat_map(|connection| &connection.exchanges);
-        let refused = exchanges.filter(|exchange| exchange.error.as_deref().is_some_and(refuses_to_settle));
+        let refused = exchanges().filter(|exchange| exchange.error.as_deref().is_some_and(refuses_to_settle));
         wrong.extend(refused.map(|exchange| format!("a full server refused to settle: {exchange:?}")));
         if self.plan.servers > 1 {
             return wrong;

@@ -48,7 +48,7 @@ pub(crate) enum Ending {
     Panic,
     /// A work cannot be done now. A handler answers with 503.
     Unavailable,
-    /// A work fails for good. A handler answers with 402.
+    /// A work fails permanently. A handler answers with 402.
     Permanent,
 }
 
