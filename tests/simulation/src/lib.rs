@@ -23,6 +23,7 @@
 #![recursion_limit = "256"]
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
+mod busy;
 mod callers;
 pub mod command;
 pub mod connections;

@@ -27,7 +27,7 @@ use crate::redis::{Cluster, Server};
 use crate::sent::Sent;
 use crate::sqs::{Letter, SdkCall, Sqs, VisibilityChange};
 use crate::work::{Attempt, Attempts};
-use crate::{connections, deterministic, trace};
+use crate::{busy, connections, deterministic, trace};
 
 /// Longest time until all messages are done after the last fault: several of the longest backoffs.
 const DRAIN: Duration = Duration::from_hours(3);
@@ -97,6 +97,7 @@ pub fn run(seed: u64, prints: bool) -> Run {
 async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     deterministic::begin();
     trace::begin(prints);
+    busy::watch();
     connections::dial_redis();
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
