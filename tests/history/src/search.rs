@@ -96,7 +96,8 @@ pub enum Found {
 pub fn search(operations: &[Operation], limits: Limits) -> Found {
     let shown = shown(operations, limits.allowances.tolerance_us, limits.times);
     let (seen, path, longest) = (HashMap::new(), Vec::new(), Vec::new());
-    let mut search = Search { operations, limits, shown, seen, path, longest, states: 0 };
+    let earlier_equals = (0..operations.len()).map(|at| earlier_equal(operations, at)).collect();
+    let mut search = Search { operations, earlier_equals, limits, shown, seen, path, longest, states: 0 };
     let start = State { executed: vec![Executed::default(); operations.len()], record: None, clock_us: 0, losses: 0 };
     if search.finds(&start) {
         Found::Order(search.path)
@@ -107,8 +108,22 @@ pub fn search(operations: &[Operation], limits: Limits) -> Found {
     }
 }
 
+/// The last earlier operation that has no answer and is otherwise the same as this one, which has none either. What one of
+/// them executes, the earlier one can execute.
+fn earlier_equal(operations: &[Operation], at: usize) -> Option<usize> {
+    let operation = &operations[at];
+    let is_equal = |other: &Operation| {
+        other.returned_us.is_none()
+            && other.unix_offset_us == operation.unix_offset_us
+            && (&other.call, &other.leases_ms) == (&operation.call, &operation.leases_ms)
+    };
+    operation.returned_us.is_none().then(|| operations[..at].iter().rposition(is_equal))?
+}
+
 struct Search<'a> {
     operations: &'a [Operation],
+    /// For each operation, its [`earlier_equal`].
+    earlier_equals: Vec<Option<usize>>,
     limits: Limits,
     shown: Shown,
     /// The states that were visited.
@@ -172,7 +187,9 @@ impl Search<'_> {
         }
         for at in may_begin() {
             let most = self.limits.allowances.repeats + u8::from(operations[at].returned_us.is_none());
-            if state.executed[at].without < most
+            let is_first = self.earlier_equals[at].is_none_or(|earlier| state.executed[earlier].without == most);
+            if is_first
+                && state.executed[at].without < most
                 && self.executions(state, at, horizon_us, false).into_iter().any(|next| self.follows(next))
             {
                 return true;

@@ -167,6 +167,17 @@ fn a_call_without_an_answer_is_executed_or_not() {
 }
 
 #[test]
+fn many_equal_calls_without_an_answer_are_decided() {
+    let owners = [1, 2, 3, 4];
+    let withdrawn = |owner| Call::Release { request: request(owner), claim: None };
+    let mut calls = owners.into_iter().fold(calls(), |calls, owner| calls.cut_off(0, acquire(owner)));
+    for at_ms in 10..45 {
+        calls = owners.into_iter().fold(calls, |calls, owner| calls.cut_off(at_ms, withdrawn(owner)));
+    }
+    assert!(is_impossible(calls.answered(60, 62, acquire(5), duplicate(1))));
+}
+
+#[test]
 fn concurrent_calls_are_executed_in_any_order() {
     let concurrent = begun()
         .answered(10, 30, acquire(2), duplicate(1))

@@ -6,6 +6,7 @@ use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};
 use idempotent_sqs_testing::ReceivedMessage;
 
 use crate::function::Invoked;
+use crate::objects::Read;
 use crate::plan::Fault;
 use crate::producers::{MAX_MESSAGE_BYTES, size};
 use crate::receiver::is_poison;
@@ -186,7 +187,8 @@ impl Run {
             return false;
         }
         let Some(key) = self.expected_key(message_id) else { return true };
-        let read_us = self.read_before(message_id, process, *sent_us).map_or(0, |read| read.call.began_us);
+        let has_ended = |read: &&Read| read.call.ended_us.is_some_and(|ended_us| ended_us <= *sent_us);
+        let read_us = self.reads(message_id, process).rfind(has_ended).map_or(0, |read| read.call.began_us);
         let own = Hex(*MessageIdHash::of(message_id).as_bytes());
         let is_acquire = |call: &&Operation| {
             matches!(call.call, Call::Acquire { .. })

@@ -93,13 +93,17 @@ impl Run {
         is_during(read.call.began_us, invoked).then_some(read)
     }
 
-    /// The last read of a message's payload by this process, before this time, µs.
+    /// The last read of a message's payload by this process that began before this time, µs.
     pub(super) fn read_before(&self, message_id: &str, process: &str, before_us: u64) -> Option<&Read> {
-        let object = self.sent(message_id)?.object.as_ref()?;
-        let is_own = |read: &&Read| {
-            read.call.process == process && read.call.name == object.name && read.call.began_us <= before_us
-        };
-        self.objects.reads.iter().rfind(is_own)
+        self.reads(message_id, process).rfind(|read| read.call.began_us <= before_us)
+    }
+
+    /// The reads of a message's payload by this process. Other messages may have the same object.
+    pub(super) fn reads(&self, message_id: &str, process: &str) -> impl DoubleEndedIterator<Item = &Read> {
+        let object = self.sent(message_id).and_then(|sent| sent.object.as_ref());
+        let is_own =
+            move |read: &&Read| read.call.process == process && object.is_some_and(|object| read.call.name == object.name);
+        self.objects.reads.iter().filter(is_own)
     }
 
     /// Whether the payload of a message is known in this invocation.

@@ -12,6 +12,9 @@ const FOUND: &[(u64, &str)] = &[
     (102, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
     (235, "the checker searched for minutes after conflicts whose replies had taken seconds"),
     (389, "records of a shared call that reached two nodes of a cluster counted as not executed"),
+    (445, "the clock stood still while the client library tried again without a pause"),
+    (534, "the checker took many equal calls without an answer for lost writes"),
+    (597, "the verdict mistook a read of an object for that of another message"),
 ];
 
 #[test]
