@@ -47,8 +47,10 @@ impl Run {
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
             return None;
         } else {
-            // Whether it is changed depends on the time that was left, unless its receiver is known to be unavailable.
-            (backoff_of(invoked, message), self.waits_for_receiver(invoked, calls, message))
+            // Whether it is changed depends on the time that was left, unless its receiver is known to be unavailable. One
+            // message looks whether it still is, and may have no answer in the time for work.
+            let has_time = invoked.until_us < self.work_ends_us(invoked);
+            (backoff_of(invoked, message), has_time && self.waits_for_receiver(invoked, calls, message))
         };
         let is_right = after(message).map_or(!is_changed || !has_handle, |after| expected.contains(&after));
         (!is_right).then(|| format!("{}: visible after {:?}, not {expected:?}", message.body, after(message)))
