@@ -7,6 +7,7 @@
 //! - `claim`: an attempt at a key, and the proof of ownership that it runs under
 //! - `work`: the contract with the business logic
 //! - `acquire`, `attempt`, `settle`: the three steps
+//! - `panics`: panics of the work
 //! - `delivery`, `deadline`, `policy`: their input
 //! - `report`, `decision`: their output
 //! - `object_store`, `results`: results that are too large for a record
@@ -27,6 +28,7 @@ mod object_store;
 #[cfg(feature = "serde")]
 mod once;
 mod owner;
+mod panics;
 mod policy;
 pub mod protocol;
 mod record;
@@ -57,6 +59,8 @@ pub use once::{ClaimInfo, OnceError};
 #[cfg(feature = "lambda")]
 pub(crate) use owner::Owners;
 pub use owner::{Fence, Owner};
+#[cfg(feature = "lambda")]
+pub(crate) use panics::discard;
 pub use policy::{Policy, Recovery};
 pub use record::{Failure, State, StoredResult};
 pub use report::{Outcome, Report};

@@ -9,6 +9,7 @@ use super::claim::{AcquireRequest, Claim};
 use super::deadline::Deadline;
 use super::delivery::Delivery;
 use super::owner::{Fence, Owner};
+use super::panics::discard;
 use super::record::StoredResult;
 use super::report::{Outcome, Report};
 use super::store::{Acquire, Store, StoreError};
@@ -118,6 +119,9 @@ pub(crate) async fn read_own_record<T: ?Sized + Sync>(
     match AssertUnwindSafe(read).catch_unwind().await {
         Ok(Ok(recorded)) => recorded,
         Ok(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),
-        Err(_panic) => Err(WorkError::unavailable("reading the work's own record panicked")),
+        Err(panic) => {
+            discard(panic);
+            Err(WorkError::unavailable("reading the work's own record panicked"))
+        }
     }
 }

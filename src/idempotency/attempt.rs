@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::claim::Claim;
 use super::deadline::Deadline;
+use super::panics::discard;
 use super::policy::Recovery;
 use super::store::Store;
 use super::work::{RecordedAttempt, Work, WorkError};
@@ -61,6 +62,9 @@ impl<S: Store> Idempotency<S> {
         // Cancelled work is dropped inside `run`, so a panic in its destructor is also caught. The panic message may
         // contain the payload; only the panic hook prints it.
         let result = AssertUnwindSafe(run).catch_unwind().await;
-        result.unwrap_or_else(|_panic| AttemptResult::Failed(WorkError::uncertain("the work panicked")))
+        result.unwrap_or_else(|panic| {
+            discard(panic);
+            AttemptResult::Failed(WorkError::uncertain("the work panicked"))
+        })
     }
 }

@@ -5,6 +5,7 @@ mod dead_letters;
 mod duplicates;
 mod order;
 mod outcomes;
+mod panics;
 mod receivers;
 mod redelivery;
 mod store_failures;
