@@ -107,7 +107,11 @@ fn sns(json: Value<'_>) -> Option<Opened> {
     let is_sns = text("Type") == Some("Notification")
         && (topic.next(), topic.nth(1)) == (Some("arn"), Some("sns"))
         && text("Timestamp").is_some();
-    let attributes = json.get("MessageAttributes").into_iter().flat_map(Value::entries);
+    let attributes = json.get("MessageAttributes").unwrap_or(Value::NULL);
+    if attributes.repeats_key() || attributes.entries().any(|(_, attribute)| attribute.repeats_key()) {
+        return None;
+    }
+    let attributes = attributes.entries();
     let (id, message) = (text("MessageId")?, json.get("Message")?.text()?);
     is_sns.then(|| Opened {
         text: Some(message.to_owned()),

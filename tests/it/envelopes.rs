@@ -359,6 +359,8 @@ fn a_body_that_only_resembles_an_envelope_is_a_payload() {
 fn an_envelope_in_which_a_field_occurs_twice_is_a_payload() {
     for (body, field, first) in [
         (sns(PAYMENT, 1), "\"Message\":", "\"other\""),
+        (sns(PAYMENT, 1), "\"Idempotency-Key\":", "{\"Type\":\"String\",\"Value\":\"other\"}"),
+        (sns(PAYMENT, 1), "\"Value\":", "\"other\""),
         (event_bridge(json!({ "paymentId": "pay_1" }), 1), "\"detail\":", "{}"),
         (s3("1", "etag", 1), "\"Records\":", "[]"),
         (s3("1", "etag", 1), "\"eventName\":", "\"other\""),
