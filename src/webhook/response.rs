@@ -60,11 +60,12 @@ pub(super) async fn body(mut response: Response, max_bytes: usize, until: Instan
 /// The delay of the `Retry-After` header, which is a number of seconds or a date: RFC 9110, section 10.2.3.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let seconds = value.parse().ok().map(Duration::from_secs);
-    seconds.or_else(|| {
-        let date = httpdate::parse_http_date(value).ok()?;
-        Some(date.duration_since(SystemTime::now()).unwrap_or_default())
-    })
+    if !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit()) {
+        // A number of any length is allowed.
+        return Some(value.parse().map_or(Duration::MAX, Duration::from_secs));
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -75,6 +76,7 @@ mod tests {
     fn retry_after_is_seconds_or_a_date() {
         let read = |value: &'static str| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, value.parse().unwrap())]));
         assert_eq!(read("120"), Some(Duration::from_secs(120)));
+        assert_eq!(read("100000000000000000000"), Some(Duration::MAX));
         assert_eq!(read("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
         assert_eq!(read("soon"), None);
         assert_eq!(retry_after(&HeaderMap::new()), None);

@@ -87,6 +87,7 @@ async fn retry_after_is_honoured_in_seconds_and_as_a_date_with_a_minimum_of_one_
         ("negative", 429, "-5".to_owned(), 1..=2),
         ("longer-than-sqs-accepts", 503, "86400".to_owned(), 42_000..=43_200),
         ("longer-than-any-number", 503, "18446744073709551615".to_owned(), 42_000..=43_200),
+        ("longer-than-64-bits", 503, "100000000000000000000".to_owned(), 42_000..=43_200),
     ] {
         let answer = Answer::with(status, &[("Retry-After", &retry_after)], b"");
         let delivery = deliver_twice(&fixture, &function, key, answer).await;
