@@ -8,6 +8,7 @@ use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Idempotency, Policy};
 use idempotent_sqs::sqs::{Batch, Message};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::{Queue, QueueSettings};
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_redelivered_after_the_lease_ends_with_jitter() {
@@ -54,10 +55,24 @@ async fn an_unavailable_dependency_is_retried_with_a_backoff_that_grows_with_the
 
 #[tokio::test]
 async fn a_retry_delay_of_the_work_is_limited_to_the_range_of_sqs() {
-    for (asked, given) in [(0, 1), (7, 7), (3600, 3600), (86_400, 12 * 3600 - 900)] {
+    for (asked, given) in [(0, 1), (7, 7), (3600, 3600), (86_400, 12 * 3600 - 1200)] {
         let (store, work) =
             (MemoryStore::default(), ScriptedWork::always(Action::FailRetryableAfter(Duration::from_secs(asked))));
         let reports = run(&batch(&store, &work), &many(1)).await;
         assert_eq!(delay(&reports[0]), Duration::from_secs(given));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sqs_accepts_the_longest_delay_after_the_longest_batching_window_and_the_longest_invocation() {
+    let asked = Action::FailRetryableAfter(Duration::from_hours(24));
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(asked));
+    let longest = delay(&run(&batch(&store, &work), &many(1)).await[0]);
+    let queue =
+        Queue::new(QueueSettings { visibility_timeout: Duration::from_hours(2), ..QueueSettings::default() }, 1);
+    queue.send("a payment").unwrap();
+    let received = queue.receive(1).remove(0);
+    // MaximumBatchingWindowInSeconds, and the longest timeout of a function, which responds before it.
+    tokio::time::sleep(Duration::from_secs(300 + 899)).await;
+    assert_eq!(queue.change_visibility(&received.receipt_handle, longest), Ok(()));
 }

@@ -29,7 +29,7 @@ const LONGEST_IDLE_US: u64 = 4_500_000;
 const LONGEST_STOP_US: u64 = 3_000_000;
 
 /// Longest visibility timeout that the function asks for: docs/webhook.md.
-const LONGEST_DELAY_S: u64 = 12 * 3600 - 900;
+const LONGEST_DELAY_S: u64 = 12 * 3600 - 1200;
 
 /// The run of a claim.
 pub(super) struct Run<'a> {

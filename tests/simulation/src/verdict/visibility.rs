@@ -13,8 +13,8 @@ use crate::world::Run;
 
 use super::invocations::{has_calls, is_during, is_of};
 
-/// SQS accepts 12 hours since the receive, of which an invocation may have taken 15 minutes.
-const LONGEST_DELAY: Duration = Duration::from_secs(12 * 3600 - 900);
+/// SQS accepts 12 hours since the receive, of which the batching window may have taken 5 minutes and an invocation 15.
+const LONGEST_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);
 
 impl Run {
     /// What is wrong with the visibility timeout of a message: a later one of its group has that of the first one that must be
