@@ -211,7 +211,8 @@ impl MessageReport {
         let outcome = MessageOutcome::InBatchDuplicate;
         // The record permits an attempt for another messageId, unless it is of another payload.
         let dead_letter = self.dead_letter.filter(|outcome| *outcome == DeadLetterOutcome::Mismatch);
-        Self { outcome, disposition, reason: reason.into(), ran: false, dead_letter, ..self.clone() }
+        let (ran, failed_permanently) = (false, false);
+        Self { outcome, disposition, reason: reason.into(), ran, failed_permanently, dead_letter, ..self.clone() }
     }
 
     /// The message cannot succeed, and has no claim.
