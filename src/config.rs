@@ -148,6 +148,12 @@ pub fn key_settings(environment: &mut Environment) -> (Vec<KeySource>, Envelopes
 fn batch(environment: &mut Environment, aws: &AwsConfig) -> BatchSettings {
     let default = BatchSettings::default();
     let (keys, envelopes) = key_settings(environment);
+    if envelopes == Envelopes::None && environment.get("PAYLOAD_BUCKETS").is_some() {
+        environment.error(
+            "PAYLOAD_BUCKETS is set, and with IDEMPOTENCY_ENVELOPE=none the work would get pointers instead of their \
+             payloads: remove one of them",
+        );
+    }
     BatchSettings {
         concurrency: environment.number("BATCH_CONCURRENCY", NonZeroUsize::MIN..=MAX_BATCH, default.concurrency),
         keys,

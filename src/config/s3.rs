@@ -24,8 +24,14 @@ pub(super) fn results(
     let name = environment.get("RESULT_BUCKET")?;
     let bucket = bucket(environment, "RESULT_BUCKET", &name);
     let objects = s3(environment, "RESULT_BUCKET", aws);
-    let prefix = environment.get("RESULT_PREFIX").unwrap_or_default();
-    Some(Results::new(objects?, bucket?, format!("{prefix}{}/", redis?.namespace)))
+    let prefix = format!("{}{}/", environment.get("RESULT_PREFIX").unwrap_or_default(), redis?.namespace);
+    if prefix.len() > MAX_PREFIX || prefix.split('/').any(|segment| matches!(segment, "." | "..")) {
+        environment.error(&format!(
+            "RESULT_PREFIX is invalid: set it to a prefix that has, with the namespace, at most {MAX_PREFIX} bytes and \
+             no segment . or .., which no URL can have"
+        ));
+    }
+    Some(Results::new(objects?, bucket?, prefix))
 }
 
 /// A name that follows the main rules of S3 for the names of buckets:
@@ -68,6 +74,9 @@ fn s3(environment: &mut Environment, setting: &str, _aws: &AwsConfig) -> Option<
     environment.error(&format!("{setting} is set, but this function was built without the cargo feature s3"));
     None
 }
+
+/// Longest start of an object's name, bytes. A name has at most 1,024, and a key and a fence follow.
+const MAX_PREFIX: usize = 800;
 
 /// Largest `PAYLOAD_MAX_BYTES`: 1 GiB. A function has at most 10 GiB of memory for all its messages.
 const MAX_OBJECT: usize = 1 << 30;

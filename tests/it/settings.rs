@@ -76,7 +76,8 @@ fn defaults_match_the_table_of_settings() {
     assert_eq!(webhook.response_max_bytes, 4097);
 }
 
-/// Every setting, with a value other than its default.
+/// Every setting, with a value other than its default, but for `IDEMPOTENCY_ENVELOPE`: its other value excludes
+/// `PAYLOAD_BUCKETS`.
 const EVERY: Settings = &[
     ("REDIS_URL", "rediss://user:pw@cache.internal:6380/2"),
     ("REDIS_CLUSTER", "true"),
@@ -84,7 +85,6 @@ const EVERY: Settings = &[
     ("IDEMPOTENCY_NAMESPACE", "payments"),
     ("IDEMPOTENCY_KEY", "body:/payment/id, attribute:Key,messageId,deduplicationId"),
     ("IDEMPOTENCY_FINGERPRINT", "body:/amount,/currency"),
-    ("IDEMPOTENCY_ENVELOPE", "none"),
     ("IDEMPOTENCY_RETENTION_SECONDS", "86400"),
     ("IDEMPOTENCY_MAX_ATTEMPTS", "3"),
     ("IDEMPOTENCY_RECOVERY", "park"),
@@ -120,7 +120,7 @@ fn every_setting_is_read() {
         ]
     );
     assert_eq!(config.batch.fingerprint, FingerprintSource::Pointers(vec!["/amount".into(), "/currency".into()]));
-    assert_eq!(config.batch.envelopes, Envelopes::None);
+    assert_eq!(config.batch.envelopes, Envelopes::Auto);
     assert_eq!(config.batch.concurrency.get(), 1);
     assert!(config.batch.extended_client.objects.is_some());
     assert_eq!(config.batch.extended_client.buckets, ["payloads", "more.payloads"]);
@@ -151,6 +151,12 @@ fn the_default_connect_timeout_is_at_most_the_webhook_timeout() {
 fn the_fingerprint_can_be_disabled() {
     let (config, _) = read(&[REQUIRED, &[("IDEMPOTENCY_FINGERPRINT", "none")]]).unwrap();
     assert_eq!(config.batch.fingerprint, FingerprintSource::None);
+}
+
+#[test]
+fn envelopes_can_be_left_closed() {
+    let (config, _) = read(&[REQUIRED, &[("IDEMPOTENCY_ENVELOPE", "none")]]).unwrap();
+    assert_eq!(config.batch.envelopes, Envelopes::None);
 }
 
 #[test]

@@ -141,6 +141,31 @@ fn each_error_names_the_valid_values() {
 }
 
 #[test]
+fn buckets_of_payloads_are_an_error_if_no_pointer_is_followed() {
+    let settings: Settings =
+        &[("PAYLOAD_BUCKETS", "payloads"), ("IDEMPOTENCY_ENVELOPE", "none"), ("AWS_REGION", "eu-central-1")];
+    let errors = errors(&[REQUIRED, settings]);
+    assert!(errors.len() == 1 && errors[0].starts_with("PAYLOAD_BUCKETS is set, and"), "{errors:?}");
+}
+
+#[test]
+fn a_prefix_of_results_that_no_object_can_have_is_an_error() {
+    let bucket: Settings = &[("RESULT_BUCKET", "results"), ("AWS_REGION", "eu-central-1")];
+    for (name, invalid) in [
+        ("RESULT_PREFIX", "../results/"),
+        ("RESULT_PREFIX", "a/./"),
+        ("RESULT_PREFIX", &*"p".repeat(800)),
+        ("IDEMPOTENCY_NAMESPACE", ".."),
+    ] {
+        let errors = errors(&[REQUIRED, bucket, &[(name, invalid)]]);
+        assert!(errors.len() == 1 && errors[0].starts_with("RESULT_PREFIX is invalid"), "{invalid}: {errors:?}");
+    }
+    for prefix in ["results/", "/results/", "a//..b/", ".", ""] {
+        assert!(read(&[REQUIRED, bucket, &[("RESULT_PREFIX", prefix)]]).is_ok(), "{prefix}");
+    }
+}
+
+#[test]
 fn each_error_in_the_s3_settings_names_the_valid_values() {
     for (invalid, expected) in [
         (
