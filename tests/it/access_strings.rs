@@ -10,7 +10,7 @@ use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 
 use harness::redis::{Redis, connect};
 use harness::{with, workspace};
-use idempotent_sqs::idempotency::{Acquire, Claim, Failure, Settled, Store, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, Claim, Failure, Settled, Store, StoredResult, error_chain};
 use idempotent_sqs::{RedisSettings, RedisStore};
 use idempotent_sqs_testing::attempt;
 
@@ -111,6 +111,19 @@ async fn the_function_works_under_its_access_string_on_one_server() {
     store.complete(&claim, StoredResult::NotKept).await.unwrap();
     assert_eq!(denials(&mut admin).await, []);
     has_info_and_asking(&mut admin).await;
+}
+
+#[tokio::test]
+async fn another_database_than_0_needs_the_right_to_select_it() {
+    let redis = Redis::start().await;
+    let mut admin = redis.connection().await;
+    create_user(&mut admin, "CacheUser").await;
+    let url = format!("{}/2", url(redis.port(), "CacheUser")).parse().unwrap();
+    let store = RedisStore::new(&RedisSettings::new(url, NAMESPACE)).unwrap();
+    let refused = store.acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(error_chain(&refused).contains("'select'"), "{}", error_chain(&refused));
+    let () = command(&["ACL", "SETUSER", "CacheUser", "+select"]).query_async(&mut admin).await.unwrap();
+    acquired(&store, "pay_1").await;
 }
 
 #[tokio::test]
