@@ -74,7 +74,7 @@ const DROPPED: &[&str] = &[
 const DROPPED_PREFIXES: &[&str] = &["x-b3-", "x-datadog-"];
 
 /// Headers that describe the bytes of a body.
-const OF_BODY: &[&str] = &["content-digest", "content-encoding", "content-md5", "digest"];
+const OF_BODY: &[&str] = &["content-digest", "content-encoding", "content-md5", "digest", "repr-digest"];
 
 /// Whether a response without its body must not have this header.
 pub(crate) fn describes_body(name: &HeaderName) -> bool {

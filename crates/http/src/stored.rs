@@ -193,6 +193,7 @@ mod tests {
             ("content-type", b"video/mp4"),
             ("content-encoding", b"gzip"),
             ("digest", b"a"),
+            ("repr-digest", b"sha-256=:YQ==:"),
             ("etag", b"\"a\""),
         ]);
         let replayed = replay(&head_without_body(StatusCode::OK, &original, &[], usize::MAX), &[]).unwrap();
