@@ -2,6 +2,7 @@
 
 mod cluster;
 mod connections;
+mod large;
 mod records;
 mod sentinel;
 

@@ -13,16 +13,25 @@ use super::connection::{Connection, TRIES};
 use super::scripts::{NOT_LOCAL, PendingRequest, Reply, Request, ScriptCall};
 use crate::idempotency::StoreError;
 
+/// Maximum size of the requests that share a script call, bytes. A call that cannot be sent within its timeout fails for
+/// each of its records.
+const MAX_CALL_BYTES: usize = 512 << 10;
+
 /// Maximum number of script calls in flight. The timeout of a reply starts when its call is sent, so the last call must
 /// not wait behind too many others: where each record has its own call, as on a cluster that refuses shared calls, 256
 /// calls take 20 ms (70 µs each, three nodes on loopback).
 const MAX_CALLS_IN_FLIGHT: usize = 256;
+
+/// Maximum size of the script calls in flight, in KiB, for the same reason: a batch can complete with many large results
+/// at once.
+const MAX_KIB_IN_FLIGHT: u32 = 2048;
 
 #[derive(Clone, Debug)]
 pub(super) struct Batcher {
     connection: Arc<Connection>,
     pending: Arc<Mutex<Vec<PendingRequest>>>,
     in_flight: Arc<Semaphore>,
+    kib_in_flight: Arc<Semaphore>,
 }
 
 impl Batcher {
@@ -31,6 +40,7 @@ impl Batcher {
             connection: Arc::new(connection),
             pending: Arc::default(),
             in_flight: Arc::new(Semaphore::new(MAX_CALLS_IN_FLIGHT)),
+            kib_in_flight: Arc::new(Semaphore::new(MAX_KIB_IN_FLIGHT as usize)),
         }
     }
 
@@ -74,6 +84,7 @@ impl Batcher {
             let has_room = |call: &&mut ScriptCall| {
                 call.shard == shard
                     && call.requests.len() < self.connection.records_per_call(shard)
+                    && call.size() + pending_request.request.size() <= MAX_CALL_BYTES
                     && call.terms.is_compatible(&terms)
             };
             if let Some(call) = calls.iter_mut().rfind(has_room) {
@@ -114,8 +125,9 @@ impl Batcher {
     /// Calls a script, and sends the replies to the callers. Returns a call for each record whose key is on another
     /// node.
     async fn call(&self, mut call: ScriptCall) -> Vec<ScriptCall> {
-        // The semaphore is never closed.
-        let _permit = self.in_flight.acquire().await.ok();
+        let kib = u32::try_from(call.size() / 1024 + 1).map_or(MAX_KIB_IN_FLIGHT, |kib| kib.min(MAX_KIB_IN_FLIGHT));
+        // The semaphores are never closed.
+        let _permits = (self.in_flight.acquire().await.ok(), self.kib_in_flight.acquire_many(kib).await.ok());
         let replies = self.connection.call_script(&mut call).await;
         let requests = mem::take(&mut call.requests);
         let mut redirected = Vec::new();

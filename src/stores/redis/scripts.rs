@@ -44,6 +44,13 @@ pub(super) struct Request {
     pub(super) argument: Vec<u8>,
 }
 
+impl Request {
+    /// Bytes of the key and the argument.
+    pub(super) fn size(&self) -> usize {
+        self.key.len() + self.argument.len()
+    }
+}
+
 pub(super) type Reply = Result<Vec<u8>, StoreError>;
 
 /// A request, and the channel for its reply.
@@ -71,6 +78,11 @@ impl ScriptCall {
     pub(super) fn alone(&self, request: PendingRequest) -> Self {
         let &Self { terms, tries, may_have_run, .. } = self;
         Self { terms, shard: None, requests: vec![request], tries, may_have_run }
+    }
+
+    /// Bytes of all records.
+    pub(super) fn size(&self) -> usize {
+        self.requests.iter().map(|pending| pending.request.size()).sum()
     }
 
     pub(super) fn keys(&self) -> Keys {
