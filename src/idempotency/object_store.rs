@@ -4,13 +4,17 @@
 
 use std::error::Error;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::str::FromStr;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
-/// Stores whole objects.
+use super::panics::discard;
+
+/// Stores whole objects. A panic counts as [`ObjectError::Unavailable`].
 ///
 /// ## Cancel safety
 /// A dropped future leaves the outcome of a put unknown. The same object may be put again.
@@ -97,12 +101,20 @@ impl ObjectError {
     }
 }
 
-/// The result of this call, or an error after `limit` and at `until`.
-pub(crate) async fn within<T>(
-    limit: Duration,
-    until: Instant,
-    call: impl Future<Output = Result<T, ObjectError>>,
-) -> Result<T, ObjectError> {
+/// The result of this call, or an error after `limit` and at `until`. A panic is an error, because the call concerns
+/// only one delivery, whose work may be done by now.
+pub(crate) async fn within<T, F>(limit: Duration, until: Instant, call: impl FnOnce() -> F) -> Result<T, ObjectError>
+where
+    F: Future<Output = Result<T, ObjectError>>,
+{
     let until = until.min(Instant::now() + limit);
-    timeout_at(until, call).await.unwrap_or_else(|elapsed| Err(ObjectError::unavailable(elapsed)))
+    let call = AssertUnwindSafe(async { timeout_at(until, call()).await }).catch_unwind();
+    match call.await {
+        Ok(Ok(result)) => result,
+        Ok(Err(elapsed)) => Err(ObjectError::unavailable(elapsed)),
+        Err(panic) => {
+            discard(panic);
+            Err(ObjectError::unavailable("the object store panicked"))
+        }
+    }
 }

@@ -44,7 +44,7 @@ impl Results {
         let name = format!("{}{}/{fence}", self.prefix, path_segment(key));
         let location = Location { bucket: self.bucket.clone(), name };
         let written = match result.len() {
-            0..=MAX_RESULT_BYTES => within(TIMEOUT, until, self.objects.put(&location, result.to_vec())).await,
+            0..=MAX_RESULT_BYTES => within(TIMEOUT, until, || self.objects.put(&location, result.to_vec())).await,
             _ => Err(ObjectError::TooLarge { max_bytes: MAX_RESULT_BYTES }),
         };
         match written {
@@ -61,7 +61,7 @@ impl Results {
     pub(super) async fn read(&self, location: &[u8], until: Instant) -> Option<Vec<u8>> {
         let location = str::from_utf8(location).ok().and_then(|location| location.parse::<Location>().ok());
         let read = match &location {
-            Some(location) => within(TIMEOUT, until, self.objects.get(location, MAX_RESULT_BYTES)).await,
+            Some(location) => within(TIMEOUT, until, || self.objects.get(location, MAX_RESULT_BYTES)).await,
             None => Err(ObjectError::NotFound),
         };
         let log = |error: &ObjectError| {

@@ -85,7 +85,7 @@ impl ExtendedClient {
                 ExtendedClientError::BucketNotAllowed
             });
         }
-        match within(TIMEOUT, until, objects.get(location, self.max_bytes)).await {
+        match within(TIMEOUT, until, || objects.get(location, self.max_bytes)).await {
             Ok(bytes) => {
                 // The error is not kept, because it contains the payload.
                 let payload = String::from_utf8(bytes).map_err(|_| ExtendedClientError::NotText)?;

@@ -228,6 +228,36 @@ async fn while_s3_is_unavailable_a_message_is_backed_off_and_is_no_dead_letter()
     assert!(sent.is_empty());
 }
 
+/// Objects of which `bad` panics when it is read.
+#[derive(Debug)]
+struct PanickingObjects;
+
+impl ObjectStore for PanickingObjects {
+    fn get<'a>(&'a self, location: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(async {
+            assert!(location.name != "bad", "read");
+            Ok(b"a payload".to_vec())
+        })
+    }
+
+    fn put<'a>(&'a self, _: &'a Location, _: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_the_object_store_concerns_only_its_own_message() {
+    let keyed =
+        |id: &str, name: &str| with!(pointing(id, name), attributes = attributes(&[("ExtendedPayloadSize", "9")]));
+    let (store, work) = (MemoryStore::default(), Seen::default());
+    let settings = with_payloads_in(Arc::new(PanickingObjects));
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
+    let messages = [keyed("m1", "good"), keyed("m2", "bad"), keyed("m3", "good")];
+    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "UNREADABLE", "ACQUIRED"]);
+    assert!(matches!(reports[1].disposition, Disposition::Redeliver { after: Some(_) }), "{:?}", reports[1]);
+}
+
 /// Objects that count how often they are read. Reads of `hangs` have no end.
 #[derive(Debug, Default)]
 struct CountedObjects {

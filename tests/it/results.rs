@@ -171,3 +171,35 @@ async fn a_large_result_is_written_to_s3_and_read_back() {
     assert!(path.starts_with("/results/payments/sha256%3A"), "{path}");
     assert_eq!(s3.take_calls(), [format!("PUT {path}"), format!("GET {path}")]);
 }
+
+/// An object store that panics, when it is called or in its future.
+#[derive(Debug)]
+struct Panicking {
+    in_its_future: bool,
+}
+
+impl ObjectStore for Panicking {
+    fn get<'a>(&'a self, _location: &'a Location, _max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        assert!(self.in_its_future, "called");
+        Box::pin(async { panic!("awaited") })
+    }
+
+    fn put<'a>(&'a self, _location: &'a Location, _bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        assert!(self.in_its_future, "called");
+        Box::pin(async { panic!("awaited") })
+    }
+}
+
+#[tokio::test]
+async fn work_is_done_even_if_the_object_store_panics() {
+    for in_its_future in [false, true] {
+        let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(LARGE)));
+        let panicking = Idempotency::new(&store, policy(Arc::new(Panicking { in_its_future })));
+        assert!(matches!(run(&panicking, &work, &delivery("pay_1")).await, Outcome::Done { .. }));
+        assert!(is_duplicate_of(&run(&panicking, &work, &delivery("pay_1")).await, None));
+
+        let working = Idempotency::new(&store, policy(Arc::new(MemoryObjectStore::default())));
+        run(&working, &work, &delivery("pay_2")).await;
+        assert!(is_duplicate_of(&run(&panicking, &work, &delivery("pay_2")).await, None));
+    }
+}
