@@ -103,5 +103,23 @@ impl Drop for Connection {
 }
 
 fn is_sql_prepare(statement: &str) -> bool {
-    statement.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("PREPARE"))
+    let statement = after_comments(statement);
+    let end = statement.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(statement.len());
+    statement[..end].eq_ignore_ascii_case("PREPARE")
+}
+
+/// The statement without white space and comments in front of it. Comments in `/* */` may be nested.
+fn after_comments(statement: &str) -> &str {
+    let statement = statement.trim_start();
+    if let Some(comment) = statement.strip_prefix("--") {
+        return comment.split_once('\n').map_or("", |(_, rest)| after_comments(rest));
+    }
+    let Some(mut rest) = statement.strip_prefix("/*") else { return statement };
+    let mut depth = 1_u32;
+    while depth > 0 {
+        let Some(at) = ["/*", "*/"].iter().filter_map(|mark| rest.find(mark)).min() else { return "" };
+        depth = if rest[at..].starts_with("/*") { depth.saturating_add(1) } else { depth - 1 };
+        rest = &rest[at + 2..];
+    }
+    after_comments(rest)
 }
