@@ -35,6 +35,21 @@ async fn a_failed_record_is_forgotten_with_each_of_its_marks() {
 }
 
 #[tokio::test]
+async fn a_release_of_a_recovery_whose_record_was_lost_keeps_its_fence() {
+    let redis = Redis::start().await;
+    let (store, records) = (on(&redis.url()), records(&redis.url()));
+    let first = acquired(&store, attempt("pay_1")).await;
+    store.fail(&first, Failure { uncertain: true, permanent: false }).await.unwrap();
+    let recovery = match store.acquire(attempt("pay_1")).await.unwrap() {
+        Acquire::AcquiredStale(claim) => claim,
+        other => panic!("not acquired: {other:?}"),
+    };
+    let () = redis.connection().await.del("payments:pay_1").await.unwrap();
+    store.release(recovery.request(), Some(&recovery)).await.unwrap();
+    assert_eq!(view(&records, "pay_1").await.fence, recovery.fence());
+}
+
+#[tokio::test]
 async fn concurrent_acquires_get_the_longest_of_similar_leases() {
     let redis = Redis::start().await;
     let (store, records) = (on(&redis.url()), records(&redis.url()));

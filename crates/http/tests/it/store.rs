@@ -144,6 +144,25 @@ async fn a_store_that_hangs_before_an_object_is_read_is_out_of_reach() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_whose_record_expires_before_its_response_is_read_is_not_told_that_it_had_no_effect() {
+    let store = faulty();
+    let results = Results::new(Arc::new(MemoryObjectStore::default()), "results", "http/");
+    let policy = IdempotencyLayerBuilder::<MemoryStore>::default_policy();
+    let policy = with!(policy, results = Some(results), retention = Duration::from_secs(40));
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let router = router(builder_on(Arc::clone(&store)).policy(policy).build(), move |_| {
+        counted.add();
+        async { response(StatusCode::OK, vec![7; 200_000]) }
+    });
+    send(&router, post("a")).await;
+    advance(Duration::from_secs(39)).await;
+    // The record expires between the reply and the second acquire, which reads the response.
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::from_millis(1500)));
+    assert_eq!((send(&router, post("a")).await.problem(), runs.count()), ("response-not-kept".to_owned(), 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn by_policy_a_request_runs_once_without_a_store_that_hangs() {
     let store = faulty();
     let layer = builder_on(Arc::clone(&store)).store_outage(StoreOutage::RunUnprotected).build();
