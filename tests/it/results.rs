@@ -128,6 +128,18 @@ async fn the_time_reserved_for_settling_is_not_spent_on_an_object() {
     assert_eq!(started.elapsed(), Duration::from_secs(3));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_large_result_is_not_read_beyond_the_time_for_settling() {
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(LARGE)));
+    run(&Idempotency::new(&store, policy(Arc::new(MemoryObjectStore::default()))), &work, &delivery("pay_1")).await;
+    let unreachable = Idempotency::new(&store, policy(Arc::new(Unreachable)));
+    let deadline = Deadline::within(Duration::from_secs(4));
+    assert!(is_duplicate_of(&run(&unreachable, &work, &delivery("pay_1").deadline(deadline)).await, None));
+    // Timers end at whole milliseconds.
+    let late = Instant::now() - deadline.settle;
+    assert!(late <= Duration::from_millis(1), "{late:?}");
+}
+
 #[tokio::test]
 async fn a_result_larger_than_a_lambda_response_is_not_kept() {
     static HUGE: [u8; MAX_RESULT_BYTES + 1] = [0; MAX_RESULT_BYTES + 1];

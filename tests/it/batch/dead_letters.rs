@@ -9,7 +9,10 @@ use tokio::time::{Instant, timeout};
 use super::{TIME, delay, dispositions, has_first_backoff, in_group, message, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Recovery, Store};
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Claim, Deadline, Failure, Idempotency, Policy, Recovery, Settled, Store, StoreError,
+    StoredResult,
+};
 use idempotent_sqs::sqs::{
     AttributeValue, Batch, DeadLetter, DeadLetterMessage, DeadLetterOutcome, DeadLetterQueue, Disposition,
     FingerprintSource, Message, MessageAttribute, MessageReport,
@@ -377,6 +380,22 @@ async fn a_policy_that_parks_recoveries_does_not_park_letters() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_attempts_of_a_policy_do_not_limit_those_to_send_a_letter() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let batch = batch_with(with!(Policy::default(), max_attempts = 1), &store, &work, letters.queue(URL));
+    let no_key = [with!(message("m1", ""), body = Some("no key".into()))];
+    // Two crashes after the acquire.
+    for _ in 0..2 {
+        store.next(StoreCall::Acquire, Fault::Slow(Duration::from_hours(1)));
+        assert!(timeout(Duration::from_secs(1), batch.run(&no_key, Deadline::within(TIME))).await.is_err());
+        tokio::time::advance(2 * TIME).await;
+    }
+    assert_eq!(dispositions(&run(&batch, &no_key).await), [Disposition::DeadLetter]);
+    assert_eq!(letters.sent().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_record_of_a_letter_is_kept_for_the_retention_of_the_policy() {
     let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Return(b"")));
     let policy = with!(Policy::default(), retention = Duration::from_hours(1));
@@ -386,6 +405,46 @@ async fn the_record_of_a_letter_is_kept_for_the_retention_of_the_policy() {
         tokio::time::advance(Duration::from_mins(minutes)).await;
         assert_eq!(dispositions(&run(&batch, &no_key).await), [Disposition::DeadLetter]);
         assert_eq!(letters.sent().len(), sent, "after {minutes} more minutes");
+    }
+}
+
+/// A store that records what acquires ask for.
+#[derive(Default)]
+struct Requests {
+    store: MemoryStore,
+    acquires: Mutex<Vec<AcquireRequest>>,
+}
+
+impl Store for &Requests {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        self.acquires.lock().unwrap().push(request.clone());
+        self.store.acquire(request).await
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.store.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.store.fail(claim, failure).await
+    }
+
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.store.release(request, claim).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_letter_is_that_of_the_policy() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let grace = with!(Policy::default(), lease_grace = Duration::from_secs(9));
+    let shortened = with!(Policy::default(), longest_lease = Duration::from_secs(20));
+    for policy in [grace, shortened] {
+        let store = Requests::default();
+        let batch = batch_with(policy, &store, &work, letters.queue(URL));
+        assert_eq!(dispositions(&run(&batch, &[message("m1", "pay_1")]).await), [Disposition::DeadLetter]);
+        let [of_work, of_letter] = store.acquires.into_inner().unwrap().try_into().unwrap();
+        assert_eq!((of_letter.lease, of_letter.longest_lease), (of_work.lease, of_work.longest_lease));
     }
 }
 
@@ -435,6 +494,18 @@ async fn a_letter_that_was_sent_counts_as_work_so_its_batch_does_not_fail() {
     let reports = run(&batch, &messages).await;
     assert_eq!(reports[0].disposition, Disposition::DeadLetter);
     assert!(has_first_backoff(reports[1].disposition), "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_does_not_wait_until_the_record_of_a_sent_letter_can_be_settled() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Return(b"")));
+    let batch = batch(&store, &work, &letters);
+    let no_key = with!(message("m1", ""), body = Some("no key".into()));
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let started = Instant::now();
+    assert_eq!(dispositions(&run(&batch, &[no_key]).await), [Disposition::DeadLetter]);
+    assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{TIME, batch, has_first_backoff, many, message, outcomes, run, settings};
+use super::{TIME, batch, has_first_backoff, in_group, many, message, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Policy, Work, WorkError};
@@ -199,6 +199,23 @@ async fn receivers_that_hang_delay_no_message_for_another_one() {
     let count = |receiver: &str| sent.iter().filter(|id| id.starts_with(receiver)).count();
     assert_eq!((count("b"), count("c")), (29, 29), "{sent:?}");
     assert!(hanging[..4].iter().all(|receiver| count(receiver) <= 1), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_wait_for_their_turn_in_a_group_delay_no_message_for_another_receiver() {
+    let work = HangingReceiver { unavailable: AtomicBool::new(true), sent: Mutex::default() };
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(4).unwrap());
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    batch.run(&[message("a0", "a0")], Deadline::within(TIME)).await.unwrap();
+    work.unavailable.store(false, Ordering::Relaxed);
+    // Of five groups, the second message is for `a`, which hangs. One of them is sent, and four wait.
+    let groups = (1..=5).flat_map(|group| ["b", "a"].map(|receiver| (group, format!("{receiver}{group}"))));
+    let others = (6..=25).map(|group| (group, format!("c{group}")));
+    let messages: Vec<_> = groups.chain(others).map(|(group, id)| in_group(&group.to_string(), &id, &id)).collect();
+    batch.run(&messages, Deadline::within(TIME)).await.unwrap();
+    let sent = work.sent.lock().unwrap().clone();
+    let count = |receiver: &str| sent.iter().filter(|id| id.starts_with(receiver)).count();
+    assert_eq!((count("a"), count("b"), count("c")), (1, 5, 20), "{sent:?}");
 }
 
 /// A work that panics when it is asked for the receiver of a message.
