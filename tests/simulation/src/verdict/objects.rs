@@ -101,8 +101,9 @@ impl Run {
     /// The reads of a message's payload by this process. Other messages may have the same object.
     pub(super) fn reads(&self, message_id: &str, process: &str) -> impl DoubleEndedIterator<Item = &Read> {
         let object = self.sent(message_id).and_then(|sent| sent.object.as_ref());
-        let is_own =
-            move |read: &&Read| read.call.process == process && object.is_some_and(|object| read.call.name == object.name);
+        let is_own = move |read: &&Read| {
+            read.call.process == process && object.is_some_and(|object| read.call.name == object.name)
+        };
         self.objects.reads.iter().filter(is_own)
     }
 
