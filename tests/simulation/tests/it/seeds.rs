@@ -14,7 +14,8 @@ const FOUND: &[(u64, &str)] = &[
     (389, "records of a shared call that reached two nodes of a cluster counted as not executed"),
     (445, "the clock stood still while the client library tried again without a pause"),
     (534, "the checker took many equal calls without an answer for lost writes"),
-    (597, "the verdict mistook a read of an object for that of another message"),
+    (597, "the verdict took a read of an object for that of another message"),
+    (1076, "visibility timeouts were expected after a look at a receiver that had no answer in the time for work"),
 ];
 
 #[test]

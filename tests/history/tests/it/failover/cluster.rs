@@ -32,7 +32,7 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     }
     let (times, promoted) = inject(&mut cluster, fault, &load).await;
     load.end().await;
-    if !is_primary(&cluster.nodes[promoted]).await {
+    if !is_primary(&cluster.nodes[promoted]).await || load.has_equal_fences() {
         return Box::pin(fail_over(seed, fault, protection)).await;
     }
 

@@ -1,5 +1,6 @@
 //! Owners that contend for keys, each by the whole core, with a work whose effects are counted.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use harness::torture::faults::Rng;
 use harness::{until, with};
-use history::{Effect, FailoverVerdict, History, RecordedStore, monotonic_us};
+use history::{Answer, Effect, FailoverVerdict, History, RecordedStore, monotonic_us};
 use idempotent_sqs::idempotency::{Deadline, Fingerprint};
 use idempotent_sqs::{
     Claim, Decision, Delivery, Idempotency, Key, Policy, RedisSettings, RedisStore, WorkError, work_fn,
@@ -113,6 +114,20 @@ impl Load {
 
     pub(super) fn history(&self, side: usize) -> History {
         History::read(&self.side(side)).unwrap()
+    }
+
+    /// Whether owners of both sides got the same fence for a key. A fence is the time of its server, µs, so two primaries can
+    /// give the same one, and the effects of the two claims cannot be told apart. Then the run is repeated.
+    pub(super) fn has_equal_fences(&self) -> bool {
+        let [near, far] = [0, 1].map(|side| {
+            let operations = self.history(side).keys.into_values().flatten();
+            let claims = operations.filter_map(|operation| match operation.answer {
+                Answer::Acquired { fence, .. } => Some((operation.call.key().to_owned(), fence)),
+                _ => None,
+            });
+            claims.collect::<HashSet<_>>()
+        });
+        !near.is_disjoint(&far)
     }
 
     pub(super) fn effects(&self) -> Vec<Effect> {

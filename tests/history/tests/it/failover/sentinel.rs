@@ -25,7 +25,7 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     }
     let (times, promoted) = inject(&mut service, fault, &load).await;
     load.end().await;
-    if !is_primary(&service.servers[promoted]).await {
+    if !is_primary(&service.servers[promoted]).await || load.has_equal_fences() {
         return Box::pin(fail_over(seed, fault, protection)).await;
     }
 
