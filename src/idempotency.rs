@@ -7,7 +7,7 @@
 //! - `claim`: an attempt at a key, and the proof of ownership that it runs under
 //! - `work`: the contract with the business logic
 //! - `acquire`, `attempt`, `settle`: the three steps
-//! - `panics`: panics of the work
+//! - `panics`: catches panics in code of the program
 //! - `delivery`, `deadline`, `policy`: their input
 //! - `report`, `decision`: their output
 //! - `object_store`, `results`: results that are too large for a record
@@ -60,7 +60,7 @@ pub use once::{ClaimInfo, OnceError};
 pub(crate) use owner::Owners;
 pub use owner::{Fence, Owner};
 #[cfg(feature = "lambda")]
-pub(crate) use panics::discard;
+pub(crate) use panics::catch;
 pub use policy::{Policy, Recovery};
 pub use record::{Failure, State, StoredResult};
 pub use report::{Outcome, Report};

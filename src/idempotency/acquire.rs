@@ -1,15 +1,12 @@
 //! Step 1: acquire the record, or determine why the work must not run.
 
-use std::panic::AssertUnwindSafe;
-
-use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::claim::{AcquireRequest, Claim};
 use super::deadline::Deadline;
 use super::delivery::Delivery;
 use super::owner::{Fence, Owner};
-use super::panics::discard;
+use super::panics::catch_async;
 use super::record::StoredResult;
 use super::report::{Outcome, Report};
 use super::store::{Acquire, Store, StoreError};
@@ -116,12 +113,9 @@ pub(crate) async fn read_own_record<T: ?Sized + Sync>(
     deadline: &Deadline,
 ) -> Result<Option<Vec<u8>>, WorkError> {
     let read = async { timeout_at(deadline.work, record.recorded(request, deadline.work)).await };
-    match AssertUnwindSafe(read).catch_unwind().await {
-        Ok(Ok(recorded)) => recorded,
-        Ok(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),
-        Err(panic) => {
-            discard(panic);
-            Err(WorkError::unavailable("reading the work's own record panicked"))
-        }
+    match catch_async(read).await {
+        Some(Ok(recorded)) => recorded,
+        Some(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),
+        None => Err(WorkError::unavailable("reading the work's own record panicked")),
     }
 }

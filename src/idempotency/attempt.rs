@@ -1,16 +1,14 @@
 //! Step 2: one attempt at the work, up to the deadline.
 
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::task::Poll;
 
-use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::claim::Claim;
 use super::deadline::Deadline;
-use super::panics::discard;
+use super::panics::catch_async;
 use super::policy::Recovery;
 use super::store::Store;
 use super::work::{RecordedAttempt, Work, WorkError};
@@ -61,10 +59,7 @@ impl<S: Store> Idempotency<S> {
         };
         // Cancelled work is dropped inside `run`, so a panic in its destructor is also caught. The panic message may
         // contain the payload; only the panic hook prints it.
-        let result = AssertUnwindSafe(run).catch_unwind().await;
-        result.unwrap_or_else(|panic| {
-            discard(panic);
-            AttemptResult::Failed(WorkError::uncertain("the work panicked"))
-        })
+        let result = catch_async(run).await;
+        result.unwrap_or_else(|| AttemptResult::Failed(WorkError::uncertain("the work panicked")))
     }
 }

@@ -1,18 +1,14 @@
 //! Formats an error with its causes.
 
 use std::error::Error;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::panics::discard;
+use super::panics::catch;
 
 /// The error and its causes in one line. A cause whose text is already in the line is not repeated.
 ///
 /// The text of an error may be code of the work. A panic in it is caught, because it must not affect other deliveries.
 pub fn error_chain(error: &dyn Error) -> String {
-    catch_unwind(AssertUnwindSafe(|| chain(error))).unwrap_or_else(|panic| {
-        discard(panic);
-        "an error that panics when it is formatted".to_owned()
-    })
+    catch(|| chain(error)).unwrap_or_else(|| "an error that panics when it is formatted".to_owned())
 }
 
 fn chain(error: &dyn Error) -> String {

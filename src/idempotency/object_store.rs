@@ -4,15 +4,13 @@
 
 use std::error::Error;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::str::FromStr;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
-use super::panics::discard;
+use super::panics::catch_async;
 
 /// Stores whole objects. A panic counts as [`ObjectError::Unavailable`].
 ///
@@ -108,13 +106,9 @@ where
     F: Future<Output = Result<T, ObjectError>>,
 {
     let until = until.min(Instant::now() + limit);
-    let call = AssertUnwindSafe(async { timeout_at(until, call()).await }).catch_unwind();
-    match call.await {
-        Ok(Ok(result)) => result,
-        Ok(Err(elapsed)) => Err(ObjectError::unavailable(elapsed)),
-        Err(panic) => {
-            discard(panic);
-            Err(ObjectError::unavailable("the object store panicked"))
-        }
+    match catch_async(async { timeout_at(until, call()).await }).await {
+        Some(Ok(result)) => result,
+        Some(Err(elapsed)) => Err(ObjectError::unavailable(elapsed)),
+        None => Err(ObjectError::unavailable("the object store panicked")),
     }
 }

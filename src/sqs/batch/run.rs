@@ -1,7 +1,6 @@
 //! One run of a batch.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -12,7 +11,7 @@ use tracing::Instrument;
 use super::Batch;
 use super::lanes::Lanes;
 use super::receivers::Receivers;
-use crate::idempotency::{Deadline, Fingerprint, Key, Location, Owners, Store, StoreError, Work, discard, error_chain};
+use crate::idempotency::{Deadline, Fingerprint, Key, Location, Owners, Store, StoreError, Work, catch, error_chain};
 use crate::sqs::disposition::{Disposition, MessageReport};
 use crate::sqs::key::KeySource;
 use crate::sqs::message::Message;
@@ -222,10 +221,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 
     /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
     pub(super) fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
-        catch_unwind(AssertUnwindSafe(|| self.batch.work.receiver(message))).unwrap_or_else(|panic| {
-            discard(panic);
-            ""
-        })
+        catch(|| self.batch.work.receiver(message)).unwrap_or_default()
     }
 
     /// The report if no further message can be started.
