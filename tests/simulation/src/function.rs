@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use history::{RecordedStore, Rng, monotonic_us};
+use history::{RecordedStore, Rng, Value, monotonic_us};
 use idempotent_sqs::idempotency::{ObjectStore, Recovery, Results};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, KeySource, Visibility};
@@ -16,11 +16,12 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::logins::Logins;
-use crate::malformed::{Malformed, malform};
+use crate::malformed::{Malformed, malform, vary};
 use crate::network;
 use crate::objects::{Client, Objects};
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
 use crate::producers::{BUCKET, KEY_ATTRIBUTE, KEY_POINTER, NO_KEY_POINTER};
+use crate::redis::Cluster;
 use crate::sqs::Sqs;
 use crate::trace::event;
 use crate::work::{Attempts, Call};
@@ -33,8 +34,11 @@ pub struct Shared {
     pub objects: Arc<Objects>,
     /// Which records of events are malformed.
     pub inputs: Mutex<Rng>,
+    /// Which records have an empty body, or name another queue.
+    pub variants: Mutex<Rng>,
     /// The server that a client connects to first.
     pub redis: String,
+    pub records: Arc<Cluster>,
     pub logins: Logins,
     /// Where the calls of the stores are recorded.
     pub directory: PathBuf,
@@ -154,13 +158,29 @@ impl Shared {
 
     /// The event of an invocation, in which records may be malformed until the faults end.
     fn malform(&self, invocation: &Invocation) -> (String, Malformed) {
-        let rate = if self.sqs.faults_ended() { 0 } else { self.plan.malformed };
-        malform(
+        if self.sqs.faults_ended() {
+            return (invocation.event(), Malformed::default());
+        }
+        let (event, mut malformed) = malform(
             &invocation.event(),
-            rate,
+            self.plan.malformed,
             self.plan.fifo,
             &mut self.inputs.lock().unwrap_or_else(PoisonError::into_inner),
-        )
+        );
+        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = vary(&event, &self.moved(), &mut malformed, &mut variants);
+        (event, malformed)
+    }
+
+    /// The messages of which a record shows, and will show, that their letters were sent from the queue of the function.
+    fn moved(&self) -> Vec<String> {
+        let keeps_records = !self.plan.has(Fault::FailOver) && !self.plan.has(Fault::Flush);
+        let letters = self.sqs.letters().into_iter().filter(|_| keeps_records);
+        let is_recorded = |id: &String| {
+            let value = self.records.value(format!("{NAMESPACE}:dead-letter:{id}").as_bytes());
+            matches!(value, Some(Value::String(record)) if record.starts_with(b"C"))
+        };
+        letters.map(|letter| letter.message_id).filter(is_recorded).collect()
     }
 
     /// The function of a process, and the process in the history of its calls.
@@ -179,6 +199,7 @@ impl Shared {
         let mut policy = Policy::default();
         (policy.lease_grace, policy.longest_lease) = (plan.lease_grace, plan.longest_lease);
         (policy.max_attempts, policy.failed_retention) = (plan.max_attempts, plan.failed_retention);
+        policy.retention = plan.retention;
         policy.recovery = if plan.parks { Recovery::Park } else { Recovery::Rerun };
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
         let mut batch = BatchSettings::default();

@@ -3,6 +3,8 @@
 use history::Rng;
 use serde_json::{Value, json};
 
+use crate::producers::KEY_ATTRIBUTE;
+
 /// What is malformed in an event.
 #[derive(Clone, Debug, Default)]
 pub struct Malformed {
@@ -14,6 +16,8 @@ pub struct Malformed {
     pub receipt_handles: Vec<String>,
     /// Messages with an attribute that cannot be read, and is not needed to run them.
     pub attributes: Vec<String>,
+    /// Messages whose record names another queue. Their ids are those of messages of this one.
+    pub other_queue: Vec<String>,
     /// Whether a record has no messageId, so that no response is possible.
     pub has_unnamed: bool,
 }
@@ -60,4 +64,28 @@ pub fn malform(event: &str, rate: u64, is_fifo: bool, rng: &mut Rng) -> (String,
         }
     }
     (event.to_string(), malformed)
+}
+
+/// The event as a mapping with rarer records has it, half of the time: messages with these ids name another queue, to which
+/// their redrive policy may have moved them, and those whose key cannot be read have an empty body.
+pub fn vary(event: &str, moved: &[String], malformed: &mut Malformed, rng: &mut Rng) -> String {
+    let mut event: Value = serde_json::from_str(event).expect("the event is JSON");
+    for record in event["Records"].as_array_mut().into_iter().flatten() {
+        let message_id = record["messageId"].as_str().unwrap_or_default().to_owned();
+        let is_moved = moved.contains(&message_id);
+        let has_no_key = record["messageAttributes"][KEY_ATTRIBUTE]["binaryValue"].is_string();
+        if malformed.messages.contains(&message_id) || !(is_moved || has_no_key) || rng.happens(500) {
+            continue;
+        }
+        if is_moved {
+            let arn = record["eventSourceARN"].as_str().unwrap_or_default().to_owned();
+            let (account, name) = arn.rsplit_once(':').unwrap_or_default();
+            record["eventSourceARN"] = json!(format!("{account}:other-{name}"));
+            malformed.other_queue.push(message_id);
+        } else {
+            record["body"] = json!("");
+            malformed.messages.push(message_id);
+        }
+    }
+    event.to_string()
 }

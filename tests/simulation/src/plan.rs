@@ -76,6 +76,8 @@ pub struct Plan {
     pub longest_lease: Duration,
     pub max_attempts: u8,
     pub failed_retention: Duration,
+    /// How long the records of work that is done are kept.
+    pub retention: Duration,
     /// Whether messages that need a recovery are parked.
     pub parks: bool,
     /// How many of 1000 processes compare payloads.
@@ -153,6 +155,7 @@ impl Plan {
         let inputs = &mut Rng::new(seed ^ 0xf0f0);
         let extras = &mut Rng::new(seed ^ 0xe74a);
         let sqs = &mut Rng::new(seed ^ 0x5195);
+        let terms = &mut Rng::new(seed ^ 0x7e43);
         let has_extras = extras.happens(400);
         let objects = ObjectPlan::of(&mut Rng::new(seed ^ 0x0b7e));
         let function_timeout = rng.ms(2000..8000);
@@ -192,6 +195,7 @@ impl Plan {
             },
             max_attempts: *rng.pick(&[200, 200, 3]),
             failed_retention: *rng.pick(&[Duration::MAX, Duration::MAX, Duration::from_secs(5)]),
+            retention: Duration::from_hours(*terms.pick(&[14 * 24, 14 * 24, 15 * 24])),
             parks: inputs.happens(120),
             fingerprints: *rng.pick(&[1000, 1000, 1000, 500]),
             has_forms: inputs.happens(500) || has_extras || objects.is_some(),

@@ -24,6 +24,8 @@ pub struct Sent {
     pub attributes: BTreeMap<String, MessageAttribute>,
     pub group: Option<String>,
     pub deduplication_id: Option<String>,
+    /// The X-Ray trace header of the sender.
+    pub trace_header: Option<String>,
 }
 
 /// A payload in S3.
@@ -85,6 +87,7 @@ impl Sent {
         let attributes = self.attributes.iter();
         let request = attributes
             .fold(SendRequest::new(body), |request, (name, attribute)| request.attribute(name, attribute.clone()));
+        let request = self.trace_header.iter().fold(request, SendRequest::trace_header);
         let request = self.group.iter().fold(request, SendRequest::group);
         self.deduplication_id.iter().fold(request, SendRequest::deduplication_id)
     }

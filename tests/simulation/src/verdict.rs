@@ -5,7 +5,7 @@
 //! - `inputs`: keys, payloads and malformed records
 //! - `invocations`: claims that are not settled, leases and responses
 //! - `jitter`: delays that are drawn at random
-//! - `letters`: dead letters
+//! - `letters`, `letter_records`: dead letters, and their records
 //! - `losses`: lost writes, and the effects that these repeat
 //! - `messages`: deletions, acknowledgements and order
 //! - `objects`: payloads in S3
@@ -21,6 +21,7 @@ mod connections;
 mod inputs;
 mod invocations;
 mod jitter;
+mod letter_records;
 mod letters;
 mod losses;
 mod messages;
@@ -61,6 +62,7 @@ impl Run {
         faults.extend(self.wrong_malformed());
         faults.extend(self.wrong_messages());
         faults.extend(self.wrong_letters());
+        faults.extend(self.wrong_letter_records());
         faults.extend(self.wrong_attributes());
         faults.extend(self.wrong_calls());
         faults.extend(self.wrong_acknowledgements());

@@ -19,6 +19,7 @@ pub struct Letter {
     pub attributes: BTreeMap<String, MessageAttribute>,
     pub group: Option<String>,
     pub deduplication_id: Option<String>,
+    pub trace_header: Option<String>,
     /// The message that it was.
     pub message_id: String,
     /// `None` if the message had no room for it.
@@ -37,6 +38,7 @@ impl Letter {
     /// The letter that this call of `SendMessage` sends. Its message is known by its reason, or by its number in `queue`.
     pub fn of(SdkCall { process, input, at_us, .. }: &SdkCall, queue: &Queue) -> Self {
         let text = |name: &str| input[name].as_str().map(str::to_owned);
+        let trace = &input["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"];
         let attributes = input["MessageAttributes"].as_object().into_iter().flatten();
         let attributes = attributes.map(|(name, value)| (name.clone(), attribute(value)));
         let attributes: BTreeMap<_, _> = attributes.collect();
@@ -53,6 +55,7 @@ impl Letter {
             body: text("MessageBody").unwrap_or_default(),
             group: text("MessageGroupId"),
             deduplication_id: text("MessageDeduplicationId"),
+            trace_header: trace.as_str().map(str::to_owned),
             attributes,
             message_id,
             reason,

@@ -113,7 +113,7 @@ impl Run {
         })
     }
 
-    /// Whether it has the body, the attributes, the key and the group of its message.
+    /// Whether it has the body, the attributes, the key, the group and the trace header of its message.
     fn is_whole(&self, letter: &Letter, message: usize) -> bool {
         let has_body = self.messages[message].body == letter.body;
         let (sent, id) = (&self.sent[message], &letter.message_id);
@@ -132,7 +132,8 @@ impl Run {
         let of_fifo = self.plan.has_fifo_letters().then_some(id);
         let has_group = letter.group.as_ref() == sent.group.as_ref().or(of_fifo);
         let has_group = has_group && letter.deduplication_id.as_ref() == of_fifo;
-        attributes == sent.attributes && has_group && has_reason && has_body
+        let has_trace = letter.trace_header == sent.trace_header;
+        attributes == sent.attributes && has_group && has_reason && has_body && has_trace
     }
 
     /// The calls for the record of a dead letter.

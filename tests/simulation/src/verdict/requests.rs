@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use history::{Call, Operation};
-use idempotent_sqs::Policy;
 
 use crate::world::Run;
 
@@ -12,7 +11,6 @@ impl Run {
     pub(super) fn wrong_requests(&self) -> Vec<String> {
         let plan = &self.plan;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let retention_ms = ms(Policy::default().retention);
         let leases_ms = ms(plan.lease_grace.min(plan.longest_lease))..=ms(plan.longest_lease);
         let is_right = |call: &Operation| {
             let request = call.call.request();
@@ -24,7 +22,7 @@ impl Run {
                 && request.max_attempts == plan.max_attempts
                 && request.failed_retention_ms == ms(plan.failed_retention)
                 && request.longest_lease_ms == ms(plan.longest_lease)
-                && request.retention_ms == retention_ms
+                && request.retention_ms == ms(plan.retention)
                 && leases_ms.contains(&request.lease_ms)
         };
         let calls = self.history.keys.values().flatten().filter(|call| !call.is_of_dead_letter());
