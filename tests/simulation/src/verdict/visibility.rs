@@ -8,6 +8,7 @@ use idempotent_sqs::idempotency::WorkErrorKind;
 use idempotent_sqs_testing::ReceivedMessage;
 
 use crate::function::Invoked;
+use crate::plan::Fault;
 use crate::sqs::VisibilityChange;
 use crate::world::Run;
 
@@ -47,9 +48,12 @@ impl Run {
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
             return None;
         } else {
-            // Whether it is changed depends on the time that was left, unless its receiver is known to be unavailable. One
-            // message looks whether it still is, and may have no answer in the time for work.
-            let has_time = invoked.until_us < self.work_ends_us(invoked);
+            // Whether it is changed depends on the time that was left, unless its receiver is known to be unavailable. A
+            // process may be frozen until the time for work has passed.
+            let has_time = invoked.until_us < self.work_ends_us(invoked) || !self.plan.has(Fault::Freeze);
+            if let Some(change) = self.change(invoked, message).filter(|_| has_lost(calls, message)) {
+                return Some(format!("{}: another owner has its claim, but it has {change:?}", message.body));
+            }
             (backoff_of(invoked, message), has_time && self.waits_for_receiver(invoked, calls, message))
         };
         let is_right = after(message).map_or(!is_changed || !has_handle, |after| expected.contains(&after));
@@ -105,6 +109,15 @@ impl Run {
         let mut changes = self.changes.iter().filter(|change| is_during(change.at_us, invoked));
         changes.find(|change| change.receipt_handle == message.receipt_handle)
     }
+}
+
+/// Whether the work of a message ran, and its outcome was not recorded because another owner has the record.
+fn has_lost(calls: &[&Operation], message: &ReceivedMessage) -> bool {
+    let is_outcome = |call: &&&Operation| matches!(call.call, Call::Complete { .. } | Call::Fail { .. });
+    let outcomes = calls.iter().filter(|call| is_of(call, message)).filter(is_outcome);
+    outcomes
+        .max_by_key(|call| (call.invoked_us, call.number))
+        .is_some_and(|call| matches!(call.answer, Answer::Lost(_)))
 }
 
 fn is_named_in(ids: &[String], message: &ReceivedMessage) -> bool {
