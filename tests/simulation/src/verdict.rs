@@ -9,6 +9,7 @@
 //! - `losses`: lost writes, and the effects that these repeat
 //! - `messages`: deletions, acknowledgements and order
 //! - `objects`: payloads in S3
+//! - `progress`: messages that wait, and payloads in memory
 //! - `receivers`: receivers that are unavailable, and messages that are not started
 //! - `requests`: settings and results
 //! - `results`: large results in S3
@@ -26,6 +27,7 @@ mod letters;
 mod losses;
 mod messages;
 mod objects;
+mod progress;
 mod receivers;
 mod requests;
 mod results;
@@ -58,6 +60,7 @@ impl Run {
         faults.extend(self.wrong_attempts());
         faults.extend(self.wrong_connections());
         faults.extend(self.wrong_receivers());
+        faults.extend(self.wrong_progress());
         faults.extend(self.wrong_inputs());
         faults.extend(self.wrong_malformed());
         faults.extend(self.wrong_messages());

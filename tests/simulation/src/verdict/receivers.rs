@@ -82,7 +82,7 @@ impl Run {
     }
 
     /// The last run of a process before this time, µs, that shows whether this receiver is available.
-    fn last_at(&self, receiver: &str, process: &str, before_us: u64) -> Option<&Attempt> {
+    pub(super) fn last_at(&self, receiver: &str, process: &str, before_us: u64) -> Option<&Attempt> {
         let runs = self.attempts.iter().filter(|run| run.receiver == receiver && run.process == process);
         let ended = runs.filter(|run| run.ran_us < before_us && (run.is_done() || run.is_unavailable()));
         ended.max_by_key(|run| run.ran_us)
