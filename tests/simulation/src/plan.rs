@@ -108,6 +108,8 @@ pub struct Plan {
     pub work_ms: u64,
     /// Number of receivers.
     pub receivers: u64,
+    /// Whether each receiver is unavailable for some seconds, again and again.
+    pub has_outages: bool,
     /// How many of 1000 requests a receiver fails or refuses.
     pub failures: u64,
     /// One of so many payments can never succeed.
@@ -212,6 +214,7 @@ impl Plan {
             lost: if is_quiet { 0 } else { *rng.pick(&[0, 0, 5, 30]) },
             work_ms: *rng.pick(&[20, 100, 500, 1500]),
             receivers: inputs.draw(1..3),
+            has_outages: false,
             failures: *rng.pick(&[50, 170, 500]),
             poison: *inputs.pick(&[25, 25, 3]),
             duplicates: *rng.pick(&[0, 100, 400, 400]),
@@ -227,7 +230,20 @@ impl Plan {
         if has_extras && sqs.happens(300) && !plan.fifo {
             (plan.burst, plan.batch_size) = (25, 25);
         }
+        let outages = &mut Rng::new(seed ^ 0x0a7c);
+        if outages.happens(150) && !plan.redis.shares_calls {
+            plan.add_outages(outages);
+        }
         plan
+    }
+
+    /// Lets batches have messages of two receivers, which are unavailable at different times. Processes do not freeze.
+    fn add_outages(&mut self, rng: &mut Rng) {
+        (self.has_outages, self.receivers, self.fifo) = (true, 2, false);
+        (self.burst, self.batch_size, self.repeats) = (10, 10, 60);
+        (self.concurrency, self.messages) = (*rng.pick(&[1, 1, 2, 4]), self.messages.max(30));
+        (self.work_ms, self.failures, self.has_forms) = (100, 50, rng.happens(600) || self.has_forms);
+        self.faults.retain(|fault| *fault != Fault::Freeze);
     }
 
     /// Whether the dead-letter queue is a FIFO queue.

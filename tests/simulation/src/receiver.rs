@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use history::{Rng, monotonic_us};
 use tokio::time::sleep;
@@ -10,6 +11,7 @@ use crate::network;
 use crate::plan::Plan;
 use crate::producers::{LARGE, payment};
 use crate::trace::event;
+use crate::work;
 
 pub const NAME: &str = "receiver";
 
@@ -62,6 +64,17 @@ pub fn is_poison(plan: &Plan, payment: u64) -> bool {
     hash.finish().is_multiple_of(plan.poison)
 }
 
+/// How much longer a receiver takes that is unavailable.
+const SLOW: Duration = Duration::from_millis(700);
+
+/// Whether the receiver of this payment is unavailable at this time. It is for some seconds, again and again.
+fn is_unavailable(plan: &Plan, payment: u64, at_us: u64) -> bool {
+    const PERIOD_US: u64 = 3_000_000;
+    let mut hash = DefaultHasher::new();
+    (plan.seed, work::receiver(payment, plan.receivers), at_us / PERIOD_US).hash(&mut hash);
+    plan.has_outages && hash.finish().is_multiple_of(2)
+}
+
 impl Receiver {
     pub fn new(rng: Rng, plan: &Plan) -> Self {
         let (faults_ended, effects) = (false, Vec::new());
@@ -96,8 +109,12 @@ impl Receiver {
         let (answer, before, after) = {
             let mut state = self.lock();
             let work_ms = if state.faults_ended { 20 } else { state.plan.work_ms };
-            let answer = state.choose(payment);
-            (answer, state.rng.ms(0..work_ms), state.rng.ms(0..work_ms))
+            let mut answer = state.choose(payment);
+            let (mut before, after) = (state.rng.ms(0..work_ms), state.rng.ms(0..work_ms));
+            if !state.faults_ended && is_unavailable(&state.plan, payment, monotonic_us()) {
+                (answer, before) = (Answer::Unavailable(None), before + SLOW);
+            }
+            (answer, before, after)
         };
         sleep(before).await;
         event(|| format!("{NAME}: {answer:?} for {request:?}"));
