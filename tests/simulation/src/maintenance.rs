@@ -64,9 +64,11 @@ async fn replace_passwords(shared: &Shared, redis: &Cluster) {
     }
 }
 
-/// Lets servers crash until the faults end, one or all of them at once. They keep their records.
+/// Lets servers crash until the faults end, one or all of them at once. They keep their records, and load them before they
+/// execute scripts.
 async fn crash_servers(shared: &Shared, redis: &Cluster) {
     let (plan, mut rng) = (&shared.plan, Rng::new(shared.plan.seed ^ 0xc4a5));
+    let mut loads = Rng::new(plan.seed ^ 0x10ad);
     let ends = Instant::now() + plan.lasts;
     while plan.redis.crash && Instant::now() < ends {
         sleep(rng.ms(100..1000)).await;
@@ -74,9 +76,15 @@ async fn crash_servers(shared: &Shared, redis: &Cluster) {
         let is_shared = redis.servers.len() > 1 && rng.happens(700);
         if server.crash(is_shared, Duration::from_secs(4)).await {
             let crashed = redis.servers.iter().filter(|other| all || other.name() == server.name());
-            let restart = |server: &Server| (server.clone(), rng.ms(50..2500));
-            let restarts =
-                crashed.map(restart).map(|(server, down)| tokio::spawn(async move { server.restart(down).await }));
+            let restart = |server: &Server| (server.clone(), rng.ms(50..2500), loads.ms(0..600));
+            let restarts = crashed.map(restart).map(|(server, down, loads)| {
+                tokio::spawn(async move {
+                    server.refuse(Some(REFUSALS[2]));
+                    server.restart(down).await;
+                    sleep(loads).await;
+                    server.refuse(None);
+                })
+            });
             for restart in restarts.collect::<Vec<_>>() {
                 restart.await.expect("a server starts");
             }
