@@ -35,6 +35,9 @@ pub struct Connection {
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub command: String,
+    /// The keys of the records of a script call, and whether they are declared.
+    pub records: Vec<String>,
+    pub declares_keys: bool,
     /// The password, or the token.
     pub password: Option<String>,
     pub sent_us: u64,
@@ -151,7 +154,9 @@ impl AsyncWrite for Recorded {
             let name = text(&command[0]);
             let password = command.last().filter(|_| name == "AUTH").map(text);
             let sent_us = monotonic_us();
-            let exchange = Exchange { command: name, password, sent_us, answered_us: None, error: None };
+            let (records, declares_keys) = records(&command);
+            let (answered_us, error) = (None, None);
+            let exchange = Exchange { command: name, records, declares_keys, password, sent_us, answered_us, error };
             recording.change(|connection| connection.exchanges.push(exchange));
         }
         Poll::Ready(written)
@@ -164,4 +169,18 @@ impl AsyncWrite for Recorded {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
+}
+
+/// The keys of the records of this command, if it is a script call of the store, and whether they are declared.
+fn records(command: &[Vec<u8>]) -> (Vec<String>, bool) {
+    let [name, _script, declared, rest @ ..] = command else { return (Vec::new(), false) };
+    if !name.starts_with(b"EVAL") {
+        return (Vec::new(), false);
+    }
+    let declares_keys = declared != b"0";
+    // Otherwise their number is the first argument.
+    let (count, keys) =
+        if declares_keys { (Some(declared), rest) } else { (rest.first(), rest.get(1..).unwrap_or_default()) };
+    let count = count.and_then(|count| std::str::from_utf8(count).ok()?.parse().ok()).unwrap_or(0);
+    (keys.iter().take(count).map(|key| String::from_utf8_lossy(key).into_owned()).collect(), declares_keys)
 }

@@ -13,6 +13,7 @@
 //! - `receivers`: receivers that are unavailable, and messages that are not started
 //! - `requests`: settings and results
 //! - `results`: large results in S3
+//! - `script_calls`: script calls of Redis
 //! - `settling`: how runs are settled
 //! - `sqs`: calls of SQS
 //! - `visibility`: visibility timeouts
@@ -31,6 +32,7 @@ mod progress;
 mod receivers;
 mod requests;
 mod results;
+mod script_calls;
 mod settling;
 mod sqs;
 mod visibility;
@@ -72,6 +74,7 @@ impl Run {
         faults.extend(self.wrong_invocations());
         faults.extend(self.wrong_jitter());
         faults.extend(self.wrong_settling());
+        faults.extend(self.wrong_script_calls());
         faults.extend(self.wrong_requests());
         faults.extend(self.wrong_objects());
         faults.extend(self.wrong_results());

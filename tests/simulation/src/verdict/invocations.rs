@@ -12,6 +12,9 @@ use crate::world::Run;
 /// Resolution of the deadline, which is a time of the wall clock, µs.
 pub(super) const CLOCK_US: u64 = 2_000;
 
+/// The pause before a call that settles is repeated, µs.
+pub(super) const PAUSE_US: u64 = 50_000;
+
 impl Run {
     /// What is wrong with invocations that returned in time.
     pub(super) fn wrong_invocations(&self) -> Vec<String> {
@@ -81,7 +84,6 @@ impl Run {
 
     /// Until when calls that settle are repeated, µs, without the pause before the last one.
     pub(super) fn settling_ends_us(&self, invoked: &Invoked) -> u64 {
-        const PAUSE_US: u64 = 50_000;
         let (ends_us, reserve_us) = self.time_us(invoked);
         ends_us - reserve_us / 3 - PAUSE_US
     }

@@ -4,10 +4,11 @@ use history::{Call, Hex, Operation};
 use idempotent_sqs::idempotency::{MessageIdHash, WorkErrorKind};
 
 use crate::function::Invoked;
+use crate::plan::Fault;
 use crate::work::{Attempt, receiver};
 use crate::world::Run;
 
-use super::invocations::{CLOCK_US, is_during};
+use super::invocations::{CLOCK_US, PAUSE_US, is_during};
 
 impl Run {
     /// What is wrong with the calls that settle.
@@ -23,6 +24,7 @@ impl Run {
         }
         for invoked in &self.invocations {
             wrong.extend(self.runs_of(invoked).filter_map(|run| self.given_up(run, invoked)));
+            wrong.extend(self.settled_late(invoked));
         }
         wrong
     }
@@ -77,6 +79,17 @@ impl Run {
             (None, Call::Fail { uncertain, permanent, .. }) => *uncertain && *permanent == last,
             _ => false,
         }
+    }
+
+    /// Calls that settle after the time for settling, because of an earlier one that failed.
+    fn settled_late(&self, invoked: &Invoked) -> Vec<String> {
+        if self.plan.has(Fault::Freeze) {
+            return Vec::new();
+        }
+        let ends_us = self.settling_ends_us(invoked) + PAUSE_US + CLOCK_US;
+        let calls = self.calls(invoked).into_iter().filter(|call| !matches!(call.call, Call::Acquire { .. }));
+        let late = calls.filter(|call| call.invoked_us > ends_us);
+        late.map(|call| format!("{}: settled after the time for settling: {call}", call.call.key())).collect()
     }
 
     /// Whether the last call that settles this run has no answer, although there was time for another one.
