@@ -248,7 +248,7 @@ impl Producer<'_> {
         let deduplication_id = self.plan.fifo.then(|| format!("send-{number}"));
         let same_content =
             imitated.filter(|_| form == Form::S3Notification && payment.s3_event(self.plan.has_extras).is_later());
-        let trace_header = (number % 3 == 0).then(|| format!("Root=1-5bef4de7-{number:024x};Sampled=0"));
+        let trace_header = number.is_multiple_of(3).then(|| format!("Root=1-5bef4de7-{number:024x};Sampled=0"));
         let sent =
             Sent { payment: paid, same_content, key, object, input, attributes, group, deduplication_id, trace_header };
         let request = sent.request(body);

@@ -35,7 +35,7 @@ impl Run {
             }
             wrong.extend(self.late_letters(invoked, of_letters()));
             wrong.extend(self.not_tried(invoked, &calls));
-            wrong.extend(self.taken_for_sent(invoked, &calls));
+            wrong.extend(taken_for_sent(invoked, &calls));
         }
         wrong
     }
@@ -53,8 +53,9 @@ impl Run {
     /// Whether this call settles as the send of its letter ended: a letter that SQS refused is no attempt. A send that
     /// was cancelled may have been accepted.
     fn is_settled_as_sent(&self, invoked: &Invoked, call: &Operation) -> bool {
-        let acquires = self.calls(invoked).into_iter().filter(|other| matches!(other.call, Call::Acquire { .. }));
-        let acquire = acquires.filter(|other| other.call.request() == call.call.request()).next_back();
+        let mut calls = self.calls(invoked).into_iter();
+        let is_own = |other: &&Operation| other.call.request() == call.call.request();
+        let acquire = calls.rfind(|other| matches!(other.call, Call::Acquire { .. }) && is_own(other));
         let claim_ends_us = acquire.map_or(0, |acquire| self.claim_ends_us(acquire));
         let ends_us = self.letters_end_us(invoked).min(claim_ends_us) - CLOCK_US.min(claim_ends_us);
         !matches!(call.call, Call::Fail { .. }) || call.invoked_us >= ends_us
@@ -106,18 +107,16 @@ impl Run {
         kept.map(|message| format!("{}: cannot succeed, and its letter was not tried: {invoked:?}", message.body))
             .collect()
     }
+}
 
-    /// Messages of another queue, whose letter was taken for sent because a message with the same id was. Their redrive
-    /// policy moves them.
-    fn taken_for_sent(&self, invoked: &Invoked, calls: &[&Operation]) -> Vec<String> {
-        let is_taken = |call: &&&Operation| {
-            let mut others = invoked.malformed.other_queue.iter();
-            let is_other = others.any(|id| call.call.request().message == Hex(*MessageIdHash::of(id).as_bytes()));
-            call.is_of_dead_letter() && is_other && matches!(call.answer, Answer::Duplicate { .. })
-        };
-        let taken = calls.iter().filter(is_taken);
-        taken
-            .map(|call| format!("{}: taken for the letter of another queue's message: {call}", call.call.key()))
-            .collect()
-    }
+/// Messages of another queue, whose letter was taken for sent because a message with the same id was. Their redrive
+/// policy moves them.
+fn taken_for_sent(invoked: &Invoked, calls: &[&Operation]) -> Vec<String> {
+    let is_taken = |call: &&&Operation| {
+        let mut others = invoked.malformed.other_queue.iter();
+        let is_other = others.any(|id| call.call.request().message == Hex(*MessageIdHash::of(id).as_bytes()));
+        call.is_of_dead_letter() && is_other && matches!(call.answer, Answer::Duplicate { .. })
+    };
+    let taken = calls.iter().filter(is_taken);
+    taken.map(|call| format!("{}: taken for the letter of another queue's message: {call}", call.call.key())).collect()
 }
