@@ -175,7 +175,9 @@ impl Shared {
     /// The messages of which a record shows, and will show, that their letters were sent from the queue of the function.
     fn moved(&self) -> Vec<String> {
         let keeps_records = !self.plan.has(Fault::FailOver) && !self.plan.has(Fault::Flush);
-        let letters = self.sqs.letters().into_iter().filter(|_| keeps_records);
+        // A group of another queue is another group, which need not wait.
+        let may_move = keeps_records && !self.plan.fifo;
+        let letters = self.sqs.letters().into_iter().filter(|_| may_move);
         let is_recorded = |id: &String| {
             let value = self.records.value(format!("{NAMESPACE}:dead-letter:{id}").as_bytes());
             matches!(value, Some(Value::String(record)) if record.starts_with(b"C"))
