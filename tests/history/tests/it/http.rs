@@ -11,9 +11,12 @@ mod clients;
 mod format;
 mod handler;
 mod kind;
+mod logs;
+mod objects;
 mod request;
 mod response;
 mod service;
+mod tally;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -33,9 +36,9 @@ use tokio::time::{Instant, sleep};
 
 use answer::Answer;
 use clients::Requests;
-use handler::Tally;
 use kind::{KINDS, LAST};
 use service::Service;
+use tally::Tally;
 use verdict::Seen;
 
 const CLIENTS: usize = 12;
@@ -46,6 +49,7 @@ const PACE: Duration = Duration::from_millis(4);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_repeat_requests_get_the_response_of_the_one_run() {
     let Length { seeds, messages, first } = Length::from_env();
+    logs::record();
     let server = Redis::start().await;
     let (mut report, mut counts, mut faults) = (Report::default(), BTreeMap::new(), Vec::new());
     for seed in first..first + seeds {
@@ -111,7 +115,9 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     let is_finished = soon(clients.join_all()).await.into_iter().all(|is_finished| is_finished);
     let sent = Arc::into_inner(requests).unwrap().sent();
     let (runs, effects) = (mem::take(&mut *lock(&tally.runs)), mem::take(&mut *lock(&tally.effects)));
-    let reports = mem::take(&mut *lock(&tally.reports));
+    soon(last.layer.drained()).await;
+    let (reports, lines) = (mem::take(&mut *lock(&tally.reports)), logs::take());
+    let acquires = mem::take(&mut *lock(&tally.acquires));
     // A client that got the response of done work does not repeat its request.
     let is_done = |number: usize| {
         sent.iter()
@@ -119,7 +125,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     };
     let done = runs.iter().filter(|run| is_done(run.plan.request)).map(|run| run.key.clone());
     let outside = Outside { deleted: done.collect(), effects };
-    (Seen { sent, runs, reports, is_finished }, outside)
+    (Seen { sent, runs, reports, lines, acquires, is_finished }, outside)
 }
 
 /// Breaks or delays the connections to Redis.

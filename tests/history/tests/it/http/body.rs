@@ -15,18 +15,27 @@ use tokio::time::{Sleep, sleep};
 pub(crate) struct Body {
     steps: VecDeque<Step>,
     pause: Option<Pin<Box<Sleep>>>,
+    /// Called before the first step.
+    on_read: Option<Box<dyn FnOnce() + Send>>,
 }
 
 pub(crate) enum Step {
     Data(Bytes),
     Trailers(HeaderMap),
     Pause(Duration),
+    /// Bytes of this number, which do not come.
+    Missing(u64),
     Fail,
 }
 
 impl Body {
     pub(crate) fn of(steps: impl IntoIterator<Item = Step>) -> Self {
-        Self { steps: steps.into_iter().collect(), pause: None }
+        Self { steps: steps.into_iter().collect(), pause: None, on_read: None }
+    }
+
+    /// Calls this function when the body is first read.
+    pub(crate) fn on_read(self, on_read: impl FnOnce() + Send + 'static) -> Self {
+        Self { on_read: Some(Box::new(on_read)), ..self }
     }
 }
 
@@ -35,6 +44,9 @@ impl http_body::Body for Body {
     type Error = &'static str;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        if let Some(on_read) = self.on_read.take() {
+            on_read();
+        }
         loop {
             if let Some(pause) = &mut self.pause {
                 std::task::ready!(pause.as_mut().poll(cx));
@@ -44,6 +56,7 @@ impl http_body::Body for Body {
                 None => return Poll::Ready(None),
                 Some(Step::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Some(Step::Trailers(trailers)) => return Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+                Some(Step::Missing(_)) => self.pause = Some(Box::pin(sleep(Duration::MAX))),
                 Some(Step::Pause(time)) => self.pause = Some(Box::pin(sleep(time))),
                 Some(Step::Fail) => return Poll::Ready(Some(Err("the connection was closed"))),
             }
@@ -59,6 +72,7 @@ impl http_body::Body for Body {
         let length = |step: &Step| match step {
             Step::Data(data) => Some(data.len() as u64),
             Step::Trailers(_) => Some(0),
+            Step::Missing(length) => Some(*length),
             Step::Pause(_) | Step::Fail => None,
         };
         self.steps.iter().map(length).sum::<Option<u64>>().map_or_else(SizeHint::default, SizeHint::with_exact)

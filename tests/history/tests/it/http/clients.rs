@@ -8,10 +8,12 @@ use history::{KEY_LASTS, Rng};
 use http::HeaderValue;
 use idempotent_sqs::Deadline;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument;
 
 use super::answer::{Answer, NOT_KEPT};
 use super::handler::{Ending, Plan};
 use super::kind::Kind;
+use super::logs;
 use super::request::{FLAWS, Flaw, IDEMPOTENCY_KEY, Identity, VARIANTS};
 use super::response::Form;
 use super::service::{Service, TOO_LONG};
@@ -26,8 +28,9 @@ pub(crate) struct Sent {
     pub(crate) flaw: Option<Flaw>,
     /// The header of its key.
     pub(crate) key: Option<HeaderValue>,
-    /// Whether it was part of an invocation.
-    pub(crate) is_invocation: bool,
+    pub(crate) at: Instant,
+    /// Of the invocation that it was part of.
+    pub(crate) deadline: Option<Deadline>,
     /// The service that it was sent to.
     pub(crate) kind: Kind,
     /// `None` if the client did not wait for it.
@@ -39,6 +42,7 @@ pub(crate) struct Answered {
     pub(crate) answer: Answer,
     /// The key in the answer.
     pub(crate) key: Option<HeaderValue>,
+    /// When the head of the answer arrived.
     pub(crate) after: Duration,
 }
 
@@ -78,22 +82,23 @@ impl Requests {
     ) -> bool {
         let mut request = identity.request(rng, flaw);
         // Some requests are part of an invocation.
-        let is_invocation = rng.happens(200);
-        if is_invocation {
-            request.extensions_mut().insert(Deadline::within(rng.ms(20..500)));
+        let deadline = rng.happens(200).then(|| Deadline::within(rng.ms(20..500)));
+        if let Some(deadline) = deadline {
+            request.extensions_mut().insert(deadline);
         }
         let (identity, key) = (identity.clone(), request.headers().get(IDEMPOTENCY_KEY).cloned());
+        let begun = Instant::now();
         let at = {
             let mut sent = lock(&self.0);
-            sent.push(Sent { identity, flaw, key, is_invocation, kind: service.kind, answered: None });
+            sent.push(Sent { identity, flaw, key, at: begun, deadline, kind: service.kind, answered: None });
             sent.len() - 1
         };
         request.extensions_mut().insert(Plan { request: at, ..plan });
-        let begun = Instant::now();
-        let Ok(reply) = timeout(limit, service.send(request)).await else { return false };
+        let Ok(reply) = timeout(limit, service.send(request).instrument(logs::span(at))).await else { return false };
+        let head_at = reply.as_ref().map_or_else(|_| Instant::now(), |reply| reply.head_at);
         let (answer, key) = Answer::of(reply);
         let sent = &mut lock(&self.0)[at];
-        sent.answered = Some(Answered { answer, key, after: begun.elapsed() });
+        sent.answered = Some(Answered { answer, key, after: head_at - begun });
         sent.is_done()
     }
 
@@ -115,6 +120,15 @@ impl Requests {
                 sleep(rng.ms(0..20)).await;
             }
         }
+        // The services are drained while these run.
+        let identity = Identity::pick(&mut rng, begun.elapsed().as_millis(), 0);
+        let plan = Plan {
+            ending: Ending::Answer(201),
+            has_effect: true,
+            before: Duration::from_millis(150),
+            ..plan(&mut rng)
+        };
+        self.send(&mut rng, &services[0], &identity, None, plan, Duration::from_millis(30)).await;
     }
 
     /// Sends all requests of this principal and key until one of them has a response that is kept, and then once more.
@@ -148,7 +162,7 @@ impl Requests {
 }
 
 fn plan(rng: &mut Rng) -> Plan {
-    let ending = match rng.draw(0..28) {
+    let ending = match rng.draw(0..29) {
         0..10 => Ending::Answer(201),
         10 => Ending::Answer(101),
         11 => Ending::Answer(*rng.pick(&[302, 402, 404])),
@@ -159,6 +173,7 @@ fn plan(rng: &mut Rng) -> Plan {
         19 => Ending::Error,
         20..23 => Ending::Unavailable,
         23 => Ending::Permanent,
+        24 => Ending::Garbage,
         _ => Ending::Panic,
     };
     let has_effect = match ending {

@@ -3,7 +3,7 @@
 use std::mem;
 use std::panic::resume_unwind;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,14 +14,15 @@ use http::{Extensions, HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use idempotent_sqs::idempotency::Fence;
 use idempotent_sqs::{Claim, Deadline, Key, Work, WorkError};
-use idempotent_sqs_http::{IdempotentRequest, RequestReport, encode_response};
+use idempotent_sqs_http::{IdempotentRequest, encode_response};
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
 use super::body::Body;
 use super::kind::Kind;
 use super::response::{Form, UNPROTECTED, response, streamed};
-use super::service::GRACE;
+use super::service::{GRACE, TIMEOUT};
+use super::tally::Tally;
 
 /// The error of a run whose plan is to fail.
 pub(crate) const PLANNED: &str = "planned";
@@ -38,6 +39,13 @@ pub(crate) struct Plan {
     pub(crate) form: Form,
 }
 
+impl Plan {
+    /// How long an unavailable work is, if it says so.
+    pub(crate) fn unavailable_for(&self) -> Option<Duration> {
+        self.request.is_multiple_of(2).then_some(Duration::from_millis(1500))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Answer(u16),
@@ -50,6 +58,8 @@ pub(crate) enum Ending {
     Unavailable,
     /// A work fails permanently. A handler answers with 402.
     Permanent,
+    /// A work returns no response. A handler answers with 402.
+    Garbage,
 }
 
 /// A request as its client sent it, an extension of the request.
@@ -91,15 +101,6 @@ impl Run {
             Some(_) => false,
         }
     }
-}
-
-/// What the handlers of all services count.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) runs: Mutex<Vec<Run>>,
-    pub(crate) effects: Mutex<Vec<Effect>>,
-    /// What the layers reported.
-    pub(crate) reports: Mutex<Vec<RequestReport>>,
 }
 
 /// What the layer tells a handler or a work.
@@ -164,7 +165,7 @@ impl Runner {
         sleep(plan.after).await;
         let ending = match plan.ending {
             Ending::Unavailable if !self.kind.is_endpoint() => Ending::Answer(503),
-            Ending::Permanent if !self.kind.is_endpoint() => Ending::Answer(402),
+            Ending::Permanent | Ending::Garbage if !self.kind.is_endpoint() => Ending::Answer(402),
             ending => ending,
         };
         running.end(ending);
@@ -188,7 +189,11 @@ impl Runner {
         match self.follow(&parts.extensions, attempt, is_original).await {
             (_, Ending::Error) => Err(PLANNED),
             (_, Ending::Panic) => resume_unwind(Box::new(PLANNED)),
-            (plan, ending) => Ok(streamed(&plan, ending)),
+            (plan, ending) => {
+                let (kind, tally) = (self.kind, self.tally);
+                let response = streamed(&plan, ending);
+                Ok(response.map(|body| body.on_read(move || tally.read(&plan, kind, ending))))
+            }
         }
     }
 
@@ -197,7 +202,11 @@ impl Runner {
         match self.follow(request.extensions(), attempt, original.body == request.body()).await {
             (plan, Ending::Answer(status)) => Ok(encode_response(&response(&plan, status))),
             (_, Ending::BreakOff | Ending::Error) => Err(WorkError::uncertain(PLANNED)),
-            (_, Ending::Unavailable) => Err(WorkError::unavailable_after(PLANNED, Duration::from_millis(1500))),
+            (plan, Ending::Unavailable) => Err(match plan.unavailable_for() {
+                Some(after) => WorkError::unavailable_after(PLANNED, after),
+                None => WorkError::unavailable(PLANNED),
+            }),
+            (_, Ending::Garbage) => Ok(PLANNED.as_bytes().to_vec()),
             (_, Ending::Permanent) => Err(WorkError::permanent(PLANNED)),
             (_, Ending::Panic) => resume_unwind(Box::new(PLANNED)),
         }
@@ -227,7 +236,12 @@ impl Running {
     fn begin(runner: &Runner, plan: Plan, attempt: &Attempt, invocation: Option<Deadline>, is_original: bool) -> Self {
         let (Runner { tally, kind, .. }, ends) = (runner.clone(), attempt.ends);
         let is_too_late = invocation.is_some_and(|invocation| ends > invocation.end);
-        let faults = [(is_too_late, "it may run after its invocation"), (!is_original, "its request was changed")];
+        let is_too_long = ends > Instant::now() + TIMEOUT * 3 / 4;
+        let faults = [
+            (is_too_late, "it may run after its invocation"),
+            (is_too_long, "it may run longer than its timeout"),
+            (!is_original, "its request was changed"),
+        ];
         let run = Run {
             plan,
             kind,

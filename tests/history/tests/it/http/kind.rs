@@ -5,7 +5,7 @@ use std::time::Duration;
 use idempotent_sqs_http::{KeyRule, ServerErrors, StoreOutage};
 
 /// The settings of a service, and what it serves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Kind {
     pub(crate) serves: Serves,
     /// Which requests need a key, if not only POST and PATCH.
@@ -23,6 +23,10 @@ pub(crate) struct Kind {
     pub(crate) drops_node: bool,
     /// Whether it stores its responses in a format that the others do not know.
     pub(crate) is_next_release: bool,
+    /// Whether it keeps large responses as objects.
+    pub(crate) has_objects: bool,
+    /// Whether it runs no recovery.
+    pub(crate) parks: bool,
 }
 
 /// What answers the requests.
@@ -48,12 +52,14 @@ pub(crate) const KIND: Kind = Kind {
     mismatch_status: 422,
     drops_node: false,
     is_next_release: false,
+    has_objects: false,
+    parks: false,
 };
 
 const SHORT: Duration = Duration::from_millis(30);
 
 /// The services that contend.
-pub(crate) const KINDS: [Kind; 9] = [
+pub(crate) const KINDS: [Kind; 12] = [
     KIND,
     Kind { spawns: false, key_rule: Some(KeyRule::Optional), ..KIND },
     // Gives up before the store does.
@@ -61,6 +67,15 @@ pub(crate) const KINDS: [Kind; 9] = [
     Kind { serves: Serves::Endpoint, ..KIND },
     Kind { serves: Serves::LayerTwice, ..KIND },
     Kind { store_outage: StoreOutage::RunUnprotected, store_timeout: SHORT, ..KIND },
+    // Gives up while a slow object is read.
+    Kind {
+        has_objects: true,
+        store_outage: StoreOutage::RunUnprotected,
+        store_timeout: Duration::from_millis(150),
+        ..KIND
+    },
+    Kind { has_objects: true, ..KIND },
+    Kind { parks: true, ..KIND },
     Kind { server_errors: ServerErrors::Keep, mismatch_status: 400, drops_node: true, ..KIND },
     Kind { is_next_release: true, ..KIND },
     Kind { serves: Serves::EndpointInLayer, key_rule: Some(KeyRule::Required), ..KIND },
@@ -70,6 +85,11 @@ pub(crate) const KINDS: [Kind; 9] = [
 pub(crate) const LAST: Kind = Kind { wait: Duration::from_secs(2), key_rule: Some(KeyRule::Required), ..KIND };
 
 impl Kind {
+    /// Its number, from 0.
+    pub(crate) fn number(self) -> usize {
+        KINDS.iter().position(|kind| *kind == self).unwrap_or(KINDS.len())
+    }
+
     pub(crate) fn is_endpoint(self) -> bool {
         self.serves == Serves::Endpoint
     }

@@ -150,6 +150,11 @@ impl Identity {
         (self.principal, &self.key)
     }
 
+    pub(crate) fn path(&self) -> &'static str {
+        let uri = self.variant.1;
+        uri.split_once('?').map_or(uri, |(path, _)| path)
+    }
+
     /// Whether a layer with the default rule requires a key.
     pub(crate) fn needs_key(&self) -> bool {
         self.variant.0 != "GET"
@@ -190,8 +195,13 @@ impl Identity {
             Some(Flaw::Slow) => steps.push(Step::Pause(Duration::MAX)),
             Some(Flaw::Large) => {
                 // The same JSON. A body whose length is not known in advance is sent in chunks.
-                steps.push(Step::Data(" ".repeat(MAX_BODY_BYTES).into()));
-                steps.extend(rng.happens(500).then_some(Step::Pause(Duration::ZERO)));
+                let rest = Step::Data(" ".repeat(MAX_BODY_BYTES).into());
+                match rng.draw(0..3) {
+                    0 => steps.push(rest),
+                    1 => steps.extend([rest, Step::Pause(Duration::ZERO)]),
+                    // The length alone is too large.
+                    _ => steps.push(Step::Missing(MAX_BODY_BYTES as u64)),
+                }
             }
             _ => {}
         }

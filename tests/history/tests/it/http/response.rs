@@ -23,7 +23,7 @@ pub(crate) const NODE: HeaderName = HeaderName::from_static("x-node");
 const LARGE: HeaderName = HeaderName::from_static("x-large");
 
 /// Headers of one connection, session, response or trace, which no retry gets.
-const OF_ONE_RESPONSE: [(&str, &str); 10] = [
+const OF_ONE_RESPONSE: [(&str, &str); 52] = [
     ("connection", "close, X-Hop"),
     ("x-hop", "1"),
     ("keep-alive", "timeout=5"),
@@ -34,13 +34,61 @@ const OF_ONE_RESPONSE: [(&str, &str); 10] = [
     ("x-request-id", "7"),
     ("x-b3-traceid", "463ac35c9f6413ad"),
     ("x-datadog-trace-id", "7"),
+    ("proxy-connection", "7"),
+    ("te", "7"),
+    ("trailer", "7"),
+    ("transfer-encoding", "7"),
+    ("upgrade", "7"),
+    ("server-timing", "7"),
+    ("authentication-control", "7"),
+    ("authentication-info", "7"),
+    ("authorization", "7"),
+    ("dpop-nonce", "7"),
+    ("proxy-authenticate", "7"),
+    ("proxy-authentication-info", "7"),
+    ("proxy-authorization", "7"),
+    ("replay-nonce", "7"),
+    ("set-cookie2", "7"),
+    ("x-csrf-token", "7"),
+    ("apigw-requestid", "7"),
+    ("b3", "7"),
+    ("baggage", "7"),
+    ("cf-ray", "7"),
+    ("correlation-id", "7"),
+    ("grpc-trace-bin", "7"),
+    ("newrelic", "7"),
+    ("request-id", "7"),
+    ("sentry-trace", "7"),
+    ("trace-id", "7"),
+    ("traceresponse", "7"),
+    ("tracestate", "7"),
+    ("uber-trace-id", "7"),
+    ("x-amz-cf-id", "7"),
+    ("x-amz-id-2", "7"),
+    ("x-amz-request-id", "7"),
+    ("x-amzn-requestid", "7"),
+    ("x-amzn-trace-id", "7"),
+    ("x-cloud-trace-context", "7"),
+    ("x-correlation-id", "7"),
+    ("x-goog-request-id", "7"),
+    ("x-ms-client-request-id", "7"),
+    ("x-ms-request-id", "7"),
+    ("x-ot-span-context", "7"),
+    ("x-span-id", "7"),
+    ("x-trace-id", "7"),
 ];
 
 /// Marks of another service's replay, which a handler passes on.
 const MARKS: [(&str, &str); 2] = [("idempotent-replayed", "true"), ("idempotent-body-omitted", "true")];
 
 /// Headers that describe the bytes of a body.
-const OF_BODY: [(&str, &str); 2] = [("content-encoding", "identity"), ("content-digest", "sha-256=:AAAA:")];
+const OF_BODY: [(&str, &str); 5] = [
+    ("content-encoding", "identity"),
+    ("content-digest", "sha-256=:AAAA:"),
+    ("content-md5", "AAAA"),
+    ("digest", "sha-256=AAAA"),
+    ("repr-digest", "sha-256=:AAAA:"),
+];
 
 /// Longer than half of the time of a run, after which a body is a stream, and shorter than the whole.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -126,16 +174,41 @@ pub(crate) struct Expected {
     pub(crate) is_omitted: bool,
 }
 
+impl Plan {
+    /// Whether a response with this status is kept without the body.
+    pub(crate) fn is_body_omitted(&self, kind: Kind, status: u16) -> bool {
+        let is_kept = match self.form {
+            Form::Small => true,
+            Form::LargeBody | Form::LargeHead => kind.has_objects,
+            Form::Events | Form::Slow => false,
+        };
+        !kind.is_endpoint() && (!is_kept || status == 101)
+    }
+}
+
 impl Run {
     /// Whether its response is kept without the body.
     fn is_body_omitted(&self) -> bool {
-        !self.kind.is_endpoint() && (self.plan.form != Form::Small || self.ended == Some(Ending::Answer(101)))
+        matches!(self.ended, Some(Ending::Answer(status)) if self.plan.is_body_omitted(self.kind, status))
+    }
+
+    /// Whether its response is kept as an object.
+    pub(crate) fn is_object(&self) -> bool {
+        let is_large = match self.plan.form {
+            Form::LargeBody => !self.is_body_omitted(),
+            Form::LargeHead => true,
+            Form::Small | Form::Events | Form::Slow => false,
+        };
+        self.kind.has_objects && is_large
     }
 
     /// Whether the service, `reader`, does not have its response, only that there was one.
     pub(crate) fn is_response_lost(&self, reader: Kind) -> bool {
         let is_too_large = matches!(self.plan.form, Form::LargeBody | Form::LargeHead);
-        self.kind.is_endpoint() && is_too_large || self.kind.is_next_release && !reader.is_next_release
+        self.ended == Some(Ending::Garbage)
+            || self.kind.is_endpoint() && is_too_large
+            || self.is_object()
+            || self.kind.is_next_release && !reader.is_next_release
     }
 
     /// What the client of its request gets. An endpoint answers as it answers a retry.
@@ -153,8 +226,11 @@ impl Run {
         }
         if self.is_body_omitted() {
             (replay.body, replay.is_omitted) = (Bytes::new(), true);
-            for name in OF_BODY.map(|(name, _)| name).into_iter().chain([LARGE.as_str()]) {
+            for (name, _) in OF_BODY {
                 replay.headers.remove(name);
+            }
+            if !self.kind.has_objects {
+                replay.headers.remove(LARGE);
             }
         }
         replay

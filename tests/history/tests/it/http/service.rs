@@ -1,6 +1,7 @@
 //! Services with the layer.
 
 use std::error::Error;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +14,26 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use idempotent_sqs::idempotency::{Recovery, Results};
 use idempotent_sqs::{Deadline, RedisSettings, RedisStore};
 use idempotent_sqs_http::{IdempotencyLayer, IdempotencyLayerBuilder, Principal, RequestBody};
+use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt};
 
 use super::body::Body;
 use super::format::Format;
-use super::handler::{Runner, Tally};
+use super::handler::{PLANNED, Plan, Runner};
 use super::kind::{Kind, Serves};
 use super::response::NODE;
+use super::tally::Tally;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
 type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Time for one run, of which a quarter is reserved for the record.
-const TIMEOUT: Duration = Duration::from_millis(400);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// How much longer than the deadline a lease lasts.
 pub(crate) const GRACE: Duration = Duration::from_millis(100);
@@ -43,9 +47,13 @@ pub(crate) const KEPT_BYTES: usize = 1000;
 /// Largest body of a request.
 pub(crate) const MAX_BODY_BYTES: usize = 100;
 
+/// Each report of this number makes the function that gets it panic.
+const REPORTS_PER_PANIC: usize = 5;
+
 /// One process with the layer.
 pub(crate) struct Service {
     pub(crate) kind: Kind,
+    tally: Arc<Tally>,
     pub(crate) layer: IdempotencyLayer<Format<RecordedStore<RedisStore>>>,
     inner: BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>,
 }
@@ -57,6 +65,10 @@ pub(crate) struct Reply {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
+    /// Whether its head said the length of its body.
+    pub(crate) is_sized: bool,
+    /// When its head arrived.
+    pub(crate) head_at: Instant,
 }
 
 impl Service {
@@ -71,9 +83,13 @@ impl Service {
             failed_retention = Duration::from_millis(100),
             result_max_bytes = KEPT_BYTES,
         );
+        let recovery = if kind.parks { Recovery::Park } else { Recovery::Rerun };
+        let results = kind.has_objects.then(|| Results::new(Arc::clone(&tally.objects) as _, "results", "http/"));
+        let policy = with!(policy, recovery = recovery, results = results);
         let principal = |parts: &http::request::Parts| parts.headers.get(AUTHORIZATION).map(Principal::new);
         let reporting = Arc::clone(tally);
-        let builder = IdempotencyLayer::builder(Format { store, is_next: kind.is_next_release }, principal)
+        let format = Format { store, is_next: kind.is_next_release, tally: Arc::clone(tally) };
+        let builder = IdempotencyLayer::builder(format, principal)
             .policy(policy)
             .timeout(TIMEOUT)
             .deadline(|parts| parts.extensions.get::<Deadline>().copied())
@@ -83,7 +99,15 @@ impl Service {
             .server_errors(kind.server_errors)
             .mismatch_status(StatusCode::from_u16(kind.mismatch_status).unwrap())
             .max_body_bytes(MAX_BODY_BYTES)
-            .report(move |report| lock(&reporting.reports).push(report.clone()))
+            .report(move |report| {
+                let mut reports = lock(&reporting.reports);
+                reports.push((kind, report.clone()));
+                let is_to_panic = reports.len() % REPORTS_PER_PANIC == 0;
+                drop(reports);
+                if is_to_panic {
+                    resume_unwind(Box::new(PLANNED));
+                }
+            })
             .spawn(kind.spawns);
         let builder = if kind.drops_node { builder.drop_header(NODE) } else { builder };
         let layer = match kind.key_rule {
@@ -104,12 +128,15 @@ impl Service {
                 boxed(layer.layer(endpoint))
             }
         };
-        Self { kind, layer, inner }
+        Self { kind, tally: Arc::clone(tally), layer, inner }
     }
 
     /// The answer to a request. A server needs to know the size of its body in advance.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Reply, &'static str> {
+        let request_number = request.extensions().get::<Plan>().unwrap().request;
         let (parts, body) = self.inner.clone().oneshot(request).await?.into_parts();
+        let head_at = Instant::now();
+        lock(&self.tally.heads).insert(request_number);
         let (size, is_empty) = (http_body::Body::size_hint(&body), http_body::Body::is_end_stream(&body));
         let body = body.collect().await.map_err(|_| "the body broke off")?;
         let (trailers, body) = (body.trailers().cloned(), body.to_bytes());
@@ -117,7 +144,11 @@ impl Service {
         if length < size.lower() || size.upper().is_some_and(|upper| length > upper) || is_empty && length > 0 {
             return Err("the body has another size than it said");
         }
-        Ok(Reply { status: parts.status.as_u16(), headers: parts.headers, body, trailers })
+        if length == 0 && trailers.is_none() && !is_empty {
+            return Err("an empty body that does not say so");
+        }
+        let (status, is_sized) = (parts.status.as_u16(), size.exact().is_some());
+        Ok(Reply { status, headers: parts.headers, body, trailers, is_sized, head_at })
     }
 }
 

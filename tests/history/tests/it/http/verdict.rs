@@ -1,23 +1,37 @@
 //! Whether the runs were settled as their responses say, and the answers that clients got are those of the runs.
 
 mod answers;
+mod logs;
 mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use history::{Call, History, Operation, wrong_settling};
 use idempotent_sqs_http::RequestReport;
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::clients::Sent;
+use super::format::Acquired;
 use super::handler::{Ending, Run};
+use super::kind::Kind;
+use super::logs::Line;
 use super::request::Identity;
+
+/// With less time, a request is not started.
+const SHORTEST_RUN: Duration = Duration::from_millis(50);
 
 /// The requests of a run, by their numbers, and the runs of the handler.
 pub(crate) struct Seen {
     pub(crate) sent: Vec<Sent>,
     pub(crate) runs: Vec<Run>,
-    pub(crate) reports: Vec<RequestReport>,
+    /// What the services reported.
+    pub(crate) reports: Vec<(Kind, RequestReport)>,
+    /// What they logged.
+    pub(crate) lines: Vec<Line>,
+    /// What the store answered to the acquires of each request, one after another.
+    pub(crate) acquires: Vec<(usize, Acquired, Instant)>,
     /// Whether each key has a response that is kept.
     pub(crate) is_finished: bool,
 }
@@ -35,6 +49,7 @@ impl Seen {
         faults.extend(self.wrong_records(history));
         faults.extend(self.wrong_completions(history));
         faults.extend(self.wrong_reports(history));
+        faults.extend(self.wrong_lines());
         let mut replayed: BTreeMap<&Identity, usize> = BTreeMap::new();
         for (number, sent) in self.sent.iter().enumerate() {
             let runs: Vec<_> = self.runs_of(number).collect();
@@ -46,6 +61,12 @@ impl Seen {
             {
                 faults.push(format!("a request with a flaw ran: {flaw:?}, {runs:?}"));
             }
+            if let Some(deadline) = sent.deadline
+                && deadline.work.saturating_duration_since(sent.at) < SHORTEST_RUN
+                && !runs.is_empty()
+            {
+                faults.push(format!("a request ran with too little time: {sent:?}, {runs:?}"));
+            }
             if let Some(wrong) = self.wrong_answer(number, sent, runs.first().copied(), history) {
                 faults.push(format!("{wrong}: request {number}, {sent:?}, {runs:?}"));
             }
@@ -56,6 +77,11 @@ impl Seen {
             }
         }
         faults
+    }
+
+    /// Whether the store answered this to the request of this number, before this time.
+    pub(super) fn was_told(&self, number: usize, told: Acquired, before: Instant) -> bool {
+        self.acquires.iter().any(|(of, acquired, at)| (*of, *acquired) == (number, told) && *at < before)
     }
 
     /// The runs of the request with this number.
@@ -94,6 +120,11 @@ impl Seen {
             for kind in calls.flat_map(|(_, calls)| calls).filter_map(|call| answered_with(&call.answer)) {
                 *unused.entry(kind).or_default() += 1;
             }
+            // A parked recovery does not run, and fails for good.
+            let calls = history.keys.iter().filter(|(record, _)| records.contains(record.as_str()));
+            let is_parked = |record: &str, call: &Operation| matches!(&call.call, Call::Fail { claim, permanent: true, .. } if !self.runs.iter().any(|run| run.key == record && run.fence == claim.fence));
+            let parked = calls.flat_map(|(record, calls)| calls.iter().filter(move |call| is_parked(record, call)));
+            *unused.entry("failed-before").or_default() += i64::try_from(parked.count()).unwrap();
             // The store answers a request that does not run.
             let of_key = self.sent.iter().enumerate().filter(|(_, sent)| sent.identity.key() == key);
             let of_store = of_key.filter(|(number, _)| self.runs_of(*number).next().is_none());
@@ -124,6 +155,7 @@ fn is_settled_right(run: &Run, call: &Call) -> bool {
         _ if run.may_be_cut() && is_uncertain => true,
         Some(Ending::Answer(429 | 503) | Ending::Unavailable) => matches!(call, Call::Release { .. }),
         Some(Ending::Answer(status)) if run.kind.keeps(status) => matches!(call, Call::Complete { .. }),
+        Some(Ending::Garbage) => matches!(call, Call::Complete { .. }),
         Some(Ending::Permanent) => {
             matches!(call, Call::Fail { uncertain, permanent: true, .. } if *uncertain == run.is_recovery)
         }

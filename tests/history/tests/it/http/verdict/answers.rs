@@ -6,9 +6,12 @@ use idempotent_sqs_http::{KeyRule, StoreOutage};
 use super::is_recorded;
 use crate::http::answer::{Answer, NOT_KEPT};
 use crate::http::clients::{Answered, Sent};
+use crate::http::format::Acquired;
 use crate::http::handler::{Ending, PLANNED, Run};
 use crate::http::kind::Serves;
 use crate::http::request::FLAWS;
+use crate::http::response::Form;
+use crate::http::service::GRACE;
 use crate::http::verdict::Seen;
 
 impl Seen {
@@ -29,6 +32,17 @@ impl Seen {
         if key.as_ref() != echo && !matches!(answer, Answer::Error(_)) {
             return Some("another key, or none");
         }
+        if sent.deadline.is_some_and(|deadline| sent.at + *after > deadline.end + 2 * GRACE) {
+            return Some("an answer after the end of its invocation");
+        }
+        let is_outage = matches!(answer, Answer::Problem { kind, .. } if kind == "store-unavailable");
+        let is_outage = is_outage && !self.was_told(number, Acquired::Error, sent.at + *after);
+        // Only a reply that comes too late leaves the store out of reach, or an acquire that fails when the object is read.
+        if self.was_told(number, Acquired::Duplicate, sent.at + after.saturating_sub(GRACE))
+            && (is_outage || matches!(answer, Answer::Unprotected))
+        {
+            return Some("the store had answered that it was done");
+        }
         match answer {
             Answer::Error(error) if *error != PLANNED => Some(error),
             Answer::Error(_) if own.is_some_and(|run| run.ended == Some(Ending::Error)) => None,
@@ -44,7 +58,9 @@ impl Seen {
                     _ => Some("the response to another request"),
                 }
             }
-            Answer::Problem { kind, .. } if kind == "in-flight" && !sent.is_invocation && *after < sent.kind.wait => {
+            Answer::Problem { kind, .. }
+                if kind == "in-flight" && sent.deadline.is_none() && *after < sent.kind.wait =>
+            {
                 Some("it did not wait for the running request")
             }
             Answer::Problem { status, kind, retry_after } => {
@@ -65,7 +81,9 @@ impl Seen {
             "in-flight" => (409, Some(1)),
             "mismatch" => (sent.kind.mismatch_status, None),
             "store-unavailable" | "not-started" => (503, Some(1)),
-            "unavailable" => (503, Some(2)),
+            "unavailable" => {
+                (503, Some(if own.is_some_and(|run| run.plan.unavailable_for().is_some()) { 2 } else { 1 }))
+            }
             "failed" | "failed-before" => (500, None),
             "deadline" => (504, None),
             NOT_KEPT => (410, None),
@@ -76,7 +94,7 @@ impl Seen {
         };
         let has_flaw = FLAWS.iter().any(|flaw| flaw.problem().1 == kind);
         let has_failed = |run: &Run| match run.ended {
-            None | Some(Ending::BreakOff | Ending::Panic) => true,
+            None | Some(Ending::BreakOff | Ending::Panic | Ending::Garbage) => true,
             Some(Ending::Error) => run.kind.is_endpoint(),
             Some(Ending::Answer(_) | Ending::Unavailable) => run.may_be_cut(),
             Some(Ending::Permanent) => !is_recorded(run, history),
@@ -110,7 +128,7 @@ impl Seen {
 }
 
 /// Whether the layer reads the key of this request.
-fn is_protected(sent: &Sent) -> bool {
+pub(super) fn is_protected(sent: &Sent) -> bool {
     match sent.kind.key_rule {
         _ if sent.kind.is_endpoint() => true,
         None => sent.identity.needs_key(),
@@ -136,10 +154,12 @@ fn wrong_receipt(answer: &Answer, run: &Run, sent: &Sent, is_own: bool, own: Opt
         Some("a response that is not kept was replayed")
     } else if *is_replayed && own.is_some() {
         Some("a replay to a request that ran")
-    } else if *is_replayed && run.is_response_lost(sent.kind) {
+    } else if *is_replayed && run.is_response_lost(sent.kind) && !(run.is_object() && sent.kind.has_objects) {
         Some("a response that cannot be read was replayed")
     } else if *is_omitted != expected.is_omitted || reply.body != expected.body || reply.trailers != expected.trailers {
         Some("another body")
+    } else if !reply.is_sized && run.plan.form != Form::Slow {
+        Some("a body without its length")
     } else if reply.status != expected.status || reply.headers != expected.headers {
         Some("another head")
     } else {

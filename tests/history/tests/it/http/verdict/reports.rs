@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use history::History;
 use idempotent_sqs_http::{RequestOutcome, RequestReport};
 
+use super::answers::is_protected;
 use super::is_recorded;
 use crate::http::answer::Answer;
 use crate::http::clients::Sent;
 use crate::http::handler::{Ending, Run};
+use crate::http::kind::Serves;
 use crate::http::verdict::Seen;
 
 /// Key, outcome, status, and the fence of the run that was replayed.
@@ -22,7 +24,7 @@ impl Seen {
             // The same key of two principals may have the same fence.
             let runs = self.runs.iter().filter(|other| self.reported_as(other) == self.reported_as(run)).count();
             let reports: Vec<_> =
-                self.reports.iter().filter(|report| is_of_run(report, self.reported_as(run))).collect();
+                self.of_services().filter(|report| is_of_run(report, self.reported_as(run))).collect();
             let is_right = |report: &&RequestReport| is_right(report, run, sent, is_recorded(run, history));
             // If the client has gone, the handler may have gone with it.
             let is_missing = sent.answered.is_some() && !reports.iter().any(is_right);
@@ -31,7 +33,7 @@ impl Seen {
             }
         }
         let mut unused: BTreeMap<Told, i64> = BTreeMap::new();
-        for report in &self.reports {
+        for report in self.of_services() {
             let fence = report.fence.filter(|_| report.outcome == RequestOutcome::Replayed).map(|fence| fence.0);
             let status = report.status.map(|status| status.as_u16());
             *unused.entry((report.client_key.clone(), report.outcome.as_str(), status, fence)).or_default() += 1;
@@ -42,10 +44,30 @@ impl Seen {
         }
         let wrong = unused.iter().filter(|(_, count)| **count < 0);
         faults.extend(wrong.map(|(told, _)| format!("answers were not reported: {told:?}")));
-        if self.reports.len() > self.sent.len() {
-            faults.push(format!("{} reports of {} requests", self.reports.len(), self.sent.len()));
+        let is_recovery = |report: &&RequestReport| {
+            self.runs.iter().any(|run| run.is_recovery && is_of_run(report, self.reported_as(run)))
+        };
+        // An endpoint in a layer is the layer's run, although its work does not run.
+        let reports = self.reports.iter().filter(|(kind, _)| kind.serves != Serves::EndpointInLayer);
+        let wrong = reports.map(|(_, report)| report).filter(|report| report.is_recovery && !is_recovery(report));
+        faults.extend(wrong.map(|report| format!("no recovery ran: {report:?}")));
+        // Reports, answered requests, and all requests.
+        let mut counts: BTreeMap<(usize, Option<String>), [usize; 3]> = BTreeMap::new();
+        for (kind, report) in &self.reports {
+            counts.entry((kind.number(), report.client_key.clone())).or_default()[0] += 1;
         }
+        for sent in self.sent.iter().filter(|sent| is_protected(sent)) {
+            let count = counts.entry((sent.kind.number(), reported_key(sent))).or_default();
+            count[1] += usize::from(sent.answered.is_some());
+            count[2] += 1;
+        }
+        let wrong = counts.iter().filter(|(_, [reports, answered, all])| !(answered..=all).contains(&reports));
+        faults.extend(wrong.map(|(told, counts)| format!("not one report of each answer: {told:?}, {counts:?}")));
         faults
+    }
+
+    fn of_services(&self) -> impl Iterator<Item = &RequestReport> {
+        self.reports.iter().map(|(_, report)| report)
     }
 
     /// The key and fence in the report of a run.
@@ -63,10 +85,14 @@ impl Seen {
             Answer::Problem { status, kind, .. } => (outcome_of(kind)?, *status, None),
             Answer::Receipt { .. } | Answer::Unprotected | Answer::Error(_) | Answer::Unknown(_) => return None,
         };
-        let is_malformed = sent.flaw.is_some_and(|flaw| flaw.problem().1 == "key-malformed");
-        let key = (sent.key.is_some() && !is_malformed).then(|| sent.identity.key.clone());
-        Some((key, outcome.as_str(), Some(status), fence))
+        Some((reported_key(sent), outcome.as_str(), Some(status), fence))
     }
+}
+
+/// The key in the report of a request.
+fn reported_key(sent: &Sent) -> Option<String> {
+    let is_malformed = sent.flaw.is_some_and(|flaw| flaw.problem().1 == "key-malformed");
+    (sent.key.is_some() && !is_malformed).then(|| sent.identity.key.clone())
 }
 
 /// Whether the report may be that of a run with this key and fence.

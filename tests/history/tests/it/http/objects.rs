@@ -1,0 +1,48 @@
+//! Objects of large responses, some of which cannot be read or written, or only slowly.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore};
+use idempotent_sqs_testing::MemoryObjectStore;
+use tokio::time::sleep;
+
+/// Longer than some services wait for the store.
+const SLOW: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    store: MemoryObjectStore,
+    calls: AtomicUsize,
+}
+
+impl Objects {
+    /// Makes one of four calls fail, and another one slow.
+    async fn call(&self) -> Result<(), ObjectError> {
+        match self.calls.fetch_add(1, Ordering::Relaxed) % 4 {
+            1 => Err(ObjectError::unavailable("planned")),
+            3 => {
+                sleep(SLOW).await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ObjectStore for Objects {
+    fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(async move {
+            self.call().await?;
+            self.store.get(location, max_bytes).await
+        })
+    }
+
+    fn put<'a>(&'a self, location: &'a Location, bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(async move {
+            self.call().await?;
+            self.store.put(location, bytes).await
+        })
+    }
+}
