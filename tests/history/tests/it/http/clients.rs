@@ -162,7 +162,7 @@ impl Requests {
 }
 
 fn plan(rng: &mut Rng) -> Plan {
-    let ending = match rng.draw(0..29) {
+    let ending = match rng.draw(0..32) {
         0..10 => Ending::Answer(201),
         10 => Ending::Answer(101),
         11 => Ending::Answer(*rng.pick(&[302, 402, 404])),
@@ -173,7 +173,8 @@ fn plan(rng: &mut Rng) -> Plan {
         19 => Ending::Error,
         20..23 => Ending::Unavailable,
         23 => Ending::Permanent,
-        24 => Ending::Garbage,
+        24..26 => Ending::Garbage,
+        26..28 => Ending::Unavailable,
         _ => Ending::Panic,
     };
     let has_effect = match ending {

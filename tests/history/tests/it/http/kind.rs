@@ -59,12 +59,13 @@ pub(crate) const KIND: Kind = Kind {
 const SHORT: Duration = Duration::from_millis(30);
 
 /// The services that contend.
-pub(crate) const KINDS: [Kind; 12] = [
+pub(crate) const KINDS: [Kind; 13] = [
     KIND,
     Kind { spawns: false, key_rule: Some(KeyRule::Optional), ..KIND },
     // Gives up before the store does.
     Kind { wait: Duration::from_millis(80), store_timeout: SHORT, ..KIND },
     Kind { serves: Serves::Endpoint, ..KIND },
+    Kind { serves: Serves::Endpoint, wait: Duration::from_millis(60), ..KIND },
     Kind { serves: Serves::LayerTwice, ..KIND },
     Kind { store_outage: StoreOutage::RunUnprotected, store_timeout: SHORT, ..KIND },
     // Gives up while a slow object is read.

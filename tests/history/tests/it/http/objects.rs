@@ -18,11 +18,11 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Makes one of four calls fail, and another one slow.
+    /// Makes one of six calls fail, and three of them slow.
     async fn call(&self) -> Result<(), ObjectError> {
-        match self.calls.fetch_add(1, Ordering::Relaxed) % 4 {
-            1 => Err(ObjectError::unavailable("planned")),
-            3 => {
+        match self.calls.fetch_add(1, Ordering::Relaxed) % 6 {
+            2 => Err(ObjectError::unavailable("planned")),
+            1 | 3 | 5 => {
                 sleep(SLOW).await;
                 Ok(())
             }
