@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{Request, Response, StatusCode};
+use tracing::instrument::WithSubscriber;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::api::*;
@@ -51,5 +52,21 @@ async fn each_request_has_one_line_without_payload_query_or_principal() {
         assert!(line.contains("http.request.method=POST url.path=\"/logged\"") && line.contains(outcome), "{line}");
     }
     assert!(lines[0].contains("idempotency.key=\"pay_1\"") && lines[0].contains("idempotency.attempt=1"), "{log}");
+    assert!(lines[..2].iter().all(|line| line.contains("idempotency.fence=")), "{log}");
+    assert!(lines.iter().all(|line| !line.contains("otel.status_code")), "{log}");
     assert!(!log.contains("secret"), "{log}");
+}
+
+#[tokio::test]
+async fn the_span_of_a_5xx_is_an_error() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let router = router(builder().spawn(false).build(), async |_| response(StatusCode::SERVICE_UNAVAILABLE, ""));
+    let request = Request::post("/unavailable").header("idempotency-key", "a").body(Body::empty()).unwrap();
+    send(&router, request).with_subscriber(subscriber).await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(
+        log.lines().any(|line| line.contains("/unavailable") && line.contains("otel.status_code=\"error\"")),
+        "{log}"
+    );
 }

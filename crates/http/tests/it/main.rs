@@ -7,6 +7,7 @@ mod api;
 mod clients;
 mod deadline;
 mod endpoint;
+mod headers;
 mod kept;
 mod keys;
 mod logs;
