@@ -171,10 +171,9 @@ fn plan(rng: &mut Rng) -> Plan {
         15..18 => Ending::Answer(*rng.pick(&[500, 502, 504, 600])),
         18 => Ending::BreakOff,
         19 => Ending::Error,
-        20..23 => Ending::Unavailable,
+        20..23 | 26..28 => Ending::Unavailable,
         23 => Ending::Permanent,
         24..26 => Ending::Garbage,
-        26..28 => Ending::Unavailable,
         _ => Ending::Panic,
     };
     let has_effect = match ending {

@@ -6,6 +6,7 @@ use idempotent_sqs_http::{KeyRule, ServerErrors, StoreOutage};
 
 /// The settings of a service, and what it serves.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct Kind {
     pub(crate) serves: Serves,
     /// Which requests need a key, if not only POST and PATCH.

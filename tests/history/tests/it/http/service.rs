@@ -102,7 +102,7 @@ impl Service {
             .report(move |report| {
                 let mut reports = lock(&reporting.reports);
                 reports.push((kind, report.clone()));
-                let is_to_panic = reports.len() % REPORTS_PER_PANIC == 0;
+                let is_to_panic = reports.len().is_multiple_of(REPORTS_PER_PANIC);
                 drop(reports);
                 if is_to_panic {
                     resume_unwind(Box::new(PLANNED));
