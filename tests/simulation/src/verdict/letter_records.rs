@@ -64,15 +64,17 @@ impl Run {
     /// Letters that are acquired, or sent, after half of the time for settling.
     fn late_letters<'a>(&self, invoked: &Invoked, calls: impl Iterator<Item = &'a Operation>) -> Vec<String> {
         let ends_us = self.letters_end_us(invoked) + CLOCK_US;
+        // A process that does not run for some time sees the end of a call late.
+        let is_frozen = self.plan.has(Fault::Freeze);
+        let is_late_end = |ended_us: Option<u64>| !is_frozen && ended_us.is_some_and(|ended_us| ended_us > ends_us);
         // One without an answer was cancelled.
-        let is_late = |call: &&Operation| call.returned_us.is_some_and(|returned_us| returned_us > ends_us);
+        let is_late = |call: &&Operation| {
+            call.returned_us.is_some() && (call.invoked_us > ends_us || is_late_end(call.returned_us))
+        };
         let acquires = calls.filter(|call| matches!(call.call, Call::Acquire { .. })).filter(is_late);
         let mut wrong: Vec<_> =
             acquires.map(|call| format!("{}: this letter is too late: {call}", call.call.key())).collect();
-        let is_frozen = self.plan.has(Fault::Freeze);
-        let is_late = |call: &SdkCall| {
-            call.at_us > ends_us || !is_frozen && call.ended_us.is_some_and(|ended_us| ended_us > ends_us)
-        };
+        let is_late = |call: &SdkCall| call.at_us > ends_us || is_late_end(call.ended_us);
         let own = self.sqs_calls.iter().filter(|call| call.process == invoked.process && call.action == "SendMessage");
         let late = own.filter(|call| is_during(call.at_us, invoked) && is_late(call));
         wrong.extend(late.map(|call| format!("this send of a letter is too late: {call:?}")));

@@ -17,7 +17,9 @@ struct Processed<'a> {
     receiver: &'static str,
     /// Whether its receiver was known to be unavailable when the invocation began.
     is_probe: bool,
-    /// When the payload in S3 was first asked for.
+    /// Whether its payload is in S3.
+    is_pointer: bool,
+    /// When the payload in S3 was first asked for. `None` if it may not be.
     read_us: Option<u64>,
     /// When its first step began.
     began_us: u64,
@@ -38,6 +40,9 @@ impl Run {
         let mut wrong = Vec::new();
         for invoked in self.invocations.iter().filter(|invoked| !invoked.malformed.has_unnamed) {
             if invoked.messages.iter().any(|message| self.has_in_batch_duplicate(invoked, message)) {
+                continue;
+            }
+            if self.has_tie(&invoked.process, invoked.from_us) {
                 continue;
             }
             let calls = self.calls(invoked);
@@ -82,6 +87,7 @@ impl Run {
             message,
             receiver,
             is_probe: last.is_some_and(Attempt::is_unavailable),
+            is_pointer: sent.object.is_some(),
             read_us,
             began_us: starts.into_iter().flatten().min().unwrap_or(u64::MAX),
             runs_us: acquired_us.map(|from_us| (from_us, settles.unwrap_or(settled_us))),
@@ -100,12 +106,11 @@ impl Run {
         let usual = || all.iter().filter(|other| !other.is_probe);
         let is_full = |at_us: u64| {
             let in_lanes = usual().filter(|other| (other.began_us..=other.ended_us).contains(&at_us)).count();
-            // Messages to a receiver that has recovered are processed beside the others.
-            let takes_slot =
-                |other: &&Processed<'_>| !other.is_probe || self.has_recovered(invoked, other.receiver, at_us);
+            // Messages to a receiver that was unavailable are processed beside the others, after the first one with them.
+            let takes_slot = |other: &&Processed<'_>| !other.is_probe || self.is_probed(invoked, other.receiver, at_us);
             let is_running = |other: &&Processed<'_>| {
                 let during = |(from_us, until_us): (u64, u64)| (from_us..=until_us).contains(&at_us);
-                let in_memory = other.read_us.map(|read_us| (read_us, other.settled_us));
+                let in_memory = other.is_pointer.then_some((other.began_us, other.settled_us));
                 other.runs_us.into_iter().chain(in_memory).any(during)
             };
             in_lanes >= lanes || all.iter().filter(takes_slot).filter(is_running).count() >= self.plan.concurrency
@@ -142,7 +147,7 @@ impl Run {
             };
             let is_probe = |other: &&Processed<'_>| {
                 let from_us = other.read_us.unwrap_or(u64::MAX);
-                other.is_probe && !self.has_recovered(invoked, other.receiver, from_us.saturating_sub(CLOCK_US))
+                other.is_probe && !self.is_probed(invoked, other.receiver, from_us.saturating_sub(CLOCK_US))
             };
             let held = all.iter().filter(is_held).filter(|other| !is_probe(other)).count();
             let of_receiver = |other: &&Processed<'_>| is_probe(other) && other.receiver == read.receiver;
@@ -155,9 +160,11 @@ impl Run {
         wrong
     }
 
-    /// Whether a receiver has done the work of a message of this invocation by this time, µs.
-    fn has_recovered(&self, invoked: &Invoked, receiver: &str, at_us: u64) -> bool {
-        self.runs_of(invoked).any(|run| run.receiver == receiver && run.is_done() && run.ran_us <= at_us)
+    /// Whether a run of this invocation has shown by this time, µs, that a receiver is available or is not. The payloads of
+    /// its later messages count as those of others.
+    fn is_probed(&self, invoked: &Invoked, receiver: &str, at_us: u64) -> bool {
+        let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver && run.ran_us <= at_us);
+        runs.any(|run| run.is_done() || run.is_unavailable())
     }
 }
 

@@ -87,4 +87,16 @@ impl Run {
         let ended = runs.filter(|run| run.ran_us < before_us && (run.is_done() || run.is_unavailable()));
         ended.max_by_key(|run| run.ran_us)
     }
+
+    /// Whether the last runs of a receiver before this time, µs, ended at the same time, and only one of them was done.
+    /// Which one the process has seen last is not known.
+    pub(super) fn has_tie(&self, process: &str, before_us: u64) -> bool {
+        let mut lasts = RECEIVERS.iter().filter_map(|receiver| self.last_at(receiver, process, before_us));
+        lasts.any(|last| {
+            let mut same = self.attempts.iter().filter(|run| run.process == process && run.receiver == last.receiver);
+            same.any(|run| {
+                run.ran_us == last.ran_us && (run.is_done() || run.is_unavailable()) && run.is_done() != last.is_done()
+            })
+        })
+    }
 }
