@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use idempotent_sqs::idempotency::protocol::Record;
 
 use crate::allowances::Allowances;
-use crate::event::Answer;
+use crate::event::{Answer, Call};
 use crate::history::Operation;
 use crate::machine::{Choice, Shown, choices, execute, found};
 pub(crate) use fences::contradiction;
@@ -185,7 +185,10 @@ impl Search<'_> {
         if answers.into_iter().any(|next| self.follows(next)) {
             return true;
         }
-        for at in may_begin() {
+        // Outcomes come before claims: only one claim at a time can have them, so they leave fewer orders to search.
+        let (claims, outcomes): (Vec<_>, Vec<_>) =
+            may_begin().partition(|at| matches!(operations[*at].call, Call::Acquire { .. }));
+        for at in outcomes.into_iter().chain(claims) {
             let most = self.limits.allowances.repeats + u8::from(operations[at].returned_us.is_none());
             let is_first = self.earlier_equals[at].is_none_or(|earlier| state.executed[earlier].without == most);
             if is_first

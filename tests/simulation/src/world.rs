@@ -36,8 +36,9 @@ const DRAIN: Duration = Duration::from_hours(3);
 const LONG_DRAIN: Duration = Duration::from_hours(15);
 
 /// Number of deliveries for each message, without a delete, after which the queue counts as one that does not drain. Without
-/// faults, a message waits only for others, and for its visibility timeout.
-const MAX_DELIVERIES: usize = 10;
+/// faults, a message waits only for others, for its visibility timeout, and for the 13 deliveries after which the queue
+/// moves it.
+const MAX_DELIVERIES: usize = 20;
 
 /// What a run leaves.
 pub struct Run {
