@@ -176,10 +176,12 @@ impl Search<'_> {
             .filter(|at| waits(*at))
             .flat_map(|at| self.executions(state, at, operations[at].ends_us(), true))
             .collect();
-        // An execution that changes neither the record nor the clock can always be the next one.
-        if let Some(next) =
-            answers.iter().find(|(_, next)| next.record == state.record && next.clock_us == state.clock_us)
-        {
+        // An execution that changes neither the record nor the clock can always be the next one, unless it may shorten a
+        // lease later.
+        let is_next = |(step, next): &&(Step, State)| {
+            next.record == state.record && next.clock_us == state.clock_us && !self.may_shorten(step)
+        };
+        if let Some(next) = answers.iter().find(is_next) {
             return self.follows(next.clone());
         }
         if answers.into_iter().any(|next| self.follows(next)) {
@@ -199,6 +201,14 @@ impl Search<'_> {
             }
         }
         self.lost(state, horizon_us).into_iter().any(|next| self.follows(next))
+    }
+
+    /// Whether the answer of this step is also that of a call that shortens the lease of another owner to the longest one.
+    fn may_shorten(&self, step: &Step) -> bool {
+        let Step::Executed { operation, answer: Answer::Conflict { remains_ms }, .. } = step else { return false };
+        let operation = &self.operations[*operation];
+        let Call::Acquire { request } = &operation.call else { return false };
+        operation.leases_ms.iter().any(|lease_ms| *remains_ms == request.longest_lease_ms.max(*lease_ms))
     }
 
     /// Whether an order continues with this step.

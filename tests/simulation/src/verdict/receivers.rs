@@ -21,7 +21,8 @@ impl Run {
                     wrong.push(format!("{}: this run follows one whose receiver was unavailable: {run:?}", run.key));
                 }
                 let last = self.last_at(run.receiver, &run.process, run.began_us);
-                if last.is_some_and(Attempt::is_unavailable) && run.at_receiver > 1 {
+                let is_known = !self.has_tie(&run.process, run.began_us);
+                if is_known && last.is_some_and(Attempt::is_unavailable) && run.at_receiver > 1 {
                     wrong.push(format!("{}: the receiver was unavailable, and is called by several: {run:?}", run.key));
                 }
             }

@@ -16,6 +16,10 @@ const FOUND: &[(u64, &str)] = &[
     (534, "the checker took many equal calls without an answer for lost writes"),
     (597, "the verdict took a read of an object for that of another message"),
     (1076, "visibility timeouts were expected after a look at a receiver that had no answer in the time for work"),
+    (3109, "the checker took many claims without an answer for lost writes"),
+    (3302, "a visibility timeout was expected of a malformed message that follows one that was not started"),
+    (4541, "the checker missed an order in which a conflict shortens a lease"),
+    (6328, "runs that ended at the same time in a frozen process were taken for one after another"),
 ];
 
 #[test]
