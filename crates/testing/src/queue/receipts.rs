@@ -59,6 +59,8 @@ impl QueueState {
             self.counts.ignored_deletes += 1;
         } else if !settings.is_fifo() && rng.happens(settings.redelivery_rate, Draw::Redelivery, number, time) {
             message.deleted = true;
+            // The documentation does not say which receives count for a copy that comes again. Here they are its own.
+            message.receives_here = 0;
             message.receipt = None;
             self.counts.redelivered += 1;
             history.entry().redelivered += 1;

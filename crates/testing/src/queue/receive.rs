@@ -65,7 +65,6 @@ impl Queue {
     fn has_too_many_receives(&self, message: &Stored) -> bool {
         let policy = self.settings().dead_letter.as_ref();
         policy.is_some_and(|DeadLetter { queue: _, max_receive_count }| message.receives_here >= *max_receive_count)
-            && !message.deleted
     }
 }
 

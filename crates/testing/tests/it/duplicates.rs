@@ -26,6 +26,24 @@ async fn a_standard_queue_may_redeliver_a_deleted_message_and_does_not_dead_lett
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_redelivered_message_that_is_not_deleted_is_dead_lettered_in_the_end() {
+    let (_, dead) = with_dead_letters("payments", 1);
+    let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });
+    let queue = queue(QueueSettings { redelivery_rate: 1.0, dead_letter, ..settings("payments") });
+    queue.send("a").unwrap();
+    for is_deleted in [true, false, false] {
+        let received = receive(&queue);
+        if is_deleted {
+            queue.delete(&received.receipt_handle).unwrap();
+        }
+        assert!(dead.is_empty());
+        advance(VISIBILITY).await;
+    }
+    assert!(queue.receive(10).is_empty());
+    assert_eq!(dead.visible(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_standard_queue_may_deliver_a_message_to_two_consumers_at_once() {
     let queue = queue(QueueSettings { concurrent_delivery_rate: 1.0, ..settings("payments") });
     queue.send("a").unwrap();

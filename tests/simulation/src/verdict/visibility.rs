@@ -86,7 +86,7 @@ impl Run {
         });
         let is_unread =
             is_named_in(&invoked.malformed.messages, message) || self.is_payload_unavailable(invoked, message);
-        let unread = (is_unread && !self.follows_unstarted(invoked, calls, message)).then(|| backoff.clone());
+        let unread = (is_unread && !self.follows_unchanged(invoked, message)).then(|| backoff.clone());
         own().find_map(remains).map(after_conflict).or(failure).or(unread)
     }
 
@@ -104,15 +104,15 @@ impl Run {
         before.filter(is_of_group).find(is_held)
     }
 
-    /// Whether an earlier message of its group was not started for want of time: then it has the visibility timeout of that
-    /// one, which is not changed.
-    fn follows_unstarted(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
+    /// Whether the visibility timeout of an earlier message of its group, which must be delivered again, is not changed,
+    /// because the time for work ended. Then that of this one is not changed either.
+    fn follows_unchanged(&self, invoked: &Invoked, message: &ReceivedMessage) -> bool {
         let group = |id: &str| self.sent(id).filter(|_| self.plan.fifo).and_then(|sent| sent.group.as_ref());
         let Some(own) = group(&message.message_id) else { return false };
         let mut before = invoked.messages.iter().take_while(|other| other.message_id != message.message_id);
         before.any(|other| {
             let is_retained = invoked.retained.as_ref().is_some_and(|retained| is_named_in(retained, other));
-            group(&other.message_id) == Some(own) && is_retained && !has_calls(calls, other)
+            group(&other.message_id) == Some(own) && is_retained && self.change(invoked, other).is_none()
         })
     }
 

@@ -20,6 +20,9 @@ const FOUND: &[(u64, &str)] = &[
     (3302, "a visibility timeout was expected of a malformed message that follows one that was not started"),
     (4541, "the checker missed an order in which a conflict shortens a lease"),
     (6328, "runs that ended at the same time in a frozen process were taken for one after another"),
+    (6858, "a letter without a reason was taken for that of the message that had been moved back"),
+    (9769, "the simulated queue never moved a message that came again after its delete"),
+    (11935, "a visibility timeout was expected of a payload that follows a message whose claim was released"),
 ];
 
 #[test]
