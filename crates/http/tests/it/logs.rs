@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
+use idempotent_sqs_http::RequestOutcome;
 use tracing::instrument::WithSubscriber;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -69,4 +70,28 @@ async fn the_span_of_a_5xx_is_an_error() {
         log.lines().any(|line| line.contains("/unavailable") && line.contains("otel.status_code=\"error\"")),
         "{log}"
     );
+}
+
+#[test]
+fn the_metric_of_an_outcome_has_the_words_of_its_name_in_logs() {
+    let outcomes = [
+        RequestOutcome::Completed,
+        RequestOutcome::NotRecorded,
+        RequestOutcome::Released,
+        RequestOutcome::Uncertain,
+        RequestOutcome::Replayed,
+        RequestOutcome::InFlight,
+        RequestOutcome::Mismatch,
+        RequestOutcome::ResponseNotKept,
+        RequestOutcome::FailedBefore,
+        RequestOutcome::NotStarted,
+        RequestOutcome::StoreUnavailable,
+        RequestOutcome::Unprotected,
+        RequestOutcome::Rejected,
+    ];
+    for outcome in outcomes {
+        let words: Vec<_> = outcome.as_str().split('_').collect();
+        let metric = words.iter().fold(String::new(), |text, word| text + &word[..1] + &word[1..].to_lowercase());
+        assert_eq!((outcome.metric(), format!("{outcome:?}")), (&*metric, metric.clone()));
+    }
 }

@@ -80,6 +80,8 @@ impl Producer<'_> {
                     }
                     _ => {}
                 }
+                // With a foreign record it is no event of S3, so its time counts.
+                let time = if foreign.is_empty() { time } else { 100 };
                 format!(
                     "{{\"meta\":{meta},\"Records\":[{foreign}{{\"eventSource\":\"aws:s3\",\"eventName\":\"{name}\",\
                      \"eventTime\":\"2026-11-23T08:00:00.{time}Z\",\"s3\":{{\"bucket\":{{\"name\":\"{bucket}\"}},\

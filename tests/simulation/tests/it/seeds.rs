@@ -23,6 +23,7 @@ const FOUND: &[(u64, &str)] = &[
     (6858, "a letter without a reason was taken for that of the message that had been moved back"),
     (9769, "the simulated queue never moved a message that came again after its delete"),
     (11935, "a visibility timeout was expected of a payload that follows a message whose claim was released"),
+    (12506, "two payloads that differ in their time were taken for the same"),
 ];
 
 #[test]
