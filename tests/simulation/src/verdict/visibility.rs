@@ -54,7 +54,8 @@ impl Run {
             if let Some(change) = self.change(invoked, message).filter(|_| has_lost(calls, message)) {
                 return Some(format!("{}: another owner has its claim, but it has {change:?}", message.body));
             }
-            (backoff_of(invoked, message), has_time && self.waits_for_receiver(invoked, calls, message))
+            let waits = self.waits_for_receiver(invoked, calls, message) && !self.follows_unchanged(invoked, message);
+            (backoff_of(invoked, message), has_time && waits)
         };
         let is_right = after(message).map_or(!is_changed || !has_handle, |after| expected.contains(&after));
         (!is_right).then(|| format!("{}: visible after {:?}, not {expected:?}", message.body, after(message)))

@@ -24,6 +24,10 @@ const FOUND: &[(u64, &str)] = &[
     (9769, "the simulated queue never moved a message that came again after its delete"),
     (11935, "a visibility timeout was expected of a payload that follows a message whose claim was released"),
     (12506, "two payloads that differ in their time were taken for the same"),
+    (
+        16878,
+        "a visibility timeout was expected of a message for an unavailable receiver, although the group had no time",
+    ),
 ];
 
 #[test]
