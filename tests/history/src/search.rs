@@ -187,7 +187,7 @@ impl Search<'_> {
         if answers.into_iter().any(|next| self.follows(next)) {
             return true;
         }
-        // Outcomes come before claims: only one claim at a time can have them, so they leave fewer orders to search.
+        // Outcomes come before claims. An outcome changes only the record of its own claim, so fewer of them can be next.
         let (claims, outcomes): (Vec<_>, Vec<_>) =
             may_begin().partition(|at| matches!(operations[*at].call, Call::Acquire { .. }));
         for at in outcomes.into_iter().chain(claims) {

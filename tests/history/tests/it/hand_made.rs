@@ -187,25 +187,6 @@ fn concurrent_calls_are_executed_in_any_order() {
 }
 
 #[test]
-fn a_conflict_that_shortens_a_lease_later_is_executed_later() {
-    // Its answer would also be right during the first lease, which it does not shorten.
-    let with = |owner, lease_ms, longest_lease_ms| Call::Acquire {
-        request: Request { lease_ms, longest_lease_ms, ..request(owner) },
-    };
-    let shortened = |remains_ms| {
-        calls()
-            .answered(0, 20, with(1, 40, 10_000), acquired(20, 1, false))
-            .answered(0, 42, with(2, 40, 40), conflict(40))
-            .answered(22, 25, release(1, 20), Answer::Recorded)
-            .answered(28, 32, acquire(3), acquired(30, 1, false))
-            .answered(43, 44, acquire(4), conflict(remains_ms))
-    };
-    assert!(is_linearizable(shortened(37), 0));
-    assert!(is_linearizable(shortened(986), 0));
-    assert!(!is_linearizable(shortened(500), 0));
-}
-
-#[test]
 fn a_call_that_was_sent_twice_is_named() {
     let repeated = || {
         begun()

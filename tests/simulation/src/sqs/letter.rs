@@ -70,10 +70,11 @@ impl Letter {
 /// The message with this number. One that was moved back has the number of the message that it was, which was deleted.
 fn numbered(messages: &[MessageHistory], number: usize) -> &MessageHistory {
     let first = &messages[number];
+    if first.state != MessageState::Deleted {
+        return first;
+    }
     let is_moved_back = |other: &&MessageHistory| other.body == first.body && other.state != MessageState::Deleted;
-    let mut moved_back = messages[number + 1..].iter().filter(is_moved_back);
-    let is_done = first.state == MessageState::Deleted;
-    moved_back.next().filter(|_| is_done).unwrap_or(first)
+    messages[number + 1..].iter().find(is_moved_back).unwrap_or(first)
 }
 
 fn attribute(input: &Value) -> MessageAttribute {

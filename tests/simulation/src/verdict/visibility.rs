@@ -54,7 +54,8 @@ impl Run {
             if let Some(change) = self.change(invoked, message).filter(|_| has_lost(calls, message)) {
                 return Some(format!("{}: another owner has its claim, but it has {change:?}", message.body));
             }
-            let waits = self.waits_for_receiver(invoked, calls, message) && !self.follows_unchanged(invoked, message);
+            let waits =
+                self.waits_for_receiver(invoked, calls, message) && !self.follows_unchanged(invoked, calls, message);
             (backoff_of(invoked, message), has_time && waits)
         };
         let is_right = after(message).map_or(!is_changed || !has_handle, |after| expected.contains(&after));
@@ -87,34 +88,42 @@ impl Run {
         });
         let is_unread =
             is_named_in(&invoked.malformed.messages, message) || self.is_payload_unavailable(invoked, message);
-        let unread = (is_unread && !self.follows_unchanged(invoked, message)).then(|| backoff.clone());
+        let unread = (is_unread && !self.follows_unchanged(invoked, calls, message)).then(|| backoff.clone());
         own().find_map(remains).map(after_conflict).or(failure).or(unread)
     }
 
     /// The first message of its group that must be delivered again, if this one comes after it: it has the same delay. A
     /// message may be delivered again because its delete was lost, so the first one is known by its change.
     fn held_by<'a>(&self, invoked: &'a Invoked, message: &ReceivedMessage) -> Option<&'a ReceivedMessage> {
-        let group = self.sent(&message.message_id).filter(|_| self.plan.fifo)?.group.as_ref()?;
-        let is_of_group = |other: &&ReceivedMessage| {
-            self.sent(&other.message_id).is_some_and(|sent| sent.group.as_ref() == Some(group))
-        };
-        let before = invoked.messages.iter().take_while(|other| other.message_id != message.message_id);
         let is_held = |other: &&ReceivedMessage| {
             self.change(invoked, other).is_some() || is_named_in(&invoked.malformed.receipt_handles, other)
         };
-        before.filter(is_of_group).find(is_held)
+        self.earlier_of_group(invoked, message).find(is_held)
     }
 
-    /// Whether the visibility timeout of an earlier message of its group, which must be delivered again, is not changed,
-    /// because the time for work ended. Then that of this one is not changed either.
-    fn follows_unchanged(&self, invoked: &Invoked, message: &ReceivedMessage) -> bool {
-        let group = |id: &str| self.sent(id).filter(|_| self.plan.fifo).and_then(|sent| sent.group.as_ref());
-        let Some(own) = group(&message.message_id) else { return false };
-        let mut before = invoked.messages.iter().take_while(|other| other.message_id != message.message_id);
-        before.any(|other| {
+    /// Whether an earlier message of its group is delivered again with an unchanged visibility timeout, because the time for
+    /// work ended, not because its delete was lost. Then the visibility timeout of this one is not changed either.
+    fn follows_unchanged(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
+        let is_done = |other: &ReceivedMessage| {
+            calls.iter().any(|call| is_of(call, other) && call.shows_completion())
+                || self.is_letter_sent(&other.message_id, invoked.until_us)
+        };
+        self.earlier_of_group(invoked, message).any(|other| {
             let is_retained = invoked.retained.as_ref().is_some_and(|retained| is_named_in(retained, other));
-            group(&other.message_id) == Some(own) && is_retained && self.change(invoked, other).is_none()
+            is_retained && self.change(invoked, other).is_none() && !is_done(other)
         })
+    }
+
+    /// The messages before it in its invocation that are of its group, if the queue is FIFO.
+    fn earlier_of_group<'a>(
+        &self,
+        invoked: &'a Invoked,
+        message: &ReceivedMessage,
+    ) -> impl Iterator<Item = &'a ReceivedMessage> {
+        let group = |other: &ReceivedMessage| self.sent(&other.message_id)?.group.as_ref();
+        let own = group(message).filter(|_| self.plan.fifo);
+        let before = invoked.messages.iter().take_while(|other| other.message_id != message.message_id);
+        before.filter(move |other| own.is_some() && group(other) == own)
     }
 
     /// The change of its visibility timeout in this invocation.

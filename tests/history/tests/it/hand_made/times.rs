@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use history::{Allowances, Answer, Call, Claim, Jump, Loss, LostTo, Report};
+use history::{Allowances, Answer, Call, Claim, Jump, Loss, LostTo, Report, Request};
 
 use super::{
-    Calls, KEY, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible, release,
+    Calls, KEY, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible,
+    is_linearizable, release, request,
 };
 
 /// What is wrong if the server's clock is set at these times this far ahead, ms.
@@ -24,6 +25,25 @@ fn a_server_clock_outside_the_interval_of_its_call_is_within_the_tolerance() {
     assert_eq!(faults(conflict(), Allowances::REAL), Vec::<String>::new());
     assert!(!faults(conflict(), Allowances::EXACT).is_empty());
     assert_eq!(faults(begun(), Allowances::EXACT), Vec::<String>::new());
+}
+
+#[test]
+fn a_conflict_that_shortens_a_lease_later_is_executed_later() {
+    // Its answer would also be right during the first lease, which it does not shorten.
+    let with = |owner, lease_ms, longest_lease_ms| Call::Acquire {
+        request: Request { lease_ms, longest_lease_ms, ..request(owner) },
+    };
+    let shortened = |remains_ms| {
+        calls()
+            .answered(0, 20, with(1, 40, 10_000), acquired(20, 1, false))
+            .answered(0, 42, with(2, 40, 40), conflict(40))
+            .answered(22, 25, release(1, 20), Answer::Recorded)
+            .answered(28, 32, acquire(3), acquired(30, 1, false))
+            .answered(43, 44, acquire(4), conflict(remains_ms))
+    };
+    assert!(is_linearizable(shortened(37), 0));
+    assert!(is_linearizable(shortened(986), 0));
+    assert!(!is_linearizable(shortened(500), 0));
 }
 
 #[test]
