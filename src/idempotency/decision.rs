@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::record::State;
 use super::report::{Outcome, Report};
 use super::work::{WorkError, WorkErrorKind};
 
@@ -43,7 +42,9 @@ impl Report {
             Outcome::Done { .. }
             | Outcome::Duplicate { .. }
             | Outcome::DoneByOwnRecord { .. }
-            | Outcome::Lost { state: State::Completed, done: true } => Decision::Ack,
+            // Another attempt could repeat the effect. If the other owner failed with another payload, it would not even be
+            // a recovery.
+            | Outcome::Lost { state: _, done: true } => Decision::Ack,
             Outcome::Conflict { lease_remains } => {
                 let after = lease_remains.saturating_add(CONFLICT_JITTER.mul_f64(random()));
                 Decision::Retry { after: Some(after) }
@@ -53,7 +54,7 @@ impl Report {
             }
             // The store is unavailable.
             Outcome::Unsettled { .. } => Decision::Retry { after: Some(backoff(deliveries)) },
-            Outcome::NotStarted | Outcome::Lost { .. } => Decision::Retry { after: None },
+            Outcome::NotStarted | Outcome::Lost { state: _, done: false } => Decision::Retry { after: None },
             Outcome::Mismatch | Outcome::FailedBefore | Outcome::FailedPermanently { .. } => Decision::DeadLetter,
         }
     }

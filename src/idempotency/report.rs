@@ -75,7 +75,8 @@ pub enum Outcome {
     Lost {
         /// State of the record now.
         state: State,
-        /// Whether the work succeeded in this run. If it failed, a completed record may be of another payload.
+        /// Whether the work succeeded in this run. The message is then acknowledged, whatever the other owner does. If
+        /// the work failed, it is not, because a completed record may be of another payload.
         done: bool,
     },
     /// The work ran, and its outcome could not be recorded before the deadline. The next delivery is a recovery, unless

@@ -9,7 +9,7 @@ use super::dead_letter::DeadLetterOutcome;
 use super::extended_client::ExtendedClientError;
 use super::message::Message;
 use super::outcome::MessageOutcome;
-use crate::idempotency::{Decision, Fence, Key, Outcome, Report, State, StoreError, backoff, error_chain, random};
+use crate::idempotency::{Decision, Fence, Key, Outcome, Report, StoreError, backoff, error_chain, random};
 use crate::traces;
 
 /// Longest visibility timeout that is set. SQS accepts at most 12 hours counted from the receive, and refuses a longer
@@ -101,11 +101,12 @@ impl MessageReport {
                 let effect = if uncertain { ", and may have taken effect" } else { "" };
                 (acquired, format!("{kind}{effect}: {}", error_chain(&error)).into())
             }
-            Outcome::Lost { state: State::Completed, done: true } => {
-                let reason = "another owner acquired the record during the work and completed it";
-                (MessageOutcome::Lost, reason.into())
+            Outcome::Lost { state: _, done: true } => {
+                (MessageOutcome::Lost, "done; another owner acquired the record during the work".into())
             }
-            Outcome::Lost { .. } => (MessageOutcome::Lost, "another owner acquired the record during the work".into()),
+            Outcome::Lost { state: _, done: false } => {
+                (MessageOutcome::Lost, "another owner acquired the record during the work".into())
+            }
             Outcome::DoneByOwnRecord { .. } => (acquired, "the work is done; the store does not show it yet".into()),
             Outcome::Unsettled { error } => {
                 let reason = format!("the work ran, but its outcome could not be recorded: {}", error_chain(&error));

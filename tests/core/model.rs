@@ -208,12 +208,7 @@ fn if_an_unknown_settlement_counts_as_success_a_message_is_lost() {
 }
 
 #[test]
-fn if_a_lost_claim_counts_as_success_a_message_is_lost() {
-    violates(Guard::LostIsNoSuccess, NO_LOSS, 2, 2);
-}
-
-#[test]
-fn if_a_failed_work_counts_as_success_of_another_payload_a_message_is_lost() {
+fn if_a_failed_work_whose_claim_was_lost_counts_as_success_a_message_is_lost() {
     violates(Guard::LostAfterFailure, NO_LOSS, 2, 2);
 }
 

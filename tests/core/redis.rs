@@ -3,11 +3,13 @@
 mod cluster;
 mod connections;
 mod large;
+mod lost_records;
 mod records;
 mod sentinel;
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use idempotent_sqs::idempotency::{
     Acquire, AcquireRequest, Claim, Failure, Settled, State, Store, StoreError, StoredResult,
 };
@@ -108,20 +110,42 @@ async fn concurrent_calls_share_script_calls_of_at_most_64_records() {
     // The remaining time of an invocation is slightly less for each message.
     let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
     let acquires = (0..300).map(|n| acquired(&store, with!(attempt(&n.to_string()), lease = lease(n))));
-    let claims = soon(futures_util::future::join_all(acquires)).await;
+    let claims = soon(join_all(acquires)).await;
     assert_eq!(calls(&redis, "evalsha").await - before, 5);
 
     // Different leases are separate calls: another invocation in the process may have minutes left.
     let before = calls(&redis, "evalsha").await;
     let lease = |n: u64| Duration::from_secs(60 + n);
     let acquires = (0..3).map(|n| acquired(&store, with!(attempt(&format!("other {n}")), lease = lease(n))));
-    soon(futures_util::future::join_all(acquires)).await;
+    soon(join_all(acquires)).await;
     assert_eq!(calls(&redis, "evalsha").await - before, 3);
 
     let before = calls(&redis, "evalsha").await + calls(&redis, "eval").await;
-    soon(futures_util::future::join_all(claims.iter().map(|claim| store.complete(claim, StoredResult::NotKept)))).await;
+    soon(join_all(claims.iter().map(|claim| store.complete(claim, StoredResult::NotKept)))).await;
     // Each call finds the script missing and sends it.
     assert_eq!(calls(&redis, "evalsha").await + calls(&redis, "eval").await - before, 10);
+}
+
+#[tokio::test]
+async fn a_lease_is_at_most_100_ms_longer_than_it_was_asked_for() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    acquired(&store, attempt("pay_0")).await;
+    let asked = |n: u64| Duration::from_millis(5_000 + 60 * n);
+    for (order, expected) in [((1..=60).collect::<Vec<_>>(), 60), ((1..=60).rev().collect(), 30)] {
+        let requests = order.iter().map(|n| with!(attempt(&format!("pay_{n}_{}", order[0])), lease = asked(*n)));
+        let before = calls(&redis, "evalsha").await;
+        let claims = soon(join_all(requests.map(|request| acquired(&store, request)))).await;
+        assert_eq!(calls(&redis, "evalsha").await - before, expected);
+        for claim in claims {
+            let request = claim.request().clone();
+            let again = with!(request.clone(), owner = attempt("pay_0").owner);
+            let Acquire::Conflict { lease_remains } = store.acquire(again).await.unwrap() else {
+                panic!("no conflict")
+            };
+            assert!(lease_remains <= request.lease + Duration::from_millis(100), "{lease_remains:?} of {request:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -246,7 +270,7 @@ async fn a_lost_script_is_loaded_again_for_many_concurrent_calls() {
     // The remaining time of an invocation is slightly less for each message.
     let lease = |n: u64| Duration::from_millis(60_000 - n / 10);
     let acquires = (0..300).map(|n| acquired(&store, with!(attempt(&n.to_string()), lease = lease(n))));
-    assert_eq!(soon(futures_util::future::join_all(acquires)).await.len(), 300);
+    assert_eq!(soon(join_all(acquires)).await.len(), 300);
 }
 
 #[tokio::test]

@@ -85,10 +85,9 @@ impl Batcher {
                 call.shard == shard
                     && call.requests.len() < self.connection.records_per_call(shard)
                     && call.size() + pending_request.request.size() <= MAX_CALL_BYTES
-                    && call.terms.is_compatible(&terms)
+                    && call.terms.can_serve(&terms)
             };
             if let Some(call) = calls.iter_mut().rfind(has_room) {
-                call.terms = call.terms.merged(&terms);
                 call.requests.push(pending_request);
             } else {
                 let requests = vec![pending_request];

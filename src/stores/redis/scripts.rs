@@ -140,8 +140,8 @@ impl Source {
     }
 }
 
-/// How much longer than requested a lease may be. The leases of a batch are the remaining time of the invocation, and
-/// differ by the time that it takes to start its messages.
+/// How much longer than requested a lease may be. The leases of a batch are the remaining time of the invocation, so each
+/// is shorter than those before it, by the time that it takes to start its messages.
 const LEASE_TOLERANCE_MS: u64 = 100;
 
 impl Terms {
@@ -153,15 +153,11 @@ impl Terms {
         }
     }
 
-    /// Whether one script call can serve both.
-    pub(super) fn is_compatible(&self, other: &Self) -> bool {
-        let similar_lease = self.lease_ms.abs_diff(other.lease_ms) <= LEASE_TOLERANCE_MS;
-        similar_lease && Self { lease_ms: 0, ..*self } == Self { lease_ms: 0, ..*other }
-    }
-
-    /// The terms of a script call that serves both: with the longer lease.
-    pub(super) fn merged(&self, other: &Self) -> Self {
-        Self { lease_ms: self.lease_ms.max(other.lease_ms), ..*self }
+    /// Whether a script call with these terms can also serve a request with the terms `other`.
+    pub(super) fn can_serve(&self, other: &Self) -> bool {
+        let shorter_by = self.lease_ms.checked_sub(other.lease_ms);
+        shorter_by.is_some_and(|ms| ms <= LEASE_TOLERANCE_MS)
+            && Self { lease_ms: 0, ..*self } == Self { lease_ms: 0, ..*other }
     }
 
     /// The script in this form.

@@ -248,12 +248,12 @@ impl Operation {
         during.map(|(from, until, ahead)| (by_server(from, ahead), by_server(until, ahead), ahead)).collect()
     }
 
-    /// Whether its answer shows that the record is completed.
+    /// Whether it shows that the work is done: by the record, or because the owner that completes it has done it.
     #[must_use]
     pub fn shows_completion(&self) -> bool {
         let is_complete = matches!(self.call, Call::Complete { .. });
         matches!(self.answer, Answer::Duplicate { .. } | Answer::Lost(LostTo::Completed))
-            || is_complete && self.answer == Answer::Recorded
+            || is_complete && matches!(self.answer, Answer::Recorded | Answer::Lost(_))
     }
 
     /// Whether the store returned an error.

@@ -49,9 +49,7 @@ pub enum Guard {
     RecoveryStays,
     /// The core: a settlement without a reply is not acknowledged.
     UnknownIsNoSuccess,
-    /// The core: a lost claim is acknowledged only if the record is completed.
-    LostIsNoSuccess,
-    /// The core: a claim lost to a completion is acknowledged only if its own work is done.
+    /// The core: a claim that was lost is acknowledged only if its own work is done.
     LostAfterFailure,
     /// The core: a conflict waits for the end of the other lease.
     ConflictWaits,

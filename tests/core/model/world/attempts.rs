@@ -20,16 +20,13 @@ impl World {
                 self.messages[usize::from(self.attempts[at].message)].wait = Wait::No;
                 return;
             }
-            Phase::Failing(Some(Answer::Lost(Some(State::Completed)))) if has(Guard::LostAfterFailure) => {
-                Disposition::Retry
-            }
             Phase::Acquiring(Some(Answer::Duplicate))
-            | Phase::Completing(Some(Answer::Recorded | Answer::Lost(Some(State::Completed))))
-            | Phase::Failing(Some(Answer::Lost(Some(State::Completed)))) => Disposition::Done,
+            | Phase::Completing(Some(Answer::Recorded | Answer::Lost(Some(_)))) => Disposition::Done,
+            Phase::Failing(Some(Answer::Lost(Some(_)))) if !has(Guard::LostAfterFailure) => Disposition::Done,
+            Phase::Failing(Some(Answer::Lost(Some(State::Completed)))) => Disposition::Retry,
             Phase::Acquiring(Some(_)) | Phase::Failing(Some(Answer::Recorded)) | Phase::Releasing(Some(_)) => {
                 Disposition::Retry
             }
-            Phase::Completing(_) | Phase::Failing(_) if !has(Guard::LostIsNoSuccess) => Disposition::Done,
             _ => Disposition::None,
         };
         self.report(at, disposition);

@@ -109,7 +109,7 @@ impl Run {
             is_of(call, ran)
                 && match call.call {
                     Call::Acquire { .. } => matches!(call.answer, Answer::Duplicate { .. }),
-                    Call::Complete { .. } => call.answer == Answer::Recorded,
+                    Call::Complete { .. } => matches!(call.answer, Answer::Recorded | Answer::Lost(_)),
                     Call::Fail { .. } | Call::Release { .. } => false,
                 }
         };
