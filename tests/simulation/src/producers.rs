@@ -5,6 +5,7 @@
 //! - `large`: messages that are as large as SQS accepts
 //! - `objects`: payloads in S3
 //! - `payloads`, `s3_events`: payloads, and the notifications of S3
+//! - `spelling`: JSON values in many spellings
 
 mod keys;
 mod large;
@@ -12,6 +13,7 @@ mod like_envelopes;
 mod objects;
 mod payloads;
 mod s3_events;
+mod spelling;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -275,9 +277,12 @@ impl Form {
     }
 }
 
-/// The payment that a payload asks for, however it is written: the number after the word.
+/// The payment that a payload asks for, however it is written: the values after the word, or the number.
 pub fn payment(body: &str) -> u64 {
     let after = body.split_once("payment").map_or("", |(_, after)| after);
+    if let Some(payment) = spelling::read_payment(after) {
+        return payment;
+    }
     let digits = after.trim_start_matches(|c: char| !c.is_ascii_digit());
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     digits[..end].parse().unwrap_or_else(|_| panic!("no payment in {body:?}"))

@@ -7,7 +7,10 @@ use serde_json::json;
 
 use super::like_envelopes::like_envelope;
 use super::s3_events::S3Event;
-use super::{Form, KEY_FIELD, Payment, Place, Producer, objects};
+use super::{Form, KEY_FIELD, Payment, Place, Producer, objects, spelling};
+
+/// What may follow a whole number without changing it.
+const ZEROS: [&str; 3] = ["", ".0", "e0"];
 
 /// Values of the notifications of EventBridge, in one of which an imitation differs.
 const OF_EVENT_BRIDGE: [&str; 3] = ["ordered", "shop", "till"];
@@ -25,10 +28,15 @@ impl Producer<'_> {
     /// The payload, in one of the spellings that are equal.
     pub(super) fn payload(&mut self, payment: Payment, key: &str) -> String {
         let Payment { number, form, place, imitated, .. } = payment;
-        let rare = self.rare();
+        let others =
+            if self.plan.has_extras { spelling::others([(); 3].map(|()| self.extras.fork())) } else { String::new() };
         let spaces = " ".repeat(usize::from(self.rng.happens(500)));
-        let mut spell = |number: &str| format!("{number}{}", self.rng.pick(&["", ".0", "e0"]));
-        let paid = format!("\"payment\":{}", spell(&number.to_string()));
+        let mut spelled = self.rng.fork();
+        let paid = match self.plan.has_extras {
+            true => spelling::payment(&mut spelled, number),
+            false => format!("\"payment\":{number}{}", spelled.pick(&ZEROS)),
+        };
+        let mut spell = |number: &str| format!("{number}{}", self.rng.pick(&ZEROS));
         let paid = match imitated {
             Some(other) if form != Form::SnsTwice => format!("{paid},\"payment\":{other}"),
             _ => paid,
@@ -54,12 +62,12 @@ impl Producer<'_> {
             Form::Text => format!("payment {number}"),
             Form::LikePointer => objects::like_pointer(number),
             Form::LikeEnvelope => like_envelope(payment),
-            // It starts like JSON after a byte order mark, too.
-            Form::BrokenJson => {
-                let marks = if self.plan.has_extras { ["", "\u{feff}", "["] } else { [""; 3] };
-                let mark = marks[usize::try_from(number % 3).unwrap_or_default()];
-                format!("{mark}{{\"payment\":{number}")
+            // It starts like JSON after a byte order mark and white space, too.
+            Form::BrokenJson if self.plan.has_extras => {
+                let start = ["", "\u{feff}", "[", " \n"][usize::try_from(number % 4).unwrap_or_default()];
+                format!("{start}{{\"payment\":{number},\"meta\":{meta},{}}}", spelling::broken(number))
             }
+            Form::BrokenJson => format!("{{\"payment\":{number}"),
             Form::EventBridge => format!(
                 "{{\"version\":\"0\",\"id\":\"event-{number}\",\"detail-type\":\"{}\",\"source\":\"{}\",\
                  \"account\":\"123456789012\",\"time\":\"2026-11-23T08:00:00.{time}Z\",\"region\":\"eu-central-1\",\
@@ -88,19 +96,9 @@ impl Producer<'_> {
                      \"object\":{{{sequencer}{other}\"eTag\":\"{e_tag}\",\"key\":\"{object}\",\"size\":7}}}}}}]}}"
                 )
             }
-            _ if self.rng.happens(500) => format!("{{\"meta\":{meta},{spaces}{paid}{rare}}}"),
-            _ => format!("{{{paid},{spaces}\"meta\":{meta}{rare}}}"),
+            _ if self.rng.happens(500) => format!("{{\"meta\":{meta},{spaces}{paid}{others}}}"),
+            _ => format!("{{{paid},{spaces}\"meta\":{meta}{others}}}"),
         }
-    }
-
-    /// Further fields, in one of the spellings that are equal.
-    fn rare(&mut self) -> String {
-        if !self.plan.has_extras {
-            return String::new();
-        }
-        let text = *self.extras.pick(&["Ö😀/", "\\u00d6\\ud83d\\ude00\\/", "\\u00D6\\uD83D\\uDE00\\u002f"]);
-        let [zero, number] = [["0", "-0", "0e5"], ["1000", "1e3", "10.00E+2"]].map(|texts| *self.extras.pick(&texts));
-        format!(",\"text\":\"{text}\",\"numbers\":[{zero},{number}]")
     }
 
     /// Puts each of these messages into the same notification of SNS.
