@@ -9,6 +9,7 @@
 //! - `elasticache`, `rds`: TLS proxies that check IAM tokens as AWS does, with `sigv4` and `tls`
 //! - `front`: a TCP proxy that breaks connections
 //! - `event`: SQS events
+//! - `lines`: the log as fields
 //! - `work`: a work that follows a plan and records its runs
 //! - `torture`: processes, faults and counts for the torture tests
 
@@ -25,6 +26,7 @@ pub mod event;
 pub mod front;
 pub mod http;
 pub mod lambda;
+pub mod lines;
 pub mod network;
 pub mod postgres;
 pub mod rds;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
 use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping, ReceivedMessage};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tracing::{Instrument, info_span};
 
 use crate::logins::Logins;
 use crate::malformed::{Malformed, malform, vary};
@@ -48,6 +50,8 @@ pub struct Shared {
     pub invocations: Mutex<Vec<Invoked>>,
     /// Invocations that Lambda ended.
     pub timed_out: Mutex<Vec<Invoked>>,
+    /// Number of invocations that have begun.
+    pub begun: AtomicUsize,
     /// The process of each execution environment.
     pub processes: Mutex<BTreeMap<u64, Process>>,
     /// The client of each process in the history of its calls.
@@ -65,6 +69,8 @@ pub struct Acknowledged {
 /// An invocation that returned.
 #[derive(Clone, Debug)]
 pub struct Invoked {
+    /// A number of its own, which its lines in the log have.
+    pub number: usize,
     /// The process, as in the history of its calls.
     pub process: String,
     /// µs by the monotonic clock.
@@ -135,15 +141,15 @@ impl Shared {
         let invocation = invocation.with_event(event_text);
         let ids: Vec<_> = messages.iter().map(|message| message.message_id[..8].to_owned()).collect();
         event(|| format!("{process}: invoked with {ids:?}"));
-        let mut ran_us = 0;
+        let (mut ran_us, number) = (0, self.begun.fetch_add(1, Ordering::Relaxed));
         let run = async {
             ran_us = monotonic_us();
-            invocation.run(function).await
+            invocation.run(function).instrument(info_span!("invocation", number)).await
         };
         let outcome = network::run_on(process, Box::pin(run)).await;
         event(|| format!("{process}: {outcome:?}"));
         let (process, until_us) = (recorded.to_owned(), monotonic_us());
-        let mut invoked = Invoked { process, from_us, ran_us, until_us, messages, malformed, retained: None };
+        let mut invoked = Invoked { number, process, from_us, ran_us, until_us, messages, malformed, retained: None };
         if let BatchOutcome::Processed { deleted, retained } = &outcome {
             invoked.retained = Some(retained.clone());
             let at_us = until_us;

@@ -6,6 +6,7 @@
 //! - `invocations`: claims that are not settled, leases and responses
 //! - `jitter`: delays that are drawn at random
 //! - `letters`, `letter_records`: dead letters, and their records
+//! - `logs`, `reasons`: the log, and the reasons in it
 //! - `losses`: lost writes, and the effects that these repeat
 //! - `messages`: deletions, acknowledgements and order
 //! - `objects`: payloads in S3
@@ -25,10 +26,12 @@ mod invocations;
 mod jitter;
 mod letter_records;
 mod letters;
+mod logs;
 mod losses;
 mod messages;
 mod objects;
 mod progress;
+mod reasons;
 mod receivers;
 mod requests;
 mod results;
@@ -72,6 +75,7 @@ impl Run {
         faults.extend(self.wrong_calls());
         faults.extend(self.wrong_acknowledgements());
         faults.extend(self.wrong_invocations());
+        faults.extend(self.wrong_lines());
         faults.extend(self.wrong_jitter());
         faults.extend(self.wrong_settling());
         faults.extend(self.wrong_script_calls());

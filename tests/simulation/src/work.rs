@@ -37,6 +37,8 @@ pub struct Attempt {
     pub ran_us: u64,
     /// What it returned. `None` if it panicked, was cancelled, or its process ended.
     pub returned: Option<Result<(), WorkErrorKind>>,
+    /// The text of the error that it returned.
+    pub error: Option<String>,
     /// Number of runs of its process when it began, with this one.
     pub running: usize,
     /// The same, of those with its receiver.
@@ -100,9 +102,12 @@ pub fn receipt(plan: &Plan, fence: u64) -> Vec<u8> {
     receipt
 }
 
+/// An address in the errors of the work.
+pub const ADDRESS: &str = "https://user:secret@host/";
+
 /// Why the receiver rejects a payload: an error with characters that SQS does not accept, an address, and many bytes.
 fn rejected() -> String {
-    format!("the receiver rejects this payload: \u{fffe}\u{ffff}\0 https://user:secret@host/ {}", "ö".repeat(600))
+    format!("the receiver rejects this payload: \u{fffe}\u{ffff}\0 at ({ADDRESS} {}", "ö".repeat(600))
 }
 
 /// The receiver of a payment, of so many.
@@ -165,6 +170,7 @@ impl Call {
             began_us: monotonic_us(),
             ran_us: monotonic_us(),
             returned: None,
+            error: None,
             running: self.running.iter().map(|running| running.load(Ordering::Relaxed)).sum(),
             at_receiver,
         });
@@ -188,6 +194,7 @@ impl Work<Message> for Call {
         let result = self.call(claim, message).await;
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts[number].returned = Some(result.as_ref().map(|_| ()).map_err(WorkError::kind));
+        attempts[number].error = result.as_ref().err().map(ToString::to_string);
         attempts[number].ran_us = monotonic_us();
         result
     }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use harness::lines::{self, Line};
 use history::{History, Rng};
 use idempotent_sqs_testing::{MessageHistory, Queue, SendRequest};
 use tokio::runtime::Builder;
@@ -61,6 +63,8 @@ pub struct Run {
     pub invocations: Vec<Invoked>,
     /// Invocations that Lambda ended.
     pub timed_out: Vec<Invoked>,
+    /// What the function logged.
+    pub lines: Vec<Line>,
     /// What was read from S3 and written.
     pub objects: Log,
     /// The results that callers got.
@@ -100,6 +104,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     trace::begin(prints);
     busy::watch();
     connections::dial_redis();
+    lines::record(&["idempotent_sqs", "simulation"]);
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
     let logins = Logins::new(&plan.redis, seed);
@@ -135,6 +140,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         acknowledged: Mutex::default(),
         invocations: Mutex::default(),
         timed_out: Mutex::default(),
+        begun: AtomicUsize::default(),
         processes: Mutex::default(),
         clients: Mutex::default(),
         plan: plan.clone(),
@@ -167,7 +173,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     // For what is still on its way, and for messages that are delivered again after they were deleted.
     sleep(Duration::from_secs(30)).await;
     functions.iter().for_each(tokio::task::JoinHandle::abort);
-    let sqs_calls = sqs.calls();
+    let (sqs_calls, lines) = (sqs.calls(), lines::take());
     let history = read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses);
     // Callers wait for done work.
     let answered = if drained { call(&plan, &history, &shared.redis, &logins, &objects).await } else { Vec::new() };
@@ -184,6 +190,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         refusals: sqs.refusals(),
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        lines,
         objects: objects.log(),
         answered,
         contention,

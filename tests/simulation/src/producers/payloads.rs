@@ -32,9 +32,10 @@ impl Producer<'_> {
             if self.plan.has_extras { spelling::others([(); 3].map(|()| self.extras.fork())) } else { String::new() };
         let spaces = " ".repeat(usize::from(self.rng.happens(500)));
         let mut spelled = self.rng.fork();
-        let paid = match self.plan.has_extras {
-            true => spelling::payment(&mut spelled, number),
-            false => format!("\"payment\":{number}{}", spelled.pick(&ZEROS)),
+        let paid = if self.plan.has_extras {
+            spelling::payment(&mut spelled, number)
+        } else {
+            format!("\"payment\":{number}{}", spelled.pick(&ZEROS))
         };
         let mut spell = |number: &str| format!("{number}{}", self.rng.pick(&ZEROS));
         let paid = match imitated {

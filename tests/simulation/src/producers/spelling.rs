@@ -85,10 +85,10 @@ pub(super) fn broken(number: u64) -> String {
 /// These digits, without zeros at the start and the end, times this power of ten.
 fn decimal(rng: &mut Rng, digits: &str, exponent: i64) -> String {
     // The decimal point may be in front of the digits, among them, or behind them.
-    let point = index(rng.draw(0..digits.len() as u64 + 8));
+    let (point, length) = (rng.draw(0..digits.len() as u64 + 8), digits.len() as u64);
     let padded: String = repeat_n('0', 4).chain(digits.chars()).chain(repeat_n('0', 4)).collect();
-    let (whole, fraction) = padded.split_at(point + 1);
-    let exponent = exponent + digits.len() as i64 + 3 - point as i64;
+    let (whole, fraction) = padded.split_at(index(point) + 1);
+    let exponent = exponent.saturating_add_unsigned(length + 3).saturating_sub_unsigned(point);
     let whole = match whole.trim_start_matches('0') {
         "" => "0",
         whole => whole,

@@ -20,6 +20,8 @@ use crate::network::{self, address};
 pub struct SdkCall {
     /// The process that sent it, as in the history of its calls.
     pub process: String,
+    /// Its host, and the region that it is signed for.
+    pub endpoint: (String, String),
     pub action: String,
     pub input: Value,
     /// When it was sent, µs by the monotonic clock.
@@ -57,7 +59,8 @@ impl Sqs {
         let credentials = Credentials::new("id", "secret", None, None, "simulation");
         let config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("eu-central-1"))
+            // That of the queue counts.
+            .region(Region::new("us-east-1"))
             .credentials_provider(SharedCredentialsProvider::new(credentials))
             .http_client(http_client_fn(move |_settings, _components| connector.clone()));
         config.build().into()
@@ -82,9 +85,10 @@ impl HttpConnector for Connector {
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let action = target.strip_prefix("AmazonSQS.").unwrap_or_default().to_owned();
         let input = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
+        let endpoint = endpoint(&request);
         let (sqs, address, process) = (self.sqs.clone(), self.address.clone(), self.process.clone());
         HttpConnectorFuture::new(async move {
-            let sent = sqs.record(process, action, input);
+            let sent = sqs.record(process, endpoint, action, input);
             let (status, body, letter) =
                 sent.exchange(&address).await.map_err(|error| ConnectorError::io(error.into()))?;
             if let Some(letter) = letter {
@@ -96,12 +100,21 @@ impl HttpConnector for Connector {
     }
 }
 
+/// The host of a request, and the region in its signature:
+/// <https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html>
+fn endpoint(request: &HttpRequest) -> (String, String) {
+    let host = request.uri().split('/').nth(2).unwrap_or_default();
+    let authorization = request.headers().get("authorization").unwrap_or_default();
+    let scope = authorization.split_once("Credential=").map_or("", |(_, scope)| scope);
+    (host.to_owned(), scope.split('/').nth(2).unwrap_or_default().to_owned())
+}
+
 impl Sqs {
-    fn record(&self, process: String, action: String, input: Value) -> Sent<'_> {
+    fn record(&self, process: String, endpoint: (String, String), action: String, input: Value) -> Sent<'_> {
         let mut calls = lock(&self.0.calls);
         let number = calls.len();
         let request = format!("{}\n", json!([action, input, number]));
-        calls.push(SdkCall { process, action, input, at_us: monotonic_us(), ended_us: None });
+        calls.push(SdkCall { process, endpoint, action, input, at_us: monotonic_us(), ended_us: None });
         Sent { sqs: self, number, request }
     }
 }

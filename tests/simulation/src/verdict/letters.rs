@@ -19,9 +19,6 @@ use super::invocations::{CLOCK_US, is_during, is_of};
 /// A letter without its reason is shorter, bytes.
 const LONGEST_LETTER: usize = 1000;
 
-/// Longest reason of a letter, bytes: docs/failures.md.
-const LONGEST_REASON: usize = 1024;
-
 impl Run {
     /// What is wrong with dead letters.
     pub(super) fn wrong_letters(&self) -> Vec<String> {
@@ -36,9 +33,8 @@ impl Run {
             if !self.is_whole(letter, at) {
                 wrong.push(format!("{}: this dead letter is not its message: {letter:?}", message.body));
             }
-            let reason = letter.reason.as_ref().map_or("", |reason| &reason.reason);
-            if reason.contains("://") || reason.len() > LONGEST_REASON {
-                wrong.push(format!("{}: this reason has an address, or is too long: {letter:?}", message.body));
+            if let Some(what) = self.wrong_letter_reason(letter) {
+                wrong.push(format!("{}: {what}: {letter:?}", message.body));
             }
             if !self.is_justified(letter) {
                 wrong.push(format!("{}: this dead letter has not the reason of its message: {letter:?}", message.body));

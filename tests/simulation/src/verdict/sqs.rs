@@ -9,6 +9,9 @@ use crate::world::Run;
 
 use super::invocations::{CLOCK_US, is_during};
 
+/// The endpoint and the region of all queues.
+const ENDPOINT: (&str, &str) = ("sqs.eu-central-1.amazonaws.com", "eu-central-1");
+
 /// Longest time of a call, µs: docs/faults.md, row 42, and docs/failures.md.
 const LONGEST_US: u64 = 3_000_000;
 
@@ -23,6 +26,9 @@ impl Run {
         for call in self.sqs_calls.iter().filter(|call| !is_frozen && lasts_us(call) > LONGEST_US + CLOCK_US) {
             wrong.push(format!("this call lasted too long: {call:?}"));
         }
+        let is_elsewhere = |call: &&SdkCall| (&*call.endpoint.0, &*call.endpoint.1) != ENDPOINT;
+        let elsewhere = self.sqs_calls.iter().filter(is_elsewhere);
+        wrong.extend(elsewhere.map(|call| format!("this call is not for the region of the queue: {call:?}")));
         for invoked in self.timed_out.iter().filter(|_| !is_frozen) {
             wrong.push(format!("this invocation did not end in time: {invoked:?}"));
         }

@@ -7,6 +7,7 @@ mod reports;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use harness::lines::Line;
 use history::{Call, History, Operation, wrong_settling};
 use idempotent_sqs_http::RequestReport;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use super::clients::Sent;
 use super::format::Acquired;
 use super::handler::{Ending, Run};
 use super::kind::Kind;
-use super::logs::Line;
 use super::request::Identity;
 
 /// With less time, a request is not started.
