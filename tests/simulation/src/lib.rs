@@ -13,6 +13,7 @@
 //! - `logins`: how clients log in at Redis
 //! - `faults`, `maintenance`: inject the faults
 //! - `callers`: read the results of work that was done
+//! - `closures`: run closures once
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -25,6 +26,7 @@
 
 mod busy;
 mod callers;
+mod closures;
 pub mod command;
 pub mod connections;
 pub mod deterministic;

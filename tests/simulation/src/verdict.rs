@@ -1,6 +1,7 @@
 //! The verdict on a run.
 //!
 //! - `attempts`: runs of the work
+//! - `closures`: closures that run once
 //! - `connections`: connections to Redis, and calls that it did not answer
 //! - `inputs`: keys, payloads and malformed records
 //! - `invocations`: claims that are not settled, leases and responses
@@ -20,6 +21,7 @@
 //! - `visibility`: visibility timeouts
 
 mod attempts;
+mod closures;
 mod connections;
 mod inputs;
 mod invocations;
@@ -84,6 +86,7 @@ impl Run {
         faults.extend(self.wrong_results());
         faults.extend(self.wrong_answers());
         faults.extend(self.wrong_order());
+        faults.extend(self.wrong_closures());
         if !self.drained {
             faults.push("the queue did not drain".to_owned());
         }

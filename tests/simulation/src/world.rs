@@ -13,6 +13,7 @@ use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use crate::callers::{Answered, call};
+use crate::closures::{OnceCall, run_once};
 use crate::connections::Connection;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
@@ -69,6 +70,8 @@ pub struct Run {
     pub objects: Log,
     /// The results that callers got.
     pub answered: Vec<Answered>,
+    /// The calls of closures.
+    pub closures: Vec<OnceCall>,
     /// The calls of owners that contend.
     pub contention: History,
     /// What is wrong with calls of an owner for keys whose values are not records.
@@ -99,12 +102,17 @@ pub fn run(seed: u64, prints: bool) -> Run {
     })
 }
 
-async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
+/// Prepares what the process has once.
+fn begin(prints: bool) {
     deterministic::begin();
     trace::begin(prints);
     busy::watch();
     connections::dial_redis();
     lines::record(&["idempotent_sqs", "simulation"]);
+}
+
+async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
+    begin(prints);
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
     let logins = Logins::new(&plan.redis, seed);
@@ -176,7 +184,11 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
     let (sqs_calls, lines) = (sqs.calls(), lines::take());
     let history = read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses);
     // Callers wait for done work.
-    let answered = if drained { call(&plan, &history, &shared.redis, &logins, &objects).await } else { Vec::new() };
+    let (answered, closures) = if drained {
+        (call(&plan, &history, &shared.redis, &logins, &objects).await, run_once(&plan, &redis, &logins).await)
+    } else {
+        Default::default()
+    };
     Run {
         history,
         effects: receiver.effects(),
@@ -193,6 +205,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         lines,
         objects: objects.log(),
         answered,
+        closures,
         contention,
         other_values,
         connections: connections::connections(),
