@@ -1,6 +1,6 @@
 //! Whether each script call has records whose callers wait for it, and declares the key of a record that is alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use history::{Call, Operation};
 
@@ -29,8 +29,31 @@ impl Run {
                     self.wrong_script_call(invoked, exchange).map(|what| format!("{client}: {what}: {exchange:?}")),
                 );
             }
+            wrong.extend(own().filter_map(|invoked| self.unshared(invoked, client)));
         }
         wrong
+    }
+
+    /// The acquires with which an invocation begins, if they have more script calls than they need: one, or one for each
+    /// server of a cluster. Only without faults is none sent again.
+    fn unshared(&self, invoked: &Invoked, client: &str) -> Option<String> {
+        let servers = self.plan.servers;
+        if !self.plan.is_quiet || servers > 1 && !self.plan.redis.shares_calls {
+            return None;
+        }
+        let is_acquire = |call: &&Operation| matches!(call.call, Call::Acquire { .. }) && !call.is_of_dead_letter();
+        let acquires: Vec<_> = self.calls(invoked).into_iter().filter(is_acquire).collect();
+        let first_us = acquires.iter().map(|acquire| acquire.invoked_us).min()?;
+        let keys = acquires.iter().filter(|acquire| acquire.invoked_us == first_us).map(|acquire| acquire.call.key());
+        let connections = self.connections.iter().filter(|connection| connection.client == client);
+        let exchanges: Vec<_> = connections.flat_map(|connection| &connection.exchanges).collect();
+        let first_call = |key: &str| {
+            let record = format!("{NAMESPACE}:{key}");
+            let of_key = exchanges.iter().filter(|sent| sent.sent_us >= first_us && sent.records.contains(&record));
+            of_key.min_by_key(|sent| sent.sent_us).map(|sent| &sent.records)
+        };
+        let calls: BTreeSet<_> = keys.filter_map(first_call).collect();
+        (calls.len() > servers).then(|| format!("{client}: these acquires could share calls: {calls:?}"))
     }
 
     fn wrong_script_call(&self, invoked: &Invoked, exchange: &Exchange) -> Option<&'static str> {
