@@ -17,6 +17,18 @@ pub(crate) struct CommandOutput {
     /// Complete lines.
     pub(crate) text: String,
     pub(crate) json: Value,
+    /// Why the command ended early, or what it could not read. It is printed after the output, and the exit code is 2.
+    pub(crate) error: Option<Box<dyn Error>>,
+}
+
+impl CommandOutput {
+    pub(crate) fn new(success: bool, text: String, json: Value) -> Self {
+        Self { success, text, json, error: None }
+    }
+
+    pub(crate) fn with_error(self, error: Option<impl Error + 'static>) -> Self {
+        Self { error: error.map(Into::into), ..self }
+    }
 }
 
 /// The name of the state, as in logs.
@@ -86,24 +98,27 @@ pub(crate) fn extend(json: &mut Value, other: Value) {
     }
 }
 
-/// Prints the output to stdout, or the error to stderr. Returns the exit code.
+/// Prints the output to stdout, and an error to stderr. Returns the exit code.
 pub(crate) fn print(output: Result<CommandOutput, Box<dyn Error>>, json: bool) -> ExitCode {
-    let output = match output {
+    let CommandOutput { success, text, json: document, error } = match output {
         Ok(output) => output,
-        Err(error) => {
-            eprintln!("error: {}", error_chain(&*error));
-            return ExitCode::from(2);
-        }
+        Err(error) => return failed(&*error),
     };
-    let written =
-        if json { writeln!(io::stdout(), "{:#}", output.json) } else { write!(io::stdout(), "{}", output.text) };
-    match written {
-        // The reader may close the pipe early, as `head` does. That is not an error.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("error: cannot write to stdout: {error}");
-            ExitCode::from(2)
-        }
-        Ok(()) | Err(_) if output.success => ExitCode::SUCCESS,
-        Ok(()) | Err(_) => ExitCode::from(1),
+    let written = if json { writeln!(io::stdout(), "{document:#}") } else { write!(io::stdout(), "{text}") };
+    // The reader may close the pipe early, as `head` does. That is not an error.
+    let unwritten = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+    if let Some(error) = &unwritten {
+        eprintln!("error: cannot write to stdout: {error}");
     }
+    match (error, unwritten) {
+        (Some(error), _) => failed(&*error),
+        (None, Some(_)) => ExitCode::from(2),
+        (None, None) if success => ExitCode::SUCCESS,
+        (None, None) => ExitCode::from(1),
+    }
+}
+
+fn failed(error: &dyn Error) -> ExitCode {
+    eprintln!("error: {}", error_chain(error));
+    ExitCode::from(2)
 }

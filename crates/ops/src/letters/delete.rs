@@ -10,6 +10,7 @@ use super::filter::Filter;
 use super::queue::CallError;
 use super::report::{Outcome, Report};
 use super::scan::Scan;
+use super::scan_end::Stop;
 use crate::format;
 use crate::output::CommandOutput;
 use crate::progress::ProgressLine;
@@ -22,9 +23,8 @@ pub(crate) async fn run(
     let (mut scan, mut report) = (session.scan(), Report::default());
     let limit = change.limit.unwrap_or(usize::MAX);
     let ended = delete(&mut scan, session, filter, change.dry_run, limit, &mut report).await;
-    let end = scan.end(report.len() >= limit).await;
-    ended?;
-    Ok(report.output(json!({ "queue_url": session.queue.url, "dry_run": change.dry_run }), &end, ""))
+    let end = scan.end(*ended.as_ref().unwrap_or(&Stop::Failure)).await;
+    report.output(json!({ "queue_url": session.queue.url, "dry_run": change.dry_run }), &end, "", ended.err())
 }
 
 async fn delete(
@@ -34,7 +34,7 @@ async fn delete(
     dry_run: bool,
     limit: usize,
     report: &mut Report,
-) -> Result<(), CallError> {
+) -> Result<Stop, CallError> {
     let (mut line, total) = (ProgressLine::new(), format::count(session.counts.visible));
     while report.len() < limit
         && let Some(letter) = scan.next().await?
@@ -55,10 +55,10 @@ async fn delete(
             Err(error) => {
                 report.add(&letter, Outcome::NotDeleted, error.to_string());
                 // The next ones would most likely fail for the same reason.
-                break;
+                return Ok(Stop::Failure);
             }
         }
         line.show(&format!("deleted {} of about {total}", format::count(report.len() as u64)));
     }
-    Ok(())
+    Ok(if report.len() < limit { Stop::ScanEnded } else { Stop::Limit })
 }

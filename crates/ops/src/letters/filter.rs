@@ -26,7 +26,7 @@ impl Filter {
         let age = letter.age(now);
         (self.outcomes.is_empty() || self.outcomes.iter().any(|outcome| outcome == letter.outcome()))
             && self.key.as_ref().is_none_or(|key| letter.key.as_ref() == Some(key))
-            && self.reason.as_ref().is_none_or(|text| letter.reason().is_some_and(|reason| reason.contains(text)))
+            && self.reason.as_ref().is_none_or(|text| letter.reason().contains(text))
             && self.older_than.is_none_or(|limit| age.is_some_and(|age| age > limit))
             && self.newer_than.is_none_or(|limit| age.is_some_and(|age| age < limit))
             && (self.ids.is_empty() || self.ids.iter().any(|id| letter.has_id(id)))

@@ -75,9 +75,14 @@ impl Letter {
         }
     }
 
-    /// The reason that the function gave.
-    pub(crate) fn reason(&self) -> Option<&str> {
-        self.described().map(|letter| letter.reason.as_str())
+    /// The reason that the function gave, or what is known without it.
+    pub(crate) fn reason(&self) -> &str {
+        match &self.origin {
+            Origin::Function(letter) => &letter.reason,
+            Origin::RedrivePolicy(_) => "received too often",
+            Origin::Unparsable(_) => "its description cannot be parsed",
+            Origin::Unknown => "no description",
+        }
     }
 
     /// What the function wrote.
@@ -108,8 +113,11 @@ impl Letter {
     /// When it was sent, by SQS's clock: to this queue, except if the redrive policy of a standard queue moved it.
     /// Its `SentTimestamp` is then that of the source queue.
     pub(crate) fn sent(&self) -> Option<SystemTime> {
-        let ms = self.system(&MessageSystemAttributeName::SentTimestamp)?.parse().ok()?;
-        UNIX_EPOCH.checked_add(Duration::from_millis(ms))
+        self.time(&MessageSystemAttributeName::SentTimestamp)
+    }
+
+    fn time(&self, name: &MessageSystemAttributeName) -> Option<SystemTime> {
+        UNIX_EPOCH.checked_add(Duration::from_millis(self.system(name)?.parse().ok()?))
     }
 
     /// Whether it was sent after this time, by SQS's clock.

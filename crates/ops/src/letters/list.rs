@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::Session;
 use super::filter::Filter;
-use super::letter::{Letter, Origin};
+use super::letter::Letter;
 use super::queue::CallError;
 use super::scan::Scan;
+use super::scan_end::Stop;
 use crate::format;
 use crate::output::{self, CommandOutput};
 use crate::progress::ProgressLine;
@@ -31,12 +32,21 @@ pub(crate) async fn run(
 ) -> Result<CommandOutput, Box<dyn Error>> {
     let mut scan = session.scan();
     let letters = matching(&mut scan, filter, session.started, limit).await;
-    let end = scan.end(letters.as_ref().is_ok_and(|letters| letters.len() >= limit)).await;
+    let stop = match &letters {
+        Ok(letters) if letters.len() < limit => Stop::ScanEnded,
+        Ok(_) => Stop::Limit,
+        Err(_) => Stop::Failure,
+    };
+    let end = scan.end(stop).await;
     let mut letters = letters?;
     letters.sort_by_key(Letter::sent);
-    let states = match records {
-        Some(records) => Some(states(records, &letters).await?),
-        None => None,
+    // Without Redis, the letters are shown nevertheless.
+    let (states, unread) = match records {
+        Some(records) => match states(records, &letters).await {
+            Ok(states) => (Some(states), None),
+            Err(error) => (Some(vec![None; letters.len()]), Some(error)),
+        },
+        None => (None, None),
     };
     let mut json = json!({
         "queue_url": session.queue.url,
@@ -51,7 +61,7 @@ pub(crate) async fn run(
     });
     end.add_to(&mut json);
     let text = table(&letters, session, states.as_deref()) + &summary(&letters) + &end.note();
-    Ok(CommandOutput { success: !end.interrupted, text, json })
+    Ok(CommandOutput::new(!end.interrupted, text, json).with_error(unread))
 }
 
 async fn matching(
@@ -109,7 +119,7 @@ fn table(letters: &[Letter], session: &Session, states: Option<&[Option<String>]
             letter.outcome().to_owned(),
             letter.key.as_deref().map_or("-".to_owned(), |key| cut(&format::text(key))),
             attempts.map_or("-".to_owned(), |attempts| attempts.to_string()),
-            cut(&format::text(reason(letter))),
+            cut(&format::text(letter.reason())),
             format::text(letter.id()),
         ];
         let group = has_groups.then(|| letter.group().map_or("-".to_owned(), format::text));
@@ -127,15 +137,6 @@ fn row(
 ) -> [String; 8] {
     let (group, state) = (group.unwrap_or_default(), state.unwrap_or_default());
     [age, outcome, key, attempts, state, reason, id, group]
-}
-
-fn reason(letter: &Letter) -> &str {
-    match &letter.origin {
-        Origin::Function(described) => &described.reason,
-        Origin::RedrivePolicy(_) => "received too often",
-        Origin::Unparsable(_) => "its description cannot be parsed",
-        Origin::Unknown => "no description",
-    }
 }
 
 fn cut(text: &str) -> String {

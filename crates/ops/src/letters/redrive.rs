@@ -16,6 +16,7 @@ use super::queue::CallError;
 use super::report::{Outcome, Report};
 use super::resend::{self, KeyChange};
 use super::scan::Scan;
+use super::scan_end::Stop;
 use crate::format;
 use crate::output::CommandOutput;
 use crate::progress::ProgressLine;
@@ -68,8 +69,7 @@ pub(crate) async fn run(
     };
     let limit = change.limit.unwrap_or(usize::MAX);
     let ended = run.redrive(filter, limit).await;
-    let end = run.scan.end(run.report.len() >= limit).await;
-    ended?;
+    let end = run.scan.end(*ended.as_ref().unwrap_or(&Stop::Failure)).await;
     let notes = match run.new_keys {
         0 => String::new(),
         keys => format!(
@@ -83,11 +83,11 @@ pub(crate) async fn run(
         "dry_run": change.dry_run,
         "new_keys": run.new_keys,
     });
-    Ok(run.report.output(json, &end, &notes))
+    run.report.output(json, &end, &notes, ended.err())
 }
 
 impl Run<'_> {
-    async fn redrive(&mut self, filter: &Filter, limit: usize) -> Result<(), CallError> {
+    async fn redrive(&mut self, filter: &Filter, limit: usize) -> Result<Stop, CallError> {
         let (mut line, total) = (ProgressLine::new(), format::count(self.session.counts.visible));
         while self.report.len() < limit
             && let Some(letter) = self.scan.next().await?
@@ -100,11 +100,11 @@ impl Run<'_> {
                 continue;
             }
             if !self.letter(&letter).await {
-                break;
+                return Ok(Stop::Failure);
             }
             line.show(&format!("redriven {} of about {total}", format::count(self.sent.len() as u64)));
         }
-        Ok(())
+        Ok(if self.report.len() < limit { Stop::ScanEnded } else { Stop::Limit })
     }
 
     /// Whether the letter was not in the queue when the run started. Without this check, a letter that fails again would

@@ -1,8 +1,11 @@
 //! What a command did with each letter.
 
+use std::error::Error;
+
 use serde_json::{Value, json};
 
 use super::letter::Letter;
+use super::queue::CallError;
 use super::scan_end::ScanEnd;
 use crate::format;
 use crate::output::CommandOutput;
@@ -92,8 +95,22 @@ impl Report {
         self.lines.len()
     }
 
-    /// The output: a line for each letter that was not changed, and the totals. `notes`: complete lines.
-    pub(crate) fn output(&self, mut json: Value, end: &ScanEnd, notes: &str) -> CommandOutput {
+    /// The output: a line for each letter that was not changed, and the totals. `notes`: complete lines. `failure`: the
+    /// call that ended the command. What was done before it must be known, because letters were sent or deleted.
+    ///
+    /// # Errors
+    /// The failure if nothing was done before it.
+    pub(crate) fn output(
+        &self,
+        mut json: Value,
+        end: &ScanEnd,
+        notes: &str,
+        failure: Option<CallError>,
+    ) -> Result<CommandOutput, Box<dyn Error>> {
+        let failure = match failure {
+            Some(failure) if self.lines.is_empty() => return Err(failure.into()),
+            failure => failure,
+        };
         json["letters"] = self.lines.iter().map(Line::json).collect();
         json["arrived_during_run"] = self.later.into();
         end.add_to(&mut json);
@@ -103,7 +120,8 @@ impl Report {
         };
         let text = self.table() + &self.summary() + notes + &later + &end.note();
         let failed = self.lines.iter().any(|line| line.outcome.is_failure());
-        CommandOutput { success: !failed && !end.interrupted && end.still_hidden == 0, text, json }
+        let success = !failed && !end.interrupted && end.still_hidden == 0;
+        Ok(CommandOutput::new(success, text, json).with_error(failure))
     }
 
     fn table(&self) -> String {

@@ -9,7 +9,7 @@ use super::interrupt::Interrupt;
 use super::key::KeyFinder;
 use super::letter::Letter;
 use super::queue::{BATCH, CallError, Counts, DeadLetterQueue};
-use super::scan_end::ScanEnd;
+use super::scan_end::{ScanEnd, Stop};
 
 /// Most letters that are held. SQS has a limit of 120,000 messages in flight, and extending their visibility timeouts takes
 /// one call for ten letters:
@@ -176,8 +176,8 @@ impl<'a> Scan<'a> {
         self.seen.len()
     }
 
-    /// Makes every letter visible again that was not deleted. `limited`: whether the command ended before the scan.
-    pub(crate) async fn end(self, limited: bool) -> ScanEnd {
+    /// Makes every letter visible again that was not deleted.
+    pub(crate) async fn end(self, stop: Stop) -> ScanEnd {
         // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight.
         let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
         let counts = if may_be_blocked { self.queue.counts().await.ok() } else { None };
@@ -191,7 +191,7 @@ impl<'a> Scan<'a> {
         }
         ScanEnd {
             interrupted: self.interrupt.is_set(),
-            limited,
+            stop,
             complete: self.is_complete,
             blocked: dropped + counts.map_or(0, |counts| counts.visible),
             in_flight_at_start: self.in_flight_at_start,

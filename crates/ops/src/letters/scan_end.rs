@@ -7,11 +7,21 @@ use serde_json::{Value, json};
 use crate::format;
 use crate::output;
 
+/// Why a command receives no more letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The scan returned no other letter.
+    ScanEnded,
+    /// The command has as many letters as `--limit` allows, or the one that it needs.
+    Limit,
+    /// A call to SQS failed.
+    Failure,
+}
+
 /// How a scan ended.
 pub(crate) struct ScanEnd {
     pub(crate) interrupted: bool,
-    /// Whether the command ended before the scan.
-    pub(crate) limited: bool,
+    pub(crate) stop: Stop,
     /// Whether the scan ended because no other letter was visible.
     pub(crate) complete: bool,
     /// Approximate number of letters of a FIFO queue that wait for others of their groups.
@@ -35,10 +45,15 @@ impl ScanEnd {
         let mut lines = Vec::new();
         if self.interrupted {
             lines.push("interrupted: the other letters stay in the queue".to_owned());
-        } else if self.limited {
-            lines.push("stopped at --limit: there may be more letters".to_owned());
-        } else if !self.complete {
-            lines.push("stopped at the largest number of letters that can be held: there may be more".to_owned());
+        } else {
+            lines.extend(match self.stop {
+                Stop::Limit => Some("stopped at --limit: there may be more letters".to_owned()),
+                Stop::Failure => Some("stopped after a failed call: there may be more letters".to_owned()),
+                Stop::ScanEnded if self.complete => None,
+                Stop::ScanEnded => {
+                    Some("stopped at the largest number of letters that can be held: there may be more".to_owned())
+                }
+            });
         }
         if self.blocked > 0 {
             let count = format::count(self.blocked);

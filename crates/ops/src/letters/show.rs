@@ -5,13 +5,13 @@ use std::error::Error;
 use aws_sdk_sqs::types::MessageAttributeValue;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use idempotent_sqs::idempotency::error_chain;
 use idempotent_sqs::sqs::DeadLetter;
-use idempotent_sqs::stores::redis::records::Records;
+use idempotent_sqs::stores::redis::records::{Records, RecordsError};
 use serde_json::{Map, Value, json};
 
 use super::Session;
 use super::letter::{Letter, Origin};
+use super::scan_end::Stop;
 use crate::format;
 use crate::output::CommandOutput;
 use crate::records::{inspect, key};
@@ -32,12 +32,17 @@ pub(crate) async fn run(
             Err(error) => break Err(error),
         }
     };
-    let end = scan.end(false).await;
+    let stop = match &found {
+        Ok(Some(_)) => Stop::Limit,
+        Ok(None) => Stop::ScanEnded,
+        Err(_) => Stop::Failure,
+    };
+    let end = scan.end(stop).await;
     let Some(letter) = found? else {
         let mut json = json!({ "queue_url": session.queue.url, "outcome": "ABSENT" });
         end.add_to(&mut json);
         let text = format!("no letter has the messageId or key {}\n{}", format::text(wanted), end.note());
-        return Ok(CommandOutput { success: false, text, json });
+        return Ok(CommandOutput::new(false, text, json));
     };
     let mut json = super::fields::json(&letter, session.started);
     json["attributes"] = attributes_json(&letter);
@@ -45,25 +50,27 @@ pub(crate) async fn run(
     if with_body {
         json["body"] = body.into();
     }
-    let record = record(&letter, records).await;
-    json["record"] = record.json;
-    let text = format::rows(&rows(&letter, session, with_body)) + &record.text;
-    Ok(CommandOutput { success: record.success, text, json })
+    // Without Redis, the letter is shown nevertheless.
+    let (record_text, record_json, unread) = match record(&letter, records).await {
+        Ok((text, json)) => (text, json, None),
+        Err(error) => (line("not read"), Value::Null, Some(error)),
+    };
+    json["record"] = record_json;
+    let text = format::rows(&rows(&letter, session, with_body)) + &record_text;
+    Ok(CommandOutput::new(true, text, json).with_error(unread))
 }
 
-/// The record of the letter's key, or why it is not shown.
-async fn record(letter: &Letter, records: Option<&Records>) -> CommandOutput {
-    let line = |why: &str| format!("\nrecord: {why}\n");
-    let not_read = |why| CommandOutput { success: true, text: line(why), json: Value::Null };
+/// The record of the letter's key, or why it is not shown, as text and as JSON.
+async fn record(letter: &Letter, records: Option<&Records>) -> Result<(String, Value), RecordsError> {
+    let not_read = |why| Ok((line(why), Value::Null));
     let Some(Ok(key)) = letter.key.as_deref().map(key) else { return not_read("the letter's key is not known") };
     let Some(records) = records else { return not_read("not read, because REDIS_URL is not set") };
-    match inspect::run(records, &key).await {
-        Ok(CommandOutput { success: true, text, json }) => {
-            CommandOutput { success: true, text: format!("\nrecord\n{text}"), json }
-        }
-        Ok(absent) => CommandOutput { success: true, text: line(absent.text.trim_end()), json: absent.json },
-        Err(error) => CommandOutput { success: false, text: line(&error_chain(&error)), json: Value::Null },
-    }
+    let CommandOutput { success, text, json, .. } = inspect::run(records, &key).await?;
+    Ok((if success { format!("\nrecord\n{text}") } else { line(text.trim_end()) }, json))
+}
+
+fn line(why: &str) -> String {
+    format!("\nrecord: {why}\n")
 }
 
 fn rows(letter: &Letter, session: &Session, with_body: bool) -> Vec<(&'static str, String)> {
@@ -84,11 +91,11 @@ fn rows(letter: &Letter, session: &Session, with_body: bool) -> Vec<(&'static st
             let function = [&described.function, &described.version].map(|text| optional(text.as_deref()));
             rows.push(("function", function.join(", version ")));
         }
-        Origin::RedrivePolicy(_) => rows.push(("reason", "received too often: moved by the redrive policy".to_owned())),
+        Origin::RedrivePolicy(_) => rows.push(("reason", format!("{}: moved by the redrive policy", letter.reason()))),
         Origin::Unparsable(error) => {
-            rows.push(("reason", format!("{} cannot be parsed: {}", DeadLetter::ATTRIBUTE, format::text(error))));
+            rows.push(("reason", format!("{}: {}", letter.reason(), format::text(error))));
         }
-        Origin::Unknown => rows.push(("reason", format!("no attribute {}", DeadLetter::ATTRIBUTE))),
+        Origin::Unknown => rows.push(("reason", letter.reason().to_owned())),
     }
     rows.extend([
         ("key", optional(letter.key.as_deref())),

@@ -28,7 +28,7 @@ pub(crate) async fn run(records: &Records, limit: usize, max_keys: u64) -> Resul
         "keys_scanned": scan.keys_scanned(),
         "complete": scan.is_complete(),
     });
-    Ok(CommandOutput { success: true, text: table(&failed) + &scan.note(), json })
+    Ok(CommandOutput::new(true, table(&failed) + &scan.note(), json))
 }
 
 fn table(failed: &[(Key, RecordView)]) -> String {

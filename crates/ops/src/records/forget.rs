@@ -51,7 +51,7 @@ pub(crate) async fn run(
         other => ("UNKNOWN", format!("unknown outcome: {other:?}\n")),
     };
     json["outcome"] = outcome.into();
-    Ok(CommandOutput { success: outcome == "FORGOTTEN", text, json })
+    Ok(CommandOutput::new(outcome == "FORGOTTEN", text, json))
 }
 
 /// The state, named as `--state` takes it, and the fence.

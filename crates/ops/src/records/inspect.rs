@@ -17,20 +17,20 @@ pub(crate) async fn run(records: &Records, key: &Key) -> Result<CommandOutput, R
     Ok(match records.inspect(key).await? {
         Inspected::Absent => {
             json["state"] = "ABSENT".into();
-            CommandOutput { success: false, text: absent(records, key), json }
+            CommandOutput::new(false, absent(records, key), json)
         }
         Inspected::NotARecord => {
             json["state"] = "NOT_A_RECORD".into();
-            CommandOutput { success: false, text: not_a_record(&redis_key), json }
+            CommandOutput::new(false, not_a_record(&redis_key), json)
         }
         Inspected::Record { view, result, ttl } => {
             let text = table(key, &redis_key, &view, &result, ttl);
             output::extend(&mut json, output::json(&view));
             json["expires_in_ms"] = ttl.map(format::ms).into();
             json["result"] = result_json(&view, &result);
-            CommandOutput { success: true, text, json }
+            CommandOutput::new(true, text, json)
         }
-        other => CommandOutput { success: false, text: format!("unknown outcome: {other:?}\n"), json },
+        other => CommandOutput::new(false, format!("unknown outcome: {other:?}\n"), json),
     })
 }
 

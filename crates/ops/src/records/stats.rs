@@ -68,7 +68,7 @@ pub(crate) async fn run(records: &Records, max_keys: u64) -> Result<CommandOutpu
     let mut rows = vec![("namespace", format::text(records.namespace()))];
     rows.extend(counts.rows());
     rows.extend(server_rows(server.as_ref()));
-    Ok(CommandOutput { success: true, text: format::rows(&rows) + &scan.note(), json })
+    Ok(CommandOutput::new(true, format::rows(&rows) + &scan.note(), json))
 }
 
 /// The reply, or `None` if the Redis user lacks the permission. The rest of the statistics is still useful.

@@ -26,6 +26,7 @@ async fn a_table_shows_each_letter_and_the_totals_by_outcome() {
     assert_eq!(line("NO_KEY")[2..7], ["NO_KEY", "-", "-", "no", "key"]);
     assert_eq!(line("REDRIVE_POLICY")[3..], [&moved, "-", "received", "too", "often", &moved]);
     assert_eq!(lines.last().unwrap().join(" "), "3 letters: 1 FAILED_PERMANENTLY, 1 NO_KEY, 1 REDRIVE_POLICY");
+    assert_eq!(queues.listed(&["--outcome", "REDRIVE_POLICY"], "reason").await, ["received too often"]);
 }
 
 #[tokio::test]
@@ -54,7 +55,7 @@ async fn filters_select_letters_and_a_letter_must_match_all_of_them() {
     queues.add("3", &json!({ "outcome": "NO_KEY", "reason": "no key source has a value", "key": null }));
     let moved = queues.move_by_policy(SendRequest::new("4"));
     queues.send(SendRequest::new("5").attribute("Idempotency-Dead-Letter", "not JSON"));
-    let cases: [(&[&str], &[&str]); 13] = [
+    let cases: [(&[&str], &[&str]); 15] = [
         (&[], &["1", "2", "3", &moved, "-"]),
         (&["--outcome", "FAILED_PERMANENTLY"], &["1"]),
         (&["--outcome", "MISMATCH", "--outcome", "NO_KEY"], &["2", "3"]),
@@ -64,6 +65,8 @@ async fn filters_select_letters_and_a_letter_must_match_all_of_them() {
         (&["--key", "pay_"], &[]),
         (&["--key", &moved], &[&moved]),
         (&["--reason", "webhook returned"], &["1"]),
+        (&["--reason", "received too often"], &[&moved]),
+        (&["--reason", "cannot be parsed"], &["-"]),
         (&["--id", &first, "--id", "3"], &["1", "3"]),
         (&["--key", "pay_1", "--outcome", "MISMATCH"], &["2"]),
         (&["--older-than", "1min"], &[]),
@@ -163,7 +166,7 @@ async fn a_description_that_cannot_be_parsed_is_reported_and_affects_no_other_le
 
 #[tokio::test]
 async fn the_state_of_each_record_is_shown_on_request() {
-    let redis = Redis::start().await;
+    let mut redis = Redis::start().await;
     let tool = Tool::of(&redis);
     let (store, url) = (tool.store(), &tool.settings[0].1);
     let queues = Queues::standard().await.with("REDIS_URL", url).with("IDEMPOTENCY_NAMESPACE", "payments");
@@ -171,9 +174,18 @@ async fn the_state_of_each_record_is_shown_on_request() {
     queues.add("4", &json!({ "key": null, "outcome": "NO_KEY" }));
     store.complete(&claim(&store, "pay_1", LONG).await, StoredResult::Inline(b"receipt")).await.unwrap();
     store.fail(&claim(&store, "pay_2", LONG).await, super::super::UNCERTAIN).await.unwrap();
-    for (id, state) in [("1", json!("COMPLETED")), ("2", json!("FAILED")), ("3", json!("ABSENT")), ("4", json!(null))] {
+    let states = [json!("COMPLETED"), json!("FAILED"), json!("ABSENT"), json!(null)];
+    for (id, state) in ["1", "2", "3", "4"].into_iter().zip(states) {
         assert_eq!(queues.listed(&["--records", "--id", id], "record").await, [state]);
     }
     let output = queues.run(&["list", "--records"]).await;
     assert!(output.stdout.lines().next().unwrap().contains("  RECORD  "), "{}", output.stdout);
+
+    redis.kill();
+    let queues = queues.with("REDIS_TIMEOUT_MS", "200");
+    let unread = queues.run(&["list", "--records"]).await;
+    assert!(unread.code == 2 && unread.stdout.contains("\n4 letters: "), "{}", unread.stdout);
+    assert!(unread.stderr.starts_with("error: no usable reply from Redis"), "{}", unread.stderr);
+    let (code, list) = queues.json(&["list", "--records", "--id", "1"]).await;
+    assert_eq!((code, &list["letters"][0]["record"]), (2, &json!(null)));
 }

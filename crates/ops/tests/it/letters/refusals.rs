@@ -44,9 +44,20 @@ async fn if_a_letter_cannot_be_deleted_no_other_one_is_sent() {
         assert_eq!((code, results(&output)), (1, vec!["NOT_DELETED"]));
         let detail = output["letters"][0]["detail"].as_str().unwrap();
         assert!(detail.contains("SQS DeleteMessage: AccessDeniedException"), "{detail}");
+        assert_eq!(output["complete"], json!(false));
         let sent = usize::from(command == "redrive");
         assert_eq!((queues.payments.visible(), queues.dead.visible(), queues.dead.in_flight()), (sent, 3, 0));
     }
+}
+
+#[tokio::test]
+async fn the_report_says_that_a_failed_delete_ended_the_run() {
+    let queues = Queues::standard().await;
+    (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    queues.api.fail(|call| (call.action == "DeleteMessage").then_some(ACCESS_DENIED));
+    let output = queues.run(&["delete", "--all", "--yes"]).await;
+    let end = "\n1 not deleted\nstopped after a failed call: there may be more letters\n";
+    assert!(output.code == 1 && output.stdout.ends_with(end), "{}", output.stdout);
 }
 
 #[tokio::test]
@@ -106,4 +117,56 @@ async fn letters_that_cannot_be_made_visible_again_are_reported() {
     let note = "1 could not be made visible again: they are after at most 5 min\n";
     assert!(output.code == 0 && output.stdout.ends_with(note), "{}", output.stdout);
     assert_eq!(queues.dead.in_flight(), 1);
+}
+
+/// The credentials of a session may end during a run.
+#[tokio::test]
+async fn a_redrive_whose_next_receive_fails_reports_what_was_done_and_exits_with_2() {
+    for json in [false, true] {
+        let queues = Queues::standard().await;
+        (0..15).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        let (mut receives, mut sends) = (0, 0);
+        queues.api.fail(move |call| match call.action.as_str() {
+            "ReceiveMessage" => {
+                receives += 1;
+                (receives > 1).then_some(ACCESS_DENIED)
+            }
+            "SendMessage" => {
+                sends += 1;
+                (sends == 3).then_some(Fault::LoseReply)
+            }
+            _ => None,
+        });
+        let arguments = ["redrive", "--all", "--yes", "--rate", "1000", "--json"];
+        let output = queues.run(if json { &arguments } else { &arguments[..5] }).await;
+        assert_eq!((queues.payments.visible(), queues.dead.visible(), queues.dead.in_flight()), (10, 6, 0));
+        assert!(output.stderr.starts_with("error: SQS ReceiveMessage: AccessDenied"), "{}", output.stderr);
+        if json {
+            let (code, output) = output.json();
+            let expected = [vec!["REDRIVEN"; 2], vec!["MAYBE_SENT"], vec!["REDRIVEN"; 7]].concat();
+            assert_eq!((code, results(&output), &output["complete"]), (2, expected, &json!(false)));
+        } else {
+            let end = "\n9 redriven, 1 may have been sent, and not deleted\n\
+                       stopped after a failed call: there may be more letters\n";
+            assert!(output.code == 2 && output.stdout.ends_with(end), "{}", output.stdout);
+            assert!(output.stdout.starts_with("MESSAGE ID "), "{}", output.stdout);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_delete_whose_next_receive_fails_reports_what_was_deleted_and_exits_with_2() {
+    let queues = Queues::standard().await;
+    (0..15).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let mut receives = 0;
+    queues.api.fail(move |call| {
+        receives += usize::from(call.action == "ReceiveMessage");
+        let throttled = SqsError { code: "RequestThrottled", reason: "Request is throttled." };
+        (call.action == "ReceiveMessage" && receives > 1).then_some(Fault::Refuse(throttled))
+    });
+    let output = queues.run(&["delete", "--all", "--yes", "--json"]).await;
+    assert!(output.stderr.starts_with("error: SQS ReceiveMessage: RequestThrottled"), "{}", output.stderr);
+    let (code, output) = output.json();
+    assert_eq!((code, results(&output)), (2, vec!["DELETED"; 10]));
+    assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (5, 0));
 }

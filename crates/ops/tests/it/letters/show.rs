@@ -68,8 +68,9 @@ async fn the_record_of_the_key_is_shown_beside_the_letter() {
     assert!(absent.code == 0 && absent.stdout.contains("record: no record of pay_2"), "{}", absent.stdout);
     redis.kill();
     let unread = queues.with("REDIS_TIMEOUT_MS", "200").run(&["show", "pay_1"]).await;
-    assert_eq!(unread.code, 1);
-    assert!(unread.row("key") == "pay_1" && unread.stdout.contains("\nrecord: "), "{}", unread.stdout);
+    assert_eq!(unread.code, 2);
+    assert!(unread.row("key") == "pay_1" && unread.stdout.ends_with("\nrecord: not read\n"), "{}", unread.stdout);
+    assert!(unread.stderr.starts_with("error: no usable reply from Redis"), "{}", unread.stderr);
 }
 
 #[tokio::test]
