@@ -16,6 +16,7 @@ mod report;
 mod resend;
 mod scan;
 mod scan_end;
+mod sent;
 mod show;
 
 use std::error::Error;

@@ -120,6 +120,11 @@ impl Letter {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.system(name)?.parse().ok()?))
     }
 
+    /// When it was first received from this queue, or from the source queue if a redrive policy moved it, by SQS's clock.
+    pub(crate) fn first_received(&self) -> Option<SystemTime> {
+        self.time(&MessageSystemAttributeName::ApproximateFirstReceiveTimestamp)
+    }
+
     /// Whether it was sent after this time, by SQS's clock.
     pub(crate) fn is_later_than(&self, time: SystemTime) -> bool {
         self.sent().is_some_and(|sent| sent > time)

@@ -17,6 +17,7 @@ use super::report::{Outcome, Report};
 use super::resend::{self, KeyChange};
 use super::scan::Scan;
 use super::scan_end::Stop;
+use super::sent::Sent;
 use crate::format;
 use crate::output::CommandOutput;
 use crate::progress::ProgressLine;
@@ -38,8 +39,7 @@ struct Run<'a> {
     is_dry: bool,
     rate: Interval,
     report: Report,
-    /// The messageIds that SQS returned for the messages of this run.
-    sent: HashSet<String>,
+    sent: Sent,
     /// FIFO: groups of which no more letters are sent, because the order would be lost.
     blocked_groups: HashSet<Option<String>>,
     /// Number of letters that get another key.
@@ -63,7 +63,7 @@ pub(crate) async fn run(
         is_dry: change.dry_run,
         rate,
         report: Report::default(),
-        sent: HashSet::new(),
+        sent: Sent::default(),
         blocked_groups: HashSet::new(),
         new_keys: 0,
     };
@@ -92,6 +92,7 @@ impl Run<'_> {
         while self.report.len() < limit
             && let Some(letter) = self.scan.next().await?
         {
+            self.sent.saw(&letter);
             if !filter.matches(&letter, self.session.started) {
                 continue;
             }
@@ -107,13 +108,9 @@ impl Run<'_> {
         Ok(if self.report.len() < limit { Stop::ScanEnded } else { Stop::Limit })
     }
 
-    /// Whether the letter was not in the queue when the run started. Without this check, a letter that fails again would
-    /// be sent again and again.
+    /// Whether the letter was not in the queue when the run started.
     fn is_later(&self, letter: &Letter) -> bool {
-        // The messageId shows it too: the clocks of this machine and of SQS differ, and a letter that the redrive policy of
-        // a standard queue moved keeps its time.
-        let is_own = self.sent.contains(letter.id()) || letter.original_id().is_some_and(|id| self.sent.contains(id));
-        is_own || letter.is_later_than(self.session.started)
+        self.sent.contains(letter) || letter.is_later_than(self.session.started)
     }
 
     /// Redrives one letter. Returns whether the run continues.
@@ -158,10 +155,13 @@ impl Run<'_> {
         match self.session.queue.send(resend::message(letter, &to, key)).await {
             Ok(id) => {
                 self.destinations.accepted(&to);
-                self.sent.insert(id);
+                self.sent.add(letter, key, Some(id));
             }
             Err(error) => {
                 self.destinations.failed(&to);
+                if !error.is_refused {
+                    self.sent.add(letter, key, None);
+                }
                 let outcome = if error.is_refused { Outcome::NotSent } else { Outcome::MaybeSent };
                 return (outcome, error.to_string());
             }

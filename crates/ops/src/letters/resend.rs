@@ -42,7 +42,7 @@ impl KeyChange {
         if found == NewKey::Key(key.clone()) {
             return Self::None;
         }
-        let attributes = attributes(letter);
+        let attributes = producers_attributes(letter);
         let has_room = attributes.len() < MAX_ATTRIBUTES && !attributes.contains_key(KEY_ATTRIBUTE);
         let is_kept = || keys.after_redrive(&letter.message, Some(key)) == NewKey::Key(key.clone());
         if has_room && !as_is && is_kept() { Self::Added } else { Self::New }
@@ -51,11 +51,6 @@ impl KeyChange {
 
 /// The message with the letter's body, attributes, group and trace header.
 pub(crate) fn message(letter: &Letter, to: &str, key: KeyChange) -> SendMessageInputBuilder {
-    let mut attributes = attributes(letter);
-    if let (KeyChange::Added, Some(key)) = (key, &letter.key) {
-        let value = MessageAttributeValue::builder().data_type(STRING).string_value(key).build();
-        attributes.insert(KEY_ATTRIBUTE.to_owned(), value.expect("it has a data type"));
-    }
     let trace = letter.system(&Name::AwsTraceHeader).map(|header| {
         let value = MessageSystemAttributeValue::builder().data_type(STRING).string_value(header).build();
         (MessageSystemAttributeNameForSends::AwsTraceHeader, value.expect("it has a data type"))
@@ -63,15 +58,24 @@ pub(crate) fn message(letter: &Letter, to: &str, key: KeyChange) -> SendMessageI
     SendMessageInputBuilder::default()
         .queue_url(to)
         .message_body(letter.message.body().unwrap_or_default())
-        .set_message_attributes(Some(attributes))
+        .set_message_attributes(Some(attributes(letter, key)))
         .set_message_system_attributes(trace.map(|trace| HashMap::from([trace])))
         .set_message_group_id(letter.group().map(str::to_owned))
         // A FIFO queue drops a second send within five minutes, after a run that ended between the send and the delete.
         .set_message_deduplication_id(is_fifo(to).then(|| letter.id().to_owned()))
 }
 
-/// The attributes of the producer.
-fn attributes(letter: &Letter) -> HashMap<String, MessageAttributeValue> {
+/// The attributes of the message: those of the producer, and the key if it is added.
+pub(crate) fn attributes(letter: &Letter, key: KeyChange) -> HashMap<String, MessageAttributeValue> {
+    let mut attributes = producers_attributes(letter);
+    if let (KeyChange::Added, Some(key)) = (key, &letter.key) {
+        let value = MessageAttributeValue::builder().data_type(STRING).string_value(key).build();
+        attributes.insert(KEY_ATTRIBUTE.to_owned(), value.expect("it has a data type"));
+    }
+    attributes
+}
+
+fn producers_attributes(letter: &Letter) -> HashMap<String, MessageAttributeValue> {
     let mut attributes = letter.message.message_attributes().cloned().unwrap_or_default();
     attributes.remove(DeadLetter::ATTRIBUTE);
     attributes

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use harness::sqs::SqsApi;
+use harness::sqs::{Call, Fault, SqsApi};
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::json;
@@ -96,5 +96,60 @@ async fn other_letters_that_arrive_during_the_run_stay_in_the_queue() {
         let (code, output) = queues.json(&[command, "--all", "--yes"]).await;
         assert_eq!((code, results(&output).len(), &output["arrived_during_run"]), (0, 1, &json!(1)));
         assert_eq!(bodies(&queues.dead), ["1"]);
+    }
+}
+
+/// A message with ten attributes, so that its letter has no description.
+fn with_ten_attributes(body: &str) -> SendRequest {
+    (0..10).fold(SendRequest::new(body), |message, n| message.attribute(format!("a{n}"), "text"))
+}
+
+/// As [`fail_again`], without descriptions, and also after sends whose replies are lost.
+fn fail_again_without_descriptions(queues: &Queues, mut is_lost: impl FnMut(&Call) -> bool + Send + 'static) {
+    let (payments, dead) = (queues.payments.clone(), queues.dead.clone());
+    queues.api.fail(move |call| {
+        for message in payments.receive(10) {
+            dead.send(with_ten_attributes(&message.body)).unwrap();
+            payments.delete(&message.receipt_handle).unwrap();
+        }
+        is_lost(call).then_some(Fault::LoseReply)
+    });
+}
+
+#[tokio::test]
+async fn a_letter_without_a_description_that_fails_again_during_the_run_is_not_sent_again() {
+    for created_at in [SystemTime::now(), SystemTime::now() - Duration::from_secs(3_600)] {
+        let queues = Queues::start("", created_at).await;
+        (0..5).for_each(|n| drop(queues.send(with_ten_attributes(&n.to_string()))));
+        fail_again_without_descriptions(&queues, |_| false);
+        let to = queues.api.queue_url(&queues.payments);
+        // The limit ends a run that sends them again and again.
+        let (code, output) = queues.redrive(&["--all", "--to", &to, "--limit", "20"]).await;
+        assert_eq!((code, results(&output), &output["arrived_during_run"]), (0, vec!["REDRIVEN"; 5], &json!(5)));
+        assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (5, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_letter_that_fails_again_after_a_send_without_a_reply_is_not_sent_again() {
+    let queues = Queues::start("", SystemTime::now() - Duration::from_secs(3_600)).await;
+    queues.send(with_ten_attributes("1"));
+    fail_again_without_descriptions(&queues, |call| call.action == "SendMessage");
+    let to = queues.api.queue_url(&queues.payments);
+    let (code, output) = queues.redrive(&["--all", "--to", &to, "--limit", "20"]).await;
+    assert_eq!((code, results(&output), &output["arrived_during_run"]), (1, vec!["MAYBE_SENT"], &json!(1)));
+}
+
+#[tokio::test]
+async fn letters_with_the_same_content_are_all_redriven() {
+    for is_listed_before in [false, true] {
+        let queues = Queues::start("", SystemTime::now() - Duration::from_secs(3_600)).await;
+        (0..25).for_each(|_| drop(queues.send(with_ten_attributes("1"))));
+        if is_listed_before {
+            assert_eq!(queues.listed(&[], "key").await.len(), 25);
+        }
+        let to = queues.api.queue_url(&queues.payments);
+        let (code, output) = queues.redrive(&["--all", "--to", &to]).await;
+        assert_eq!((code, results(&output), queues.payments.visible()), (0, vec!["REDRIVEN"; 25], 25));
     }
 }

@@ -1,0 +1,66 @@
+//! What a redrive has sent, to recognize letters that come back.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::BuildHasher;
+use std::time::SystemTime;
+
+use aws_sdk_sqs::primitives::Blob;
+
+use super::letter::Letter;
+use super::resend::{KeyChange, attributes};
+
+/// The messages that a run has sent. A letter of one of them came into the queue during the run: its message failed again.
+/// Without this check, it would be sent again and again.
+///
+/// The clock of this machine is not used, because it may be ahead of SQS's.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// The messageIds that SQS returned. The description of a letter and the redrive policy keep them.
+    ids: HashSet<String>,
+    /// For letters without a description: the hash of each content that was sent, and what [`shown`](Self::shown) was then.
+    contents: HashMap<u64, Option<SystemTime>>,
+    /// The latest time that SQS has shown: a send or a first receive of a letter that was received.
+    shown: Option<SystemTime>,
+    hasher: RandomState,
+}
+
+impl Sent {
+    /// Takes note of the times that SQS shows of a letter.
+    pub(crate) fn saw(&mut self, letter: &Letter) {
+        self.shown = self.shown.max(letter.sent()).max(letter.first_received());
+    }
+
+    /// Takes note of a message that was sent for this letter, or may have been.
+    pub(crate) fn add(&mut self, letter: &Letter, key: KeyChange, id: Option<String>) {
+        self.ids.extend(id);
+        let content = self.content(letter, key);
+        self.contents.entry(content).or_insert(self.shown);
+    }
+
+    /// Number of messages that SQS accepted.
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether this is a letter of a message that was sent.
+    pub(crate) fn contains(&self, letter: &Letter) -> bool {
+        let has_id = |id: &str| self.ids.contains(id);
+        if has_id(letter.id()) || letter.original_id().is_some_and(has_id) {
+            return true;
+        }
+        // Another letter may have the same content. If it is older than the latest time that SQS had shown before that
+        // content was sent, it was in the queue then.
+        let sent = self.contents.get(&self.content(letter, KeyChange::None));
+        sent.is_some_and(|shown| letter.sent() >= *shown)
+    }
+
+    /// A hash of the body and the attributes of the message that is sent for this letter.
+    fn content(&self, letter: &Letter, key: KeyChange) -> u64 {
+        let attributes = attributes(letter, key).into_iter().map(|(name, value)| {
+            let bytes = value.binary_value.map(Blob::into_inner);
+            (name, (value.data_type, value.string_value, bytes))
+        });
+        self.hasher.hash_one((letter.message.body(), attributes.collect::<BTreeMap<_, _>>()))
+    }
+}
