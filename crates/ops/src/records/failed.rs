@@ -16,6 +16,7 @@ pub(crate) async fn run(records: &Records, limit: usize, max_keys: u64) -> Resul
     {
         failed.extend(page.records.into_iter().filter(|(_, view)| matches!(view.state, RecordStateView::Failed(_))));
     }
+    let is_cut_off = failed.len() > limit;
     failed.truncate(limit);
     let list = failed.iter().map(|(key, view)| {
         let mut record = output::json(view);
@@ -26,9 +27,12 @@ pub(crate) async fn run(records: &Records, limit: usize, max_keys: u64) -> Resul
         "namespace": records.namespace(),
         "failed": list.collect::<Vec<_>>(),
         "keys_scanned": scan.keys_scanned(),
-        "complete": scan.is_complete(),
+        "complete": scan.is_complete() && !is_cut_off,
     });
-    Ok(CommandOutput::new(true, table(&failed) + &scan.note(), json))
+    // The other notes say that there may be more.
+    let is_only_limited = is_cut_off && scan.is_complete();
+    let limited = if is_only_limited { "the list stopped at --limit: there are more records\n" } else { "" };
+    Ok(CommandOutput::new(true, table(&failed) + limited + &scan.note(), json))
 }
 
 fn table(failed: &[(Key, RecordView)]) -> String {

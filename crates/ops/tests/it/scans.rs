@@ -247,3 +247,21 @@ async fn progress_is_shown_only_on_terminals() {
     let document: Value = serde_json::from_str(&format!("{{{document}")).unwrap();
     assert_eq!(document["failed"].as_array().unwrap().len(), 600);
 }
+
+#[tokio::test]
+async fn a_list_of_failed_records_is_incomplete_exactly_if_its_limit_cut_it_off() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    let store = tool.store();
+    for n in 0..3 {
+        store.fail(&claim(&store, &format!("pay_{n}"), LONG).await, CLEAN).await.unwrap();
+    }
+    for (limit, listed, is_complete) in [("2", 2, false), ("3", 3, true), ("4", 3, true)] {
+        let (_, list) = tool.json(&["failed", "--limit", limit]).await;
+        assert_eq!(list["failed"].as_array().unwrap().len(), listed);
+        assert_eq!(list["complete"], json!(is_complete), "--limit {limit}");
+        let text = tool.run(&["failed", "--limit", limit]).await.stdout;
+        let note = "the list stopped at --limit: there are more records\n";
+        assert_eq!(text.ends_with(note), !is_complete, "--limit {limit}: {text}");
+    }
+}
