@@ -4,6 +4,7 @@ mod arguments;
 mod failed;
 mod forget;
 pub(crate) mod inspect;
+mod key;
 mod scan_progress;
 mod stats;
 
@@ -16,8 +17,7 @@ use idempotent_sqs::config::Environment;
 use idempotent_sqs::stores::redis::records::{ExpectedRecord, Force, Records};
 
 use crate::output::{self, CommandOutput};
-pub(crate) use arguments::key;
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, KeyArguments};
 
 /// Runs the program with the arguments and the environment of this process.
 pub async fn main() -> ExitCode {
@@ -30,9 +30,11 @@ async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn Error>> {
     let Arguments { namespace, json: _, command } = arguments;
     let records = connect(namespace)?;
     Ok(match command {
-        Command::Inspect { key } => inspect::run(&records, &key).await?,
-        Command::Forget { key, fence, state, force } => {
-            let force = if force { Force::Yes } else { Force::No };
+        Command::Inspect { key: KeyArguments { key, stored } } => {
+            inspect::run(&records, &key.resolve(&records, stored).await?).await?
+        }
+        Command::Forget { key: KeyArguments { key, stored }, fence, state, force } => {
+            let (key, force) = (key.resolve(&records, stored).await?, if force { Force::Yes } else { Force::No });
             forget::run(&records, &key, ExpectedRecord { state, fence }, force).await?
         }
         Command::Failed { limit, keys } => failed::run(&records, limit, keys).await?,

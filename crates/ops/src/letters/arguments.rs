@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// Show one letter, and its record if `REDIS_URL` is set
     Show {
         /// Its messageId in either queue, or its idempotency key
-        #[arg(value_name = "ID-or-KEY")]
+        #[arg(value_name = "ID-or-KEY", allow_hyphen_values = true)]
         wanted: String,
         /// Show the body too
         #[arg(long)]
@@ -85,10 +85,10 @@ pub(crate) struct FilterArguments {
     #[arg(long, value_parser = PossibleValuesParser::new(outcome_words()))]
     outcome: Vec<String>,
     /// Letters with this idempotency key
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     key: Option<String>,
     /// Letters whose reason contains this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     reason: Option<String>,
     /// Letters sent longer ago than this, such as 30min, 2h or 3d
     #[arg(long, value_name = "AGE", value_parser = age)]

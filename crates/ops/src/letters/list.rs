@@ -5,6 +5,7 @@ use std::error::Error;
 use std::time::SystemTime;
 
 use futures_util::future::try_join_all;
+use idempotent_sqs::idempotency::Key;
 use idempotent_sqs::stores::redis::records::{Inspected, Records, RecordsError};
 use serde_json::{Map, Value, json};
 
@@ -93,7 +94,7 @@ async fn states(records: &Records, letters: &[Letter]) -> Result<Vec<Option<Stri
 
 /// `None` if the key is not known.
 async fn state(records: &Records, letter: &Letter) -> Result<Option<String>, RecordsError> {
-    let key = letter.key.as_deref().map(crate::records::key);
+    let key = letter.key.as_deref().map(Key::new);
     let Some(Ok(key)) = key else { return Ok(None) };
     Ok(Some(match records.inspect(&key).await? {
         Inspected::Record { view, .. } => output::state(view.seen().state).to_owned(),

@@ -5,6 +5,7 @@ use std::error::Error;
 use aws_sdk_sqs::types::MessageAttributeValue;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use idempotent_sqs::idempotency::Key;
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs::stores::redis::records::{Records, RecordsError};
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use super::letter::{Letter, Origin};
 use super::scan_end::Stop;
 use crate::format;
 use crate::output::CommandOutput;
-use crate::records::{inspect, key};
+use crate::records::inspect;
 
 pub(crate) async fn run(
     session: &Session,
@@ -63,7 +64,7 @@ pub(crate) async fn run(
 /// The record of the letter's key, or why it is not shown, as text and as JSON.
 async fn record(letter: &Letter, records: Option<&Records>) -> Result<(String, Value), RecordsError> {
     let not_read = |why| Ok((line(why), Value::Null));
-    let Some(Ok(key)) = letter.key.as_deref().map(key) else { return not_read("the letter's key is not known") };
+    let Some(Ok(key)) = letter.key.as_deref().map(Key::new) else { return not_read("the letter's key is not known") };
     let Some(records) = records else { return not_read("not read, because REDIS_URL is not set") };
     let CommandOutput { success, text, json, .. } = inspect::run(records, &key).await?;
     Ok((if success { format!("\nrecord\n{text}") } else { line(text.trim_end()) }, json))

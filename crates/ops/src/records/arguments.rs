@@ -1,11 +1,12 @@
 //! Command-line arguments.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand};
-use idempotent_sqs::idempotency::{EmptyKeyError, Fence, Key};
+use clap::{Args, Parser, Subcommand};
+use idempotent_sqs::idempotency::Fence;
 use idempotent_sqs::stores::redis::records::ExpectedState;
 
 use super::forget::STATES;
+use super::key::KeyArgument;
 
 /// Shows and removes the idempotency records in Redis.
 ///
@@ -30,15 +31,13 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Show the record of a key
     Inspect {
-        /// The `idempotency_key` of the log line
-        #[arg(value_parser = key)]
-        key: Key,
+        #[command(flatten)]
+        key: KeyArguments,
     },
     /// Remove the record of a key, so that its next delivery runs the work
     Forget {
-        /// The `idempotency_key` of the log line
-        #[arg(value_parser = key)]
-        key: Key,
+        #[command(flatten)]
+        key: KeyArguments,
         /// The fence that `inspect` or `failed` showed
         #[arg(long, value_name = "N", value_parser = fence)]
         fence: Fence,
@@ -66,17 +65,20 @@ pub(crate) enum Command {
     },
 }
 
+/// Which record.
+#[derive(Args)]
+pub(crate) struct KeyArguments {
+    /// The `idempotency_key` of the log line, or the key that `failed` or `stats` shows
+    #[arg(value_parser = KeyArgument::parse, allow_hyphen_values = true)]
+    pub(crate) key: KeyArgument,
+    /// KEY is the stored form, also if it is the key of another record
+    #[arg(long)]
+    pub(crate) stored: bool,
+}
+
 /// This many keys take about 3 s of Redis's time in all, in steps of less than 1 ms: 1 µs to scan a key and 2 µs to read
 /// its record (`INFO commandstats`).
 const MAX_KEYS: u64 = 1_000_000;
-
-/// Parses a key as logged, the hash under which Redis stores a long key, or the key of the record of a dead letter.
-pub(crate) fn key(key: &str) -> Result<Key, EmptyKeyError> {
-    let is_hash = key
-        .strip_prefix("sha256:")
-        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    if is_hash || key.starts_with("dead-letter:") { Key::from_stored(key) } else { Key::new(key) }
-}
 
 fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {
     fence.parse().map(Fence)

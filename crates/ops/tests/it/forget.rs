@@ -12,7 +12,7 @@ use idempotent_sqs_testing::attempt;
 use redis::AsyncCommands;
 use serde_json::json;
 
-use super::{CLEAN, LONG, PERMANENT, SHORT, Tool, UNCERTAIN, claim, expired_claim};
+use super::{CLEAN, DIGEST, LONG, PERMANENT, SHORT, Tool, UNCERTAIN, claim, expired_claim};
 
 #[tokio::test]
 async fn completed_work_runs_again_after_its_record_is_forgotten() {
@@ -207,4 +207,23 @@ async fn the_library_forgets_records_in_any_state() {
         assert_eq!(later, Forgotten::Changed { now: view.seen() }, "{key}");
         assert_eq!(records.forget(&key, view.seen(), Force::Yes).await.unwrap(), Forgotten::Removed, "{key}");
     }
+}
+
+#[tokio::test]
+async fn a_record_is_removed_by_the_text_of_a_producers_key_and_by_its_stored_form() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    let store = tool.store();
+    for by_stored_form in [false, true] {
+        store.fail(&claim(&store, DIGEST, LONG).await, CLEAN).await.unwrap();
+        let (_, failed) = tool.json(&["failed"]).await;
+        let listed = failed["failed"][0]["key"].as_str().unwrap();
+        assert_ne!(listed, DIGEST);
+        let fence = failed["failed"][0]["fence"].to_string();
+        let key = if by_stored_form { listed } else { DIGEST };
+        let (code, answer) = tool.forget(key, "failed-clean", &fence).await;
+        assert_eq!((code, &answer["outcome"]), (0, &json!("FORGOTTEN")), "{key}");
+        assert_eq!(tool.run(&["inspect", DIGEST]).await.code, 1);
+    }
+    assert_eq!(tool.forget(DIGEST, "failed-clean", "1").await.1["outcome"], "ABSENT");
 }

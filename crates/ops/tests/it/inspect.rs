@@ -7,7 +7,7 @@ use idempotent_sqs_testing::attempt;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use super::{CLEAN, LONG, Tool, claim, expired_claim};
+use super::{CLEAN, DIGEST, LONG, Tool, claim, expired_claim};
 
 #[tokio::test]
 async fn a_processing_record_shows_its_owner_and_its_lease() {
@@ -126,6 +126,67 @@ async fn a_long_key_is_found_by_its_text_and_by_its_hash() {
     let redis_key = record["redis_key"].as_str().unwrap();
     assert!(redis_key.starts_with("payments:sha256:"), "{redis_key}");
     assert_eq!(tool.inspect(redis_key.strip_prefix("payments:").unwrap()).await["fence"], record["fence"]);
+}
+
+/// As the function does for a message whose attribute `Idempotency-Key` is this text. It logs the text.
+#[tokio::test]
+async fn a_producers_key_that_looks_like_a_stored_form_is_found_by_its_text_and_by_its_stored_form() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    let store = tool.store();
+    for key in [DIGEST, "sha256:", "dead-letter:42"] {
+        let claim = claim(&store, key, LONG).await;
+        let record = tool.inspect(key).await;
+        assert_eq!((&record["key"], &record["fence"]), (&json!(key), &json!(claim.fence().0)));
+        let redis_key = record["redis_key"].as_str().unwrap();
+        assert!(redis_key.starts_with("payments:sha256:") && !redis_key.ends_with(key), "{redis_key}");
+        let stored = redis_key.strip_prefix("payments:").unwrap();
+        assert_eq!(tool.inspect(stored).await["fence"], record["fence"]);
+        assert_eq!(tool.run(&["inspect", key, "--stored"]).await.code, 1, "{key} is not a stored form");
+    }
+}
+
+#[tokio::test]
+async fn the_record_of_a_producers_key_is_shown_unless_the_stored_form_is_asked_for() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    let store = tool.store();
+    let long = claim(&store, &"k".repeat(201), LONG).await;
+    let (_, record) = tool.json(&["inspect", &"k".repeat(201)]).await;
+    let stored = record["redis_key"].as_str().unwrap().strip_prefix("payments:").unwrap();
+    // A producer uses the digest of the long key as another key.
+    let digest = claim(&store, stored, LONG).await;
+    assert_eq!(tool.inspect(stored).await["fence"], json!(digest.fence().0));
+    let (code, record) = tool.json(&["inspect", stored, "--stored"]).await;
+    assert_eq!((code, &record["fence"]), (0, &json!(long.fence().0)));
+}
+
+/// The key of the record that the function writes before it sends a dead letter.
+#[tokio::test]
+async fn the_record_of_a_letter_is_found_by_its_key() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    let () = redis.connection().await.set("payments:dead-letter:42", "in use").await.unwrap();
+    let (code, record) = tool.json(&["inspect", "dead-letter:42"]).await;
+    assert_eq!((code, &record["redis_key"]), (1, &json!("payments:dead-letter:42")));
+    assert_eq!(record["state"], "NOT_A_RECORD");
+}
+
+/// One in 64 keys in base64url begins with a hyphen.
+#[tokio::test]
+async fn a_key_that_begins_with_a_hyphen_is_a_key() {
+    let redis = Redis::start().await;
+    let tool = Tool::of(&redis);
+    let store = tool.store();
+    for key in ["-7f3a", "-", "--7f3a", "-stored"] {
+        claim(&store, key, LONG).await;
+        assert_eq!(tool.inspect(key).await["key"], key);
+    }
+    // Those that begin as an option follow `--`.
+    for key in ["-h3k", "-V3k", "--json", "--help"] {
+        claim(&store, key, LONG).await;
+        assert_eq!(tool.run(&["inspect", "--", key]).await.row("key"), key);
+    }
 }
 
 #[tokio::test]

@@ -29,6 +29,9 @@ const CLEAN: Failure = Failure { uncertain: false, permanent: false };
 const UNCERTAIN: Failure = Failure { uncertain: true, permanent: false };
 const PERMANENT: Failure = Failure { uncertain: false, permanent: true };
 
+/// A key that a producer may choose: the SHA-256 of its content, as in the digests of containers.
+const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
 /// A lease that outlasts every test.
 const LONG: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@ use idempotent_sqs::idempotency::{Store, StoredResult};
 use idempotent_sqs_testing::SendRequest;
 use serde_json::json;
 
-use super::super::{LONG, Tool, claim};
+use super::super::{DIGEST, LONG, Tool, claim};
 use super::{Queues, contents};
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn filters_select_letters_and_a_letter_must_match_all_of_them() {
     queues.add("3", &json!({ "outcome": "NO_KEY", "reason": "no key source has a value", "key": null }));
     let moved = queues.move_by_policy(SendRequest::new("4"));
     queues.send(SendRequest::new("5").attribute("Idempotency-Dead-Letter", "not JSON"));
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&[], &["1", "2", "3", &moved, "-"]),
         (&["--outcome", "FAILED_PERMANENTLY"], &["1"]),
         (&["--outcome", "MISMATCH", "--outcome", "NO_KEY"], &["2", "3"]),
@@ -67,6 +67,7 @@ async fn filters_select_letters_and_a_letter_must_match_all_of_them() {
         (&["--reason", "webhook returned"], &["1"]),
         (&["--reason", "received too often"], &[&moved]),
         (&["--reason", "cannot be parsed"], &["-"]),
+        (&["--reason", "-"], &[]),
         (&["--id", &first, "--id", "3"], &["1", "3"]),
         (&["--key", "pay_1", "--outcome", "MISMATCH"], &["2"]),
         (&["--older-than", "1min"], &[]),
@@ -172,10 +173,12 @@ async fn the_state_of_each_record_is_shown_on_request() {
     let queues = Queues::standard().await.with("REDIS_URL", url).with("IDEMPOTENCY_NAMESPACE", "payments");
     (1..=3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
     queues.add("4", &json!({ "key": null, "outcome": "NO_KEY" }));
+    queues.add("5", &json!({ "key": DIGEST }));
+    store.fail(&claim(&store, DIGEST, LONG).await, super::super::PERMANENT).await.unwrap();
     store.complete(&claim(&store, "pay_1", LONG).await, StoredResult::Inline(b"receipt")).await.unwrap();
     store.fail(&claim(&store, "pay_2", LONG).await, super::super::UNCERTAIN).await.unwrap();
-    let states = [json!("COMPLETED"), json!("FAILED"), json!("ABSENT"), json!(null)];
-    for (id, state) in ["1", "2", "3", "4"].into_iter().zip(states) {
+    let states = [json!("COMPLETED"), json!("FAILED"), json!("ABSENT"), json!(null), json!("FAILED")];
+    for (id, state) in ["1", "2", "3", "4", "5"].into_iter().zip(states) {
         assert_eq!(queues.listed(&["--records", "--id", id], "record").await, [state]);
     }
     let output = queues.run(&["list", "--records"]).await;
@@ -184,7 +187,7 @@ async fn the_state_of_each_record_is_shown_on_request() {
     redis.kill();
     let queues = queues.with("REDIS_TIMEOUT_MS", "200");
     let unread = queues.run(&["list", "--records"]).await;
-    assert!(unread.code == 2 && unread.stdout.contains("\n4 letters: "), "{}", unread.stdout);
+    assert!(unread.code == 2 && unread.stdout.contains("\n5 letters: "), "{}", unread.stdout);
     assert!(unread.stderr.starts_with("error: no usable reply from Redis"), "{}", unread.stderr);
     let (code, list) = queues.json(&["list", "--records", "--id", "1"]).await;
     assert_eq!((code, &list["letters"][0]["record"]), (2, &json!(null)));

@@ -6,7 +6,7 @@ use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::SendRequest;
 use serde_json::json;
 
-use super::super::{LONG, Tool, claim};
+use super::super::{DIGEST, LONG, Tool, claim};
 use super::Queues;
 
 #[tokio::test]
@@ -64,6 +64,9 @@ async fn the_record_of_the_key_is_shown_beside_the_letter() {
         (0, &json!("COMPLETED"), &json!("receipt"))
     );
     assert!(queues.run(&["show", "pay_1"]).await.stdout.contains("\nstate        COMPLETED\n"));
+    queues.add("3", &json!({ "key": DIGEST }));
+    claim(&store, DIGEST, LONG).await;
+    assert_eq!(queues.json(&["show", DIGEST]).await.1["record"]["state"], "PROCESSING");
     let absent = queues.run(&["show", "pay_2"]).await;
     assert!(absent.code == 0 && absent.stdout.contains("record: no record of pay_2"), "{}", absent.stdout);
     redis.kill();

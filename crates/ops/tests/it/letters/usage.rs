@@ -68,6 +68,17 @@ async fn invalid_arguments_exit_with_2_and_name_the_error() {
 }
 
 #[tokio::test]
+async fn a_key_that_begins_with_a_hyphen_is_a_key() {
+    let queues = Queues::standard().await;
+    for key in ["-7f3a", "-h3k", "--all"] {
+        queues.add(key, &json!({ "key": key }));
+        assert_eq!(queues.listed(&["--key", key], "key").await, [key]);
+        assert_eq!(queues.run(&["show", "--", key]).await.row("key"), key);
+    }
+    assert_eq!(queues.run(&["show", "-7f3a"]).await.row("key"), "-7f3a");
+}
+
+#[tokio::test]
 async fn a_missing_permission_exits_with_2_and_names_the_call() {
     let queues = Queues::standard().await;
     queues.api.fail(|_| Some(ACCESS_DENIED));
