@@ -37,18 +37,15 @@ impl Payments {
     /// Makes a payment: appends its line in one write, so that a killed process leaves no half of it.
     pub(crate) fn make(&self, payment: &Payment) -> io::Result<()> {
         let mut file = OpenOptions::new().read(true).append(true).open(&self.path)?;
-        let mut line = if ends_in_a_line(&mut file)? { Vec::new() } else { vec![b'\n'] };
-        serde_json::to_writer(&mut line, payment)?;
-        line.push(b'\n');
-        file.write_all(&line)?;
-        file.flush()
+        let line = line(&mut file, payment)?;
+        file.write_all(&line)
     }
 
     /// The first payment for which this is true.
     pub(crate) fn find(&self, is_wanted: impl Fn(&Payment) -> bool) -> io::Result<Option<Payment>> {
-        for line in BufReader::new(File::open(&self.path)?).lines() {
-            // A damaged line is no payment.
-            let Ok(payment) = serde_json::from_str(&line?) else { continue };
+        for line in BufReader::new(File::open(&self.path)?).split(b'\n') {
+            // A damaged line is no payment. It may end within a character.
+            let Ok(payment) = serde_json::from_slice(&line?) else { continue };
             if is_wanted(&payment) {
                 return Ok(Some(payment));
             }
@@ -57,7 +54,14 @@ impl Payments {
     }
 }
 
-/// Whether the last line is complete. A full disk may have cut it off.
+/// The line of a payment. It begins with a line end if the last line of the file has none: a full disk may have cut it off.
+fn line(file: &mut File, payment: &Payment) -> io::Result<Vec<u8>> {
+    let mut line = if ends_in_a_line(file)? { Vec::new() } else { vec![b'\n'] };
+    serde_json::to_writer(&mut line, payment)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
 fn ends_in_a_line(file: &mut File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
@@ -66,4 +70,49 @@ fn ends_in_a_line(file: &mut File) -> io::Result<bool> {
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last == [b'\n'])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
+
+    use std::fs;
+
+    use super::*;
+
+    fn payment(key: &str) -> Payment {
+        Payment {
+            id: "1".into(),
+            amount: 1250,
+            currency: "EUR".into(),
+            key: key.into(),
+            record_key: key.into(),
+            fence: 1,
+            attempt: 1,
+            is_recovery: false,
+        }
+    }
+
+    fn keys(payments: &Payments) -> [bool; 2] {
+        ["zahlung_ä", "zahlung_ü"].map(|key| payments.find(|payment| payment.record_key == key).unwrap().is_some())
+    }
+
+    /// A full disk cuts off a line at any byte, also within a character.
+    #[test]
+    fn a_payment_after_a_line_that_was_cut_off_is_found_by_its_recovery() {
+        let whole = serde_json::to_string(&payment("zahlung_ü")).unwrap();
+        for length in 0..=whole.len() {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("payments");
+            fs::write(&path, &whole.as_bytes()[..length]).unwrap();
+            let payments = Payments::open(path.clone()).unwrap();
+            assert_eq!(keys(&payments), [false, length == whole.len()], "{length}");
+            payments.make(&payment("zahlung_ä")).unwrap();
+            assert_eq!(keys(&payments), [true, length == whole.len()], "{length}");
+            payments.make(&payment("zahlung_ü")).unwrap();
+            assert_eq!(keys(&payments), [true, true], "{length}");
+            let lines = fs::read(&path).unwrap().split(|byte| *byte == b'\n').count();
+            assert_eq!(lines, if length == 0 { 3 } else { 4 }, "a line for each payment, and the damaged one");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Payments, a line of JSON each in a file. The same work as in `examples/axum`.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,11 +80,10 @@ impl Payments {
 
     /// Appends the line in one write, so that a killed process leaves no half of it.
     fn make(&self, payment: &Payment) -> Result<(), WorkError> {
-        let mut line = serde_json::to_vec(payment).map_err(WorkError::permanent)?;
-        line.push(b'\n');
-        let file = OpenOptions::new().create(true).append(true).open(&self.path);
+        let file = OpenOptions::new().create(true).read(true).append(true).open(&self.path);
         // Nothing is written yet.
         let mut file = file.map_err(WorkError::retryable)?;
+        let line = line(&mut file, payment).map_err(WorkError::retryable)?;
         file.write_all(&line).map_err(WorkError::uncertain)
     }
 
@@ -94,13 +93,67 @@ impl Payments {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             file => file?,
         };
-        for line in BufReader::new(file).lines() {
-            // A damaged line is no payment.
-            let Ok(payment) = serde_json::from_str::<Payment>(&line?) else { continue };
+        for line in BufReader::new(file).split(b'\n') {
+            // A damaged line is no payment. It may end within a character.
+            let Ok(payment) = serde_json::from_slice::<Payment>(&line?) else { continue };
             if payment.key == key {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+}
+
+/// The line of a payment. It begins with a line end if the last line of the file has none: a full disk may have cut it off.
+fn line(file: &mut File, payment: &Payment) -> io::Result<Vec<u8>> {
+    let mut line = if ends_in_a_line(file)? { Vec::new() } else { vec![b'\n'] };
+    serde_json::to_writer(&mut line, payment)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn ends_in_a_line(file: &mut File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == [b'\n'])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
+
+    use std::fs;
+
+    use super::*;
+
+    fn payment(key: &str) -> Payment {
+        Payment { amount: 1250, currency: "EUR".into(), key: key.into(), fence: 1, attempt: 1, is_recovery: false }
+    }
+
+    fn keys(payments: &Payments) -> [bool; 2] {
+        ["zahlung_ä", "zahlung_ü"].map(|key| payments.has(key).unwrap())
+    }
+
+    /// A full disk cuts off a line at any byte, also within a character.
+    #[test]
+    fn a_payment_after_a_line_that_was_cut_off_is_found_by_its_recovery() {
+        let whole = serde_json::to_string(&payment("zahlung_ü")).unwrap();
+        for length in 0..=whole.len() {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("payments");
+            fs::write(&path, &whole.as_bytes()[..length]).unwrap();
+            let payments = Payments::new(path.clone(), Duration::ZERO);
+            assert_eq!(keys(&payments), [false, length == whole.len()], "{length}");
+            payments.make(&payment("zahlung_ä")).unwrap();
+            assert_eq!(keys(&payments), [true, length == whole.len()], "{length}");
+            payments.make(&payment("zahlung_ü")).unwrap();
+            assert_eq!(keys(&payments), [true, true], "{length}");
+            let lines = fs::read(&path).unwrap().split(|byte| *byte == b'\n').count();
+            assert_eq!(lines, if length == 0 { 3 } else { 4 }, "a line for each payment, and the damaged one");
+        }
     }
 }
