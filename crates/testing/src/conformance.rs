@@ -45,42 +45,9 @@
 //! ```
 //!
 //! # Real time
-//! These rows wait up to 240 ms for the end of a lease or of a retention:
+//! More than half of the rows wait for the end of a lease or of a retention, up to 1.3 s.
 //!
-//! - [`an_ended_lease_is_taken_over_as_a_recovery_under_a_higher_fence`]
-//! - [`a_repeated_acquire_of_a_recovery_gets_the_same_answer`]
-//! - [`a_spent_failure_applies_for_its_failed_retention`]
-//! - [`attempts_that_never_settled_are_counted`]
-//! - [`another_payload_is_a_conflict_during_a_lease_and_a_mismatch_after_it`]
-//! - [`a_late_owner_does_not_change_a_completed_record`]
-//! - [`a_late_completion_replaces_a_failure_of_the_same_payload`]
-//! - [`a_late_uncertain_failure_marks_a_later_failure_of_the_same_payload`]
-//! - [`a_late_completion_of_a_taken_over_claim_is_lost_and_changes_nothing`]
-//! - [`a_late_failure_of_a_taken_over_claim_is_lost_and_changes_nothing`]
-//! - [`the_attempt_after_a_released_takeover_is_a_recovery`]
-//! - [`a_release_of_a_recovery_whose_record_was_lost_keeps_the_uncertainty`]
-//! - [`a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload`]
-//! - [`a_release_of_a_recovery_without_a_fingerprint_marks_a_later_failure`]
-//! - [`late_doubt_leaves_a_permanent_failure_permanent`]
-//! - [`a_release_of_a_first_attempt_whose_record_was_lost_changes_nothing`]
-//! - [`completing_a_lost_record_restores_it`]
-//! - [`failing_a_lost_record_restores_it`]
-//! - [`a_claim_can_be_completed_after_its_lease_until_it_is_taken_over`]
-//! - [`a_record_expires_with_its_retention`]
-//! - [`a_record_lives_at_least_as_long_as_its_lease`]
-//! - [`a_retention_of_zero_is_accepted`]
-//! - [`a_lease_longer_than_the_longest_is_shortened`]
-//! - [`a_repeated_acquire_after_the_lease_gets_the_same_answer`]
-//! - [`a_takeover_renews_the_retention`]
-//! - [`an_acquire_after_a_failure_renews_the_retention`]
-//! - [`a_payload_that_is_acquired_after_a_failed_one_replaces_it`]
-//! - [`completing_a_lost_record_restores_its_attempts`]
-//! - [`failing_a_lost_record_restores_its_attempts`]
-//! - [`a_permanent_failure_of_a_lost_record_applies_to_its_message`]
-//! - [`an_uncertain_failure_of_a_lost_record_restores_its_payload`]
-//! - [`a_released_recovery_whose_record_was_lost_restores_its_payload`]
-//!
-//! The store's clock decides, so these rows need real time: do not pause tokio's clock, except for a store that uses
+//! The store's clock decides, so they need real time: do not pause tokio's clock, except for a store that uses
 //! it, such as `MemoryStore`. The other rows assume only that a call returns well within 60 seconds, the lease that
 //! they ask for. If the store has a timeout, make it long enough for a slow test machine.
 //!
@@ -92,22 +59,28 @@
 
 mod acquire;
 mod carried_over;
+mod doubt;
 mod keys;
 mod lifetime;
 mod payload;
 mod release;
+mod retention;
 mod settle;
 mod support;
+mod unchanged;
 
 use idempotent_sqs::Store;
 
 pub use self::acquire::*;
 pub use self::carried_over::*;
+pub use self::doubt::*;
 pub use self::keys::*;
 pub use self::lifetime::*;
 pub use self::payload::*;
 pub use self::release::*;
+pub use self::retention::*;
 pub use self::settle::*;
+pub use self::unchanged::*;
 
 /// Makes a `#[tokio::test]` of each test of the [conformance suite](crate::conformance), with its name. Takes an
 /// expression that makes an empty store, and optionally a `let` in front of it that keeps a fixture alive. Both may
@@ -223,9 +196,42 @@ macro_rules! __conformance_rows {
             a_permanent_failure_of_a_lost_record_applies_to_its_message
             an_uncertain_failure_of_a_lost_record_restores_its_payload
             a_released_recovery_whose_record_was_lost_restores_its_payload
+            a_conflict_has_the_time_that_remains_of_the_lease
+            used_up_attempts_of_an_ended_lease_apply_to_its_message_for_the_failed_retention
+            attempts_above_a_lower_maximum_are_used_up
+            a_failed_retention_counts_from_the_acquire
+            another_payload_of_a_message_that_failed_permanently_fails
+            another_payload_mismatches_a_permanent_uncertain_failure
+            a_late_completion_without_a_fingerprint_keeps_the_stored_one
+            a_late_completion_replaces_a_failure_without_a_fingerprint
+            a_completion_replaces_a_failure_of_its_own_claim
+            a_completion_has_the_number_of_its_attempt
+            a_failure_does_not_lower_the_fence
+            a_completion_does_not_lower_the_fence
+            a_settlement_of_a_lost_record_is_idempotent
+            late_doubt_does_not_concern_another_payload
+            late_doubt_without_a_fingerprint_concerns_every_payload
+            late_doubt_concerns_a_failure_without_a_fingerprint
+            late_doubt_is_idempotent
+            the_doubt_of_a_released_recovery_is_idempotent
+            a_late_permanent_failure_is_lost
+            a_release_of_a_first_attempt_leaves_no_doubt
+            a_released_recovery_whose_record_was_lost_restores_its_message
+            a_lease_up_to_that_of_the_request_is_not_shortened
+            a_shortened_lease_stays_that_of_its_owner
+            a_claim_can_be_failed_or_released_after_its_lease_until_it_is_taken_over
+            the_longest_durations_are_accepted
+            an_acquire_that_does_not_get_the_record_does_not_renew_the_retention
+            a_settlement_does_not_renew_the_retention
+            a_restored_record_expires_with_its_retention
+            a_repeated_acquire_does_not_renew_the_lease
+            a_conflict_changes_nothing
+            a_duplicate_changes_nothing
+            a_failed_acquire_changes_nothing
             every_kind_of_key_has_a_record_of_its_own
             one_of_many_concurrent_acquires_succeeds
             concurrent_acquires_of_different_keys_are_independent
+            a_settlement_and_a_takeover_exclude_each_other
         }
     };
 }

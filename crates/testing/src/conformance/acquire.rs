@@ -152,3 +152,50 @@ pub async fn attempts_that_never_settled_are_counted(store: &impl Store) {
     let redriven = taken_over(store, with!(by_another_message(LONG), max_attempts = 2)).await;
     assert_eq!(redriven.attempt(), 1);
 }
+
+/// A conflict has the time that remains of the lease, not its whole time.
+pub async fn a_conflict_has_the_time_that_remains_of_the_lease(store: &impl Store) {
+    acquired(store, attempt(LONG)).await;
+    sleep(SHORT * 5).await;
+    match store.acquire(attempt(LONG)).await.unwrap() {
+        // Some stores have whole milliseconds.
+        Acquire::Conflict { lease_remains } => assert!(lease_remains + SHORT * 4 < LONG, "{lease_remains:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// After a takeover, used-up attempts apply to the message that took over, for the failed retention.
+pub async fn used_up_attempts_of_an_ended_lease_apply_to_its_message_for_the_failed_retention(store: &impl Store) {
+    let last = |lease| with!(attempt(lease), max_attempts = 2, failed_retention = LONG);
+    acquired(store, with!(last(SHORT), message = by_another_message(SHORT).message)).await;
+    sleep(SHORT).await;
+    taken_over(store, last(SHORT)).await;
+    sleep(SHORT).await;
+    assert_answer!(store, last(LONG), Acquire::Failed);
+    let recovery = taken_over(store, with!(last(SHORT), failed_retention = SHORT)).await;
+    assert_eq!(recovery.attempt(), 1);
+    // The message of the first attempt is another one.
+    sleep(SHORT).await;
+    taken_over(store, last(SHORT)).await;
+    sleep(SHORT).await;
+    assert_answer!(store, last(LONG), Acquire::Failed);
+    taken_over(store, with!(last(LONG), message = by_another_message(LONG).message)).await;
+}
+
+/// More attempts than the maximum, which may have been lowered since, are used up too.
+pub async fn attempts_above_a_lower_maximum_are_used_up(store: &impl Store) {
+    for _ in 0..3 {
+        let claim = acquired(store, attempt(LONG)).await;
+        assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    }
+    assert_answer!(store, with!(attempt(LONG), max_attempts = 2), Acquire::Failed);
+    assert_eq!(acquired(store, with!(by_another_message(LONG), max_attempts = 2)).await.attempt(), 1);
+}
+
+/// The failed retention counts from the acquire of the attempt that failed, not from its failure.
+pub async fn a_failed_retention_counts_from_the_acquire(store: &impl Store) {
+    let claim = acquired(store, attempt(LONG)).await;
+    sleep(SHORT * 2).await;
+    assert_settled(store.fail(&claim, PERMANENT), Settled::Recorded).await;
+    acquired(store, with!(attempt(LONG), failed_retention = SHORT * 2)).await;
+}

@@ -8,7 +8,8 @@ use idempotent_sqs::idempotency::{
 use tokio::time::sleep;
 
 use super::support::{
-    CLEAN, LONG, PERMANENT, SHORT, UNCERTAIN, acquired, assert_answer, assert_settled, attempt, taken_over, with,
+    CLEAN, LONG, PERMANENT, SHORT, UNCERTAIN, acquired, assert_answer, assert_settled, attempt, expired, lost,
+    taken_over, with,
 };
 
 /// A retention that ends during a test, and long enough for the calls before its end on a slow machine.
@@ -24,21 +25,11 @@ fn payload_b(lease: Duration) -> AcquireRequest {
     with!(attempt(lease), fingerprint = Fingerprint::of(b"99.00 EUR"), message = MessageIdHash::of("second"))
 }
 
-/// The same claim with a long retention, after its record expired, as after an eviction or a failover.
-async fn expire(claim: Claim) -> Claim {
-    sleep(claim.request().retention.max(claim.request().lease) * 2).await;
-    let request = with!(claim.request().clone(), retention = LONG);
-    match Acquire::claimed(request, claim.fence(), claim.attempt(), claim.is_recovery()) {
-        Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => claim,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// The second attempt, whose record was lost.
 async fn lost_second_attempt(store: &impl Store) -> Claim {
     let first = acquired(store, payload_a(LONG)).await;
     assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
-    expire(acquired(store, with!(payload_a(SHORT), retention = SHORT)).await).await
+    expired(acquired(store, with!(payload_a(SHORT), retention = SHORT)).await, LONG).await
 }
 
 /// An acquire that the same owner repeats after its lease returns the same claim, not a recovery.
@@ -114,14 +105,14 @@ pub async fn failing_a_lost_record_restores_its_attempts(store: &impl Store) {
 
 /// A permanent failure of a lost record applies to its message.
 pub async fn a_permanent_failure_of_a_lost_record_applies_to_its_message(store: &impl Store) {
-    let lost = expire(acquired(store, with!(payload_a(SHORT), retention = SHORT)).await).await;
+    let lost = lost(store).await;
     assert_settled(store.fail(&lost, PERMANENT), Settled::Recorded).await;
     assert_answer!(store, payload_a(LONG), Acquire::Failed);
 }
 
 /// An uncertain failure of a lost record restores its payload.
 pub async fn an_uncertain_failure_of_a_lost_record_restores_its_payload(store: &impl Store) {
-    let lost = expire(acquired(store, with!(payload_a(SHORT), retention = SHORT)).await).await;
+    let lost = lost(store).await;
     assert_settled(store.fail(&lost, UNCERTAIN), Settled::Recorded).await;
     assert_answer!(store, payload_b(LONG), Acquire::Mismatch);
 }
@@ -130,7 +121,7 @@ pub async fn an_uncertain_failure_of_a_lost_record_restores_its_payload(store: &
 pub async fn a_released_recovery_whose_record_was_lost_restores_its_payload(store: &impl Store) {
     let first = acquired(store, payload_a(LONG)).await;
     assert_settled(store.fail(&first, UNCERTAIN), Settled::Recorded).await;
-    let recovery = expire(taken_over(store, with!(payload_a(SHORT), retention = SHORT)).await).await;
+    let recovery = expired(taken_over(store, with!(payload_a(SHORT), retention = SHORT)).await, LONG).await;
     assert_settled(store.release(recovery.request(), Some(&recovery)), Settled::Recorded).await;
     assert_answer!(store, payload_b(LONG), Acquire::Mismatch);
 }

@@ -1,11 +1,13 @@
 //! Keys of every kind, and concurrent calls.
 
-use futures_util::future::join_all;
-use idempotent_sqs::idempotency::{Acquire, Settled, Store, StoredResult};
+use futures_util::future::{join, join_all};
+use idempotent_sqs::idempotency::{Acquire, Claim, Settled, State, Store, StoredResult};
+use tokio::time::sleep;
 
-use super::support::{LONG, acquired, assert_settled, attempt, key, with};
+use super::support::{CLEAN, LONG, SHORT, acquired, assert_settled, attempt, key, with};
 
-/// Keys with spaces, braces, control characters, non-ASCII text and up to 1,025 bytes have separate records.
+/// Keys with spaces, braces, control characters, non-ASCII text and up to 1,025 bytes have separate records. They are compared
+/// byte by byte.
 pub async fn every_kind_of_key_has_a_record_of_its_own(store: &impl Store) {
     let long = "k".repeat(1024);
     let longer = "k".repeat(1025);
@@ -17,7 +19,13 @@ pub async fn every_kind_of_key_has_a_record_of_its_own(store: &impl Store) {
         "a\nb",
         "a\0b",
         "a:b",
+        "A",
+        " a",
+        "a ",
         "größe",
+        "gro\u{308}ße",
+        "ü",
+        "u\u{308}",
         "\u{1F4B6}",
         &long,
         &longer,
@@ -59,6 +67,31 @@ pub async fn concurrent_acquires_of_different_keys_are_independent(store: &impl 
                 assert_eq!(claim.key().as_str(), format!("pay_{n}"));
             }
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A settlement and a takeover at the same time exclude each other.
+pub async fn a_settlement_and_a_takeover_exclude_each_other(store: &impl Store) {
+    for settlement in ["complete", "fail", "release"] {
+        let request = |n: u32| with!(attempt(LONG), key = key(&format!("{settlement}_{n}")));
+        let claims = join_all((0..20).map(|n| acquired(store, with!(request(n), lease = SHORT)))).await;
+        sleep(SHORT * 2).await;
+        let settle = |claim: Claim| async move {
+            match settlement {
+                "complete" => store.complete(&claim, StoredResult::NotKept).await,
+                "fail" => store.fail(&claim, CLEAN).await,
+                _ => store.release(claim.request(), Some(&claim)).await,
+            }
+        };
+        let both = claims.into_iter().zip(0..).map(|(claim, n)| join(settle(claim), store.acquire(request(n))));
+        for (settled, next) in join_all(both).await {
+            match (settled.unwrap(), next.unwrap()) {
+                (Settled::Recorded, Acquire::Duplicate { .. }) => assert_eq!(settlement, "complete"),
+                (Settled::Recorded, Acquire::Acquired(_)) => assert_ne!(settlement, "complete"),
+                (Settled::Lost(State::Processing), Acquire::AcquiredStale(_)) => {}
+                other => panic!("{settlement}: {other:?}"),
+            }
         }
     }
 }

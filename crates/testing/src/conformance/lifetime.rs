@@ -6,8 +6,8 @@ use idempotent_sqs::idempotency::{Acquire, Settled, Store, StoredResult};
 use tokio::time::sleep;
 
 use super::support::{
-    LONG, SHORT, UNCERTAIN, acquired, assert_answer, assert_settled, attempt, by_another_message, lost, taken_over,
-    with, with_another_payload,
+    CLEAN, LONG, PERMANENT, SHORT, UNCERTAIN, acquired, assert_answer, assert_settled, attempt, by_another_message,
+    lost, taken_over, with, with_another_payload,
 };
 
 /// A complete creates the record if it was lost, with fingerprint, fence, attempts and result.
@@ -86,4 +86,54 @@ pub async fn a_lease_longer_than_the_longest_is_shortened(store: &impl Store) {
     }
     sleep(SHORT * 5).await;
     assert_eq!(taken_over(store, shorter()).await.attempt(), 2);
+}
+
+/// A lease is not shortened below that of the request, even if that is above its longest one.
+pub async fn a_lease_up_to_that_of_the_request_is_not_shortened(store: &impl Store) {
+    let above_its_longest = || with!(attempt(LONG), longest_lease = SHORT);
+    acquired(store, above_its_longest()).await;
+    for conflicting in [attempt(LONG), above_its_longest()] {
+        match store.acquire(conflicting).await.unwrap() {
+            Acquire::Conflict { lease_remains } => assert!(lease_remains > LONG / 2, "{lease_remains:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A lease that was shortened is still that of its owner, and of a recovery if it was one.
+pub async fn a_shortened_lease_stays_that_of_its_owner(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, UNCERTAIN), Settled::Recorded).await;
+    let request = attempt(Duration::from_secs(1_000_000));
+    let recovery = taken_over(store, request.clone()).await;
+    assert_answer!(store, with!(attempt(SHORT), longest_lease = LONG), Acquire::Conflict { .. });
+    let again = taken_over(store, request).await;
+    assert_eq!((again.fence(), again.attempt()), (recovery.fence(), 2));
+    assert_settled(store.complete(&recovery, StoredResult::NotKept), Settled::Recorded).await;
+}
+
+/// A claim can be failed or released after the end of its lease if no other owner has taken it over.
+pub async fn a_claim_can_be_failed_or_released_after_its_lease_until_it_is_taken_over(store: &impl Store) {
+    let claim = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    assert_settled(store.fail(&claim, CLEAN), Settled::Recorded).await;
+    let claim = acquired(store, attempt(SHORT)).await;
+    sleep(SHORT).await;
+    assert_settled(store.release(claim.request(), Some(&claim)), Settled::Recorded).await;
+    assert_eq!(acquired(store, attempt(LONG)).await.attempt(), 2);
+}
+
+/// The longest durations are accepted.
+pub async fn the_longest_durations_are_accepted(store: &impl Store) {
+    let longest = || {
+        let max = Duration::MAX;
+        with!(attempt(max), longest_lease = max, retention = max, failed_retention = max)
+    };
+    let claim = acquired(store, longest()).await;
+    assert_answer!(store, longest(), Acquire::Conflict { .. });
+    assert_settled(store.fail(&claim, PERMANENT), Settled::Recorded).await;
+    assert_answer!(store, longest(), Acquire::Failed);
+    let claim = acquired(store, with!(longest(), message = by_another_message(LONG).message)).await;
+    assert_settled(store.complete(&claim, StoredResult::NotKept), Settled::Recorded).await;
+    assert_answer!(store, longest(), Acquire::Duplicate { .. });
 }

@@ -92,7 +92,7 @@ pub async fn a_release_of_a_recovery_marks_a_later_failure_of_the_same_payload(s
     let failed = acquired(store, other).await;
     assert_settled(store.fail(&failed, CLEAN), Settled::Recorded).await;
     assert_settled(store.release(recovery.request(), Some(&recovery)), Settled::Lost(State::Failed)).await;
-    taken_over(store, attempt(LONG)).await;
+    assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 4);
 }
 
 /// A release of a recovery without a fingerprint marks another owner's clean failure of any payload as uncertain.

@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 use super::support::{
     CLEAN, LONG, PARKED, PERMANENT, SHORT, UNCERTAIN, acquired, assert_answer, assert_settled, attempt,
-    by_another_message, key, overtaken, taken_over, with, with_another_payload,
+    by_another_message, key, lost, overtaken, taken_over, with, with_another_payload,
 };
 
 /// An empty result, a result in an object and a result that was not kept are read back as such.
@@ -81,8 +81,8 @@ pub async fn a_late_completion_replaces_a_failure_of_the_same_payload(store: &im
         assert_settled(store.fail(&claim, failure), Settled::Recorded).await;
         assert_settled(store.complete(&late, StoredResult::Inline(b"done")), Settled::Recorded).await;
         match store.acquire(with!(attempt(LONG), key = key())).await.unwrap() {
-            Acquire::Duplicate { fence, result, .. } => {
-                assert_eq!(result.as_deref(), StoredResult::Inline(b"done".as_slice()));
+            Acquire::Duplicate { fence, attempts, result } => {
+                assert_eq!((attempts, result.as_deref()), (1, StoredResult::Inline(b"done".as_slice())));
                 assert!(fence >= claim.fence(), "a fence never falls");
             }
             other => panic!("{other:?}"),
@@ -140,4 +140,63 @@ pub async fn a_late_failure_of_a_completed_claim_is_lost_and_changes_nothing(sto
     assert_settled(store.complete(&claim, StoredResult::NotKept), Settled::Recorded).await;
     assert_settled(store.fail(&claim, CLEAN), Settled::Lost(State::Completed)).await;
     assert_answer!(store, attempt(LONG), Acquire::Duplicate { .. });
+}
+
+/// A completion after a failure or a release of the same claim replaces it.
+pub async fn a_completion_replaces_a_failure_of_its_own_claim(store: &impl Store) {
+    for (id, is_released) in [("failed", false), ("released", true)] {
+        let request = || with!(attempt(LONG), key = key(id));
+        let claim = acquired(store, request()).await;
+        let failed = async {
+            if is_released {
+                store.release(claim.request(), Some(&claim)).await
+            } else {
+                store.fail(&claim, PERMANENT).await
+            }
+        };
+        assert_settled(failed, Settled::Recorded).await;
+        assert_settled(store.complete(&claim, StoredResult::NotKept), Settled::Recorded).await;
+        assert_answer!(store, request(), Acquire::Duplicate { .. });
+    }
+}
+
+/// A failure keeps the higher fence, if a late acquire of its owner created the record anew after it was lost.
+pub async fn a_failure_does_not_lower_the_fence(store: &impl Store) {
+    let first = lost(store).await;
+    let again = acquired(store, first.request().clone()).await;
+    assert!(again.fence() > first.fence());
+    assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
+    assert!(acquired(store, attempt(SHORT)).await.fence() > again.fence());
+}
+
+/// A completion keeps the higher fence, if a late acquire of its owner created the record anew after it was lost.
+pub async fn a_completion_does_not_lower_the_fence(store: &impl Store) {
+    let first = lost(store).await;
+    let again = acquired(store, first.request().clone()).await;
+    assert_settled(store.complete(&first, StoredResult::NotKept), Settled::Recorded).await;
+    match store.acquire(attempt(LONG)).await.unwrap() {
+        Acquire::Duplicate { fence, .. } => assert_eq!(fence, again.fence()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A settlement of a lost record that is sent twice is recorded twice, and its owner cannot acquire again.
+pub async fn a_settlement_of_a_lost_record_is_idempotent(store: &impl Store) {
+    let lost = lost(store).await;
+    for _ in 0..2 {
+        assert_settled(store.fail(&lost, CLEAN), Settled::Recorded).await;
+    }
+    assert_answer!(store, lost.request().clone(), Acquire::Failed);
+    for _ in 0..2 {
+        assert_settled(store.complete(&lost, StoredResult::NotKept), Settled::Recorded).await;
+    }
+}
+
+/// A completion has the number of the attempt that did it.
+pub async fn a_completion_has_the_number_of_its_attempt(store: &impl Store) {
+    let first = acquired(store, attempt(LONG)).await;
+    assert_settled(store.fail(&first, CLEAN), Settled::Recorded).await;
+    let second = acquired(store, attempt(LONG)).await;
+    assert_settled(store.complete(&second, StoredResult::NotKept), Settled::Recorded).await;
+    assert_answer!(store, attempt(LONG), Acquire::Duplicate { attempts: 2, .. });
 }

@@ -98,12 +98,15 @@ pub(super) async fn overtaken(store: &impl Store) -> (Claim, Claim) {
 
 /// A claim whose record expired before it was settled, as after an eviction or a failover.
 pub(super) async fn lost(store: &impl Store) -> Claim {
-    let claim = acquired(store, with!(attempt(SHORT), retention = SHORT)).await;
-    sleep(SHORT * 2).await;
-    // The settlement restores the record with a long retention.
-    let asked = claim.request().clone();
-    match Acquire::claimed(with!(asked, retention = LONG), claim.fence(), claim.attempt(), false) {
-        Acquire::Acquired(claim) => claim,
+    expired(acquired(store, with!(attempt(SHORT), retention = SHORT)).await, LONG).await
+}
+
+/// The claim after its record expired. Its settlement creates the record with this retention.
+pub(super) async fn expired(claim: Claim, retention: Duration) -> Claim {
+    sleep(claim.request().retention.max(claim.request().lease) * 2).await;
+    let request = with!(claim.request().clone(), retention = retention);
+    match Acquire::claimed(request, claim.fence(), claim.attempt(), claim.is_recovery()) {
+        Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => claim,
         other => panic!("{other:?}"),
     }
 }
