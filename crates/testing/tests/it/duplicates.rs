@@ -82,6 +82,30 @@ async fn random_choices_have_their_rates_and_are_repeated_by_the_seed() {
     assert_ne!(handles, course(2).0);
 }
 
+/// Whether the message is visible once more after it was received. The others were deleted.
+fn is_delivered_twice(seed: u64, earlier: usize, all_at_once: bool) -> bool {
+    let queue = Queue::new(QueueSettings { concurrent_delivery_rate: 0.5, ..settings("payments") }, seed);
+    (0..earlier).for_each(|_| drop(queue.send("earlier").unwrap()));
+    queue.send("the message").unwrap();
+    loop {
+        for received in queue.receive(if all_at_once { 10 } else { 1 }) {
+            if received.body == "the message" {
+                return queue.receive(10).iter().any(|again| again.body == "the message");
+            }
+            queue.delete(&received.receipt_handle).unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_choices_for_a_message_depend_on_its_place_and_not_on_what_happens_to_the_others() {
+    for seed in 0..20 {
+        assert_eq!(is_delivered_twice(seed, 3, true), is_delivered_twice(seed, 3, false), "seed {seed}");
+    }
+    assert!((0..20).any(|seed| is_delivered_twice(seed, 3, true) != is_delivered_twice(seed, 4, true)));
+    assert!((0..20).any(|seed| is_delivered_twice(seed, 3, true) != is_delivered_twice(seed + 1, 3, true)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_standard_queue_has_no_order_and_does_not_block_groups() {
     let queue = queue(QueueSettings { max_reordering: SECOND, ..settings("payments") });
