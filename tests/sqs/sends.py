@@ -72,6 +72,17 @@ def a_number_that_is_none_is_refused(sqs):
 
 
 @rule(
+    METADATA,
+    "A number can have up to 38 digits of precision, and it can be between 10^-128 and 10^+126",
+    "accepted, accepted, accepted" + 3 * ", refused",
+)
+def a_number_has_38_digits_and_is_in_its_range(sqs):
+    queue = sqs.make()
+    numbers = ("9" * 38, "1e126", "1e-128", "9" * 39, "1e127", "9e-129")
+    return saw(*(outcome(queue.send, attributes={"n": {"DataType": "Number", "StringValue": value}}) for value in numbers))
+
+
+@rule(
     API + "SendMessageBatch.html",
     "TooManyEntriesInBatchRequest, EmptyBatchRequest, BatchEntryIdsNotDistinct, InvalidBatchEntryId",
     "accepted" + 4 * ", refused",
@@ -90,6 +101,18 @@ def a_batch_has_one_to_ten_entries_with_distinct_ids(sqs):
 def a_batch_has_at_most_one_mebibyte(sqs):
     queue = sqs.make()
     return saw(*(outcome(queue.send_batch, *entries(2, "x" * size)) for size in (MIB // 2, MIB // 2 + 1)))
+
+
+@rule(
+    API + "SendMessageBatch.html",
+    "the maximum total payload size (the sum of the individual lengths of all of the batched messages) […] 1 MiB",
+    "accepted, refused",
+)
+def the_size_of_a_batch_includes_attributes(sqs):
+    queue = sqs.make()
+    parts = 2 * len("key" + "String" + "text")
+    batch = lambda size: [{**entry, "MessageAttributes": {"key": text("text")}} for entry in entries(2, "x" * size)]
+    return saw(*(outcome(queue.send_batch, *batch((MIB - parts) // 2 + more)) for more in (0, 1)))
 
 
 @rule(

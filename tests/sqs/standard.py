@@ -63,6 +63,38 @@ def a_receive_returns_at_most_ten_messages(sqs):
 
 
 @rule(
+    API + "CreateQueue.html",
+    "An integer from 60 seconds (1 minute) to 1,209,600 seconds (14 days) […] from 0 to 900 seconds […] from 0 to 43,200",
+    "accepted" + 7 * ", refused",
+)
+def the_times_of_a_queue_are_integers_within_their_limits(sqs):
+    bad = [{"MessageRetentionPeriod": time} for time in (59, 1209601)] + [{"DelaySeconds": time} for time in (901, "0.5")]
+    bad += [{"VisibilityTimeout": time} for time in (-1, 43201, "1.5")]
+    good = {"MessageRetentionPeriod": 60, "DelaySeconds": 900, "VisibilityTimeout": 43200}
+    return saw(*(outcome(sqs.make, **attributes) for attributes in (good, *bad)))
+
+
+@rule(
+    API + "CreateQueue.html",
+    "The following attributes apply only to FIFO (first-in-first-out) queues […] only to high throughput for FIFO queues",
+    "refused, refused",
+)
+def a_standard_queue_does_not_deduplicate(sqs):
+    attributes = ({"ContentBasedDeduplication": "true"}, {"DeduplicationScope": "messageGroup"})
+    return saw(*(outcome(sqs.make, **each) for each in attributes))
+
+
+@rule(
+    GUIDE + "best-practices-setting-up-long-polling.html",
+    "The maximum long polling wait time is 20 seconds",
+    "refused, refused",
+)
+def a_long_poll_waits_at_most_20_seconds(sqs):
+    queue = sqs.make()
+    return saw(*(outcome(queue.receive, wait=wait) for wait in (21, -1)))
+
+
+@rule(
     API + "ReceiveMessage.html",
     "If a message is available, the call returns sooner than WaitTimeSeconds",
     "none after the wait, a within it",

@@ -1,6 +1,7 @@
 //! An event source mapping, which reads batches from a queue, and deletes messages by the function's response.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,21 +16,39 @@ use super::rng::{Draw, Rng};
 /// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
 const LARGEST_EVENT: usize = 6 * 1024 * 1024;
 
+/// Longest batching window:
+/// <https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html>
+const LONGEST_WINDOW: Duration = Duration::from_secs(300);
+
+/// Timeouts of a function. More than 15 minutes are for Lambda Managed Instances:
+/// <https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html>
+const FUNCTION_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(90);
+
 /// Settings of a mapping and its function. The defaults are those of AWS, except `report_batch_item_failures`.
 // Exhaustive, so that tests can use update syntax: `MappingSettings { batch_size: 1, ..Default::default() }`.
 #[derive(Clone, Debug)]
 pub struct MappingSettings {
     /// Largest number of messages in a batch. AWS accepts up to 10 for a FIFO queue and up to 10,000 for a standard
-    /// one. Default: 10. <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
+    /// one, with a [`batching_window`](Self::batching_window) if it is above 10. Default: 10.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
     pub batch_size: usize,
-    /// The function's timeout, at most the queue's visibility timeout. Default: 3 seconds.
+    /// `MaximumBatchingWindowInSeconds`, in whole seconds, up to 300. A FIFO queue has none. Default: 0.
+    /// <https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html>
+    ///
+    /// It has no effect here: a batch has the messages that are visible when it is received. Set
+    /// [`invocation_delay`](Self::invocation_delay) for invocations that begin later.
+    pub batching_window: Duration,
+    /// The function's timeout: from a second to 15 minutes, or 90 minutes on Lambda Managed Instances, and at most the queue's
+    /// visibility timeout. Lambda accepts whole seconds. Default: 3 seconds.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>,
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>
     pub function_timeout: Duration,
     /// Whether `FunctionResponseTypes` contains `ReportBatchItemFailures`. If not, as is the default of AWS, every
     /// response deletes the whole batch. Default: `true`.
     pub report_batch_item_failures: bool,
-    /// Number of concurrent invocations of [`drain`](Mapping::drain). Default: 5, with which Lambda starts.
-    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html>
+    /// Number of concurrent invocations of [`drain`](Mapping::drain), at least 1: without any, Lambda throttles every batch.
+    /// Default: 5, with which Lambda starts. <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html>,
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html>
     pub concurrency: usize,
     /// Probability that Lambda throttles an invocation: its messages are received and the function is not invoked.
     /// Lambda retries until the visibility timeout ends; here it does not. Default: 0.
@@ -50,6 +69,7 @@ impl Default for MappingSettings {
     fn default() -> Self {
         Self {
             batch_size: 10,
+            batching_window: Duration::ZERO,
             function_timeout: Duration::from_secs(3),
             report_batch_item_failures: true,
             concurrency: 5,
@@ -57,6 +77,19 @@ impl Default for MappingSettings {
             invocation_delay: Duration::ZERO,
             delete_loss_rate: 0.0,
         }
+    }
+}
+
+impl MappingSettings {
+    fn check(&self, is_fifo: bool) {
+        let largest = if is_fifo { 10 } else { 10_000 };
+        assert!((1..=largest).contains(&self.batch_size), "this queue's batches have 1 to {largest} messages");
+        let window = self.batching_window;
+        assert!(window <= LONGEST_WINDOW && window.subsec_nanos() == 0, "a batching window is up to 300 whole seconds");
+        assert!(window.is_zero() || !is_fifo, "a FIFO queue has no batching window");
+        assert!(!window.is_zero() || self.batch_size <= 10, "a batch of more than 10 messages needs a batching window");
+        assert!(FUNCTION_TIMEOUT.contains(&self.function_timeout), "a function times out after 1 second to 90 minutes");
+        assert!(self.concurrency > 0, "a mapping without concurrent invocations throttles every batch");
     }
 }
 
@@ -87,11 +120,11 @@ impl Mapping {
     /// Creates a mapping. Its random choices depend on the queue's seed.
     ///
     /// # Panics
-    /// If AWS would reject the settings.
+    /// If AWS would reject the settings. A fraction of a second of the function's timeout is accepted, so that a test can have
+    /// its deadlines at any time.
     #[must_use]
     pub fn new(queue: &Queue, settings: MappingSettings) -> Self {
-        let largest = if queue.settings().is_fifo() { 10 } else { 10_000 };
-        assert!((1..=largest).contains(&settings.batch_size), "this queue's batches have 1 to {largest} messages");
+        settings.check(queue.settings().is_fifo());
         let visibility_timeout = queue.settings().visibility_timeout;
         let within_visibility = |time| time <= visibility_timeout;
         assert!(

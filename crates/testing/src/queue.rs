@@ -1,6 +1,7 @@
 //! A simulated SQS queue.
 
 mod fifo;
+mod number;
 mod receipts;
 mod receive;
 mod redrive;
@@ -155,25 +156,33 @@ impl Queue {
         Ok(sent.message_id)
     }
 
-    /// `ReceiveMessage`, for at most 10 messages, as in SQS. It finds a message if one is visible, as a long poll does:
+    /// `ReceiveMessage`, for up to `max` messages, from 1 to 10. It finds a message if one is visible, as a long poll does:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
+    ///
+    /// # Panics
+    /// If SQS would reject `max`.
     #[must_use]
     pub fn receive(&self, max: usize) -> Vec<ReceivedMessage> {
-        self.receive_within(max.min(10), usize::MAX)
+        assert!(receive::NUMBER_OF_MESSAGES.contains(&max), "a receive is of 1 to 10 messages");
+        self.receive_within(max, usize::MAX)
     }
 
-    /// `ReceiveMessage` with a `VisibilityTimeout` of its own, for at most 10 messages. SQS accepts whole seconds.
+    /// `ReceiveMessage` with a `VisibilityTimeout` of its own, for up to `max` messages, from 1 to 10.
     ///
     /// # Errors
-    /// [`SqsError`] for more than 12 hours, and on a standard queue if 120,000 messages are in flight.
+    /// [`SqsError`] if SQS would reject `max` or the visibility timeout, which has whole seconds, up to 12 hours; and on a
+    /// standard queue if 120,000 messages are in flight.
     pub fn receive_for(&self, max: usize, visibility_timeout: Duration) -> Result<Vec<ReceivedMessage>, SqsError> {
-        if visibility_timeout > settings::LONGEST_VISIBILITY {
+        if !receive::NUMBER_OF_MESSAGES.contains(&max) {
+            return Err(receipts::NOT_ONE_TO_TEN);
+        }
+        if !settings::is_visibility_timeout(visibility_timeout) {
             return Err(receipts::OUT_OF_RANGE);
         }
         if !self.settings().is_fifo() && self.current_state().room(Instant::now()) == 0 {
             return Err(receipts::OVER_LIMIT);
         }
-        Ok(self.receive_messages(max.min(10), usize::MAX, visibility_timeout))
+        Ok(self.receive_messages(max, usize::MAX, visibility_timeout))
     }
 
     /// `DeleteMessage`.
@@ -186,11 +195,11 @@ impl Queue {
         deleted
     }
 
-    /// `ChangeMessageVisibility`: makes the message visible again `after` this time. SQS accepts whole seconds.
+    /// `ChangeMessageVisibility`: makes the message visible again `after` this time, in whole seconds.
     ///
     /// # Errors
-    /// [`SqsError`] for more than 12 hours after the receive, and for a receipt handle whose message is not in flight
-    /// or was received again.
+    /// [`SqsError`] for a fraction of a second, for more than 12 hours after the receive, and for a receipt handle whose
+    /// message is not in flight or was received again.
     pub fn change_visibility(&self, receipt_handle: &str, after: Duration) -> Result<(), SqsError> {
         let changed = self.state().change_visibility(self, receipt_handle, after);
         self.notify();

@@ -23,7 +23,7 @@ pub struct SendRequest {
 pub enum Attribute {
     /// Text.
     String(String),
-    /// A number, as decimal text.
+    /// A number, as decimal text, with up to 38 digits and from 10^-128 to 10^126.
     Number(String),
     /// Bytes.
     Binary(Vec<u8>),
@@ -62,8 +62,8 @@ impl SendRequest {
         Self { trace_header: Some(header.into()), ..self }
     }
 
-    /// Sets `DelaySeconds`: the message can be received after this time. Only standard queues accept it. SQS accepts whole
-    /// seconds.
+    /// Sets `DelaySeconds`: the message can be received after this time, in whole seconds, up to 15 minutes. Only standard queues
+    /// accept it.
     #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay: Some(delay), ..self }

@@ -158,7 +158,7 @@ impl State {
 impl State {
     async fn run(&self, call: &Call) -> Result<Value, SqsError> {
         if call.action == "CreateQueue" {
-            return Ok(queues::create(&mut self.queues.lock().unwrap(), &call.input));
+            return queues::create(&mut self.queues.lock().unwrap(), &call.input);
         }
         let queues = self.queues.lock().unwrap().clone();
         actions::run(&queues, call, self.second).await

@@ -1,5 +1,7 @@
 //! The queues of a plan, and the event source mapping.
 
+use std::time::Duration;
+
 use idempotent_sqs_testing::{DeadLetter, Mapping, MappingSettings, Queue, QueueSettings};
 
 use crate::plan::Plan;
@@ -28,6 +30,8 @@ pub fn dead_letter_queue(plan: &Plan) -> Queue {
 pub fn mapping(queue: &Queue, plan: &Plan) -> Mapping {
     let settings = MappingSettings {
         batch_size: plan.batch_size,
+        // A batch of more than ten messages needs one.
+        batching_window: Duration::from_secs(u64::from(plan.batch_size > 10)),
         function_timeout: plan.function_timeout,
         throttle_rate: 0.02,
         delete_loss_rate: if plan.is_quiet { 0.0 } else { 0.05 },

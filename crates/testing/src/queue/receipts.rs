@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::settings::LONGEST_VISIBILITY;
+use super::settings::{LONGEST_VISIBILITY, is_visibility_timeout};
 use super::state::QueueState;
 use super::{Queue, SqsError};
 use crate::history::MessageState;
@@ -17,7 +17,9 @@ const EXPIRED: SqsError = invalid("The receipt handle has expired.");
 
 const NOT_AVAILABLE: SqsError = invalid("Message does not exist or is not available for visibility timeout change.");
 
-pub(super) const OUT_OF_RANGE: SqsError = invalid("VisibilityTimeout is not between 0 and 43200 seconds.");
+pub(super) const NOT_ONE_TO_TEN: SqsError = invalid("MaxNumberOfMessages must be between 1 and 10, if provided.");
+
+pub(super) const OUT_OF_RANGE: SqsError = invalid("VisibilityTimeout is not an integer between 0 and 43200 seconds.");
 
 const BEYOND_THE_LIMIT: SqsError =
     invalid("Total VisibilityTimeout for the message is beyond the limit [43200 seconds].");
@@ -85,7 +87,7 @@ impl QueueState {
     ) -> Result<(), SqsError> {
         self.expire(queue);
         let now = Instant::now();
-        if after > LONGEST_VISIBILITY {
+        if !is_visibility_timeout(after) {
             return Err(OUT_OF_RANGE);
         }
         let number = self.receipts.get(receipt_handle).ok_or(NO_SUCH_HANDLE)?;

@@ -1,5 +1,6 @@
 //! `ReceiveMessage`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,6 +10,9 @@ use super::settings::DeadLetter;
 use super::state::{QueueState, Stored};
 use crate::event::{ReceivedMessage, SystemAttributes};
 use crate::rng::Draw;
+
+/// `MaxNumberOfMessages`: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
+pub(super) const NUMBER_OF_MESSAGES: RangeInclusive<usize> = 1..=10;
 
 /// Largest number of messages in flight, of a standard and of a FIFO queue.
 const MOST_IN_FLIGHT: usize = 120_000;

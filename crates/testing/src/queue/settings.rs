@@ -1,5 +1,6 @@
 //! Settings of a queue.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
 use super::Queue;
@@ -11,6 +12,9 @@ pub(super) const LONGEST_VISIBILITY: Duration = Duration::from_hours(12);
 /// Longest delay:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html>
 pub(super) const LONGEST_DELAY: Duration = Duration::from_mins(15);
+
+/// Message retention periods: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
+const RETENTION: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(14 * 24);
 
 /// Longest name of a queue, with its suffix `.fifo`.
 const LONGEST_NAME: usize = 80;
@@ -26,9 +30,9 @@ pub struct QueueSettings {
     pub region: String,
     /// AWS account, part of the ARN.
     pub account: String,
-    /// Visibility timeout. SQS accepts whole seconds, up to 12 hours. Default: 30 seconds.
+    /// Visibility timeout, in whole seconds, up to 12 hours. Default: 30 seconds.
     pub visibility_timeout: Duration,
-    /// Message retention period, from one minute to 14 days. Default: 4 days.
+    /// Message retention period, in whole seconds, from one minute to 14 days. Default: 4 days.
     pub retention: Duration,
     /// Redrive policy. With `None`, messages stay until their retention ends.
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html>
@@ -37,7 +41,7 @@ pub struct QueueSettings {
     pub content_based_deduplication: bool,
     /// FIFO: scope of a `MessageDeduplicationId`.
     pub deduplication_scope: DeduplicationScope,
-    /// Delay of every message without a delay of its own, up to 15 minutes. Default: 0.
+    /// Delay of every message without a delay of its own, in whole seconds, up to 15 minutes. Default: 0.
     pub delay: Duration,
     /// Longest time by which a later message may be delivered first. Standard queues guarantee no order, and FIFO queues
     /// none between message groups. Default: 1 second.
@@ -76,9 +80,10 @@ pub enum DeduplicationScope {
 /// A redrive policy.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
-    /// The dead-letter queue. It must have the same type as its source.
+    /// The dead-letter queue. It must have the type, the account and the region of its source.
     pub queue: Queue,
-    /// Number of receives after which a message is moved to the dead-letter queue instead of being delivered again.
+    /// Number of receives, from 1 to 1000, after which a message is moved to the dead-letter queue instead of being delivered
+    /// again.
     pub max_receive_count: u32,
 }
 
@@ -128,17 +133,29 @@ impl QueueSettings {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let base = self.name.strip_suffix(".fifo").unwrap_or(&self.name);
         assert!(!base.is_empty() && self.name.len() <= LONGEST_NAME && base.bytes().all(is_name), "not a queue's name");
+        let times = [self.delay, self.visibility_timeout, self.retention];
+        assert!(times.into_iter().all(is_whole_seconds), "the times of a queue must be whole seconds");
         assert!(self.delay <= LONGEST_DELAY, "the delay must be at most 15 minutes");
         assert!(self.visibility_timeout <= LONGEST_VISIBILITY, "the visibility timeout must be at most 12 hours");
-        let retention = Duration::from_mins(1)..=Duration::from_hours(14 * 24);
-        assert!(retention.contains(&self.retention), "the retention must be from one minute to 14 days");
+        assert!(RETENTION.contains(&self.retention), "the retention must be from one minute to 14 days");
+        let deduplicates = self.content_based_deduplication || self.deduplication_scope != DeduplicationScope::Queue;
+        assert!(self.is_fifo() || !deduplicates, "only a FIFO queue deduplicates");
         if let Some(DeadLetter { queue, max_receive_count }) = &self.dead_letter {
             assert!((1..=1000).contains(max_receive_count), "maxReceiveCount must be from 1 to 1000");
-            assert_eq!(
-                self.is_fifo(),
-                queue.settings().is_fifo(),
-                "a dead-letter queue must have the type of its source"
-            );
+            let dead = queue.settings();
+            assert_eq!(self.is_fifo(), dead.is_fifo(), "a dead-letter queue must have the type of its source");
+            // The default of `redrivePermission`.
+            let are_together = (&self.account, &self.region) == (&dead.account, &dead.region);
+            assert!(are_together, "a dead-letter queue must have the account and the region of its source");
         }
     }
+}
+
+/// Whether SQS accepts it as an integer of seconds.
+pub(super) fn is_whole_seconds(time: Duration) -> bool {
+    time.subsec_nanos() == 0
+}
+
+pub(super) fn is_visibility_timeout(time: Duration) -> bool {
+    is_whole_seconds(time) && time <= LONGEST_VISIBILITY
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use super::settings::LONGEST_DELAY;
+use super::number::number;
+use super::settings::{LONGEST_DELAY, is_whole_seconds};
 use super::{Queue, SqsError};
 use crate::send_request::{Attribute, SendRequest, hex};
 
@@ -40,20 +41,6 @@ fn is_attribute_name(name: &str) -> bool {
         && !is_reserved
 }
 
-/// A number as SQS keeps it: "Amazon SQS removes leading and trailing zeroes",
-/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html#message-attribute-data-types>
-///
-/// Trailing zeroes of an integer stay, because they are part of its value. `None` if the text is not a number.
-fn number(text: &str) -> Option<String> {
-    text.parse::<f64>().ok().filter(|value| value.is_finite())?;
-    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
-    let (digits, exponent) = digits.find(['e', 'E']).map_or((digits, ""), |at| digits.split_at(at));
-    let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
-    let digits = digits.trim_start_matches('0');
-    let zero = if digits.is_empty() || digits.starts_with('.') { "0" } else { "" };
-    Some(format!("{sign}{zero}{digits}{exponent}"))
-}
-
 /// The message as SQS stores it:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
 pub(super) fn accepted(queue: &Queue, mut message: SendRequest) -> Result<SendRequest, SqsError> {
@@ -69,8 +56,8 @@ pub(super) fn accepted(queue: &Queue, mut message: SendRequest) -> Result<SendRe
              1 to 128 in length.",
         ));
     }
-    if message.delay.is_some_and(|delay| delay > LONGEST_DELAY) {
-        return Err(invalid("DelaySeconds must be between 0 and 900."));
+    if message.delay.is_some_and(|delay| delay > LONGEST_DELAY || !is_whole_seconds(delay)) {
+        return Err(invalid("DelaySeconds must be an integer between 0 and 900."));
     }
     if queue.settings().is_fifo() { for_fifo(queue, message) } else { for_standard(message) }
 }

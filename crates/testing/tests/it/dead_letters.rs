@@ -133,7 +133,7 @@ fn a_dead_letter_queue_of_another_type_is_rejected() {
 
 #[test]
 fn threads_share_a_queue_and_its_dead_letter_queue_without_deadlock() {
-    let instant = Duration::from_millis(1);
+    let instant = Duration::ZERO;
     let dead = queue(QueueSettings { visibility_timeout: instant, ..settings("dead") });
     let dead_letter = Some(DeadLetter { queue: dead.clone(), max_receive_count: 2 });
     let shared = queue(QueueSettings { dead_letter, visibility_timeout: instant, ..settings("payments") });

@@ -10,6 +10,7 @@ mod drive;
 mod duplicates;
 mod faults;
 mod fifo;
+mod limits;
 mod mapping;
 mod outages;
 mod queue;

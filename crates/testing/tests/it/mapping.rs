@@ -163,7 +163,8 @@ async fn a_batch_closes_at_its_size_and_at_six_megabytes() {
     let queue = with_messages(25);
     let mapping_of_seven = Mapping::new(&queue, MappingSettings { batch_size: 7, ..MappingSettings::default() });
     assert_eq!(mapping_of_seven.poll().unwrap().messages().len(), 7);
-    let of_a_hundred = Mapping::new(&queue, MappingSettings { batch_size: 100, ..MappingSettings::default() });
+    let settings = MappingSettings { batch_size: 100, batching_window: SECOND, ..MappingSettings::default() };
+    let of_a_hundred = Mapping::new(&queue, settings);
     assert_eq!(of_a_hundred.poll().unwrap().messages().len(), 18);
     assert!(of_a_hundred.poll().is_none());
     (0..10).for_each(|_| drop(queue.send("x".repeat(1024 * 1024)).unwrap()));
@@ -186,7 +187,8 @@ async fn a_throttled_batch_uses_up_a_receive_without_an_invocation() {
 #[tokio::test(start_paused = true)]
 async fn a_message_whose_delete_is_lost_is_redelivered_also_on_a_fifo_queue() {
     for name in ["payments", "payments.fifo"] {
-        let queue = queue(QueueSettings { content_based_deduplication: true, ..settings(name) });
+        let settings = settings(name);
+        let queue = queue(QueueSettings { content_based_deduplication: settings.is_fifo(), ..settings });
         queue.send(SendRequest::new("a").group("g")).unwrap();
         let mapping = Mapping::new(&queue, MappingSettings { delete_loss_rate: 1.0, ..MappingSettings::default() });
         let outcome = mapping.poll().unwrap().finish(returned("{}"));

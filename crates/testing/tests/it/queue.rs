@@ -38,8 +38,8 @@ async fn a_deleted_message_is_not_delivered_again() {
 async fn a_receive_returns_at_most_ten_messages() {
     let queue = queue(settings("payments"));
     (0..12).for_each(|n| drop(queue.send(format!("{n}")).unwrap()));
-    assert_eq!(queue.receive(100).len(), 10);
-    assert_eq!(queue.receive(100).len(), 2);
+    assert_eq!(queue.receive(10).len(), 10);
+    assert_eq!(queue.receive(10).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +228,8 @@ async fn a_receive_may_return_fewer_messages_than_are_visible() {
 async fn at_most_120_000_messages_are_in_flight() {
     let queue = queue(settings("payments"));
     (0..120_001).for_each(|_| drop(queue.send("a").unwrap()));
-    let mapping = Mapping::new(&queue, MappingSettings { batch_size: 10_000, ..MappingSettings::default() });
+    let settings = MappingSettings { batch_size: 10_000, batching_window: SECOND, ..MappingSettings::default() };
+    let mapping = Mapping::new(&queue, settings);
     let mut batches = Vec::new();
     while let Some(batch) = mapping.poll() {
         batches.push(batch);

@@ -15,6 +15,16 @@ use super::queues::start_message_move_task;
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html>
 const LARGEST_BATCH: usize = 1024 * 1024;
 
+/// Longest long poll, seconds:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/best-practices-setting-up-long-polling.html>
+const LONGEST_WAIT: u64 = 20;
+
+/// An integer that is negative, has a fraction or is too large.
+const OUT_OF_RANGE: SqsError = SqsError {
+    code: "InvalidParameterValue",
+    reason: "A parameter is invalid. Reason: It must be an integer in its range.",
+};
+
 const NO_QUEUE: SqsError = SqsError { code: "QueueDoesNotExist", reason: "The specified queue does not exist." };
 
 /// The output of a call to these queues. A second of `WaitTimeSeconds` takes `second`.
@@ -36,7 +46,7 @@ pub async fn run(queues: &[Queue], call: &Call, second: Duration) -> Result<Valu
     let queue = queues.iter().find(named).ok_or(NO_QUEUE)?;
     match call.action.as_str() {
         "SendMessage" => send(queue, input),
-        "SendMessageBatch" if body_bytes(input) > LARGEST_BATCH => {
+        "SendMessageBatch" if batch_bytes(input) > LARGEST_BATCH => {
             let reason = "Batch requests cannot be longer than 1048576 bytes.";
             Err(SqsError { code: "BatchRequestTooLong", reason })
         }
@@ -57,10 +67,25 @@ fn is_entry_id(id: &str) -> bool {
     (1..=80).contains(&id.len()) && id.bytes().all(is_allowed)
 }
 
-/// Bytes of all bodies of a batch, without attributes.
-fn body_bytes(input: &Value) -> usize {
-    let entries = input["Entries"].as_array().into_iter().flatten();
-    entries.filter_map(|entry| entry["MessageBody"].as_str()).map(str::len).sum()
+/// Bytes of all messages of a batch, with their attributes: "the sum of the individual lengths of all of the batched messages",
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html>
+fn batch_bytes(input: &Value) -> usize {
+    let length = |value: &Value| value.as_str().unwrap_or_default().len();
+    let attribute = |(name, value): (&String, &Value)| {
+        let bytes = STANDARD.decode(value["BinaryValue"].as_str().unwrap_or_default()).unwrap_or_default();
+        name.len() + length(&value["DataType"]) + length(&value["StringValue"]) + bytes.len()
+    };
+    let message = |entry: &Value| {
+        let attributes = entry["MessageAttributes"].as_object().into_iter().flatten();
+        length(&entry["MessageBody"]) + attributes.map(attribute).sum::<usize>()
+    };
+    input["Entries"].as_array().into_iter().flatten().map(message).sum()
+}
+
+/// An integer of the input, if it is there.
+fn integer(input: &Value, name: &str) -> Result<Option<u64>, SqsError> {
+    let value = &input[name];
+    if value.is_null() { Ok(None) } else { value.as_u64().map(Some).ok_or(OUT_OF_RANGE) }
 }
 
 /// Runs each entry. A failed one does not affect the others.
@@ -111,7 +136,7 @@ fn send(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
     if let Some(id) = input["MessageDeduplicationId"].as_str() {
         message = message.deduplication_id(id);
     }
-    if let Some(seconds) = input["DelaySeconds"].as_u64() {
+    if let Some(seconds) = integer(input, "DelaySeconds")? {
         message = message.delay(Duration::from_secs(seconds));
     }
     if let Some(header) = input["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"].as_str() {
@@ -121,17 +146,17 @@ fn send(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
 }
 
 async fn receive(queue: &Queue, input: &Value, second: Duration) -> Result<Value, SqsError> {
-    let number = |name: &str, default: u64| input[name].as_u64().unwrap_or(default);
-    let max = number("MaxNumberOfMessages", 1);
-    if !(1..=10).contains(&max) {
-        let reason = "MaxNumberOfMessages must be between 1 and 10, if provided.";
-        return Err(SqsError { code: "InvalidParameterValue", reason });
+    let max = integer(input, "MaxNumberOfMessages")?.unwrap_or(1);
+    let visibility = integer(input, "VisibilityTimeout")?.map(Duration::from_secs);
+    let visibility = visibility.unwrap_or(queue.settings().visibility_timeout);
+    let wait = integer(input, "WaitTimeSeconds")?.unwrap_or(0);
+    if wait > LONGEST_WAIT {
+        return Err(OUT_OF_RANGE);
     }
-    let visibility = Duration::from_secs(number("VisibilityTimeout", queue.settings().visibility_timeout.as_secs()));
     // Long polling: returns as soon as there is a message, or empty at the end of the wait.
-    let end = Instant::now() + second * u32::try_from(number("WaitTimeSeconds", 0)).unwrap_or(20);
+    let end = Instant::now() + second * u32::try_from(wait).unwrap_or(u32::MAX);
     let received = loop {
-        let received = queue.receive_for(usize::try_from(max).unwrap_or(10), visibility)?;
+        let received = queue.receive_for(usize::try_from(max).unwrap_or(usize::MAX), visibility)?;
         if !received.is_empty() || timeout_at(end, queue.changed()).await.is_err() {
             break received;
         }
@@ -186,7 +211,7 @@ fn delete(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
 }
 
 fn change_visibility(queue: &Queue, input: &Value) -> Result<Value, SqsError> {
-    let after = Duration::from_secs(input["VisibilityTimeout"].as_u64().expect("a VisibilityTimeout"));
+    let after = integer(input, "VisibilityTimeout")?.map(Duration::from_secs).expect("a VisibilityTimeout");
     queue.change_visibility(input["ReceiptHandle"].as_str().unwrap_or_default(), after)?;
     Ok(json!({}))
 }

@@ -1,15 +1,20 @@
 //! `CreateQueue` and `StartMessageMoveTask`.
 
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use idempotent_sqs_testing::{DeadLetter, DeduplicationScope, Queue, QueueSettings, SqsError};
 use serde_json::{Value, json};
 
-/// Creates a queue, with attributes that AWS accepts.
-pub(super) fn create(queues: &mut Vec<Queue>, input: &Value) -> Value {
+const INVALID: SqsError =
+    SqsError { code: "InvalidAttributeValue", reason: "Invalid value for an attribute of the queue." };
+
+/// Creates a queue.
+pub(super) fn create(queues: &mut Vec<Queue>, input: &Value) -> Result<Value, SqsError> {
     let attribute = |name: &str| input["Attributes"][name].as_str();
-    let seconds = |name: &str, default| {
-        attribute(name).map_or(default, |seconds| Duration::from_secs(seconds.parse().expect("seconds")))
+    let seconds = |name: &str, default| match attribute(name).map(str::parse) {
+        None => Ok(default),
+        Some(seconds) => seconds.map(Duration::from_secs).map_err(|_| INVALID),
     };
     let default = QueueSettings::default();
     let dead_letter = attribute("RedrivePolicy").map(|policy| {
@@ -23,9 +28,9 @@ pub(super) fn create(queues: &mut Vec<Queue>, input: &Value) -> Value {
     });
     let settings = QueueSettings {
         name: input["QueueName"].as_str().expect("a QueueName").into(),
-        visibility_timeout: seconds("VisibilityTimeout", default.visibility_timeout),
-        retention: seconds("MessageRetentionPeriod", default.retention),
-        delay: seconds("DelaySeconds", default.delay),
+        visibility_timeout: seconds("VisibilityTimeout", default.visibility_timeout)?,
+        retention: seconds("MessageRetentionPeriod", default.retention)?,
+        delay: seconds("DelaySeconds", default.delay)?,
         dead_letter,
         content_based_deduplication: attribute("ContentBasedDeduplication") == Some("true"),
         deduplication_scope: match attribute("DeduplicationScope") {
@@ -35,10 +40,10 @@ pub(super) fn create(queues: &mut Vec<Queue>, input: &Value) -> Value {
         ..default
     };
     let seed = queues.len() as u64;
-    let queue = Queue::new(settings, seed);
+    let queue = catch_unwind(|| Queue::new(settings, seed)).map_err(|_| INVALID)?;
     let url = queue.url();
     queues.push(queue);
-    json!({ "QueueUrl": url })
+    Ok(json!({ "QueueUrl": url }))
 }
 
 /// Moves all messages at once.
