@@ -58,7 +58,7 @@ impl Config {
     pub fn read(environment: &mut Environment) -> Option<Self> {
         let aws = AwsConfig::default();
         let redis = redis::read(environment, &aws);
-        let policy = policy(environment, redis.as_ref(), &aws);
+        let policy = policy(environment, &aws);
         let batch = batch(environment, &aws);
         let visibility_backoff = environment.flag("VISIBILITY_BACKOFF", true);
         let metrics = metrics(environment);
@@ -116,7 +116,7 @@ pub fn concurrent_invocations(environment: &Environment) -> NonZeroUsize {
     value.and_then(|number| number.parse().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
-fn policy(environment: &mut Environment, redis: Option<&RedisSettings>, aws: &AwsConfig) -> Policy {
+fn policy(environment: &mut Environment, aws: &AwsConfig) -> Policy {
     let default = Policy::default();
     let lease_grace = environment.milliseconds("LEASE_GRACE_MS", 0, default.lease_grace);
     let recoveries = [("rerun", Recovery::Rerun), ("park", Recovery::Park)];
@@ -129,7 +129,7 @@ fn policy(environment: &mut Environment, redis: Option<&RedisSettings>, aws: &Aw
             0..=MAX_INLINE_RESULT,
             default.result_max_bytes,
         ),
-        results: s3::results(environment, redis, aws),
+        results: s3::results(environment, aws),
         lease_grace,
         longest_lease: MAX_INVOCATION + lease_grace,
         // A redrive or a new send has another messageId.
@@ -148,6 +148,12 @@ pub fn key_settings(environment: &mut Environment) -> (Vec<KeySource>, Envelopes
 fn batch(environment: &mut Environment, aws: &AwsConfig) -> BatchSettings {
     let default = BatchSettings::default();
     let (keys, envelopes) = key_settings(environment);
+    if keys.iter().rev().skip(1).any(|source| *source == KeySource::MessageId) {
+        environment.error(
+            "IDEMPOTENCY_KEY has sources after messageId, which every message has, so they are never used: put \
+             messageId last",
+        );
+    }
     if envelopes == Envelopes::None && environment.get("PAYLOAD_BUCKETS").is_some() {
         environment.error(
             "PAYLOAD_BUCKETS is set, and with IDEMPOTENCY_ENVELOPE=none the work would get pointers instead of their \
@@ -166,12 +172,7 @@ fn batch(environment: &mut Environment, aws: &AwsConfig) -> BatchSettings {
 
 fn dead_letter_queue(environment: &mut Environment, aws: &AwsConfig) -> Option<DeadLetterQueue> {
     let url = environment.get("DEAD_LETTER_QUEUE_URL")?;
-    let url = url.trim();
-    let is_address = ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme));
-    let mut path = url.rsplit('/');
-    let (name, account) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
-    let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    if !is_address || !is_name(name) || !is_name(account) {
+    if !is_queue_url(&url) {
         environment.error(
             "DEAD_LETTER_QUEUE_URL is invalid: set it to the URL of an SQS queue, such as \
              https://sqs.eu-central-1.amazonaws.com/123456789012/payments-dead-letters",
@@ -183,18 +184,34 @@ fn dead_letter_queue(environment: &mut Environment, aws: &AwsConfig) -> Option<D
     Some(DeadLetterQueue::new(url, aws.clone()).with_function(function, version))
 }
 
+/// Whether this is the URL of a queue: an address, an account and a name. The account and the name tell whether the
+/// queue is that of a message.
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-queue-message-identifiers.html>
+fn is_queue_url(url: &str) -> bool {
+    let address = ["https://", "http://"].into_iter().find_map(|scheme| url.strip_prefix(scheme));
+    let mut parts = address.unwrap_or_default().rsplitn(3, '/');
+    let [name, account, host] = [(); 3].map(|()| parts.next().unwrap_or_default());
+    let without_suffix = name.strip_suffix(".fifo").unwrap_or(name);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let has_name = !without_suffix.is_empty() && name.len() <= 80 && without_suffix.chars().all(is_name);
+    has_name && account.len() == 12 && account.chars().all(|c| c.is_ascii_digit()) && !host.is_empty()
+}
+
 fn keys(environment: &mut Environment, default: Vec<KeySource>) -> Vec<KeySource> {
-    let Some(sources) = environment.get("IDEMPOTENCY_KEY") else { return default };
-    let sources: Result<_, _> = sources.split(',').map(|source| source.trim().parse()).collect();
-    sources.unwrap_or_else(|error| {
-        environment.error(&format!("IDEMPOTENCY_KEY: {error}; separate several with commas"));
-        default
-    })
+    let Some(list) = environment.get("IDEMPOTENCY_KEY") else { return default };
+    let mut sources = Vec::new();
+    for source in list.split(',') {
+        match source.parse() {
+            Ok(source) => sources.push(source),
+            Err(error) => environment.error(&format!("IDEMPOTENCY_KEY: {error}; separate several with commas")),
+        }
+    }
+    sources
 }
 
 fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> FingerprintSource {
     let Some(source) = environment.get("IDEMPOTENCY_FINGERPRINT") else { return default };
-    source.trim().parse().unwrap_or_else(|error| {
+    source.parse().unwrap_or_else(|error| {
         environment.error(&format!("IDEMPOTENCY_FINGERPRINT: {error}"));
         default
     })

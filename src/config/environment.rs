@@ -86,10 +86,12 @@ impl Environment {
         Self { lookup: Box::new(lookup), errors: self.errors }
     }
 
-    /// The value of this setting. An empty value counts as not set, because templates set empty values by default.
+    /// The value of this setting, without white space around it. An empty value counts as not set, because templates
+    /// set empty values by default.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
-        (self.lookup)(name).filter(|value| !value.trim().is_empty())
+        let value = (self.lookup)(name)?;
+        Some(value.trim()).filter(|value| !value.is_empty()).map(str::to_owned)
     }
 
     /// The value of this setting, which must be set. `example` completes the error message "set it to …".
@@ -104,7 +106,7 @@ impl Environment {
     /// Parses this setting. Returns `None` if it is not set. An invalid value adds an error and returns `None`.
     /// `example` completes the error message "set it to …".
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, name: &str, example: &str) -> Option<T> {
-        match self.get(name)?.trim().parse() {
+        match self.get(name)?.parse() {
             Ok(value) => Some(value),
             Err(error) => {
                 self.error(&format!("{name} is invalid ({error}): set it to {example}"));
@@ -120,7 +122,7 @@ impl Environment {
         T: FromStr + PartialOrd + fmt::Display,
     {
         let Some(value) = self.get(name) else { return default };
-        match value.trim().parse() {
+        match value.parse() {
             Ok(number) if range.contains(&number) => number,
             Ok(_) | Err(_) => {
                 let (min, max) = range.into_inner();
@@ -147,7 +149,7 @@ impl Environment {
     /// `default`.
     pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
         let Some(value) = self.get(name) else { return default };
-        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value.trim()) {
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value) {
             return *choice;
         }
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();

@@ -34,7 +34,8 @@ pub(super) fn read(environment: &mut Environment, aws: &AwsConfig) -> Option<Red
     if cluster && url.as_ref().is_some_and(RedisUrl::uses_sentinel) {
         environment.error("REDIS_CLUSTER is true, and REDIS_URL has sentinels, which do not know clusters: remove one");
     }
-    let credentials = credentials(environment, url.as_ref(), iam, secret, aws);
+    check_credentials(environment, url.as_ref());
+    let credentials = credentials(url.as_ref(), iam, secret, aws);
     let mut settings = RedisSettings::new(url?, namespace?);
     settings.cluster = cluster;
     settings.timeout = timeout;
@@ -59,53 +60,44 @@ fn check_namespace(environment: &mut Environment, namespace: Option<&str>) {
     }
 }
 
+/// Adds an error for each two of the settings that exclude each other. Each may be invalid, which is another error.
+fn check_credentials(environment: &mut Environment, url: Option<&RedisUrl>) {
+    let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
+    match (is_set(&IAM), is_set(&["REDIS_SECRET_ARN"]), url) {
+        (true, true, _) => environment.error("REDIS_SECRET_ARN and REDIS_IAM_USER are both set: remove one of them"),
+        (true, false, Some(url)) if url.uses_sentinel() => environment.error(
+            "REDIS_URL has sentinels, and REDIS_IAM_USER is for ElastiCache, which has none: remove one of them",
+        ),
+        (true, false, Some(url)) if url.has_password() || url.user().is_some() => environment
+            .error("REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL"),
+        (true, false, Some(url)) if !url.uses_tls() => environment.error(
+            "REDIS_URL does not use TLS, which ElastiCache requires for IAM tokens: set it to rediss://HOST:6379",
+        ),
+        (false, true, Some(url)) if url.has_password() => environment.error(
+            "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it: remove it from REDIS_URL",
+        ),
+        _ => {}
+    }
+}
+
 fn credentials(
-    environment: &mut Environment,
     url: Option<&RedisUrl>,
     iam: Option<ElastiCacheIamSettings>,
     secret: Option<SecretArn>,
     aws: &AwsConfig,
 ) -> Option<Arc<dyn CredentialsSource>> {
-    match (iam, secret) {
-        (Some(_), Some(_)) => {
-            environment.error("REDIS_SECRET_ARN and REDIS_IAM_USER are both set: remove one of them");
-            None
-        }
-        (Some(iam), None) => {
-            if url.is_some_and(RedisUrl::uses_sentinel) {
-                environment.error(
-                    "REDIS_URL has sentinels, and REDIS_IAM_USER is for ElastiCache, which has none: remove one of them",
-                );
-            } else if url.is_some_and(|url| url.has_password() || url.user().is_some()) {
-                environment.error(
-                    "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL",
-                );
-            } else if url.is_some_and(|url| !url.uses_tls()) {
-                environment.error(
-                    "REDIS_URL does not use TLS, which ElastiCache requires for IAM tokens: set it to \
-                     rediss://HOST:6379",
-                );
-            }
-            Some(Arc::new(ElastiCacheIam::new(iam, aws.clone())))
-        }
-        (None, Some(arn)) => {
-            if url.is_some_and(RedisUrl::has_password) {
-                environment.error(
-                    "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it: remove it from REDIS_URL",
-                );
-            }
-            let advice = "Redis rejected the user and password of REDIS_SECRET_ARN, which was read again";
-            Some(Arc::new(SecretCredentials::new(arn, url.and_then(RedisUrl::user), advice, aws.clone())))
-        }
-        (None, None) => None,
+    if let Some(iam) = iam {
+        return Some(Arc::new(ElastiCacheIam::new(iam, aws.clone())));
     }
+    let advice = "Redis rejected the user and password of REDIS_SECRET_ARN, which was read again";
+    Some(Arc::new(SecretCredentials::new(secret?, url.and_then(RedisUrl::user), advice, aws.clone())))
 }
 
 fn iam(environment: &mut Environment) -> Option<ElastiCacheIamSettings> {
     let serverless = environment.flag("REDIS_IAM_SERVERLESS", false);
     let (default, max) = (ElastiCacheIamSettings::DEFAULT_SESSION, ElastiCacheIamSettings::MAX_SESSION);
     let session = environment.number("REDIS_IAM_SESSION_SECONDS", 1..=max.as_secs(), default.as_secs());
-    if environment.get("REDIS_IAM_USER").or_else(|| environment.get("REDIS_IAM_CACHE")).is_some() {
+    if IAM.iter().any(|name| environment.get(name).is_some()) {
         environment.required("REDIS_IAM_USER", IAM_USER_EXAMPLE);
         environment.required("REDIS_IAM_CACHE", IAM_CACHE_EXAMPLE);
     }
@@ -113,6 +105,9 @@ fn iam(environment: &mut Environment) -> Option<ElastiCacheIamSettings> {
     let cache = environment.parsed("REDIS_IAM_CACHE", IAM_CACHE_EXAMPLE);
     Some(ElastiCacheIamSettings { user: user?, cache: cache?, serverless, session: Duration::from_secs(session) })
 }
+
+/// The settings of a user with IAM authentication. Each requires the other.
+const IAM: [&str; 2] = ["REDIS_IAM_USER", "REDIS_IAM_CACHE"];
 
 /// Example of the ARN of a secret, for error messages.
 pub const SECRET_ARN_EXAMPLE: &str = "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME";

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Environment;
+use super::redis::namespace;
 use crate::aws::AwsConfig;
 use crate::idempotency::{ObjectStore, Results};
 use crate::sqs::ExtendedClient;
-use crate::stores::RedisSettings;
 
 pub(super) fn extended_client(environment: &mut Environment, aws: &AwsConfig) -> ExtendedClient {
     let default = ExtendedClient::default();
@@ -16,15 +16,12 @@ pub(super) fn extended_client(environment: &mut Environment, aws: &AwsConfig) ->
     ExtendedClient { objects: s3(environment, "PAYLOAD_BUCKETS", aws), buckets, max_bytes }
 }
 
-pub(super) fn results(
-    environment: &mut Environment,
-    redis: Option<&RedisSettings>,
-    aws: &AwsConfig,
-) -> Option<Results> {
+pub(super) fn results(environment: &mut Environment, aws: &AwsConfig) -> Option<Results> {
     let name = environment.get("RESULT_BUCKET")?;
     let bucket = bucket(environment, "RESULT_BUCKET", &name);
     let objects = s3(environment, "RESULT_BUCKET", aws);
-    let prefix = format!("{}{}/", environment.get("RESULT_PREFIX").unwrap_or_default(), redis?.namespace);
+    let [prefix, namespace] = [environment.get("RESULT_PREFIX"), namespace(environment)].map(Option::unwrap_or_default);
+    let prefix = format!("{prefix}{namespace}/");
     if prefix.len() > MAX_PREFIX || prefix.split('/').any(|segment| matches!(segment, "." | "..")) {
         environment.error(&format!(
             "RESULT_PREFIX is invalid: set it to a prefix that has, with the namespace, at most {MAX_PREFIX} bytes and \
@@ -39,7 +36,8 @@ pub(super) fn results(
 fn bucket(environment: &mut Environment, setting: &str, name: &str) -> Option<String> {
     let name = name.trim();
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    if (3..=63).contains(&name.len()) && name.chars().all(valid) && !name.starts_with(['-', '.']) {
+    let ends_validly = !name.starts_with(['-', '.']) && !name.ends_with(['-', '.']);
+    if (3..=63).contains(&name.len()) && name.chars().all(valid) && ends_validly && !name.contains("..") {
         return Some(name.to_owned());
     }
     environment.error(&format!("{setting}: {name:?} is not the name of an S3 bucket, such as payments-payloads"));

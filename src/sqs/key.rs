@@ -141,19 +141,37 @@ impl fmt::Display for KeySource {
 
 /// The text is not a [`KeySource`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a key source: use attribute:NAME, body:/json/pointer, deduplicationId or messageId")]
+#[error(
+    "{0:?} is not a key source: use attribute:NAME, body:/json/pointer, deduplicationId or messageId; a NAME that SQS \
+     accepts has letters, digits, underscores, hyphens and periods"
+)]
 pub struct KeySourceError(String);
 
 impl FromStr for KeySource {
     type Err = KeySourceError;
 
     fn from_str(source: &str) -> Result<Self, KeySourceError> {
-        match source.split_once(':') {
-            Some(("attribute", name)) if !name.is_empty() => Ok(Self::Attribute(name.into())),
+        let source = source.trim();
+        match source.split_once(':').map(|(kind, rest)| (kind, rest.trim())) {
+            Some(("attribute", name)) if is_attribute_name(name) => Ok(Self::Attribute(name.into())),
             Some(("body", pointer)) if pointer.starts_with('/') => Ok(Self::Body(pointer.into())),
             None if source == "deduplicationId" => Ok(Self::DeduplicationId),
             None if source == "messageId" => Ok(Self::MessageId),
             Some(_) | None => Err(KeySourceError(source.to_owned())),
         }
     }
+}
+
+/// Whether SQS accepts a message attribute of this name. With another name, every message would get its key from the
+/// next source.
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
+fn is_attribute_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let is_reserved = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    (1..=256).contains(&name.len())
+        && name.chars().all(is_allowed)
+        && !name.starts_with('.')
+        && !name.ends_with('.')
+        && !name.contains("..")
+        && !["AWS.", "Amazon."].into_iter().any(is_reserved)
 }

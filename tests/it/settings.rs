@@ -1,6 +1,7 @@
 //! Settings from the environment (`config`): required and optional settings and their defaults.
 
 mod errors;
+mod keys;
 mod redis;
 
 use std::collections::HashMap;
@@ -83,7 +84,7 @@ const EVERY: Settings = &[
     ("REDIS_CLUSTER", "true"),
     ("REDIS_TIMEOUT_MS", "250"),
     ("IDEMPOTENCY_NAMESPACE", "payments"),
-    ("IDEMPOTENCY_KEY", "body:/payment/id, attribute:Key,messageId,deduplicationId"),
+    ("IDEMPOTENCY_KEY", "body:/payment/id, attribute:Key,deduplicationId,messageId"),
     ("IDEMPOTENCY_FINGERPRINT", "body:/amount,/currency"),
     ("IDEMPOTENCY_RETENTION_SECONDS", "86400"),
     ("IDEMPOTENCY_MAX_ATTEMPTS", "3"),
@@ -115,8 +116,8 @@ fn every_setting_is_read() {
         [
             KeySource::Body("/payment/id".into()),
             KeySource::Attribute("Key".into()),
-            KeySource::MessageId,
-            KeySource::DeduplicationId
+            KeySource::DeduplicationId,
+            KeySource::MessageId
         ]
     );
     assert_eq!(config.batch.fingerprint, FingerprintSource::Pointers(vec!["/amount".into(), "/currency".into()]));
@@ -179,6 +180,13 @@ fn an_empty_setting_counts_as_not_set() {
         assert_eq!(webhook.connect_timeout, Duration::from_secs(2));
     }
     assert_eq!(errors(&[&[("REDIS_URL", ""), ("TARGET_URL", " "), ("AWS_LAMBDA_FUNCTION_NAME", "")]]), errors(&[]));
+}
+
+#[test]
+fn white_space_around_a_value_is_ignored() {
+    let spaced: Vec<_> = EVERY.iter().map(|(name, value)| (*name, format!(" {value}\n"))).collect();
+    let spaced: Vec<_> = spaced.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!(format!("{:?}", read(&[&spaced])), format!("{:?}", read(&[EVERY])));
 }
 
 #[test]

@@ -72,6 +72,36 @@ fn no_error_hides_another() {
 }
 
 #[test]
+fn a_missing_url_hides_no_error_of_the_results() {
+    let bucket: Settings =
+        &[("RESULT_BUCKET", "results"), ("RESULT_PREFIX", "../other/"), ("AWS_REGION", "eu-central-1")];
+    let errors = errors(&[&REQUIRED[1..], bucket]);
+    assert!(errors[0].starts_with("REDIS_URL is missing"), "{errors:?}");
+    assert!(errors[1].starts_with("RESULT_PREFIX is invalid"), "{errors:?}");
+    assert_eq!(errors.len(), 2, "{errors:?}");
+}
+
+#[test]
+fn an_invalid_login_does_not_hide_that_it_excludes_another_setting() {
+    let (user, cache) = (("REDIS_IAM_USER", "role/payments"), ("REDIS_IAM_CACHE", "idempotency"));
+    let arn = ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis");
+    let with_password = ("REDIS_URL", "rediss://:secret@cache");
+    let cases: [(Settings, &str, &str); 4] = [
+        (&[user, cache, arn], "REDIS_IAM_USER is invalid", "REDIS_SECRET_ARN and REDIS_IAM_USER are both set"),
+        (&[user, cache], "REDIS_IAM_USER is invalid", "REDIS_URL does not use TLS"),
+        (&[with_password, cache], "REDIS_IAM_USER is missing", "REDIS_URL has a user or a password"),
+        (&[with_password, ("REDIS_SECRET_ARN", "redis")], "REDIS_SECRET_ARN is invalid", "REDIS_URL has a password"),
+    ];
+    for (settings, invalid, excluded) in cases {
+        let errors = errors(&[REQUIRED, settings]);
+        for expected in [invalid, excluded] {
+            assert!(errors.iter().any(|error| error.starts_with(expected)), "{expected}: {errors:?}");
+        }
+        assert_eq!(errors.len(), 2, "{errors:?}");
+    }
+}
+
+#[test]
 fn a_namespace_with_a_colon_is_rejected() {
     let error = error_of("IDEMPOTENCY_NAMESPACE", "payments:eu");
     assert!(error.contains("set it to a name without one"), "{error}");
@@ -166,8 +196,43 @@ fn a_prefix_of_results_that_no_object_can_have_is_an_error() {
 }
 
 #[test]
+fn a_dead_letter_queue_whose_url_has_no_account_or_no_name_is_an_error() {
+    for url in [
+        "https://sqs.eu-central-1.amazonaws.com/payments-dead-letters",
+        "https://sqs.eu-central-1.amazonaws.com/queues/payments-dead-letters",
+        "https://sqs.eu-central-1.amazonaws.com/123456789012/",
+        "https://sqs.eu-central-1.amazonaws.com/123456789012",
+        "https://sqs.eu-central-1.amazonaws.com/123456789012/payments.fifo.dead",
+        "https:///123456789012/payments-dead-letters",
+        "arn:aws:sqs:eu-central-1:123456789012:payments-dead-letters",
+        "payments-dead-letters",
+    ] {
+        let error = error_of("DEAD_LETTER_QUEUE_URL", url);
+        assert!(
+            error.starts_with("DEAD_LETTER_QUEUE_URL is invalid: set it to the URL of an SQS queue"),
+            "{url}: {error}"
+        );
+    }
+    for url in [
+        "https://sqs.eu-central-1.amazonaws.com/123456789012/payments-dead-letters.fifo",
+        "http://localhost:4566/000000000000/payments_dead",
+    ] {
+        let (config, _) = read(&[REQUIRED, &[("DEAD_LETTER_QUEUE_URL", url)]]).unwrap();
+        assert!(format!("{:?}", config.batch.dead_letter_queue).contains(url));
+    }
+}
+
+#[test]
 fn each_error_in_the_s3_settings_names_the_valid_values() {
     for (invalid, expected) in [
+        (
+            [("PAYLOAD_BUCKETS", "payloads-"), ("AWS_REGION", "eu-central-1")],
+            "PAYLOAD_BUCKETS: \"payloads-\" is not the name of an S3",
+        ),
+        (
+            [("PAYLOAD_BUCKETS", "pay..loads"), ("AWS_REGION", "eu-central-1")],
+            "PAYLOAD_BUCKETS: \"pay..loads\" is not the name of an S3",
+        ),
         (
             [("PAYLOAD_BUCKETS", "payloads,"), ("AWS_REGION", "eu-central-1")],
             "PAYLOAD_BUCKETS: \"\" is not the name of an S3",
@@ -197,12 +262,16 @@ fn each_error_in_the_s3_settings_names_the_valid_values() {
 fn all_errors_are_reported_together_each_once() {
     for required in [&[][..], &[("REDIS_URL", "http://cache"), ("TARGET_URL", "somewhere")]] {
         let errors = errors(&[ALL_INVALID, required]);
+        let count = |start: &str| errors.iter().filter(|error| error.starts_with(start)).count();
         for (name, _) in ALL_INVALID.iter().chain(REQUIRED) {
             let name = name.replace("AWS_LAMBDA_FUNCTION_NAME", "IDEMPOTENCY_NAMESPACE");
-            assert_eq!(errors.iter().filter(|error| error.starts_with(&name)).count(), 1, "{name} in {errors:#?}");
+            let times = if name == "REDIS_SECRET_ARN" { 2 } else { 1 };
+            assert_eq!(count(&name), times, "{name} in {errors:#?}");
         }
-        let region = usize::from(errors.iter().any(|error| error.starts_with("AWS_REGION is missing")));
-        assert_eq!((errors.len(), region), (ALL_INVALID.len() + REQUIRED.len() + 1, 1), "{errors:#?}");
+        for other in ["AWS_REGION is missing", "REDIS_SECRET_ARN and REDIS_IAM_USER are both set"] {
+            assert_eq!(count(other), 1, "{other} in {errors:#?}");
+        }
+        assert_eq!(errors.len(), ALL_INVALID.len() + REQUIRED.len() + 2, "{errors:#?}");
     }
 }
 
