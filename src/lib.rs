@@ -71,6 +71,10 @@
 // The core: one delivery of one key.
 pub mod idempotency;
 
+// Clients of HTTP services.
+#[cfg(any(feature = "lambda", feature = "s3"))]
+mod connections;
+
 // Stores of records, and their credentials.
 #[cfg(feature = "redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]

@@ -17,10 +17,10 @@ use futures_util::future::BoxFuture;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 pub use reqwest::Url;
 use reqwest::{Client, Method, Response, StatusCode, redirect};
-use tokio::sync::OnceCell;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::aws::AwsConfig;
+use crate::connections::{Connections, MAX_IDLE};
 use crate::idempotency::{Location, ObjectError, ObjectStore};
 
 /// Number of tries of one call. S3 returns 503 while it scales up, and the call should then be retried:
@@ -30,9 +30,10 @@ const TRIES: u32 = 3;
 /// Pause before the second try. Twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest time to open a connection, which takes a few milliseconds within a region. Without a route to S3, as in a
-/// VPC without an S3 endpoint, no reply comes at all.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest time of one try, from connecting to the head of the response, which takes some 100 ms within a region. If
+/// the connection has ended without notice, or if there is no route to S3, as in a VPC without an S3 endpoint, no reply
+/// comes at all. The longest time of a call leaves time for a second try.
+const TRY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How much of an error response is read, bytes. The error code is at its start.
 const MAX_ERROR_BYTES: usize = 4096;
@@ -62,7 +63,7 @@ pub struct S3 {
     aws: AwsConfig,
     /// Replaces the credentials of the AWS configuration.
     credentials: Option<SharedCredentialsProvider>,
-    client: OnceCell<Client>,
+    connections: Connections<Client>,
 }
 
 impl fmt::Debug for S3 {
@@ -75,7 +76,7 @@ impl S3 {
     /// S3 with the credentials of the AWS configuration. No connection is opened yet.
     #[must_use]
     pub fn new(settings: S3Settings, aws: AwsConfig) -> Self {
-        Self { settings, aws, credentials: None, client: OnceCell::new() }
+        Self { settings, aws, credentials: None, connections: Connections::default() }
     }
 
     /// Uses these credentials instead of those of the AWS configuration, for example those of another role.
@@ -84,13 +85,9 @@ impl S3 {
         Self { credentials: Some(SharedCredentialsProvider::new(provider)), ..self }
     }
 
-    /// The client. Created at its first use, because loading certificates takes longer than starting the function.
-    async fn client(&self) -> Result<&Client, ObjectError> {
-        let client = || async {
-            let client = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT).build();
-            client.map_err(ObjectError::unavailable)
-        };
-        self.client.get_or_try_init(client).await
+    fn client(&self) -> Result<Client, ObjectError> {
+        let client = || Client::builder().redirect(redirect::Policy::none()).pool_idle_timeout(MAX_IDLE).build();
+        self.connections.unless_frozen(client).map_err(ObjectError::unavailable)
     }
 
     /// Credentials for one call. They are not cached, because on Lambda they are environment variables.
@@ -110,7 +107,8 @@ impl S3 {
         let mut tried = 0;
         loop {
             tried += 1;
-            match self.try_call(method, &url, body).await {
+            let outcome = timeout(TRY_TIMEOUT, self.try_call(method, &url, body)).await;
+            match outcome.unwrap_or_else(|elapsed| Err(ObjectError::unavailable(elapsed))) {
                 Err(ObjectError::Unavailable(_)) if tried < TRIES => sleep(PAUSE * tried).await,
                 outcome => return outcome,
             }
@@ -119,7 +117,7 @@ impl S3 {
 
     async fn try_call(&self, method: &Method, url: &Url, body: &[u8]) -> Result<Response, ObjectError> {
         let credentials = self.fetch_credentials().await?;
-        let mut request = self.client().await?.request(method.clone(), url.clone());
+        let mut request = self.client()?.request(method.clone(), url.clone());
         for (name, value) in self.signature_headers(method, url, body, credentials, SystemTime::now())? {
             request = request.header(name, value);
         }

@@ -1,10 +1,8 @@
 //! The built-in work: sends each message to a webhook.
 //!
-//! - `connections`: connections that are reused between invocations
 //! - `request`: sends a request, and determines whether a failed one may have been sent
 //! - `response`: what a response means
 
-mod connections;
 mod request;
 mod response;
 
@@ -12,15 +10,16 @@ use std::fmt;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-pub use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, redirect};
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
+use crate::connections::{Connections, MAX_IDLE};
 use crate::idempotency::{Claim, Work, WorkError};
 use crate::sqs::Message;
 
-use connections::Connections;
+pub use reqwest::Url;
 
 /// Settings of a [`Webhook`].
 #[derive(Clone)]
@@ -76,15 +75,25 @@ impl fmt::Debug for WebhookSettings {
 #[derive(Debug)]
 pub struct Webhook {
     settings: WebhookSettings,
-    connections: Connections,
+    connections: Connections<Client>,
 }
 
 impl Webhook {
     /// Creates the work. No connection is opened yet.
     #[must_use]
     pub fn new(settings: WebhookSettings) -> Self {
-        let connections = Connections::new(settings.connect_timeout);
-        Self { settings, connections }
+        Self { settings, connections: Connections::default() }
+    }
+
+    fn new_client(&self) -> reqwest::Result<Client> {
+        Client::builder()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(self.settings.connect_timeout)
+            .pool_idle_timeout(MAX_IDLE)
+            // With HTTP/1, `request` can determine when a request is sent.
+            .http1_only()
+            .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
+            .build()
     }
 }
 
@@ -95,7 +104,7 @@ impl Work<Message> for Webhook {
             return Err(WorkError::busy("no time was left to call the webhook"));
         }
         let body = message.body();
-        let client = self.connections.client().map_err(WorkError::unavailable)?;
+        let client = self.connections.unless_frozen(|| self.new_client()).map_err(WorkError::unavailable)?;
         let mut request = client
             .post(self.settings.url.clone())
             .header(CONTENT_TYPE, content_type(body))

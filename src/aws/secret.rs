@@ -8,7 +8,7 @@ use aws_sdk_secretsmanager::Client;
 use aws_sdk_secretsmanager::config::Builder;
 use aws_sdk_secretsmanager::error::BoxError;
 use serde::Deserialize;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::{AwsConfig, CREDENTIALS_TIMEOUT};
@@ -74,7 +74,6 @@ pub struct SecretCredentials {
     /// Part of the error message if the server rejects the login.
     advice: &'static str,
     aws: AwsConfig,
-    client: OnceCell<Client>,
     cached: Mutex<Option<Login>>,
 }
 
@@ -89,7 +88,7 @@ impl SecretCredentials {
     #[must_use]
     pub fn new(arn: SecretArn, user: Option<&str>, advice: &'static str, aws: AwsConfig) -> Self {
         let user = user.map(str::to_owned);
-        Self { arn, user, advice, aws, client: OnceCell::new(), cached: Mutex::default() }
+        Self { arn, user, advice, aws, cached: Mutex::default() }
     }
 
     async fn cached_login(&self, rejected: Option<&Login>) -> Result<Login, SecretError> {
@@ -108,11 +107,10 @@ impl SecretCredentials {
     }
 
     async fn read(&self) -> Result<String, SecretError> {
-        let client = self.client.get_or_init(|| async {
-            // The secret may be in another region than the function.
-            Client::from_conf(Builder::from(self.aws.load().await).region(self.arn.region()).build())
-        });
-        let secret = client.await.get_secret_value().secret_id(&self.arn.0).send().await;
+        // The secret may be in another region than the function. The client is not kept: the next read may be days
+        // later, and its connection would have ended.
+        let client = Client::from_conf(Builder::from(self.aws.load().await).region(self.arn.region()).build());
+        let secret = client.get_secret_value().secret_id(&self.arn.0).send().await;
         let secret = secret.map_err(|error| SecretError::NotRead(self.arn.clone(), error.into()))?;
         // A binary secret cannot be a password.
         secret.secret_string.ok_or_else(|| SecretError::NoPassword(self.arn.clone()))

@@ -2,35 +2,37 @@
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{Builder, Region};
-use tokio::sync::OnceCell;
 
 use super::message::Message;
 use crate::aws::AwsConfig;
+use crate::connections::Connections;
 
-/// The SQS client. It is created at its first use, because loading certificates takes longer than starting the function.
+/// The SQS client. Each new one opens its own connections, unless the program's configuration of the SDK has an HTTP
+/// client.
 #[derive(Debug)]
 pub(super) struct SqsClient {
     aws: AwsConfig,
-    client: OnceCell<Client>,
+    connections: Connections<Client>,
 }
 
 impl SqsClient {
     /// Creates no client and opens no connection yet.
     pub(super) fn new(aws: AwsConfig) -> Self {
-        Self { aws, client: OnceCell::new() }
+        Self { aws, connections: Connections::default() }
     }
 
     /// The client, in the region of `queue`. An event source mapping and its queue are in the same region, and so are a
     /// queue and its dead-letter queue.
-    pub(super) async fn get(&self, queue: Option<QueueArn<'_>>) -> &Client {
-        let create = || async {
-            let config = Builder::from(self.aws.load().await);
+    pub(super) async fn get(&self, queue: Option<QueueArn<'_>>) -> Client {
+        let config = self.aws.load().await;
+        // A letter is sent once, so its connection must be one that works.
+        self.connections.unless_old(|| {
+            let config = Builder::from(config);
             Client::from_conf(match queue {
                 Some(queue) => config.region(Region::new(queue.region.to_owned())).build(),
                 None => config.build(),
             })
-        };
-        self.client.get_or_init(create).await
+        })
     }
 }
 

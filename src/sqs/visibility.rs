@@ -98,7 +98,7 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
         Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
     };
     let calls = by_queue.iter().flat_map(|(queue, entries)| {
-        entries.chunks(MAX_ENTRIES).map(|entries| change_batch(client, queue, entries, until))
+        entries.chunks(MAX_ENTRIES).map(|entries| change_batch(&client, queue, entries, until))
     });
     join_all(calls).await;
 }

@@ -9,7 +9,7 @@ use harness::workspace;
 
 /// Layers of the library's modules, lowest first. A module imports only lower layers, and no module of its own layer.
 const LAYERS: &[&[&str]] = &[
-    &["idempotency", "credentials"],
+    &["idempotency", "credentials", "connections"],
     &["stores", "aws", "traces"],
     &["s3", "sqs"],
     &["metrics", "webhook"],

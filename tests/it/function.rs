@@ -16,6 +16,7 @@ mod visibility;
 mod webhook;
 
 use harness::event::{Record, event};
+use harness::front::Front;
 use harness::http::{Answer, Sqs, Webhook};
 use harness::lambda::{Function, PASSWORD};
 use harness::redis::Redis;
@@ -46,6 +47,14 @@ async fn function(redis: &str, webhook: &Webhook, sqs: &Sqs, settings: &[(&str, 
     let (target, sqs) = (webhook.url(), sqs.url());
     let endpoints = [("REDIS_URL", redis), ("TARGET_URL", &target), ("AWS_ENDPOINT_URL_SQS", &sqs)];
     Function::start(env!("CARGO_BIN_EXE_idempotent-sqs"), &[&endpoints, settings].concat()).await
+}
+
+/// A proxy in front of the server at this URL, and its own URL.
+async fn front_of(url: &str) -> (Front, String) {
+    let port = url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
+    let front = Front::to(port).await;
+    let url = format!("http://127.0.0.1:{}", front.port);
+    (front, url)
 }
 
 /// The response to an event whose messages are all done.

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::{Fixture, NO_FAILURES, pay};
+use super::{Fixture, NO_FAILURES, front_of, pay};
 use harness::event::{MARKER, Record, event};
 use harness::http::{Answer, TOKEN};
 
@@ -160,4 +161,46 @@ async fn a_value_that_is_not_a_record_under_the_key_of_a_letter_deletes_no_messa
     let [sent] = fixture.sqs.sent().try_into().unwrap();
     assert_eq!(letter(&sent)["message_id"], "m2");
     function.logs("a dead letter was not sent").await;
+}
+
+/// A NAT gateway drops an idle connection without telling either side. New ones work.
+#[tokio::test]
+async fn a_letter_is_not_sent_on_a_connection_that_was_idle_for_long() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond(Answer::status(422));
+    let (front, endpoint) = front_of(&fixture.sqs.url()).await;
+    let function = fixture.function_with(&[QUEUE, ("AWS_ENDPOINT_URL_SQS", &endpoint)]).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    assert_eq!(fixture.sqs.sent().len(), 1);
+    front.freeze();
+    sleep(Duration::from_millis(3200)).await;
+    assert_eq!(function.answer(event([pay("m2", "pay_2")])).await, NO_FAILURES);
+    assert_eq!((fixture.sqs.sent().len(), front.connections()), (2, 2));
+}
+
+#[tokio::test]
+async fn letters_that_are_sent_soon_after_each_other_share_a_connection() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond(Answer::status(422));
+    let (front, endpoint) = front_of(&fixture.sqs.url()).await;
+    let function = fixture.function_with(&[QUEUE, ("AWS_ENDPOINT_URL_SQS", &endpoint)]).await;
+    for id in ["m1", "m2", "m3", "m4", "m5"] {
+        assert_eq!(function.answer(event([pay(id, id)])).await, NO_FAILURES);
+    }
+    // On a slow machine, the first one may be too old for the last letter.
+    assert!(front.connections() <= 2, "{}", front.connections());
+}
+
+#[tokio::test]
+async fn a_letter_is_sent_at_once_although_its_connection_was_closed_during_a_freeze() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond(Answer::status(422));
+    let (front, endpoint) = front_of(&fixture.sqs.url()).await;
+    let function = fixture.function_with(&[QUEUE, ("AWS_ENDPOINT_URL_SQS", &endpoint)]).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    function.signal("-STOP");
+    front.cut();
+    let next = function.begin(event([pay("m2", "pay_2")]), harness::TIMEOUT);
+    function.signal("-CONT");
+    assert_eq!(next.answer().await, NO_FAILURES);
 }

@@ -1,8 +1,11 @@
 //! Payloads and results in S3.
 
-use serde_json::json;
+use std::time::{Duration, Instant};
 
-use super::{Fixture, NO_FAILURES, pay};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{Fixture, NO_FAILURES, front_of, pay};
 use harness::event::{MARKER, Record, event};
 use harness::http::Answer;
 use harness::s3::S3;
@@ -174,4 +177,42 @@ async fn a_result_rejected_by_s3_is_logged_and_the_message_is_done() {
     function.logs("a large result was not kept").await;
     assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
     assert_eq!((fixture.webhook.calls().len(), s3.objects().len()), (1, 0));
+}
+
+/// A NAT gateway drops an idle connection without telling either side. New ones work.
+#[tokio::test]
+async fn a_payload_is_read_by_a_second_try_if_the_first_one_has_no_answer() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let (front, url) = front_of(&s3.url()).await;
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &url)]).await;
+    s3.put("/payloads/one", payload(1250));
+    assert_eq!(function.answer(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, NO_FAILURES);
+    front.freeze();
+    assert_eq!(function.answer(event([with_pointer(pay("m2", "pay_2"), BUCKET, "one")])).await, NO_FAILURES);
+}
+
+#[tokio::test]
+async fn a_large_result_is_kept_by_a_second_try_if_the_first_one_has_no_answer() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    fixture.webhook.respond(Answer::with(200, &[], &[b'x'; 5000]));
+    let (front, url) = front_of(&s3.url()).await;
+    let function = fixture.function_with(&[("RESULT_BUCKET", "results"), ("AWS_ENDPOINT_URL_S3", &url)]).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    front.freeze();
+    assert_eq!(function.answer(event([pay("m2", "pay_2")])).await, NO_FAILURES);
+    assert_eq!(s3.objects().len(), 2);
+}
+
+#[tokio::test]
+async fn a_payload_is_not_read_on_a_connection_that_was_idle_for_long() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let (front, url) = front_of(&s3.url()).await;
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &url)]).await;
+    s3.put("/payloads/one", payload(1250));
+    assert_eq!(function.answer(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, NO_FAILURES);
+    front.freeze();
+    sleep(Duration::from_millis(3200)).await;
+    let began = Instant::now();
+    assert_eq!(function.answer(event([with_pointer(pay("m2", "pay_2"), BUCKET, "one")])).await, NO_FAILURES);
+    assert!(began.elapsed() < Duration::from_millis(2500), "the first try has an answer: {:?}", began.elapsed());
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{Fixture, pay};
+use tokio::time::sleep;
+
+use super::{Fixture, front_of, pay};
 use harness::event::event;
 use harness::http::{Answer, Sqs};
 
@@ -70,4 +72,19 @@ async fn visibility_timeouts_are_not_changed_if_disabled() {
     let function = fixture.function_with(&[("VISIBILITY_BACKOFF", "false")]).await;
     assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
     assert!(fixture.sqs.take_calls().is_empty());
+}
+
+/// A NAT gateway drops an idle connection without telling either side. New ones work.
+#[tokio::test]
+async fn a_visibility_timeout_is_not_changed_on_a_connection_that_was_idle_for_long() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond(Answer::status(500));
+    let (front, endpoint) = front_of(&fixture.sqs.url()).await;
+    let function = fixture.function_with(&[("AWS_ENDPOINT_URL_SQS", &endpoint)]).await;
+    assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
+    assert_eq!(fixture.sqs.take().len(), 1);
+    front.freeze();
+    sleep(Duration::from_millis(3200)).await;
+    assert_eq!(function.invoke(event([pay("m2", "pay_2")])).await, ["m2"]);
+    assert_eq!(fixture.sqs.take().len(), 1);
 }
