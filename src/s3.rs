@@ -127,14 +127,19 @@ impl S3 {
         let response = request.send().await.map_err(|error| ObjectError::unavailable(error.without_url()))?;
         match response.status() {
             status if status.is_success() => Ok(response),
-            StatusCode::NOT_FOUND if method == Method::GET => Err(ObjectError::NotFound),
+            // The current version of the object is a delete marker:
+            // https://docs.aws.amazon.com/AmazonS3/latest/userguide/DeleteMarker.html
+            StatusCode::NOT_FOUND if response.headers().contains_key("x-amz-delete-marker") => {
+                Err(ObjectError::NotFound)
+            }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 Err(ObjectError::unavailable(format!("it returned {}", status.as_u16())))
             }
-            status => {
-                let code = error_code(response).await;
-                Err(ObjectError::Rejected(code.unwrap_or_else(|| status.as_u16().to_string())))
-            }
+            // Any other 404 is not about this object: the bucket does not exist, or the endpoint is not that of S3.
+            status => match error_code(response).await {
+                Some(code) if status == StatusCode::NOT_FOUND && code == "NoSuchKey" => Err(ObjectError::NotFound),
+                code => Err(ObjectError::Rejected(code.unwrap_or_else(|| status.as_u16().to_string()))),
+            },
         }
     }
 

@@ -216,3 +216,33 @@ async fn a_payload_is_not_read_on_a_connection_that_was_idle_for_long() {
     assert_eq!(function.answer(event([with_pointer(pay("m2", "pay_2"), BUCKET, "one")])).await, NO_FAILURES);
     assert!(began.elapsed() < Duration::from_millis(2500), "the first try has an answer: {:?}", began.elapsed());
 }
+
+/// The bucket is created anew, or the endpoint is wrong: that concerns every message.
+#[tokio::test]
+async fn a_404_that_is_not_about_the_object_is_no_failure_of_its_message() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    let message = |count| event([with_pointer(pay("m1", "pay_1"), BUCKET, "one").received(count)]);
+    s3.refuse_next(404, "NoSuchBucket");
+    assert_eq!(function.invoke(message(1)).await, ["m1"]);
+    s3.next(Answer::with(404, &[], b"no such page"));
+    assert_eq!(function.invoke(message(2)).await, ["m1"]);
+    s3.put("/payloads/one", payload(1250));
+    assert_eq!(function.answer(message(3)).await, NO_FAILURES);
+    let lines = function.messages(3).await;
+    for (line, reason) in lines.iter().zip(["rejected the request: NoSuchBucket", "rejected the request: 404"]) {
+        assert!(line["reason"].as_str().unwrap().ends_with(reason), "{line}");
+    }
+    assert_eq!(fixture.webhook.last_call().header("Idempotency-Attempt"), Some("1"));
+}
+
+/// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/DeleteMarker.html>
+#[tokio::test]
+async fn an_object_with_a_delete_marker_is_missing() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    s3.next(Answer::with(404, &[("x-amz-delete-marker", "true")], b""));
+    assert_eq!(function.invoke(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, ["m1"]);
+    let line = function.messages(1).await.remove(0);
+    assert!(line["reason"].as_str().unwrap().contains("no longer in S3"), "{line}");
+}
