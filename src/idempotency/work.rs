@@ -200,14 +200,14 @@ pub enum WorkErrorKind {
     /// The work had no effect. Try again.
     Retryable {
         /// The delay that the work requested, at least one second. `None` uses the [`backoff`](super::backoff). On SQS
-        /// it is rounded up to whole seconds and is at most 11 h 40 min.
+        /// it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive.
         after: Option<Duration>,
     },
     /// The work had no effect, because its receiver is unreachable or overloaded. The attempt is not counted. Try again.
     /// Other messages for the same [receiver](Work::receiver) are not started until it responds to one of them.
     Unavailable {
         /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff. On
-        /// SQS it is rounded up to whole seconds and is at most 11 h 40 min.
+        /// SQS it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive.
         after: Option<Duration>,
     },
     /// The work had no effect, because something that only this message needs is in use: a lock, a row, or a receiver

@@ -12,8 +12,9 @@ use super::outcome::MessageOutcome;
 use crate::idempotency::{Decision, Fence, Key, Outcome, Report, StoreError, backoff, error_chain, random};
 use crate::traces;
 
-/// Longest visibility timeout that is set. SQS accepts at most 12 hours counted from the receive, and refuses a longer
-/// one. Up to 20 minutes of them may have passed: the batching window has up to 5, and an invocation up to 15.
+/// Longest visibility timeout that is asked for. SQS accepts at most 12 hours counted from the receive, and refuses a
+/// longer one. Up to 20 minutes of them may have passed: the batching window has up to 5, and an invocation up to 15.
+/// More have passed if Lambda throttled the invocation; less is then asked for.
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>,
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
 const MAX_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::DisplayErrorContext;
-use aws_sdk_sqs::types::ChangeMessageVisibilityBatchRequestEntry as Entry;
 use aws_sdk_sqs::types::builders::ChangeMessageVisibilityBatchRequestEntryBuilder as EntryBuilder;
+use aws_sdk_sqs::types::{BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry as Entry};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
@@ -25,11 +25,49 @@ const MAX_ENTRIES: usize = 10;
 /// the messages are delivered again even without the change, and the invocation's duration is billed.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Longest visibility timeout of SQS, counted from the receive:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
+
+/// How much less is asked for if SQS refuses a visibility timeout. An invocation that Lambda throttled may begin hours
+/// after the receive.
+const LESS: Duration = Duration::from_secs(3600);
+
+/// The error code of SQS for a visibility timeout that is too long.
+const INVALID: &str = "InvalidParameterValue";
+
 /// Changes the visibility timeout of messages that were received and not deleted.
 ///
-/// A failed change is only logged: the message is redelivered after the visibility timeout of its queue.
+/// SQS accepts at most 12 hours, counted from the receive. If it refuses more than an hour, an hour less is asked for,
+/// until it accepts. A failed change is only logged: the message is redelivered after the visibility timeout of its
+/// queue.
 pub struct Visibility {
     sqs: Sqs,
+}
+
+/// A change of one visibility timeout.
+#[derive(Clone, Copy)]
+struct Change<'a> {
+    receipt_handle: &'a str,
+    after: Duration,
+}
+
+impl Change<'_> {
+    fn entry(&self) -> EntryBuilder {
+        // Far below the largest number.
+        let seconds = i32::try_from(whole_seconds(self.after)).unwrap_or(i32::MAX);
+        Entry::builder().receipt_handle(self.receipt_handle).visibility_timeout(seconds)
+    }
+
+    /// What to ask for if SQS refuses this.
+    fn less(self) -> Option<Self> {
+        Some(Self { after: less_than(self.after)?, ..self })
+    }
+}
+
+/// The next shorter visibility timeout.
+fn less_than(after: Duration) -> Option<Duration> {
+    after.min(LONGEST).checked_sub(LESS).filter(|less| !less.is_zero())
 }
 
 /// Destination of the changes.
@@ -74,8 +112,13 @@ impl Visibility {
             }
             Sqs::Replacement(change) => {
                 for (message, after) in changes {
-                    if let Err(reason) = change(message, Duration::from_secs(whole_seconds(*after))) {
-                        log_unchanged(1, &reason);
+                    let mut after = *after;
+                    while let Err(reason) = change(message, Duration::from_secs(whole_seconds(after))) {
+                        let Some(less) = less_than(after).filter(|_| reason.contains(INVALID)) else {
+                            log_unchanged(1, &reason);
+                            break;
+                        };
+                        after = less;
                     }
                 }
             }
@@ -85,10 +128,12 @@ impl Visibility {
 
 async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until: Instant) {
     let until = until.min(Instant::now() + TIMEOUT);
-    let mut by_queue: BTreeMap<QueueArn<'_>, Vec<EntryBuilder>> = BTreeMap::new();
+    let mut by_queue: BTreeMap<QueueArn<'_>, Vec<Change<'_>>> = BTreeMap::new();
     for (message, after) in changes {
-        match (QueueArn::of(message), entry(message, *after)) {
-            (Some(queue), Some(entry)) => by_queue.entry(queue).or_default().push(entry),
+        match (QueueArn::of(message), message.receipt_handle.as_deref()) {
+            (Some(queue), Some(receipt_handle)) => {
+                by_queue.entry(queue).or_default().push(Change { receipt_handle, after: *after });
+            }
             (None, _) | (_, None) => log_unchanged(1, "the message has no receipt handle or no ARN of its queue"),
         }
     }
@@ -97,39 +142,45 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
         Ok(client) => client,
         Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
     };
-    let calls = by_queue.iter().flat_map(|(queue, entries)| {
-        entries.chunks(MAX_ENTRIES).map(|entries| change_batch(&client, queue, entries, until))
+    let calls = by_queue.iter().flat_map(|(queue, changes)| {
+        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until))
     });
     join_all(calls).await;
 }
 
-async fn change_batch(client: &Client, queue: &QueueArn<'_>, entries: &[EntryBuilder], until: Instant) {
-    // Numbered, because the id of an entry allows fewer characters than a messageId may have.
-    let numbered = entries.iter().enumerate().map(|(number, entry)| entry.clone().id(number.to_string()).build());
-    let request = client
-        .change_message_visibility_batch()
-        .queue_url(queue.url())
-        .set_entries(Some(numbered.filter_map(Result::ok).collect()));
-    match timeout_at(until, request.send()).await {
-        Ok(Ok(reply)) => {
-            if let Some(first) = reply.failed.first() {
-                let reason = first.message.as_deref().unwrap_or(&first.code);
-                log_unchanged(reply.failed.len(), reason);
+async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Change<'_>>, until: Instant) {
+    while !changes.is_empty() {
+        // Numbered, because the id of an entry allows fewer characters than a messageId may have.
+        let entries = changes.iter().enumerate().map(|(number, change)| change.entry().id(number.to_string()).build());
+        let request = client
+            .change_message_visibility_batch()
+            .queue_url(queue.url())
+            .set_entries(Some(entries.filter_map(Result::ok).collect()));
+        let failed = match timeout_at(until, request.send()).await {
+            Ok(Ok(reply)) => reply.failed,
+            Ok(Err(error)) => return log_unchanged(changes.len(), &DisplayErrorContext(error).to_string()),
+            Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
+        };
+        let less = |entry: &BatchResultErrorEntry| {
+            changes.get(entry.id.parse::<usize>().ok()?)?.less().filter(|_| entry.code == INVALID)
+        };
+        let (mut again, mut refused) = (Vec::new(), Vec::new());
+        for entry in &failed {
+            match less(entry) {
+                Some(change) => again.push(change),
+                None => refused.push(entry),
             }
         }
-        Ok(Err(error)) => log_unchanged(entries.len(), &DisplayErrorContext(error).to_string()),
-        Err(elapsed) => log_unchanged(entries.len(), &elapsed.to_string()),
+        if let Some(first) = refused.first() {
+            log_unchanged(refused.len(), first.message.as_deref().unwrap_or(&first.code));
+        }
+        changes = again;
     }
 }
 
 fn log_unchanged(failed: usize, reason: &str) {
     let advice = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";
     tracing::warn!(failed, reason, advice, "visibility timeouts were not changed; the queue's default applies");
-}
-
-fn entry(message: &Message, after: Duration) -> Option<EntryBuilder> {
-    let handle = message.receipt_handle.as_ref()?;
-    Some(Entry::builder().receipt_handle(handle).visibility_timeout(i32::try_from(whole_seconds(after)).ok()?))
 }
 
 fn whole_seconds(after: Duration) -> u64 {
@@ -144,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_delay_is_rounded_up_to_whole_seconds() {
-        let message = Message { receipt_handle: Some("r".into()), ..Message::default() };
-        let seconds = |ms| entry(&message, Duration::from_millis(ms)).and_then(|entry| *entry.get_visibility_timeout());
+        let change = |ms| Change { receipt_handle: "r", after: Duration::from_millis(ms) };
+        let seconds = |ms| *change(ms).entry().get_visibility_timeout();
         assert_eq!(seconds(0), Some(0));
         assert_eq!(seconds(1), Some(1));
         assert_eq!(seconds(1000), Some(1));

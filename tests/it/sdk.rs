@@ -9,8 +9,19 @@ use harness::sqs::SqsApi;
 use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::sqs::{Message, Visibility};
 use idempotent_sqs_testing::{Queue, QueueSettings};
-use serde_json::json;
-use tokio::time::Instant;
+use serde_json::{Value, json};
+use tokio::time::{Instant, advance, pause, resume};
+
+/// A configuration with which the SDK calls this server.
+fn config(sqs: &SqsApi) -> AwsConfig {
+    let credentials = Credentials::new("local", "local", None, None, "test");
+    let config = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("eu-central-1"))
+        .endpoint_url(sqs.endpoint())
+        .credentials_provider(SharedCredentialsProvider::new(credentials));
+    config.build().into()
+}
 
 #[tokio::test]
 async fn calls_of_sqs_use_the_configuration_that_the_program_loaded() {
@@ -19,19 +30,55 @@ async fn calls_of_sqs_use_the_configuration_that_the_program_loaded() {
     queue.send("a payment").unwrap();
     let received = queue.receive(1).remove(0);
 
-    let credentials = Credentials::new("local", "local", None, None, "test");
-    let config = SdkConfig::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("eu-central-1"))
-        .endpoint_url(sqs.endpoint())
-        .credentials_provider(SharedCredentialsProvider::new(credentials));
     let mut message = Message::new(received.message_id, "a payment");
     (message.receipt_handle, message.queue_arn) = (Some(received.receipt_handle.clone()), Some(queue.arn()));
-    let visibility = Visibility::new(AwsConfig::from(config.build()));
+    let visibility = Visibility::new(config(&sqs));
     let until = Instant::now() + Duration::from_secs(60);
     visibility.change(&[(&message, Duration::from_secs(7))], until).await;
 
     let [call] = sqs.calls("ChangeMessageVisibilityBatch").try_into().unwrap();
     let entry = json!({ "Id": "0", "ReceiptHandle": received.receipt_handle, "VisibilityTimeout": 7 });
     assert_eq!(call["Entries"], json!([entry]));
+}
+
+/// An invocation that Lambda throttled may begin hours after the receive, from which SQS counts 12 hours.
+#[tokio::test]
+async fn if_sqs_refuses_a_long_visibility_timeout_an_hour_less_is_asked_for_until_it_accepts() {
+    let hours = |count: u64| Duration::from_secs(count * 3600);
+    let settings = QueueSettings { name: "payments".into(), visibility_timeout: hours(12), ..QueueSettings::default() };
+    let queue = Queue::new(settings, 1);
+    queue.send("an early payment").unwrap();
+    queue.send("a payment").unwrap();
+    let early = queue.receive(1).remove(0);
+    pause();
+    advance(hours(3)).await;
+    resume();
+    let messages = [early, queue.receive(1).remove(0)].map(|received| {
+        let mut message = Message::new(received.message_id, "a payment");
+        (message.receipt_handle, message.queue_arn) = (Some(received.receipt_handle), Some(queue.arn()));
+        message
+    });
+    let sqs = SqsApi::start(&[&queue]).await;
+    let longest = hours(12) - Duration::from_secs(1200);
+    let changes = messages.each_ref().map(|message| (message, longest));
+    Visibility::new(config(&sqs)).change(&changes, Instant::now() + Duration::from_secs(60)).await;
+    let asked = |call: &Value| {
+        let entries = call["Entries"].as_array().unwrap().iter();
+        entries.map(|entry| entry["VisibilityTimeout"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let calls: Vec<_> = sqs.calls("ChangeMessageVisibilityBatch").iter().map(asked).collect();
+    assert_eq!(calls, [vec![42_000, 42_000], vec![38_400], vec![34_800], vec![31_200]]);
+    let remains = queue.next_change().unwrap() - Instant::now();
+    assert!((31_100..=31_200).contains(&remains.as_secs()), "{remains:?}");
+}
+
+#[tokio::test]
+async fn a_visibility_timeout_that_sqs_refuses_for_another_reason_is_asked_for_once() {
+    let queue = Queue::new(QueueSettings { name: "payments".into(), ..QueueSettings::default() }, 1);
+    let sqs = SqsApi::start(&[&queue]).await;
+    let mut message = Message::new("m1", "a payment");
+    (message.receipt_handle, message.queue_arn) = (Some("unknown".into()), Some(queue.arn()));
+    let hours = Duration::from_secs(9 * 3600);
+    Visibility::new(config(&sqs)).change(&[(&message, hours)], Instant::now() + Duration::from_secs(60)).await;
+    assert_eq!(sqs.calls("ChangeMessageVisibilityBatch").len(), 1, "the receipt handle is invalid");
 }

@@ -3,12 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use idempotent_sqs::sqs;
+use idempotent_sqs::lambda::Handler;
+use idempotent_sqs::sqs::{self, Batch, BatchSettings};
+use idempotent_sqs::{Claim, Idempotency, MemoryStore, Message, Policy, WorkError, work_fn};
 use idempotent_sqs_testing::{
     Attribute, BatchOutcome, Invocation, InvocationResult, Mapping, MappingSettings, Queue, QueueSettings, SendRequest,
 };
 use serde_json::{Value, json};
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 use super::{SECOND, VISIBILITY, bodies, queue, receive, settings};
 
@@ -332,4 +334,27 @@ async fn an_invocation_may_begin_late_and_end_after_its_messages_are_received_ag
         panic!("it ends before its deadline");
     };
     assert_eq!((deleted.len(), retained.len()), (0, 1), "its receipt handle has expired");
+}
+
+/// AWS retries a throttled invocation until the visibility timeout of its messages ends, and SQS counts the 12 hours of
+/// a visibility timeout from the receive:
+/// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-backoff-strategy>
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_invocation_began_late_waits_as_long_as_sqs_allows() {
+    let hours = |count: u64| Duration::from_secs(count * 3600);
+    let queue = Queue::new(QueueSettings { visibility_timeout: hours(2), ..settings("payments") }, 7);
+    queue.send("1").unwrap();
+    let late = MappingSettings { invocation_delay: hours(2), ..MappingSettings::default() };
+    let work = work_fn(move |_: &Claim, _: &Message| async move {
+        Err::<Vec<u8>, _>(WorkError::retryable_after("closed until tomorrow", hours(24)))
+    });
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+    let handler = Handler::new(Batch::new(idempotency, work, BatchSettings::default()), Some(queue.visibility()));
+    let invocation = Mapping::new(&queue, late).poll().unwrap();
+    let received = Instant::now();
+    let began = invocation.begins();
+    assert!(began - received > Duration::from_secs(1200), "it begins late");
+    invocation.run(&handler).await;
+    let total = queue.next_change().unwrap() - received;
+    assert!(total > hours(11) && total <= hours(12), "{total:?}");
 }
