@@ -66,6 +66,7 @@ pub use record::{Failure, State, StoredResult};
 pub use report::{Outcome, Report};
 pub use results::{MAX_RESULT_BYTES, Results};
 pub use store::{Acquire, Settled, Store, StoreError};
+pub(crate) use work::own_record;
 #[doc(hidden)]
 pub use work::{OwnRecord, RecordedAttempt};
 pub use work::{Work, WorkError, WorkErrorKind, WorkFn, work_fn};
@@ -169,6 +170,6 @@ impl<S: Store> Idempotency<S> {
             NextStep::Report(report) => return Ok(report),
         };
         let result = self.attempt_work(&claim, work, input, &delivery.deadline).await;
-        self.settle(&claim, result, work.own_record().is_some(), &delivery.deadline).await
+        self.settle(&claim, result, own_record(work).is_some(), &delivery.deadline).await
     }
 }

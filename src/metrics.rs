@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use metrique_writer_core::format::Format;
 use metrique_writer_format_emf::Emf;
 
-use crate::idempotency::StoreError;
+use crate::idempotency::{StoreError, catch};
 use crate::sqs::{MessageReport, Timings};
 
 use document::{Counts, Document};
@@ -95,7 +95,7 @@ impl Metrics {
             Ok(reports) => Counts::of(reports),
             Err(_) => Counts::of_outage(batch_size),
         };
-        let findings = (self.findings)();
+        let findings = catch(|| (self.findings)()).flatten();
         let document = Document { consumer: &self.consumer, request_id, findings, counts, timings };
         let mut line = Vec::new();
         let formatted = self.format.lock().unwrap_or_else(PoisonError::into_inner).format(&document, &mut line);

@@ -10,7 +10,7 @@ use super::panics::catch_async;
 use super::record::StoredResult;
 use super::report::{Outcome, Report};
 use super::store::{Acquire, Store, StoreError};
-use super::work::{OwnRecord, Work, WorkError};
+use super::work::{OwnRecord, Work, WorkError, own_record};
 use super::{Idempotency, NextStep};
 
 impl<S: Store> Idempotency<S> {
@@ -44,7 +44,7 @@ impl<S: Store> Idempotency<S> {
             }
             Acquire::Conflict { lease_remains } => (Outcome::Conflict { lease_remains }, None, None),
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
-            Acquire::Failed => match work.own_record() {
+            Acquire::Failed => match own_record(work) {
                 // Boxed, because this rare case would enlarge the future of every message.
                 Some(record) => (Box::pin(self.check_own_record(request, record, deadline)).await, None, None),
                 None => (Outcome::FailedBefore, None, None),

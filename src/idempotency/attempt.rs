@@ -11,7 +11,7 @@ use super::deadline::Deadline;
 use super::panics::catch_async;
 use super::policy::Recovery;
 use super::store::Store;
-use super::work::{RecordedAttempt, Work, WorkError};
+use super::work::{RecordedAttempt, Work, WorkError, own_record};
 use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {
@@ -36,7 +36,7 @@ impl<S: Store> Idempotency<S> {
         if Instant::now() >= until {
             return AttemptResult::NotStarted;
         }
-        let own_record = work.own_record();
+        let own_record = own_record(work);
         if claim.is_recovery() && self.policy.recovery == Recovery::Park && own_record.is_none() {
             let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
             return AttemptResult::NotRun(error);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
-use super::panics::catch_async;
+use super::panics::{ProgramError, catch_async};
 
 /// Stores whole objects. A panic counts as [`ObjectError::Unavailable`].
 ///
@@ -107,7 +107,10 @@ where
 {
     let until = until.min(Instant::now() + limit);
     match catch_async(async { timeout_at(until, call()).await }).await {
-        Some(Ok(result)) => result,
+        Some(Ok(result)) => result.map_err(|error| match error {
+            ObjectError::Unavailable(source) => ObjectError::unavailable(ProgramError::new(source)),
+            known @ (ObjectError::NotFound | ObjectError::TooLarge { .. } | ObjectError::Rejected(_)) => known,
+        }),
         Some(Err(elapsed)) => Err(ObjectError::unavailable(elapsed)),
         None => Err(ObjectError::unavailable("the object store panicked")),
     }

@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::claim::{AcquireRequest, Claim};
 use super::deadline::Deadline;
+use super::panics::ProgramError;
 use super::record::{Failure, StoredResult};
 use super::report::{Outcome, Report};
 use super::store::{Settled, Store, StoreError};
@@ -80,7 +81,7 @@ impl<S: Store> Idempotency<S> {
             }
             RecordedAttempt::Unreachable(reason) => {
                 self.release(claim.request(), Some(claim), deadline).await;
-                Err(StoreError::unreachable(reason))
+                Err(StoreError::unreachable(ProgramError::new(reason)))
             }
         }
     }

@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::claim::{AcquireRequest, Claim};
+use super::panics::{ProgramError, catch};
 
 /// The business logic. `T` is its input: a [`Message`](crate::sqs::Message) on SQS, any type elsewhere.
 ///
@@ -95,6 +96,11 @@ pub trait OwnRecord<T: ?Sized>: Send + Sync {
         request: &'a AcquireRequest,
         until: Instant,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>>;
+}
+
+/// The work's own record. If finding it panics, the work counts as one without.
+pub(crate) fn own_record<T: ?Sized, W: Work<T>>(work: &W) -> Option<&dyn OwnRecord<T>> {
+    catch(|| work.own_record()).flatten()
 }
 
 /// Outcome of an attempt at work with its own record.
@@ -190,7 +196,7 @@ where
 #[derive(Debug)]
 pub struct WorkError {
     kind: WorkErrorKind,
-    reason: Box<dyn Error + Send + Sync>,
+    reason: ProgramError,
 }
 
 /// What a failure means for the next attempt.
@@ -226,46 +232,46 @@ pub enum WorkErrorKind {
 impl WorkError {
     /// The work had no effect; try again after the [`backoff`](super::backoff).
     pub fn retryable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind: WorkErrorKind::Retryable { after: None }, reason: reason.into() }
+        Self { kind: WorkErrorKind::Retryable { after: None }, reason: ProgramError::new(reason) }
     }
 
     /// The work had no effect; try again, but not before `after`.
     pub fn retryable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
-        Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: reason.into() }
+        Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: ProgramError::new(reason) }
     }
 
     /// The work had no effect, because its receiver is unreachable or overloaded: a service that is down, a database that
     /// restarts. The attempt is not counted if the store can be reached before the deadline. Other messages for the same
     /// [receiver](Work::receiver) are delivered again without a call.
     pub fn unavailable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind: WorkErrorKind::Unavailable { after: None }, reason: reason.into() }
+        Self { kind: WorkErrorKind::Unavailable { after: None }, reason: ProgramError::new(reason) }
     }
 
     /// As [`unavailable`](Self::unavailable); try again, but not before `after` and not before the
     /// [`backoff`](super::backoff).
     pub fn unavailable_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
-        Self { kind: WorkErrorKind::Unavailable { after: Some(after) }, reason: reason.into() }
+        Self { kind: WorkErrorKind::Unavailable { after: Some(after) }, reason: ProgramError::new(reason) }
     }
 
     /// The work had no effect, because something that only this message needs is in use, such as a lock that another
     /// transaction holds. The attempt is not counted if the store can be reached before the deadline.
     pub fn busy(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind: WorkErrorKind::Busy { after: None }, reason: reason.into() }
+        Self { kind: WorkErrorKind::Busy { after: None }, reason: ProgramError::new(reason) }
     }
 
     /// As [`busy`](Self::busy); try again, but not before `after` and not before the [`backoff`](super::backoff).
     pub fn busy_after(reason: impl Into<Box<dyn Error + Send + Sync>>, after: Duration) -> Self {
-        Self { kind: WorkErrorKind::Busy { after: Some(after) }, reason: reason.into() }
+        Self { kind: WorkErrorKind::Busy { after: Some(after) }, reason: ProgramError::new(reason) }
     }
 
     /// The work may have taken effect. The next attempt is a recovery.
     pub fn uncertain(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind: WorkErrorKind::Uncertain, reason: reason.into() }
+        Self { kind: WorkErrorKind::Uncertain, reason: ProgramError::new(reason) }
     }
 
     /// No attempt can succeed.
     pub fn permanent(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind: WorkErrorKind::Permanent, reason: reason.into() }
+        Self { kind: WorkErrorKind::Permanent, reason: ProgramError::new(reason) }
     }
 
     /// What the failure means for the next attempt.

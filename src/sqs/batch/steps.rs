@@ -8,7 +8,7 @@ use super::Batch;
 use super::run::{RECEIVER_UNAVAILABLE, Run};
 use crate::idempotency::{
     AttemptResult, Delivery, Fingerprint, Key, NextStep, Outcome, RecordedAttempt, Report, Store, StoreError, Work,
-    WorkError, error_chain, read_own_record,
+    WorkError, error_chain, own_record, read_own_record,
 };
 use crate::sqs::disposition::MessageReport;
 use crate::sqs::extended_client::ExtendedClientError;
@@ -81,7 +81,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         };
 
         let result = if let Some(missing) = missing {
-            let recorded = match work.own_record() {
+            let recorded = match own_record(work) {
                 // Boxed, because this rare case would enlarge the future of every message.
                 Some(record) => Box::pin(read_own_record(record, claim.request(), deadline)).await,
                 None => Ok(None),
@@ -109,7 +109,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         // The next message starts while this one is settled.
         drop(turn);
         let began = timings.map(|_| Instant::now());
-        let report = idempotency.settle(&claim, result, work.own_record().is_some(), deadline).await;
+        let report = idempotency.settle(&claim, result, own_record(work).is_some(), deadline).await;
         timings.inspect(|timings| timings.store.add_since(began));
         let report = report?;
         if let Some(timings) = timings {

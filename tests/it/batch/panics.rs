@@ -2,18 +2,32 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::panic::panic_any;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::json;
 
 use super::{TIME, many, settings};
 use harness::with;
-use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Policy, Work, WorkError};
-use idempotent_sqs::sqs::{Batch, Disposition, Message, MessageReport};
+use idempotent_sqs::idempotency::{
+    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, OwnRecord, Policy, Work, WorkError,
+};
+use idempotent_sqs::sqs::{Batch, Disposition, ExtendedClient, Message, MessageReport};
 use idempotent_sqs::stores::MemoryStore;
 
 /// Panics when it is dropped.
 #[derive(Debug)]
 struct Bomb;
+
+impl Error for Bomb {}
+
+impl fmt::Display for Bomb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a bomb")
+    }
+}
 
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -33,14 +47,16 @@ impl fmt::Display for Unprintable {
     }
 }
 
-/// What panics in the work on the message `m1`: the payload of a panic or of a panic of its receiver, the text of its error,
-/// or a destructor at the deadline.
+/// What panics in the work on the message `m1`: the payload of a panic or of a panic of its receiver, the text or the
+/// destructor of its error, or a destructor at the deadline. Its own record is found for every message.
 #[derive(Clone, Copy, Debug)]
 enum Panics {
     Payload,
     ErrorText,
+    ErrorDestructor,
     CancelledDestructor,
     ReceiverPayload,
+    OwnRecord,
 }
 
 impl Work<Message> for Panics {
@@ -49,11 +65,12 @@ impl Work<Message> for Panics {
             match self {
                 Self::Payload => panic_any(Bomb),
                 Self::ErrorText => return Err(WorkError::uncertain(Unprintable)),
+                Self::ErrorDestructor => return Err(WorkError::retryable(Bomb)),
                 Self::CancelledDestructor => {
                     let _bomb = Bomb;
                     pending::<()>().await;
                 }
-                Self::ReceiverPayload => {}
+                Self::ReceiverPayload | Self::OwnRecord => {}
             }
         }
         Ok(Vec::new())
@@ -63,6 +80,13 @@ impl Work<Message> for Panics {
         match self {
             Self::ReceiverPayload if message.id == "m1" => panic_any(Bomb),
             _ => "webhook",
+        }
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Message>> {
+        match self {
+            Self::OwnRecord => panic_any(Bomb),
+            _ => None,
         }
     }
 }
@@ -75,7 +99,7 @@ async fn run(panics: Panics) -> Vec<MessageReport> {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_destructor_or_in_the_text_of_an_error_does_not_affect_other_messages() {
-    for panics in [Panics::Payload, Panics::ErrorText, Panics::CancelledDestructor] {
+    for panics in [Panics::Payload, Panics::ErrorText, Panics::ErrorDestructor, Panics::CancelledDestructor] {
         let reports = run(panics).await;
         assert_eq!((reports[0].disposition, reports[2].disposition), (Disposition::Done, Disposition::Done));
         assert!(matches!(reports[1].disposition, Disposition::Redeliver { .. }), "{panics:?}: {:?}", reports[1]);
@@ -86,4 +110,39 @@ async fn a_panic_in_a_destructor_or_in_the_text_of_an_error_does_not_affect_othe
 async fn a_message_whose_receiver_panics_with_a_payload_that_panics_has_the_default_receiver() {
     let reports = run(Panics::ReceiverPayload).await;
     assert!(reports.iter().all(|report| report.disposition == Disposition::Done), "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_counts_as_one_without_its_own_record_if_finding_that_panics() {
+    let reports = run(Panics::OwnRecord).await;
+    assert!(reports.iter().all(|report| report.disposition == Disposition::Done), "{reports:?}");
+}
+
+/// Objects whose errors panic when they are dropped.
+#[derive(Debug)]
+struct Objects;
+
+impl ObjectStore for Objects {
+    fn get<'a>(&'a self, _: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(ready(Err(ObjectError::unavailable(Bomb))))
+    }
+
+    fn put<'a>(&'a self, _: &'a Location, _: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(ready(Err(ObjectError::unavailable(Bomb))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_destructor_of_an_error_of_the_object_store_does_not_affect_other_messages() {
+    let objects: Option<Arc<dyn ObjectStore>> = Some(Arc::new(Objects));
+    let extended_client = with!(ExtendedClient::default(), objects = objects, buckets = vec!["payloads".into()]);
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+    let batch = Batch::new(idempotency, Panics::ReceiverPayload, with!(settings(), extended_client = extended_client));
+    let mut messages = many(3);
+    let pointer = json!({ "s3BucketName": "payloads", "s3Key": "one" });
+    messages[0].body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", pointer]).to_string());
+    messages[0].attributes.insert("ExtendedPayloadSize".into(), "300000".into());
+    let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
+    assert_eq!([&reports[1], &reports[2]].map(|report| report.disposition), [Disposition::Done; 2]);
+    assert!(reports[0].reason.ends_with("S3 is unavailable: a bomb"), "{:?}", reports[0]);
 }
