@@ -132,6 +132,13 @@ pub(crate) enum AttemptResult {
     NotStarted,
 }
 
+impl AttemptResult {
+    /// Whether the work ran.
+    pub(crate) fn ran(&self) -> bool {
+        matches!(self, Self::Returned(RecordedAttempt::Done(_)) | Self::Failed(_))
+    }
+}
+
 impl<S: Store> Idempotency<S> {
     /// Creates the core on this store.
     pub fn new(store: S, policy: Policy) -> Self {

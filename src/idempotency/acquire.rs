@@ -50,7 +50,7 @@ impl<S: Store> Idempotency<S> {
                 None => (Outcome::FailedBefore, None, None),
             },
         };
-        Ok(NextStep::Report(Report { outcome, ran: false, fence, attempts, recovery: false }))
+        Ok(NextStep::Report(Report { outcome, fence, attempts, ran: false, recovery: false, is_settled: false }))
     }
 
     fn new_request(&self, delivery: &Delivery) -> AcquireRequest {

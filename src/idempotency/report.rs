@@ -21,6 +21,9 @@ pub struct Report {
     pub ran: bool,
     /// Whether this run was a recovery.
     pub recovery: bool,
+    /// Whether the store confirmed that it recorded how the claim ended.
+    #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only batches measure leases"))]
+    pub(crate) is_settled: bool,
 }
 
 /// What happened to a delivery.

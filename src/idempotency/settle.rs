@@ -29,15 +29,15 @@ impl<S: Store> Idempotency<S> {
         has_own_record: bool,
         deadline: &Deadline,
     ) -> Result<Report, StoreError> {
-        let ran = matches!(result, AttemptResult::Returned(RecordedAttempt::Done(_)) | AttemptResult::Failed(_));
-        let outcome = match result {
+        let ran = result.ran();
+        let (outcome, is_settled) = match result {
             AttemptResult::NotStarted => {
-                self.release(claim.request(), Some(claim), deadline).await;
-                Outcome::NotStarted
+                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                (Outcome::NotStarted, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) if !error.is_attempt() => {
-                self.release(claim.request(), Some(claim), deadline).await;
-                Outcome::Unavailable { error }
+                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                (Outcome::Unavailable { error }, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) => {
                 self.fail(claim, error, has_own_record, deadline).await
@@ -45,45 +45,46 @@ impl<S: Store> Idempotency<S> {
             AttemptResult::Returned(attempt) => self.settle_returned(claim, attempt, has_own_record, deadline).await?,
         };
         let (fence, attempts) = (Some(claim.fence()), Some(claim.attempt()));
-        Ok(Report { outcome, ran, fence, attempts, recovery: claim.is_recovery() })
+        Ok(Report { outcome, fence, attempts, ran, recovery: claim.is_recovery(), is_settled })
     }
 
+    /// The outcome, and whether the store confirmed it.
     async fn settle_returned(
         &self,
         claim: &Claim,
         attempt: RecordedAttempt,
         has_own_record: bool,
         deadline: &Deadline,
-    ) -> Result<Outcome, StoreError> {
-        match attempt {
-            RecordedAttempt::Done(result) => Ok(match self.complete(claim, &result, deadline, has_own_record).await {
-                Ok(Settled::Recorded) => Outcome::Done { result },
-                Ok(Settled::Lost(_)) | Err(_) if has_own_record => Outcome::DoneByOwnRecord { result },
-                Ok(Settled::Lost(state)) => Outcome::Lost { state, done: true },
-                Err(error) => Outcome::Unsettled { error },
-            }),
+    ) -> Result<(Outcome, bool), StoreError> {
+        Ok(match attempt {
+            RecordedAttempt::Done(result) => match self.complete(claim, &result, deadline, has_own_record).await {
+                Ok(Settled::Recorded) => (Outcome::Done { result }, true),
+                Ok(Settled::Lost(_)) | Err(_) if has_own_record => (Outcome::DoneByOwnRecord { result }, false),
+                Ok(Settled::Lost(state)) => (Outcome::Lost { state, done: true }, false),
+                Err(error) => (Outcome::Unsettled { error }, false),
+            },
             RecordedAttempt::DoneBefore(result) => {
                 // Its own record shows that the work is done, regardless of the store's reply.
-                let _settled = self.complete(claim, &result, deadline, has_own_record).await;
-                Ok(Outcome::Duplicate { result: Some(result) })
+                let settled = self.complete(claim, &result, deadline, has_own_record).await;
+                (Outcome::Duplicate { result: Some(result) }, is_recorded(&settled))
             }
             RecordedAttempt::Busy { after } => {
-                self.release(claim.request(), Some(claim), deadline).await;
-                Ok(Outcome::Conflict { lease_remains: after })
+                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                (Outcome::Conflict { lease_remains: after }, is_settled)
             }
             RecordedAttempt::Mismatch => {
                 // Another payload took effect under this key, so this payload had no effect. Not permanent: the next
                 // delivery is a mismatch again.
                 let failure = Failure { uncertain: false, permanent: false };
                 let fail = || self.store.fail(claim, failure);
-                let _settled = retry_until(deadline.settle, has_own_record, fail).await;
-                Ok(Outcome::Mismatch)
+                let settled = retry_until(deadline.settle, has_own_record, fail).await;
+                (Outcome::Mismatch, is_recorded(&settled))
             }
             RecordedAttempt::Unreachable(reason) => {
                 self.release(claim.request(), Some(claim), deadline).await;
-                Err(StoreError::unreachable(ProgramError::new(reason)))
+                return Err(StoreError::unreachable(ProgramError::new(reason)));
             }
-        }
+        })
     }
 
     pub(super) async fn complete(
@@ -109,7 +110,14 @@ impl<S: Store> Idempotency<S> {
         results.write(claim.key(), claim.fence(), result, claim.ends()).await
     }
 
-    async fn fail(&self, claim: &Claim, error: WorkError, has_own_record: bool, deadline: &Deadline) -> Outcome {
+    /// The outcome, and whether the store confirmed it.
+    async fn fail(
+        &self,
+        claim: &Claim,
+        error: WorkError,
+        has_own_record: bool,
+        deadline: &Deadline,
+    ) -> (Outcome, bool) {
         let is_uncertain = error.kind() == WorkErrorKind::Uncertain;
         let was_last = claim.attempt() >= self.policy.max_attempts;
         let failure = Failure {
@@ -120,18 +128,22 @@ impl<S: Store> Idempotency<S> {
         };
         let Failure { uncertain, permanent } = failure;
         match retry_until(deadline.settle, has_own_record, || self.store.fail(claim, failure)).await {
-            Ok(Settled::Recorded) if permanent => Outcome::FailedPermanently { error, uncertain },
-            Ok(Settled::Recorded) => Outcome::Failed { error, uncertain },
-            Ok(Settled::Lost(state)) => Outcome::Lost { state, done: false },
-            Err(error) => Outcome::Unsettled { error },
+            Ok(Settled::Recorded) if permanent => (Outcome::FailedPermanently { error, uncertain }, true),
+            Ok(Settled::Recorded) => (Outcome::Failed { error, uncertain }, true),
+            Ok(Settled::Lost(state)) => (Outcome::Lost { state, done: false }, false),
+            Err(error) => (Outcome::Unsettled { error }, false),
         }
     }
 
-    /// Releases the record. If the store cannot be reached before the deadline, the lease expires and the next attempt
-    /// is a recovery.
-    pub(super) async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) {
-        let _settled = retry_until(deadline.settle, false, || self.store.release(request, claim)).await;
+    /// Releases the record. Returns whether the store confirmed it. If the store cannot be reached before the deadline,
+    /// the lease expires and the next attempt is a recovery.
+    pub(super) async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) -> bool {
+        is_recorded(&retry_until(deadline.settle, false, || self.store.release(request, claim)).await)
     }
+}
+
+fn is_recorded(settled: &Result<Settled, StoreError>) -> bool {
+    matches!(settled, Ok(Settled::Recorded))
 }
 
 /// Calls the store until it replies, or only `once`. Retries until the deadline, because an effect that is not recorded

@@ -101,7 +101,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         } else {
             let began = timings.map(|_| Instant::now());
             let result = idempotency.attempt_work(&claim, work, message, deadline).await;
-            timings.inspect(|timings| timings.work.add_since(began));
+            timings.filter(|_| result.ran()).inspect(|timings| timings.work.add_since(began));
             result
         };
         self.receivers.observe(receiver, &result);
@@ -112,7 +112,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let report = idempotency.settle(&claim, result, own_record(work).is_some(), deadline).await;
         timings.inspect(|timings| timings.store.add_since(began));
         let report = report?;
-        if let Some(timings) = timings {
+        if let Some(timings) = timings.filter(|_| report.is_settled) {
             timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
         }
         Ok(report)

@@ -1,5 +1,7 @@
 //! Metrics of an invocation, in CloudWatch's Embedded Metric Format.
 
+mod runs;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -213,6 +215,7 @@ async fn a_claim_taken_over_by_another_owner_is_counted_as_lost() {
     loser.outcome().await.unwrap();
     let lost = document(&owner, 1).await;
     assert_eq!((&lost.0["Lost"], &lost.0["Acquired"]), (&1.into(), &0.into()));
+    assert_eq!(lost.samples("LeaseRemaining"), 0, "it was not settled");
     assert_eq!(document(&other, 1).await.counts(), [("BatchSize", 1), ("Acquired", 1), ("Done", 1)]);
 }
 
