@@ -109,19 +109,14 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     async fn respond(&self, event: Event, request_id: &str, deadline: Deadline) -> Result<SqsBatchResponse, Error> {
         let messages = event?;
         let timings = Timings::default();
-        let reports = self.batch.run_timed(&messages, deadline, self.metrics.is_some().then_some(&timings)).await;
-        if let Some(metrics) = &self.metrics {
-            metrics.print(request_id, messages.len(), &reports, &timings);
+        let measured = self.metrics.is_some().then_some(&timings);
+        let (mut reports, outage) = self.batch.run_timed(&messages, deadline, measured).await;
+        if outage.is_some() {
+            reports = messages.iter().zip(reports).map(|(message, report)| report.in_outage(message)).collect();
         }
-        let reports = match reports {
-            Ok(reports) => reports,
-            Err(outage) => {
-                // Otherwise each message would be received again after the visibility timeout, and a long outage would
-                // use up the receives of the redrive policy.
-                self.delay(messages.iter().map(|message| (message, Disposition::back_off(message))), deadline).await;
-                return Err(error_chain(&outage).into());
-            }
-        };
+        if let Some(metrics) = &self.metrics {
+            metrics.print(request_id, &reports, &timings);
+        }
         let reported = || messages.iter().zip(&reports);
 
         reported().for_each(|(message, report)| log(message, report));
@@ -134,6 +129,9 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
             });
         }
         self.delay(reported().map(|(message, report)| (message, report.disposition)), deadline).await;
+        if let Some(outage) = outage {
+            return Err(error_chain(&outage).into());
+        }
         Ok(sqs::response(reported().map(|(message, report)| (message, report.disposition))))
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use metrique_writer_core::format::Format;
 use metrique_writer_format_emf::Emf;
 
-use crate::idempotency::{StoreError, catch};
+use crate::idempotency::catch;
 use crate::sqs::{MessageReport, Timings};
 
 use document::{Counts, Document};
@@ -83,18 +83,9 @@ impl Metrics {
         Self { consumer, format: Mutex::new(format), findings: Box::new(findings) }
     }
 
-    /// Prints the metrics document of an invocation with `batch_size` messages to standard output.
-    pub(crate) fn print(
-        &self,
-        request_id: &str,
-        batch_size: usize,
-        reports: &Result<Vec<MessageReport>, StoreError>,
-        timings: &Timings,
-    ) {
-        let counts = match reports {
-            Ok(reports) => Counts::of(reports),
-            Err(_) => Counts::of_outage(batch_size),
-        };
+    /// Prints the metrics document of an invocation to standard output.
+    pub(crate) fn print(&self, request_id: &str, reports: &[MessageReport], timings: &Timings) {
+        let counts = Counts::of(reports);
         let findings = catch(|| (self.findings)()).flatten();
         let document = Document { consumer: &self.consumer, request_id, findings, counts, timings };
         let mut line = Vec::new();

@@ -72,15 +72,6 @@ impl Counts {
         counts
     }
 
-    /// The counts if the store was unavailable before any work ran: all messages are delivered again.
-    pub(super) fn of_outage(messages: usize) -> Self {
-        let mut counts = Self::zero();
-        counts.batch_size = messages as u64;
-        counts.redeliver = counts.batch_size;
-        counts.outcomes.insert(MessageOutcome::Unavailable, counts.batch_size);
-        counts
-    }
-
     fn zero() -> Self {
         let outcomes = ALWAYS.map(|outcome| (outcome, 0)).into();
         Self {

@@ -94,16 +94,18 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     /// ## Cancel safety
     /// If the future is dropped, each current claim remains until its lease ends, as after a crash.
     pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<MessageReport>, StoreError> {
-        self.run_timed(messages, deadline, None).await
+        let (reports, outage) = self.run_timed(messages, deadline, None).await;
+        outage.map_or(Ok(reports), Err)
     }
 
-    /// As [`run`](Self::run), and measures each step.
+    /// As [`run`](Self::run), and measures each step. Returns the reports also if the store was unavailable before any
+    /// work ran.
     pub(crate) async fn run_timed(
         &self,
         messages: &[Message],
         deadline: Deadline,
         timings: Option<&Timings>,
-    ) -> Result<Vec<MessageReport>, StoreError> {
+    ) -> (Vec<MessageReport>, Option<StoreError>) {
         let run = Run::new(self, messages, deadline, timings);
         let groups = run.lanes_by_receiver().into_iter();
         join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;

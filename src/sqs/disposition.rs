@@ -194,6 +194,19 @@ impl MessageReport {
         Self { dead_letter_not_sent: true, ..self.not_moved(why) }
     }
 
+    /// The report if the store was unavailable before any work ran, so that the invocation fails and each message is
+    /// delivered again. It waits for its backoff: otherwise it would be received again after the visibility timeout, and
+    /// a long outage would use up the receives of the redrive policy.
+    pub(crate) fn in_outage(self, message: &Message) -> Self {
+        let reason = match self.disposition {
+            Disposition::Redeliver { after: _ } => self.reason,
+            Disposition::Done | Disposition::DeadLetter => {
+                format!("{}; not acknowledged, because the idempotency store is unavailable", self.reason).into()
+            }
+        };
+        Self { disposition: Disposition::back_off(message), reason, ..self }
+    }
+
     /// Sets the key.
     pub(super) fn with_key(self, key: &Key) -> Self {
         Self { key: Some(key.clone()), ..self }
@@ -257,7 +270,7 @@ impl Disposition {
     }
 
     /// Redelivers the message after the [`backoff`] of its receive count.
-    pub(crate) fn back_off(message: &Message) -> Self {
+    fn back_off(message: &Message) -> Self {
         Self::redeliver(backoff(message.receive_count.unwrap_or(1)))
     }
 
@@ -270,6 +283,22 @@ impl Disposition {
         match self {
             Self::Redeliver { after } => after,
             Self::Done | Self::DeadLetter => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_done_is_not_acknowledged_by_an_invocation_that_fails() {
+        for disposition in [Disposition::Done, Disposition::DeadLetter, Disposition::Redeliver { after: None }] {
+            let report = MessageReport { disposition, ..MessageReport::no_time("known before") };
+            let MessageReport { disposition: now, reason, .. } = report.in_outage(&Message::default());
+            assert!(matches!(now, Disposition::Redeliver { after: Some(_) }), "{now:?}");
+            let has_note = reason.ends_with("not acknowledged, because the idempotency store is unavailable");
+            assert_eq!(has_note, !matches!(disposition, Disposition::Redeliver { .. }), "{reason}");
         }
     }
 }

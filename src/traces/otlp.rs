@@ -66,14 +66,21 @@ fn tracer() -> Result<SdkTracer, String> {
     Ok(provider.tracer(env!("CARGO_PKG_NAME")))
 }
 
-/// The resource from the `OTEL_` variables. Its service name is the function's name unless they set another.
+/// The resource from the `OTEL_` variables. Its service name is the function's name unless they set another. An empty
+/// value counts as not set: <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>
 fn resource() -> Resource {
-    let named = env::var("OTEL_SERVICE_NAME").is_ok()
-        || env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|attributes| attributes.contains("service.name="));
+    let is_named = env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.trim().is_empty())
+        || env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|attributes| has_service_name(&attributes));
     match env::var("AWS_LAMBDA_FUNCTION_NAME") {
-        Ok(function) if !named => Resource::builder().with_service_name(function).build(),
+        Ok(function) if !is_named => Resource::builder().with_service_name(function).build(),
         Ok(_) | Err(_) => Resource::builder().build(),
     }
+}
+
+/// Whether these attributes, as in `service.name=payments,service.version=7`, name the service.
+fn has_service_name(attributes: &str) -> bool {
+    let mut attributes = attributes.split(',').filter_map(|attribute| attribute.split_once('='));
+    attributes.any(|(name, value)| name.trim() == "service.name" && !value.trim().is_empty())
 }
 
 /// The log, in the same format as that of `lambda_runtime`.

@@ -96,12 +96,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         }
     }
 
-    /// The report on each message, or the error of a store that was unavailable before any work ran.
-    pub(super) fn into_reports(self) -> Result<Vec<MessageReport>, StoreError> {
-        if let (Some(outage), false) = (self.outage.into_inner(), self.ran.into_inner()) {
-            return Err(outage);
-        }
-        Ok(self.reports.into_inner().unwrap_or_else(PoisonError::into_inner))
+    /// The report on each message, and the error of a store that was unavailable before any work ran.
+    pub(super) fn into_reports(self) -> (Vec<MessageReport>, Option<StoreError>) {
+        let reports = self.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (reports, self.outage.into_inner().filter(|_| !self.ran.into_inner()))
     }
 
     /// The first message of each lane, separately for each receiver that is known to be unavailable. The receiver of a
@@ -134,20 +132,20 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     pub(super) async fn run_lane(&self, first: usize) {
         let (mut next, mut held) = (Some(first), None);
         while let Some(index) = next {
+            let message = &self.messages[index];
+            let Message { id, queue_arn, trace_header, .. } = message;
+            let span = traces::of_message(id, queue_arn.as_deref(), trace_header.as_deref());
             let report = if let Some(held) = held {
                 MessageReport::not_processed(held, "an earlier message of its group must be delivered again")
             } else {
-                let message = &self.messages[index];
-                let Message { id, queue_arn, trace_header, .. } = message;
-                let span = traces::of_message(id, queue_arn.as_deref(), trace_header.as_deref());
-                let mut report = self.process(index).instrument(span.clone()).await;
-                if report.dead_letter.is_some() {
+                let report = self.process(index).instrument(span.clone()).await;
+                match report.dead_letter {
                     // Boxed, because this rare case would enlarge the future of every message.
-                    report = Box::pin(self.move_dead_letter(message, report)).instrument(span.clone()).await;
+                    Some(_) => Box::pin(self.move_dead_letter(message, report)).instrument(span.clone()).await,
+                    None => report,
                 }
-                report.record_in(&span);
-                report
             };
+            report.record_in(&span);
             if let Disposition::Redeliver { .. } = report.disposition {
                 held = Some(report.disposition);
             }

@@ -188,3 +188,32 @@ async fn traces_do_not_change_the_log() {
     }
     assert_eq!(lines[0], lines[1]);
 }
+
+#[tokio::test]
+async fn each_message_behind_a_failed_one_of_its_group_has_a_span() {
+    let (fixture, collector) = (Fixture::start().await, Collector::start().await);
+    fixture.webhook.respond_for("pay_1", Answer::status(500));
+    let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
+    let delivered = event(["1", "2", "3"].map(|n| pay(&format!("m{n}"), &format!("pay_{n}")).group("a")));
+    assert_eq!(function.invoke(delivered).await, ["m1", "m2", "m3"]);
+    let spans = collector.spans();
+    invocation_and_messages(&spans, ["m1", "m2", "m3"]);
+}
+
+/// The specification of OpenTelemetry says that an empty value counts as not set.
+#[tokio::test]
+async fn without_a_name_in_the_variables_the_service_is_the_function() {
+    for (variable, value, expected) in [
+        ("OTEL_SERVICE_NAME", "", "payments"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "upstream.service.name=shop", "payments"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.version=7, service.name= ", "payments"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.version=7, service.name=shop", "shop"),
+    ] {
+        let (fixture, collector) = (Fixture::start().await, Collector::start().await);
+        let settings = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.url()), (variable, value)];
+        let function = fixture.function_with(&settings).await;
+        assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+        let (resource, _) = &collector.sent()[0];
+        assert_eq!(attribute(resource, "service.name").as_deref(), Some(expected), "{variable}={value}");
+    }
+}

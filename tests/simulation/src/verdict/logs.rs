@@ -21,7 +21,7 @@ struct Known {
 }
 
 impl Run {
-    /// What is wrong with the lines on messages. An invocation that fails has none.
+    /// What is wrong with the lines on messages. An invocation that fails because a record has no messageId has none.
     pub(super) fn wrong_lines(&self) -> Vec<String> {
         let mut lines: BTreeMap<usize, Vec<&Line>> = BTreeMap::new();
         for line in self.lines.iter().filter(|line| is_of_message(line)) {
@@ -29,12 +29,13 @@ impl Run {
             lines.entry(number.unwrap_or(usize::MAX)).or_default().push(line);
         }
         let mut wrong = Vec::new();
-        for invoked in self.invocations.iter().filter(|invoked| invoked.retained.is_some()) {
+        for invoked in &self.invocations {
             let (calls, lines) = (self.calls(invoked), lines.remove(&invoked.number).unwrap_or_default());
-            if lines.len() != invoked.messages.len() {
+            let has_lines = invoked.retained.is_some() || !invoked.malformed.has_unnamed;
+            if lines.len() != if has_lines { invoked.messages.len() } else { 0 } {
                 wrong.push(format!("{} lines on the messages of {invoked:?}", lines.len()));
             }
-            for message in &invoked.messages {
+            for message in invoked.messages.iter().filter(|_| has_lines) {
                 let own: Vec<_> =
                     lines.iter().filter(|line| line.get("message_id") == Some(&message.message_id)).collect();
                 let [line] = own[..] else {
@@ -66,7 +67,7 @@ impl Run {
         if after_s.is_some() && line.get("retry_after_s").map(str::to_owned) != after_s {
             return Some(format!("it is visible after {after_s:?} s"));
         }
-        let is_retained = invoked.retained.as_ref().is_some_and(|retained| is_in(retained));
+        let is_retained = invoked.retained.as_ref().is_none_or(|retained| is_in(retained));
         let is_moved = self.is_letter_sent(&message.message_id, invoked.until_us);
         // A message may be delivered again because its delete was lost.
         let is_disposed = match line.get("disposition") {

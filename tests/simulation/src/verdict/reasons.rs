@@ -19,6 +19,9 @@ const LONGEST_REASON: usize = 1024;
 /// What follows the reason of a message that is moved, now or before, or not yet.
 const NOTES: [&str; 3] = ["; moved to the dead-letter queue", "; its dead letter was sent before", "; not moved to"];
 
+/// What follows the reason of a message that an invocation without Redis found done or moved.
+const NOT_ACKNOWLEDGED: &str = "; not acknowledged, because the idempotency store is unavailable";
+
 /// What precedes the reason of an in-batch duplicate.
 const OF_DUPLICATE: &str = "same key and payload as another message of the batch: ";
 
@@ -32,12 +35,13 @@ impl Run {
         line: &Line,
     ) -> Option<String> {
         let (whole, outcome) = (line.get("reason").unwrap_or_default(), line.get("outcome").unwrap_or_default());
-        let noted = noted(whole);
-        let is_moved = line.get("disposition") == Some("dead_letter");
+        let of_outage = whole.strip_suffix(NOT_ACKNOWLEDGED);
+        let noted = noted(of_outage.unwrap_or(whole));
+        let is_moved = line.get("disposition") == Some("dead_letter") || of_outage.is_some() && noted.is_some();
         if is_moved != noted.is_some_and(|(note, _)| note != NOTES[2]) {
             return Some("whether it was moved".to_owned());
         }
-        let reason = noted.map_or(whole, |(_, reason)| reason);
+        let reason = noted.map_or(of_outage.unwrap_or(whole), |(_, reason)| reason);
         if reason.starts_with(OF_DUPLICATE) != (outcome == "IN_BATCH_DUPLICATE") {
             return Some("whether another message ran for it".to_owned());
         }
