@@ -59,7 +59,8 @@ pub struct MessageReport {
     pub failed_permanently: bool,
     /// Why the message cannot succeed, if so.
     pub dead_letter: Option<DeadLetterOutcome>,
-    /// Whether the message could not be sent to the dead-letter queue.
+    /// Whether the message could not be sent to the dead-letter queue, other than for lack of time, for lack of the
+    /// store, or because another delivery is sending it.
     pub dead_letter_not_sent: bool,
 }
 
@@ -85,7 +86,8 @@ impl MessageReport {
                 (MessageOutcome::Mismatch, reason.into())
             }
             Outcome::FailedBefore => {
-                let reason = "an earlier attempt failed permanently, or all attempts are used up; nothing ran";
+                let reason = "an earlier attempt failed permanently, or all attempts are used up; nothing ran; the log of \
+                              the key has the reason";
                 (MessageOutcome::Failed, reason.into())
             }
             Outcome::NotStarted => (acquired, "the deadline passed before the work started".into()),

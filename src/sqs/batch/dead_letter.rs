@@ -24,7 +24,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let letter = queue.letter(outcome, message, &report, self.received);
         let dead_letter = match queue.message(message, letter) {
             Ok(dead_letter) => dead_letter,
-            Err(why) => return not_sent(message, report, why),
+            Err(why) => return not_sent(message, report, why, None),
         };
         let work = SendDeadLetter { queue, dead_letter, sent: AtomicBool::new(false) };
         let result = self.send_once(message, &work).await;
@@ -37,14 +37,16 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 report.not_moved("another delivery is sending its dead letter")
             }
             Ok(Report { outcome: Outcome::Unavailable { error } | Outcome::Failed { error, .. }, .. }) => {
-                not_sent(message, report, &error_chain(&error))
+                not_sent(message, report, &error_chain(&error), Some(ADVICE))
             }
-            Ok(_) => not_sent(message, report, "its record could not be acquired, or no time was left"),
+            Ok(Report { outcome: Outcome::NotStarted, .. }) => report.not_moved("no time was left to send it"),
+            Ok(Report { outcome: Outcome::Mismatch, .. }) => not_sent(message, report, OTHER_QUEUE, None),
+            Ok(_) => not_sent(message, report, "its record could not be acquired or settled", None),
             Err(error) if error.is_unavailable() => {
                 self.record_outage(error);
                 report.not_moved("the idempotency store is unavailable")
             }
-            Err(error) => not_sent(message, report, &error_chain(&error)),
+            Err(error) => not_sent(message, report, &error_chain(&error), None),
         }
     }
 
@@ -80,9 +82,14 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     }
 }
 
+/// What to do if SQS refused the message or did not respond.
+const ADVICE: &str = "check that the function may call sqs:SendMessage on DEAD_LETTER_QUEUE_URL and can reach SQS";
+
+/// Why the letter of a message has no record of its own.
+const OTHER_QUEUE: &str = "a message of another queue with the same messageId has the record of its dead letter";
+
 /// Logs why the message could not be sent. It is delivered again.
-fn not_sent(message: &Message, report: MessageReport, reason: &str) -> MessageReport {
-    let advice = "check that the function may call sqs:SendMessage on DEAD_LETTER_QUEUE_URL and can reach SQS";
+fn not_sent(message: &Message, report: MessageReport, reason: &str, advice: Option<&str>) -> MessageReport {
     tracing::warn!(message_id = message.id, reason, advice, "a dead letter was not sent");
     report.not_sent(reason)
 }

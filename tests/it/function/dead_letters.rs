@@ -99,6 +99,23 @@ async fn a_refused_dead_letter_leaves_the_message_in_its_queue_with_a_backoff() 
 }
 
 #[tokio::test]
+async fn the_reason_of_a_letter_that_was_refused_is_in_the_log_as_the_letter_says() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond(Answer::status(422));
+    let function = fixture.function_with(&[QUEUE]).await;
+    fixture.sqs.refuse_sends(true);
+    assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
+    fixture.sqs.refuse_sends(false);
+    assert_eq!(function.answer(event([pay("m1", "pay_1").received(2)])).await, NO_FAILURES);
+    let letter = letter(&fixture.sqs.sent()[0]);
+    assert!(letter["reason"].as_str().unwrap().ends_with("the log of the key has the reason"), "{letter}");
+    let lines = function.messages(3).await;
+    let line = lines.iter().find(|line| line["outcome"] == "ACQUIRED").unwrap();
+    assert_eq!((&line["idempotency_key"], &line["message_id"]), (&json!("pay_1"), &json!("m1")));
+    assert!(line["reason"].as_str().unwrap().starts_with("failed permanently: the webhook returned 422"), "{line}");
+}
+
+#[tokio::test]
 async fn a_function_killed_after_it_sent_a_letter_sends_it_again_and_loses_nothing() {
     let fixture = Fixture::start().await;
     fixture.webhook.respond_for("pay_1", Answer::status(400));

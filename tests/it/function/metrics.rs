@@ -200,6 +200,19 @@ async fn dead_letters_are_counted_by_their_outcome() {
 }
 
 #[tokio::test]
+async fn a_letter_that_is_not_sent_is_counted_whatever_the_reason() {
+    let fixture = Fixture::start().await;
+    let function = fixture.function_with(&[NAMESPACE, QUEUE]).await;
+    assert_eq!(function.invoke(event([pay("m1", "pay_1").without("body")])).await, ["m1"]);
+    fixture.sqs.refuse_sends(true);
+    assert_eq!(function.invoke(event([Record::new("m2").key("")])).await, ["m2"]);
+    for number in [1, 2] {
+        let document = document(&function, number).await;
+        assert_eq!((&document.0["DeadLettersNotSent"], &document.0["Redeliver"]), (&1.into(), &1.into()));
+    }
+}
+
+#[tokio::test]
 async fn a_claim_taken_over_by_another_owner_is_counted_as_lost() {
     let fixture = Fixture::start().await;
     fixture.webhook.respond(Answer::Held);

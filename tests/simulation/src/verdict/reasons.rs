@@ -25,6 +25,10 @@ const NOT_ACKNOWLEDGED: &str = "; not acknowledged, because the idempotency stor
 /// What precedes the reason of an in-batch duplicate.
 const OF_DUPLICATE: &str = "same key and payload as another message of the batch: ";
 
+/// The reason of a message that failed in an earlier delivery.
+const FAILED_BEFORE: &str = "an earlier attempt failed permanently, or all attempts are used up; nothing ran; the log of \
+                             the key has the reason";
+
 impl Run {
     /// What is wrong with the reason of this line, as far as the calls for the message and its run tell.
     pub(super) fn wrong_reason(
@@ -48,7 +52,7 @@ impl Run {
         let expected = match outcome {
             "DUPLICATE" => "done before".to_owned(),
             "MISMATCH" => "the key was used with another payload".to_owned(),
-            "FAILED" => "an earlier attempt failed permanently, or all attempts are used up; nothing ran".to_owned(),
+            "FAILED" => FAILED_BEFORE.to_owned(),
             "CONFLICT" => {
                 let remains = calls.iter().filter(|call| is_of(call, message)).find_map(|call| match call.answer {
                     Answer::Conflict { remains_ms } => Some(remains_ms),
