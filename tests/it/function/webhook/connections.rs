@@ -18,7 +18,7 @@ use idempotent_sqs_testing::attempt;
 #[tokio::test]
 async fn a_webhook_that_does_not_respond_is_uncertain() {
     let fixture = Fixture::start().await;
-    let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "200")]).await;
+    let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "1000")]).await;
     let started = Instant::now();
     assert!(deliver_twice(&fixture, &function, "pay_1", Answer::Held).await.is_uncertain());
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
