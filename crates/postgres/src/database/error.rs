@@ -136,11 +136,13 @@ impl DatabaseError {
 const UNAVAILABLE_CLASSES: [&str; 4] =
     [class::CONNECTION_EXCEPTION, class::INSUFFICIENT_RESOURCES, class::OPERATOR_INTERVENTION, class::SYSTEM_ERROR];
 
-const BUSY: [&str; 4] = [
+const BUSY: [&str; 5] = [
     sqlstate::SERIALIZATION_FAILURE,
     sqlstate::DEADLOCK_DETECTED,
     sqlstate::LOCK_NOT_AVAILABLE,
     sqlstate::QUERY_CANCELED,
+    // Open connections still work.
+    sqlstate::TOO_MANY_CONNECTIONS,
 ];
 
 /// For errors before a commit was sent: the transaction is rolled back, so nothing happened.

@@ -4,6 +4,7 @@ use super::*;
 use std::num::NonZeroUsize;
 
 use idempotent_sqs::config::{Config, Environment};
+use idempotent_sqs::sqs::{Batch, BatchSettings, KeySource};
 use idempotent_sqs_postgres::InboxConfig;
 
 #[tokio::test]
@@ -103,6 +104,32 @@ async fn a_server_with_too_many_connections_fails_no_message_that_has_a_connecti
     let report = deliver(&second, &quick, "second").await;
     done(&report);
     assert_eq!((report.attempts, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_connections_does_not_hold_up_the_other_messages_of_a_batch() {
+    let base = base().await;
+    let user = format!("limited_{}", base.name);
+    let limit =
+        format!("CREATE ROLE {user} LOGIN CONNECTION LIMIT 1; GRANT ALL ON idempotency_inbox, effects TO {user}");
+    base.client.batch_execute(&limit).await.unwrap();
+    let (gate, url) = (Arc::new(Gate::default()), base.url().replace("app@", &format!("{user}@")));
+    let held = inbox(Pay { after: Some(gate.clone()), ..Pay::default() }, database(&url));
+    let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId], concurrency = NonZeroUsize::MIN);
+    let batch = Batch::new(flushed(), inbox(Pay::default(), database(&url)), settings);
+    let messages = ["second", "third"].map(|id| Message::new(id, "{}"));
+    let first = flushed();
+    let (first, ()) = soon(async {
+        tokio::join!(deliver(&first, &held, "first"), async {
+            gate.reached.notified().await;
+            let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
+            // Each has tried.
+            assert!(reports.iter().all(|report| report.reason.contains("53300")), "{reports:?}");
+            gate.open.notify_one();
+        })
+    })
+    .await;
+    done(&first);
 }
 
 #[test]
