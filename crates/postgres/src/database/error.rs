@@ -27,7 +27,7 @@ pub enum DatabaseError {
     #[error("a prepared statement is no longer valid; it is prepared again at its next use")]
     StatementOutdated,
     /// The server returned an error.
-    #[error("PostgreSQL returned error {code}{}", printable(code, message))]
+    #[error("PostgreSQL returned error {code}{}", printable(code, message, *is_raised))]
     #[non_exhaustive]
     Server {
         /// SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
@@ -36,6 +36,8 @@ pub enum DatabaseError {
         message: String,
         /// The violated constraint.
         constraint: Option<String>,
+        /// Whether a PL/pgSQL function raised it, with a message of its own.
+        is_raised: bool,
     },
     /// The statement does not match its parameters or rows.
     #[error("the statement does not match its parameters or rows: {0}")]
@@ -43,10 +45,13 @@ pub enum DatabaseError {
 }
 
 /// The server's message, unless it may quote values: for wrong data, and for errors that a PL/pgSQL function raised.
-fn printable(code: &str, message: &str) -> String {
+fn printable(code: &str, message: &str, is_raised: bool) -> String {
     let quotes_values = [class::DATA_EXCEPTION, class::PLPGSQL_ERROR].iter().any(|class| code.starts_with(class));
-    if quotes_values { String::new() } else { format!(": {message}") }
+    if is_raised || quotes_values { String::new() } else { format!(": {message}") }
 }
+
+/// The routine of the server that executes `RAISE`, with any SQLSTATE.
+const RAISE: &str = "exec_stmt_raise";
 
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
@@ -55,6 +60,7 @@ impl From<tokio_postgres::Error> for DatabaseError {
                 code: server.code().code().to_owned(),
                 message: server.message().to_owned(),
                 constraint: server.constraint().map(str::to_owned),
+                is_raised: server.routine() == Some(RAISE),
             };
         }
         let is_io_error = error.source().is_some_and(<dyn Error>::is::<std::io::Error>);
@@ -165,7 +171,8 @@ mod tests {
     use super::*;
 
     fn server(code: &str) -> DatabaseError {
-        DatabaseError::Server { code: code.into(), message: String::new(), constraint: Some("of_an_account".into()) }
+        let (code, constraint) = (code.into(), Some("of_an_account".into()));
+        DatabaseError::Server { code, message: String::new(), constraint, is_raised: false }
     }
 
     #[test]

@@ -53,6 +53,20 @@ async fn wrong_data_and_violated_constraints_are_permanent_and_their_errors_quot
 }
 
 #[tokio::test]
+async fn an_error_that_a_function_raises_quotes_no_values_whatever_its_sqlstate() {
+    let base = base().await;
+    for code in ["P0001", "23514", "40001", "57P01", "XX001"] {
+        let raise = format!("DO $$ BEGIN RAISE 'card 4711' USING ERRCODE = '{code}'; END $$").leak();
+        let report = run(&flushed(), &also(&base, raise)).await;
+        let reason = match &report.outcome {
+            Outcome::Unavailable { error } => error.to_string(),
+            _ => failure(&report).1,
+        };
+        assert!(reason.contains(code) && !reason.contains("4711"), "{reason}");
+    }
+}
+
+#[tokio::test]
 async fn the_server_ends_a_statement_at_the_deadline() {
     let base = base().await;
     let inbox = also(&base, "SELECT pg_sleep(600)");
