@@ -6,19 +6,19 @@ use crate::history::Operation;
 
 /// The calls of these operations of one key that no attempt of the core makes.
 #[must_use]
-pub(crate) fn unexpected_calls(operations: &[Operation]) -> Vec<String> {
+pub(crate) fn unexpected_calls(operations: &[Operation], own_records: bool) -> Vec<String> {
     let mut owners: Vec<Hex<8>> = operations.iter().map(|operation| operation.call.request().owner).collect();
     owners.sort_unstable();
     owners.dedup();
     let of = |owner: Hex<8>| operations.iter().filter(move |operation| operation.call.request().owner == owner);
-    owners.into_iter().filter_map(|owner| unexpected_call(&of(owner).collect::<Vec<_>>())).collect()
+    owners.into_iter().filter_map(|owner| unexpected_call(&of(owner).collect::<Vec<_>>(), own_records)).collect()
 }
 
 /// The first call of one attempt that is not expected. A call before it was cut off if it has no answer.
-fn unexpected_call(calls: &[&Operation]) -> Option<String> {
+fn unexpected_call(calls: &[&Operation], own_records: bool) -> Option<String> {
     let is_expected = |at: usize| match at.checked_sub(1) {
         None => matches!(calls[at].call, Call::Acquire { .. }),
-        Some(before) => follows(calls[before], calls[at]) && comes_from(calls[0], calls[at]),
+        Some(before) => follows(calls[before], calls[at]) && comes_from(calls[0], calls[at], own_records),
     };
     let at = (0..calls.len()).find(|at| !is_expected(*at))?;
     Some(format!("no attempt makes this call: {}", calls[at]))
@@ -40,18 +40,25 @@ fn follows(before: &Operation, call: &Operation) -> bool {
 
 /// Whether a call belongs to this acquire: it has its request, and the claim that it returned, and reports what the model
 /// reports.
-fn comes_from(acquire: &Operation, call: &Operation) -> bool {
+fn comes_from(acquire: &Operation, call: &Operation, own_records: bool) -> bool {
     if call.call.request() != acquire.call.request() {
         return false;
     }
     let Some(claim) = call.claim() else { return true };
+    // The record of the work shows that it is done, although the store says that it has failed.
+    if own_records && acquire.answer == Answer::Failed {
+        return matches!(call.call, Call::Complete { .. });
+    }
     let Claim { request, fence, attempt, recovery } = claim;
     let is_own = *request == *acquire.call.request()
         && acquire.answer == (Answer::Acquired { fence: *fence, attempt: *attempt, recovery: *recovery });
     let is_reported = match &call.call {
         // A recovery that fails stays in doubt, and the last attempt is permanent.
         Call::Fail { uncertain, permanent, .. } => {
-            (*uncertain || !recovery) && (*permanent || *attempt < request.max_attempts)
+            let is_last = *attempt >= request.max_attempts && !(own_records && *uncertain);
+            // Another payload is a mismatch again in the next attempt, whatever this one is.
+            let is_mismatch = own_records && !uncertain && !permanent;
+            is_mismatch || (*uncertain || !recovery) && (*permanent || !is_last)
         }
         Call::Acquire { .. } | Call::Complete { .. } | Call::Release { .. } => true,
     };

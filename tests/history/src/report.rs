@@ -20,6 +20,10 @@ pub struct Outside {
     /// The keys of the messages that were deleted, each when its work was done and recorded. All messages of a key have the same payload, so an effect of the key is
     /// that of each of them.
     pub deleted: Vec<String>,
+    /// Whether the works have records of their own, in the transactions of their effects. Then a last attempt with an unknown
+    /// outcome is not permanent, because the next one reads that record.
+    #[serde(default)]
+    pub own_records: bool,
 }
 
 /// The verdict on a run. Each fault is one text.
@@ -69,11 +73,19 @@ impl Report {
     #[must_use]
     pub fn of_functions(history: &History, outside: &Outside, allowances: Allowances) -> Self {
         let mut report = Self::of_calls(history, allowances);
+        report.add_runs(history, outside);
+        report
+    }
+
+    /// Adds the verdict on attempts, whose calls are those of the model's attempts, and on their effects, each of which has
+    /// its run.
+    pub fn add_runs(&mut self, history: &History, outside: &Outside) {
+        let report = self;
         for (key, operations) in &history.keys {
             let effects: Vec<_> = outside.effects.iter().filter(|effect| effect.key == *key).collect();
             let (wrong, unknown) = wrong_effects(key, operations, &effects);
             let named = |text: String| format!("{key}: {text}");
-            report.not_in_model.extend(unexpected_calls(operations).into_iter().map(named));
+            report.not_in_model.extend(unexpected_calls(operations, outside.own_records).into_iter().map(named));
             report.wrong_effects.extend(wrong);
             report.unknown_runs += unknown;
             report.effects += effects.len();
@@ -95,7 +107,6 @@ impl Report {
         report
             .wrong_effects
             .extend(without_effect.map(|key| wrong(key, "the message was deleted without its effect".to_owned())));
-        report
     }
 
     fn check(&mut self, key: &str, operations: &[Operation], allowances: Allowances) {

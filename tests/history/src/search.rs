@@ -241,6 +241,8 @@ impl Search<'_> {
     fn executions(&self, state: &State, at: usize, until_us: u64, is_answer: bool) -> Vec<(Step, State)> {
         let operation = &self.operations[at];
         let (from_us, to_us) = window(operation, until_us, self.limits.allowances.tolerance_us);
+        // What is executed later finds what a loss has left.
+        let to_us = self.lost_at_us(state).map_or(to_us, |lost_us| to_us.min(lost_us));
         let mut executions: Vec<(Step, State)> = Vec::new();
         for (choice, ahead_us) in
             self.choices(operation, is_answer, state.record.as_ref(), (from_us.max(state.clock_us), to_us))

@@ -108,7 +108,9 @@ fn searches(operations: &[Operation], allowances: Allowances, needs_loss: bool) 
     let has_known = operations.iter().any(|operation| !operation.losses.is_empty());
     let known = |times| of(Losses::Known, times, MAX_STATES).filter(move |_| has_known);
     let none = |times| of(Losses::Any(0), times, MAX_STATES);
-    let without = none(Times::Invocations)
+    // An order without a known loss is found at once, if there is one.
+    let at_once = if has_known { MAX_STATES / 100 } else { MAX_STATES };
+    let without = of(Losses::Any(0), Times::Invocations, at_once)
         .chain(known(Times::Invocations))
         .chain(none(Times::All))
         .chain([with(allowances.repeats, Losses::Any(0), Times::All, MAX_STATES_WITHOUT_LOSS)])

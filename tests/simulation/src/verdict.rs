@@ -57,7 +57,7 @@ impl Run {
         let effects: Vec<_> = self.effects.iter().map(|counted| counted.effect.clone()).collect();
         // Servers, processes and the recorder read one clock.
         let allowances = Allowances { repeats: u8::from(!self.plan.is_quiet), ..Allowances::EXACT };
-        let report = Report::of_functions(&self.history, &Outside { effects, deleted: Vec::new() }, allowances);
+        let report = Report::of_functions(&self.history, &Outside { effects, ..Outside::default() }, allowances);
         let mut faults = Vec::new();
         let contention = Report::of_calls(&self.contention, Allowances::EXACT);
         faults.extend(contention.faults().map(|fault| format!("contention: {fault}")));

@@ -28,13 +28,15 @@ impl Search<'_> {
         }
         let writes = self.writes();
         let of = |first: usize| {
-            let record = self.before(writes[first]);
+            let record = writes.get(first).map_or_else(|| state.record.clone(), |write| self.before(*write));
             let step = Step::Lost { steps: writes[first..].to_vec(), after: record.clone() };
             (step, State { record, clock_us, losses: state.losses + 1, executed: state.executed.clone() })
         };
         let is_possible =
             |first: &usize| known.is_none_or(|loss| self.is_since(loss, &writes[..*first], &writes[*first..]));
-        (0..writes.len()).rev().filter(is_possible).map(of).collect()
+        // A known loss may find nothing to lose.
+        let firsts = 0..writes.len() + usize::from(known.is_some());
+        firsts.rev().filter(is_possible).map(of).collect()
     }
 
     /// Whether losses may follow this state.
@@ -43,6 +45,11 @@ impl Search<'_> {
             Losses::Any(most) => state.losses < most,
             Losses::Known => self.next_known(state).is_some(),
         }
+    }
+
+    /// When a known loss is next, by the wall clock, µs.
+    pub(super) fn lost_at_us(&self, state: &State) -> Option<u64> {
+        self.next_known(state).map(|loss| loss.at_us + self.operations[0].unix_offset_us)
     }
 
     fn next_known(&self, state: &State) -> Option<&Loss> {

@@ -15,7 +15,7 @@ fn effect_at(acquired_ms: u64, is_recovery: bool, at_ms: u64) -> Effect {
 
 /// The faults of a run in which all messages of the key were deleted.
 fn faults(calls: Calls, effects: &[Effect]) -> Vec<String> {
-    let outside = Outside { effects: effects.to_vec(), deleted: vec![KEY.to_owned()] };
+    let outside = Outside { effects: effects.to_vec(), deleted: vec![KEY.to_owned()], ..Outside::default() };
     let report = Report::of_functions(&calls.history(), &outside, Allowances::REAL);
     assert!(report.not_linearizable.is_empty(), "{report:?}");
     report.faults().collect()
@@ -91,7 +91,7 @@ fn an_effect_after_its_run_was_done_is_found() {
 
 #[test]
 fn a_repetition_and_the_lost_writes_have_their_claim_and_times() {
-    let outside = Outside { effects: vec![effect(1, false), effect(1101, false)], deleted: Vec::new() };
+    let outside = Outside { effects: vec![effect(1, false), effect(1101, false)], ..Outside::default() };
     let history = once().answered(1100, 1102, acquire(2), acquired(1101, 1, false)).history();
     let report = Report::of_functions(&history, &outside, Allowances::REAL);
     let repetitions: Vec<_> = report.wrong_effects.iter().map(|wrong| wrong.repetition).collect();

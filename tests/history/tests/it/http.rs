@@ -124,7 +124,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
             .any(|sent| matches!(sent.answer(), Some(Answer::Receipt { request, reply, .. }) if *request == number && reply.status == 201))
     };
     let done = runs.iter().filter(|run| is_done(run.plan.request)).map(|run| run.key.clone());
-    let outside = Outside { deleted: done.collect(), effects };
+    let outside = Outside { deleted: done.collect(), effects, ..Outside::default() };
     (Seen { sent, runs, reports, lines, acquires, is_finished }, outside)
 }
 

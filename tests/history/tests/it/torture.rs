@@ -109,7 +109,7 @@ async fn torture(
     // The run ends when all messages were deleted.
     let with_effect = received.deliveries.iter().filter(|delivery| !received.has_letter(&delivery.message_id));
     let deleted = with_effect.map(|delivery| delivery.key.clone()).collect();
-    let outside = Outside { effects, deleted };
+    let outside = Outside { effects, deleted, ..Outside::default() };
     fs::write(directory.join("outside.json"), serde_json::to_vec(&outside).unwrap()).unwrap();
     fs::write(directory.join("received.json"), serde_json::to_vec(&received).unwrap()).unwrap();
     tally.sum(&queue)

@@ -49,7 +49,7 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     }
     let (of_first, of_others) = load.effects().into_iter().partition::<Vec<_>, _>(|effect| is_of_first(&effect.key));
     let mut verdict = failover.verdict(&of_first, times.injected[0]);
-    let others = Report::of_functions(&others, &Outside { effects: of_others, deleted: Vec::new() }, Allowances::REAL);
+    let others = Report::of_functions(&others, &Outside { effects: of_others, ..Outside::default() }, Allowances::REAL);
     verdict.wrong.extend(others.faults().map(|fault| format!("of another shard: {fault}")));
     load.complete(verdict)
 }
