@@ -65,7 +65,7 @@ mutants:
 
 torture:
 	$(PYTHON) scripts/tools.py test
-	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package history --test it -- torture:: http:: --nocapture --test-threads 1
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package history --test it -- torture:: http:: inbox:: --nocapture --test-threads 1
 	cargo test --package history --test it -- guards:: lost_writes:: --include-ignored --nocapture
 	TORTURE_SEEDS=5 cargo test --package history --test it -- failover:: --include-ignored --nocapture --test-threads 1
 	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package ledger --test it -- torture:: --nocapture

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tokio_postgres::{Client, NoTls};
+pub use tokio_postgres::Client;
+use tokio_postgres::NoTls;
 
 use super::redis::free_port;
 use super::{TIMEOUT, until, workspace};
@@ -52,7 +53,12 @@ impl Base {
 
     /// A database on the shared server with encoding LATIN1, which has only the characters of Western Europe.
     pub async fn in_latin1() -> Self {
-        Self::made(shared(), "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0").await
+        Self::in_latin1_on(shared()).await
+    }
+
+    /// A database on this server with encoding LATIN1.
+    pub async fn in_latin1_on(server: &Postgres) -> Self {
+        Self::made(server, "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0").await
     }
 
     /// An empty database on this server.

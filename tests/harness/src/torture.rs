@@ -39,10 +39,15 @@ pub struct Length {
 
 impl Length {
     pub fn from_env() -> Self {
+        Self::from_env_or(2, 150)
+    }
+
+    /// A short run has so many seeds and messages.
+    pub fn from_env_or(seeds: u64, messages: u64) -> Self {
         let number = |name: &str, default| std::env::var(name).map_or(default, |value| value.parse().unwrap());
         Self {
-            seeds: number("TORTURE_SEEDS", 2),
-            messages: number("TORTURE_MESSAGES", 150),
+            seeds: number("TORTURE_SEEDS", seeds),
+            messages: number("TORTURE_MESSAGES", messages),
             first: number("TORTURE_FIRST_SEED", 1),
         }
     }

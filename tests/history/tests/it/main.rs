@@ -12,6 +12,7 @@ mod failover;
 mod guards;
 mod hand_made;
 mod http;
+mod inbox;
 mod lost_writes;
 mod torture;
 mod webhook;
