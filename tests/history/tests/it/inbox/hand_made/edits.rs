@@ -24,27 +24,27 @@ fn told(seen: &mut Seen, delivery: usize, told: Told) {
 const EDITS: [(&str, Edit); 55] = [
     ("outcomes: its effect is committed", |seen| told(seen, DONE, Told::Unavailable(error(Class::Unavailable, "")))),
     ("outcomes: after its run it should be told", |seen| {
-        told(seen, DONE, Told::Done { result: b"other".to_vec(), by_own_record: false })
+        told(seen, DONE, Told::Done { result: b"other".to_vec(), by_own_record: false });
     }),
     ("outcomes: its effect is not committed", |seen| seen.tables.effects.truncate(0)),
     ("outcomes: it is told otherwise", |seen| {
-        told(seen, DUPLICATE, Told::Duplicate { result: Some(b"other".to_vec()) })
+        told(seen, DUPLICATE, Told::Duplicate { result: Some(b"other".to_vec()) });
     }),
     ("once: it is not told of the row", |seen| told(seen, DUPLICATE, Told::Mismatch)),
     ("outcomes: after its run", |seen| told(seen, REFUSED, Told::Duplicate { result: Some(RESULT.to_vec()) })),
     ("outcomes: its work failed without a reason", |seen| {
-        seen.runs[1].returned = Some(Err(failed(Class::Retryable, None, 0)))
+        seen.runs[1].returned = Some(Err(failed(Class::Retryable, None, 0)));
     }),
     ("outcomes: its work succeeded, and should not", |seen| seen.runs[1].returned = Some(Ok(Vec::new()))),
     ("outcomes: after its run", |seen| told(seen, LOCKED, Told::Unavailable(error(Class::Unavailable, "55P03")))),
     ("outcomes: its error quotes a value", |seen| told(seen, LOCKED, Told::Unavailable(error(Class::Busy, SECRET)))),
     ("outcomes: it is told otherwise", |seen| {
-        told(seen, CONFLICT, Told::Conflict { remains: std::time::Duration::ZERO })
+        told(seen, CONFLICT, Told::Conflict { remains: std::time::Duration::ZERO });
     }),
     ("outcomes: it is told otherwise", |seen| seen.sent[CONFLICT].ended_us = seen.sent[CONFLICT].begun_us + 100_000),
     ("outcomes: it is told otherwise", |seen| "alone".clone_into(&mut seen.sent[CONFLICT].message.key)),
     ("outcomes: it is told otherwise", |seen| {
-        told(seen, UNFINISHED, Told::Failed { error: error(Class::Uncertain, ""), uncertain: true })
+        told(seen, UNFINISHED, Told::Failed { error: error(Class::Uncertain, ""), uncertain: true });
     }),
     ("outcomes: it ran more than once", |seen| seen.runs.push(run(DONE, "done", Ok(RESULT.to_vec())))),
     ("outcomes: its work was told of another claim", |seen| seen.runs[0].fence += 1),
@@ -55,7 +55,7 @@ const EDITS: [(&str, Edit); 55] = [
     ("settling: it is settled otherwise", |seen| seen.sent[DONE].calls.truncate(1)),
     ("settling: it is settled otherwise", |seen| seen.sent[REFUSED].calls[1] = fails(UNCERTAIN)),
     ("settling: it is settled otherwise", |seen| {
-        seen.sent[LOCKED].calls[1] = fails(Failure { uncertain: false, permanent: false })
+        seen.sent[LOCKED].calls[1] = fails(Failure { uncertain: false, permanent: false });
     }),
     ("rows: a row is not that of its run", |seen| seen.tables.changes[0].row.fence += 1),
     ("rows: a row is not that of its run", |seen| seen.tables.changes[1].row.result = Some(b"other".to_vec())),
@@ -65,31 +65,31 @@ const EDITS: [(&str, Edit); 55] = [
     ("rows: a failure is not that of its run", |seen| seen.tables.failures[0].run = 0),
     ("rows: a failure is final, and not recorded", |seen| seen.tables.failures.truncate(0)),
     ("once: payments done has these effects", |seen| {
-        seen.tables.effects.push(Inserted { transaction: 999, ..seen.tables.effects[0].clone() })
+        seen.tables.effects.push(Inserted { transaction: 999, ..seen.tables.effects[0].clone() });
     }),
     ("once: it ran although there was a row", |seen| seen.runs.push(run(DUPLICATE, "done", Ok(RESULT.to_vec())))),
     ("once: it is not told of the row", |seen| told(seen, DUPLICATE, Told::FailedBefore)),
     ("once: two works run at the same time", |seen| {
-        seen.runs.push(Run { begun_us: seen.runs[0].begun_us + 1, ..run(DONE, "done", Ok(Vec::new())) })
+        seen.runs.push(Run { begun_us: seen.runs[0].begun_us + 1, ..run(DONE, "done", Ok(Vec::new())) });
     }),
     ("sessions: a work sees what another one left", |seen| {
-        "left behind".clone_into(&mut seen.runs[0].session.as_mut().unwrap().state[3])
+        "left behind".clone_into(&mut seen.runs[0].session.as_mut().unwrap().state[3]);
     }),
     ("sessions: a transaction has other limits", |seen| {
-        "serializable".clone_into(&mut seen.runs[1].session.as_mut().unwrap().isolation)
+        "serializable".clone_into(&mut seen.runs[1].session.as_mut().unwrap().isolation);
     }),
     ("sessions: a session was replaced", |seen| seen.runs[1].session.as_mut().unwrap().pid = 8),
     ("times: its transaction is not over", |seen| {
-        seen.overdue.push(Overdue { what: "a frozen process", due_us: 0, over_us: STEP_US })
+        seen.overdue.push(Overdue { what: "a frozen process", due_us: 0, over_us: STEP_US });
     }),
     ("times: it took too long", |seen| {
-        seen.took.push(Took { what: "a cleanup", from_us: 0, until_us: STEP_US, limit_us: 1 })
+        seen.took.push(Took { what: "a cleanup", from_us: 0, until_us: STEP_US, limit_us: 1 });
     }),
     ("times: a delivery did not end in time", |seen| seen.sent[DONE].ended_us += 2 * STEP_US),
     ("cleanup: this row was to be kept", |seen| seen.tables.changes[3].row.result = None),
     ("cleanup: the cleanups said", |seen| seen.deleted[0] = 2),
     ("rows: archive k1 was changed", |seen| {
-        seen.tables.changed_others.push("archive k1 was changed or deleted".to_owned())
+        seen.tables.changed_others.push("archive k1 was changed or deleted".to_owned());
     }),
     ("rows: 2 effects have this row", |seen| seen.tables.effects.push(seen.tables.effects[0].clone())),
     ("rows: a failure was recorded that is not permanent, or twice", |seen| {
