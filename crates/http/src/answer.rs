@@ -93,6 +93,8 @@ fn problem(outcome: &Outcome, ran: bool, cut: bool, mismatch_status: StatusCode)
         Outcome::FailedPermanently { error, .. } if !ran || error.kind() == WorkErrorKind::Permanent => {
             Problem::FailedBefore
         }
+        // A parked recovery, whose failure could not be recorded.
+        Outcome::Unsettled { .. } | Outcome::Lost { .. } if !ran => Problem::FailedBefore,
         Outcome::NotStarted => Problem::NotStarted,
         Outcome::Duplicate { .. } => Problem::ResponseNotKept,
         Outcome::Unavailable { error } | Outcome::Failed { error, uncertain: false } => {
@@ -122,5 +124,19 @@ fn after(error: &WorkError) -> Option<Duration> {
             after
         }
         WorkErrorKind::Uncertain | WorkErrorKind::Permanent | _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use idempotent_sqs::idempotency::StoreError;
+
+    use super::*;
+
+    #[test]
+    fn a_parked_recovery_whose_failure_is_not_recorded_has_failed_before() {
+        let outcome = Outcome::Unsettled { error: StoreError::unreachable("planned") };
+        let problem = |ran| problem(&outcome, ran, true, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!([problem(false), problem(true)], [Problem::FailedBefore, Problem::Deadline]);
     }
 }
