@@ -8,14 +8,16 @@
 mod answer;
 mod body;
 mod clients;
-mod format;
 mod handler;
 mod kind;
 mod logs;
 mod objects;
+mod reported;
 mod request;
 mod response;
+mod runs;
 mod service;
+mod store;
 mod tally;
 mod verdict;
 
@@ -44,7 +46,7 @@ use verdict::Seen;
 const CLIENTS: usize = 12;
 
 /// How long each run lasts for each message of the torture.
-const PACE: Duration = Duration::from_millis(4);
+const PACE: Duration = Duration::from_millis(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_repeat_requests_get_the_response_of_the_one_run() {
@@ -55,7 +57,8 @@ async fn clients_that_repeat_requests_get_the_response_of_the_one_run() {
     for seed in first..first + seeds {
         let lasts = PACE * u32::try_from(messages).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let (seen, outside) = contend(seed, &server, directory.path(), lasts).await;
+        let tally = Arc::new(Tally::default());
+        let (seen, outside) = contend(seed, &server, directory.path(), lasts, tally).await;
         fs::write(directory.path().join("outside.json"), serde_json::to_vec(&outside).unwrap()).unwrap();
         let history = History::read(directory.path()).unwrap();
         let verdict = Report::of_functions(&history, &outside, Allowances::REAL);
@@ -85,13 +88,20 @@ async fn clients_that_repeat_requests_get_the_response_of_the_one_run() {
 }
 
 /// Runs services and clients with faults on this Redis, and then without, until each key has a response that is kept.
-async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: Duration) -> (Seen, Outside) {
+async fn contend(
+    seed: u64,
+    server: &Redis,
+    directory: &std::path::Path,
+    lasts: Duration,
+    tally: Arc<Tally>,
+) -> (Seen, Outside) {
     let (mut rng, front) = (Rng::new(seed), Front::to(server.port()).await);
     let (url, namespace) =
         (format!("redis://127.0.0.1:{}", front.port), format!("http-{:08x}", getrandom::u32().unwrap()));
-    let (tally, requests, begun) = (Arc::new(Tally::default()), Arc::new(Requests::default()), Instant::now());
+    let (requests, begun) = (Arc::new(Requests::default()), Instant::now());
     let service = |kind| Service::new(kind, (&url, &namespace), directory, &tally);
     let services = Arc::new(KINDS.map(service));
+    let watch = tokio::spawn(Arc::clone(&tally).watch_machine());
     let mut clients = JoinSet::new();
     for rng in [(); CLIENTS].map(|()| rng.fork()) {
         let (requests, services) = (Arc::clone(&requests), Arc::clone(&services));
@@ -105,7 +115,10 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     for service in &*services {
         soon(service.layer.drained()).await;
     }
-    assert!(lock(&tally.runs).iter().all(|run| run.is_over), "a handler runs after all services were drained");
+    assert!(
+        lock(&tally.runs).iter().all(|run| run.over_at.is_some()),
+        "a handler runs after all services were drained"
+    );
     let last = Arc::new(service(LAST));
     let mut clients = JoinSet::new();
     for identities in requests.identities() {
@@ -117,7 +130,10 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     let (runs, effects) = (mem::take(&mut *lock(&tally.runs)), mem::take(&mut *lock(&tally.effects)));
     soon(last.layer.drained()).await;
     let (reports, lines) = (mem::take(&mut *lock(&tally.reports)), logs::take());
-    let acquires = mem::take(&mut *lock(&tally.acquires));
+    let (asked, unprotected) = (mem::take(&mut *lock(&tally.asked)), mem::take(&mut *lock(&tally.unprotected)));
+    let read = mem::take(&mut *lock(&tally.objects.read));
+    watch.abort();
+    let late = *lock(&tally.late);
     // A client that got the response of done work does not repeat its request.
     let is_done = |number: usize| {
         sent.iter()
@@ -125,7 +141,7 @@ async fn contend(seed: u64, server: &Redis, directory: &std::path::Path, lasts: 
     };
     let done = runs.iter().filter(|run| is_done(run.plan.request)).map(|run| run.key.clone());
     let outside = Outside { deleted: done.collect(), effects, ..Outside::default() };
-    (Seen { sent, runs, reports, lines, acquires, is_finished }, outside)
+    (Seen { sent, runs, unprotected, reports, lines, asked, read, late, is_finished }, outside)
 }
 
 /// Breaks or delays the connections to Redis.
@@ -145,7 +161,7 @@ async fn inject_fault(rng: &mut Rng, front: &Front) {
             front.drop_requests(false);
         }
         _ => {
-            front.delay_replies(rng.ms(5..80));
+            front.delay_replies(rng.ms(5..110));
             sleep(rng.ms(20..60)).await;
             front.delay_replies(Duration::ZERO);
         }

@@ -10,9 +10,6 @@ use super::service::Reply;
 /// The problem of a request whose response was not kept.
 pub(crate) const NOT_KEPT: &str = "response-not-kept";
 
-/// The problems that say what the store answered.
-const OF_STORE: [&str; 3] = ["mismatch", "in-flight", "failed-before"];
-
 const TYPES: &str = "https://docs.rs/idempotent-sqs-http/latest/idempotent_sqs_http/#";
 
 #[derive(Clone, Debug)]
@@ -22,11 +19,11 @@ pub(crate) enum Answer {
     /// Of a run of the handler.
     Receipt { request: usize, is_replayed: bool, is_omitted: bool, reply: Reply },
     /// Of a handler that ran without the layer.
-    Unprotected,
+    Unprotected(Reply),
     /// The layer's own, with the last part of its type.
     Problem { status: u16, kind: String, retry_after: Option<u64> },
     /// Not of the layer, nor of the handler.
-    Unknown(#[expect(dead_code, reason = "it is printed")] Reply),
+    Unknown(Reply),
 }
 
 impl Answer {
@@ -49,7 +46,7 @@ impl Answer {
             return Self::Receipt { request, is_replayed, is_omitted, reply };
         }
         if reply.headers.contains_key(UNPROTECTED) {
-            return Self::Unprotected;
+            return Self::Unprotected(reply);
         }
         Self::of_problem(&reply).unwrap_or(Self::Unknown(reply))
     }
@@ -65,15 +62,12 @@ impl Answer {
         is_whole.then_some(Self::Problem { status: reply.status, kind, retry_after })
     }
 
-    /// What the answer says about the record, if it is that of the store.
-    pub(crate) fn of_store(&self) -> Option<&str> {
+    /// Its status, if it has one.
+    pub(crate) fn status(&self) -> Option<u16> {
         match self {
-            Self::Receipt { is_replayed: true, .. } => Some("replayed"),
-            Self::Problem { kind, .. } if kind == NOT_KEPT => Some("replayed"),
-            Self::Problem { kind, .. } => {
-                Some(kind).filter(|kind| OF_STORE.contains(&kind.as_str())).map(String::as_str)
-            }
-            Self::Receipt { .. } | Self::Unprotected | Self::Error(_) | Self::Unknown(_) => None,
+            Self::Error(_) => None,
+            Self::Receipt { reply, .. } | Self::Unprotected(reply) | Self::Unknown(reply) => Some(reply.status),
+            Self::Problem { status, .. } => Some(*status),
         }
     }
 
@@ -84,7 +78,7 @@ impl Answer {
             Self::Receipt { is_replayed: true, is_omitted: true, .. } => "replayed without its body".to_owned(),
             Self::Receipt { is_replayed: true, .. } => "replayed".to_owned(),
             Self::Receipt { reply, .. } => reply.status.to_string(),
-            Self::Unprotected => "unprotected".to_owned(),
+            Self::Unprotected(_) => "unprotected".to_owned(),
             Self::Problem { kind, .. } => kind.clone(),
             Self::Unknown(_) => "unknown".to_owned(),
         }

@@ -12,7 +12,7 @@ use tracing::Instrument;
 
 use super::answer::{Answer, NOT_KEPT};
 use super::handler::{Ending, Plan};
-use super::kind::Kind;
+use super::kind::{Kind, OBJECTS};
 use super::logs;
 use super::request::{FLAWS, Flaw, IDEMPOTENCY_KEY, Identity, VARIANTS};
 use super::response::Form;
@@ -33,6 +33,8 @@ pub(crate) struct Sent {
     pub(crate) deadline: Option<Deadline>,
     /// The service that it was sent to.
     pub(crate) kind: Kind,
+    /// When its client stopped waiting for it.
+    pub(crate) left_at: Option<Instant>,
     /// `None` if the client did not wait for it.
     pub(crate) answered: Option<Answered>,
 }
@@ -56,7 +58,7 @@ impl Sent {
         match self.answer() {
             Some(Answer::Receipt { is_replayed, reply, .. }) => *is_replayed || self.kind.keeps(reply.status),
             Some(Answer::Problem { kind, .. }) => kind == NOT_KEPT,
-            Some(Answer::Error(_) | Answer::Unprotected | Answer::Unknown(_)) | None => false,
+            Some(Answer::Error(_) | Answer::Unprotected(_) | Answer::Unknown(_)) | None => false,
         }
     }
 }
@@ -82,7 +84,7 @@ impl Requests {
     ) -> bool {
         let mut request = identity.request(rng, flaw);
         // Some requests are part of an invocation.
-        let deadline = rng.happens(200).then(|| Deadline::within(rng.ms(20..500)));
+        let deadline = rng.happens(250).then(|| Deadline::within(rng.ms(20..500)));
         if let Some(deadline) = deadline {
             request.extensions_mut().insert(deadline);
         }
@@ -90,11 +92,15 @@ impl Requests {
         let begun = Instant::now();
         let at = {
             let mut sent = lock(&self.0);
-            sent.push(Sent { identity, flaw, key, at: begun, deadline, kind: service.kind, answered: None });
+            let kind = service.kind;
+            sent.push(Sent { identity, flaw, key, at: begun, deadline, kind, left_at: None, answered: None });
             sent.len() - 1
         };
         request.extensions_mut().insert(Plan { request: at, ..plan });
-        let Ok(reply) = timeout(limit, service.send(request).instrument(logs::span(at))).await else { return false };
+        let Ok(reply) = timeout(limit, service.send(request).instrument(logs::span(at))).await else {
+            lock(&self.0)[at].left_at = Some(Instant::now());
+            return false;
+        };
         let head_at = reply.as_ref().map_or_else(|_| Instant::now(), |reply| reply.head_at);
         let (answer, key) = Answer::of(reply);
         let sent = &mut lock(&self.0)[at];
@@ -110,25 +116,32 @@ impl Requests {
             let period = period.saturating_sub(*rng.pick(&[0, 0, 0, 6]));
             let number = usize::try_from(rng.draw(0..VARIANTS.len() as u64)).unwrap();
             let identity = Identity::pick(&mut rng, period, number);
+            // Some keys have large responses that are kept as objects.
+            let is_large = number == 1 && rng.happens(500);
+            let services = if is_large { &services[OBJECTS] } else { services };
             for _ in 0..rng.draw(1..5) {
                 let flaw = (identity.needs_key() && rng.happens(250)).then(|| *rng.pick(&FLAWS));
                 let limit = if rng.happens(100) { rng.ms(0..40) } else { Duration::MAX };
-                let (service, plan) = (rng.pick(services), plan(&mut rng));
+                let (service, mut plan) = (rng.pick(services), plan(&mut rng));
+                if is_large && plan.ending != Ending::BreakOff {
+                    plan.form = Form::LargeBody;
+                }
                 if self.send(&mut rng, service, &identity, flaw, plan, limit).await && rng.happens(500) {
                     break;
                 }
                 sleep(rng.ms(0..20)).await;
             }
         }
-        // The services are drained while these run.
+        // The services are drained while these run, or they end with their clients.
         let identity = Identity::pick(&mut rng, begun.elapsed().as_millis(), 0);
         let plan = Plan {
             ending: Ending::Answer(201),
             has_effect: true,
-            before: Duration::from_millis(150),
+            before: Duration::from_millis(200),
             ..plan(&mut rng)
         };
-        self.send(&mut rng, &services[0], &identity, None, plan, Duration::from_millis(30)).await;
+        let service = rng.pick(&services[..2]);
+        self.send(&mut rng, service, &identity, None, plan, Duration::from_millis(30)).await;
     }
 
     /// Sends all requests of this principal and key until one of them has a response that is kept, and then once more.
@@ -183,17 +196,18 @@ fn plan(rng: &mut Rng) -> Plan {
     };
     let time = |rng: &mut Rng| match rng.draw(0..60) {
         0..3 => TOO_LONG,
-        3 => rng.ms(50..250),
+        3..5 => rng.ms(50..250),
         _ => rng.ms(0..15),
     };
     let (before, after) = (time(rng), time(rng));
     let form = match rng.draw(0..20) {
         // A larger response, or a stream, is kept before it breaks off.
         _ if ending == Ending::BreakOff => Form::Small,
-        0..4 => Form::LargeBody,
-        4 => Form::LargeHead,
-        5 => Form::Events,
-        6 => Form::Slow,
+        0..5 => Form::LargeBody,
+        5 => Form::LargeHead,
+        6 => Form::Events,
+        7 => Form::Slow,
+        8 => Form::Fitting,
         _ => Form::Small,
     };
     Plan { request: 0, before, has_effect, after, ending, form }

@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use harness::torture::tally::lock;
-use history::{Effect, monotonic_us};
-use http::{Extensions, HeaderMap, Request, Response};
+use http::request::Parts;
+use http::{Extensions, HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
-use idempotent_sqs::idempotency::Fence;
-use idempotent_sqs::{Claim, Deadline, Key, Work, WorkError};
+use idempotent_sqs::{Claim, Work, WorkError};
 use idempotent_sqs_http::{IdempotentRequest, encode_response};
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
 use super::body::Body;
 use super::kind::Kind;
+use super::request::IDEMPOTENCY_KEY;
 use super::response::{Form, UNPROTECTED, response, streamed};
-use super::service::{GRACE, TIMEOUT};
+use super::runs::{Attempt, Running, UnprotectedRun};
 use super::tally::Tally;
 
 /// The error of a run whose plan is to fail.
@@ -68,55 +68,6 @@ pub(crate) struct Original {
     pub(crate) key: String,
     pub(crate) body: Bytes,
     pub(crate) trailers: HeaderMap,
-}
-
-/// One run of the handler.
-#[derive(Clone, Debug)]
-pub(crate) struct Run {
-    pub(crate) plan: Plan,
-    /// The service that ran it.
-    pub(crate) kind: Kind,
-    /// Stored form of the key of the record.
-    pub(crate) key: String,
-    pub(crate) fence: u64,
-    /// Number of the attempt.
-    pub(crate) attempt: u8,
-    pub(crate) is_recovery: bool,
-    /// How it ended. `None` if it was cancelled.
-    pub(crate) ended: Option<Ending>,
-    /// Whether its deadline was near when it ended.
-    pub(crate) is_late: bool,
-    pub(crate) is_over: bool,
-    /// What was wrong with its request and its times.
-    pub(crate) faults: Vec<&'static str>,
-}
-
-impl Run {
-    /// Whether it may have been cancelled at its deadline. With little time left, half of it passes unnoticed before the
-    /// whole has passed, after which a slow body is no stream.
-    pub(crate) fn may_be_cut(&self) -> bool {
-        match self.ended {
-            None => true,
-            Some(Ending::Answer(_)) => self.plan.form == Form::Slow && self.is_late,
-            Some(_) => false,
-        }
-    }
-}
-
-/// What the layer tells a handler or a work.
-struct Attempt {
-    key: Key,
-    fence: Fence,
-    number: u8,
-    is_recovery: bool,
-    ends: Instant,
-}
-
-impl Attempt {
-    fn of(claim: &Claim, is_recovery: bool) -> Self {
-        let (key, fence, number) = (claim.key().clone(), claim.fence(), claim.attempt());
-        Self { key, fence, number, is_recovery, ends: claim.ends() }
-    }
 }
 
 /// Follows the plan of each request. As a service, it must be ready when it is called.
@@ -179,7 +130,7 @@ impl Runner {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?;
         let Some(attempt) = parts.extensions.get::<IdempotentRequest>().cloned() else {
-            return Ok(Response::builder().header(UNPROTECTED, "true").body(Body::default()).unwrap());
+            return self.run_unprotected(&parts).await;
         };
         let trailers = body.trailers().cloned().unwrap_or_default();
         let received = Original { key: attempt.client_key, body: body.to_bytes(), trailers };
@@ -191,16 +142,41 @@ impl Runner {
             (_, Ending::Panic) => resume_unwind(Box::new(PLANNED)),
             (plan, ending) => {
                 let (kind, tally) = (self.kind, self.tally);
-                let response = streamed(&plan, ending);
+                let response = streamed(&plan, kind, ending);
                 Ok(response.map(|body| body.on_read(move || tally.read(&plan, kind, ending))))
             }
+        }
+    }
+
+    /// Takes no effect: it may be repeated.
+    async fn run_unprotected(&self, parts: &Parts) -> Result<Response<Body>, &'static str> {
+        let plan: Plan = *parts.extensions.get().unwrap();
+        let (request, from) = (plan.request, Instant::now());
+        let at = {
+            let mut runs = lock(&self.tally.unprotected);
+            runs.push(UnprotectedRun { request, from, ended: None });
+            runs.len() - 1
+        };
+        sleep(plan.before + plan.after).await;
+        // Without a key, no layer catches a panic.
+        let ending = match plan.ending {
+            Ending::Panic if !parts.headers.contains_key(IDEMPOTENCY_KEY) || parts.method == Method::GET => {
+                Ending::Error
+            }
+            ending => ending,
+        };
+        lock(&self.tally.unprotected)[at].ended = Some(ending);
+        match ending {
+            Ending::Error => Err(PLANNED),
+            Ending::Panic => resume_unwind(Box::new(PLANNED)),
+            _ => Ok(Response::builder().header(UNPROTECTED, "true").body(Body::default()).unwrap()),
         }
     }
 
     async fn work(&self, attempt: Attempt, request: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
         let original: &Original = request.extensions().get().unwrap();
         match self.follow(request.extensions(), attempt, original.body == request.body()).await {
-            (plan, Ending::Answer(status)) => Ok(encode_response(&response(&plan, status))),
+            (plan, Ending::Answer(status)) => Ok(encode_response(&response(&plan, self.kind, status))),
             (_, Ending::BreakOff | Ending::Error) => Err(WorkError::uncertain(PLANNED)),
             (plan, Ending::Unavailable) => Err(match plan.unavailable_for() {
                 Some(after) => WorkError::unavailable_after(PLANNED, after),
@@ -220,73 +196,5 @@ impl Work<Request<Bytes>> for Runner {
 
     async fn recover(&self, claim: &Claim, request: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
         self.work(Attempt::of(claim, true), request).await
-    }
-}
-
-/// A run that records how it ends.
-struct Running {
-    tally: Arc<Tally>,
-    at: usize,
-    /// When it must have ended.
-    ends: Instant,
-    spawns: bool,
-}
-
-impl Running {
-    fn begin(runner: &Runner, plan: Plan, attempt: &Attempt, invocation: Option<Deadline>, is_original: bool) -> Self {
-        let (Runner { tally, kind, .. }, ends) = (runner.clone(), attempt.ends);
-        let is_too_late = invocation.is_some_and(|invocation| ends > invocation.end);
-        let is_too_long = ends > Instant::now() + TIMEOUT * 3 / 4;
-        let faults = [
-            (is_too_late, "it may run after its invocation"),
-            (is_too_long, "it may run longer than its timeout"),
-            (!is_original, "its request was changed"),
-        ];
-        let run = Run {
-            plan,
-            kind,
-            key: attempt.key.stored().into_owned(),
-            fence: attempt.fence.0,
-            attempt: attempt.number,
-            is_recovery: attempt.is_recovery,
-            ended: None,
-            is_late: false,
-            is_over: false,
-            faults: faults.iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, fault)| *fault).collect(),
-        };
-        let mut runs = lock(&tally.runs);
-        let at = runs.len();
-        runs.push(run);
-        drop(runs);
-        Self { tally, at, ends, spawns: kind.spawns }
-    }
-
-    fn take_effect(&self) {
-        let (now, at_us) = (Instant::now(), monotonic_us());
-        let mut runs = lock(&self.tally.runs);
-        let run = &mut runs[self.at];
-        // The deadline was checked just before. A busy machine needs time in between.
-        if now > self.ends + GRACE {
-            run.faults.push("an effect after the deadline");
-        }
-        let (key, fence, is_recovery) = (run.key.clone(), run.fence, run.is_recovery);
-        lock(&self.tally.effects).push(Effect { key, fence, is_recovery, at_us });
-    }
-
-    fn end(&self, ending: Ending) {
-        let run = &mut lock(&self.tally.runs)[self.at];
-        (run.ended, run.is_late) = (Some(ending), Instant::now() + 2 * GRACE > self.ends);
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let mut runs = lock(&self.tally.runs);
-        let run = &mut runs[self.at];
-        run.is_over = true;
-        // Without a task of its own, a run is cancelled with its request.
-        if self.spawns && run.ended.is_none() && Instant::now() < self.ends {
-            run.faults.push("cancelled before its deadline");
-        }
     }
 }

@@ -1,8 +1,11 @@
 //! How the services differ.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use idempotent_sqs_http::{KeyRule, ServerErrors, StoreOutage};
+
+use super::store::Keeping;
 
 /// The settings of a service, and what it serves.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +31,8 @@ pub(crate) struct Kind {
     pub(crate) has_objects: bool,
     /// Whether it runs no recovery.
     pub(crate) parks: bool,
+    /// Whether it has the default policy.
+    pub(crate) has_defaults: bool,
 }
 
 /// What answers the requests.
@@ -55,14 +60,18 @@ pub(crate) const KIND: Kind = Kind {
     is_next_release: false,
     has_objects: false,
     parks: false,
+    has_defaults: false,
 };
 
 const SHORT: Duration = Duration::from_millis(30);
 
+/// The services that keep large responses as objects.
+pub(crate) const OBJECTS: Range<usize> = 7..10;
+
 /// The services that contend.
-pub(crate) const KINDS: [Kind; 13] = [
+pub(crate) const KINDS: [Kind; 15] = [
     KIND,
-    Kind { spawns: false, key_rule: Some(KeyRule::Optional), ..KIND },
+    Kind { spawns: false, key_rule: Some(KeyRule::Optional), store_outage: StoreOutage::RunUnprotected, ..KIND },
     // Gives up before the store does.
     Kind { wait: Duration::from_millis(80), store_timeout: SHORT, ..KIND },
     Kind { serves: Serves::Endpoint, ..KIND },
@@ -77,7 +86,9 @@ pub(crate) const KINDS: [Kind; 13] = [
         ..KIND
     },
     Kind { has_objects: true, ..KIND },
+    Kind { has_objects: true, spawns: false, ..KIND },
     Kind { parks: true, ..KIND },
+    Kind { has_defaults: true, ..KIND },
     Kind { server_errors: ServerErrors::Keep, mismatch_status: 400, drops_node: true, ..KIND },
     Kind { is_next_release: true, ..KIND },
     Kind { serves: Serves::EndpointInLayer, key_rule: Some(KeyRule::Required), ..KIND },
@@ -87,13 +98,21 @@ pub(crate) const KINDS: [Kind; 13] = [
 pub(crate) const LAST: Kind = Kind { wait: Duration::from_secs(2), key_rule: Some(KeyRule::Required), ..KIND };
 
 impl Kind {
-    /// Its number, from 0.
-    pub(crate) fn number(self) -> usize {
-        KINDS.iter().position(|kind| *kind == self).unwrap_or(KINDS.len())
-    }
-
     pub(crate) fn is_endpoint(self) -> bool {
         self.serves == Serves::Endpoint
+    }
+
+    /// Largest response that is kept with its body. The default is in the documentation of `default_policy`.
+    pub(crate) fn kept_bytes(self) -> usize {
+        if self.has_defaults { 64 << 10 } else { 1000 }
+    }
+
+    /// How the records of its requests are kept. The defaults are in the documentation of `default_policy`.
+    pub(crate) fn keeping(self) -> Keeping {
+        let retention = Duration::from_hours(24);
+        let (max_attempts, failed_retention) =
+            if self.has_defaults { (10, Duration::from_hours(1)) } else { (3, Duration::from_millis(100)) };
+        Keeping { retention, max_attempts, failed_retention }
     }
 
     /// Whether a response with this status is kept for the retries.

@@ -1,12 +1,17 @@
 //! Objects of large responses, some of which cannot be read or written, or only slowly.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use harness::torture::tally::lock;
 use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore};
 use idempotent_sqs_testing::MemoryObjectStore;
 use tokio::time::sleep;
+
+use super::logs;
 
 /// Longer than some services wait for the store.
 const SLOW: Duration = Duration::from_millis(250);
@@ -15,6 +20,8 @@ const SLOW: Duration = Duration::from_millis(250);
 pub(crate) struct Objects {
     store: MemoryObjectStore,
     calls: AtomicUsize,
+    /// The requests whose object was read.
+    pub(crate) read: Mutex<BTreeSet<usize>>,
 }
 
 impl Objects {
@@ -35,7 +42,9 @@ impl ObjectStore for Objects {
     fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
         Box::pin(async move {
             self.call().await?;
-            self.store.get(location, max_bytes).await
+            let object = self.store.get(location, max_bytes).await;
+            lock(&self.read).extend(logs::request().filter(|_| object.is_ok()));
+            object
         })
     }
 

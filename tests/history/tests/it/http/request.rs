@@ -53,8 +53,20 @@ const TEXT: &[Variant] = &[
     ("POST", "/payments?currency=EUR&unit=cent", "text/plain; bytes amount=", None, "1250"),
 ];
 
+/// As [`JSON`]: text whose bytes are compared, although it is the same JSON.
+const PLAIN: &[Variant] = &[
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, r#"{"amount":1250}"#),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, r#"{"amount": 1250}"#),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", Some("gzip"), r#"{"amount":1250}"#),
+    ("POST", "/payments?currency=EUR&unit=cent", "text/plain", Some("br"), r#"{"amount":1250}"#),
+];
+
+/// One type in other words.
+const JSON_TYPES: [&str; 3] =
+    ["application/json", "Application/JSON; charset=utf-8", "application/json ; charset=utf-8"];
+
 /// The requests of each key, by its number.
-pub(crate) const VARIANTS: [&[Variant]; 4] = [JSON, PARAMETERS, TEXT, ENCODED];
+pub(crate) const VARIANTS: [&[Variant]; 5] = [JSON, PARAMETERS, TEXT, ENCODED, PLAIN];
 
 /// Headers that are not a String of RFC 8941, nor the same without quotes.
 const MALFORMED_KEYS: &[&[u8]] = &[
@@ -179,7 +191,7 @@ impl Identity {
             request = request.header(AUTHORIZATION, self.principal);
         }
         let content_type = match content_type {
-            "application/json" => *rng.pick(&["application/json", "Application/JSON; charset=utf-8"]),
+            "application/json" => *rng.pick(&JSON_TYPES),
             other => other,
         };
         request = request.header(CONTENT_TYPE, content_type);

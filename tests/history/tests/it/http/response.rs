@@ -7,9 +7,9 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LINK};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::body::{Body, Step};
-use super::handler::{Ending, Plan, Run};
+use super::handler::{Ending, Plan};
 use super::kind::Kind;
-use super::service::KEPT_BYTES;
+use super::runs::Run;
 
 /// The number of the request whose run made a response.
 pub(crate) const RECEIPT: HeaderName = HeaderName::from_static("receipt");
@@ -97,6 +97,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Small,
+    /// Its body fits into the limit with its head.
+    Fitting,
     LargeBody,
     LargeHead,
     Events,
@@ -110,27 +112,38 @@ fn headers(pairs: &[(&'static str, &'static str)]) -> impl Iterator<Item = (Head
 }
 
 /// The body of the response to a request.
-fn body(plan: &Plan) -> Bytes {
-    let length = if plan.form == Form::LargeBody { 2 * KEPT_BYTES } else { 20 };
-    format!("{:<length$}", plan.request).into()
+fn body(plan: &Plan, kind: Kind) -> Bytes {
+    let length = match plan.form {
+        // Larger than the limit, or only with its head.
+        Form::LargeBody if plan.request.is_multiple_of(3) => kind.kept_bytes() - 10,
+        Form::LargeBody => 2 * kind.kept_bytes(),
+        Form::Fitting => kind.kept_bytes() * 6 / 10,
+        Form::Small | Form::LargeHead | Form::Events | Form::Slow => 20,
+    };
+    let mut body = plan.request.to_string().into_bytes();
+    body.resize(length, b' ');
+    body.into()
 }
 
 /// The response of a work.
-pub(crate) fn response(plan: &Plan, status: u16) -> Response<Bytes> {
-    let mut response = Response::builder().status(status).body(body(plan)).unwrap();
-    *response.headers_mut() = first_headers(plan);
+pub(crate) fn response(plan: &Plan, kind: Kind, status: u16) -> Response<Bytes> {
+    let mut response = Response::builder().status(status).body(body(plan, kind)).unwrap();
+    *response.headers_mut() = first_headers(plan, kind);
     response.headers_mut().extend(headers(&MARKS));
     response
 }
 
 /// The response of a handler, with the body and trailers that `ending` says.
-pub(crate) fn streamed(plan: &Plan, ending: Ending) -> Response<Body> {
+pub(crate) fn streamed(plan: &Plan, kind: Kind, ending: Ending) -> Response<Body> {
     let Ending::Answer(status) = ending else {
-        let steps = [Step::Data(body(plan)), Step::Fail];
-        return response(plan, 201).map(|_| Body::of(steps));
+        let steps = [Step::Data(body(plan, kind)), Step::Fail];
+        return response(plan, kind, 201).map(|_| Body::of(steps));
     };
-    let pause = (plan.form == Form::Slow).then_some(Step::Pause(PAUSE));
-    response(plan, status).map(|body| {
+    let pause = match plan.form {
+        Form::Slow => Some(Step::Pause(PAUSE)),
+        _ => plan.is_chunked().then_some(Step::Pause(Duration::ZERO)),
+    };
+    response(plan, kind, status).map(|body| {
         let first = body.slice(..body.len() / 2);
         let rest = body.slice(first.len()..);
         Body::of([Step::Data(first)].into_iter().chain(pause).chain([Step::Data(rest), Step::Trailers(trailers())]))
@@ -142,7 +155,7 @@ fn trailers() -> HeaderMap {
 }
 
 /// The headers of the first response.
-fn first_headers(plan: &Plan) -> HeaderMap {
+fn first_headers(plan: &Plan, kind: Kind) -> HeaderMap {
     let link = |relation| format!("</{}>; rel={relation}", plan.request).parse().unwrap();
     let content_type = match plan.form {
         Form::Events => "Text/Event-Stream; charset=utf-8",
@@ -154,11 +167,11 @@ fn first_headers(plan: &Plan) -> HeaderMap {
         (LINK, link("next")),
         (LINK, link("self")),
         (CONTENT_TYPE, HeaderValue::from_static(content_type)),
-        (CONTENT_LENGTH, body(plan).len().into()),
+        (CONTENT_LENGTH, body(plan, kind).len().into()),
         (NODE, HeaderValue::from_static("7")),
     ]);
     if plan.form == Form::LargeHead {
-        first.insert(LARGE, "x".repeat(2 * KEPT_BYTES).parse().unwrap());
+        first.insert(LARGE, "x".repeat(2 * kind.kept_bytes()).parse().unwrap());
     }
     first.extend(headers(&OF_ONE_RESPONSE).chain(headers(&OF_BODY)));
     first
@@ -175,10 +188,15 @@ pub(crate) struct Expected {
 }
 
 impl Plan {
+    /// Whether a handler does not know the length of the body in advance.
+    pub(crate) fn is_chunked(&self) -> bool {
+        self.form == Form::Slow || self.form == Form::LargeBody && self.request.is_multiple_of(2)
+    }
+
     /// Whether a response with this status is kept without the body.
     pub(crate) fn is_body_omitted(&self, kind: Kind, status: u16) -> bool {
         let is_kept = match self.form {
-            Form::Small => true,
+            Form::Small | Form::Fitting => true,
             Form::LargeBody | Form::LargeHead => kind.has_objects,
             Form::Events | Form::Slow => false,
         };
@@ -197,7 +215,7 @@ impl Run {
         let is_large = match self.plan.form {
             Form::LargeBody => !self.is_body_omitted(),
             Form::LargeHead => true,
-            Form::Small | Form::Events | Form::Slow => false,
+            Form::Small | Form::Fitting | Form::Events | Form::Slow => false,
         };
         self.kind.has_objects && is_large
     }
@@ -213,7 +231,8 @@ impl Run {
 
     /// What the client of its request gets. An endpoint answers as it answers a retry.
     pub(crate) fn first_response(&self, status: u16) -> Expected {
-        let (headers, body, trailers) = (first_headers(&self.plan), body(&self.plan), Some(trailers()));
+        let (headers, body, trailers) =
+            (first_headers(&self.plan, self.kind), body(&self.plan, self.kind), Some(trailers()));
         let first = Expected { status, headers, body, trailers, is_omitted: false };
         if self.kind.is_endpoint() { first.kept() } else { first }
     }

@@ -22,10 +22,12 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt};
 
 use super::body::Body;
-use super::format::Format;
 use super::handler::{PLANNED, Plan, Runner};
 use super::kind::{Kind, Serves};
+use super::logs;
+use super::reported::Reported;
 use super::response::NODE;
+use super::store::{Keeping, Watched};
 use super::tally::Tally;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -41,9 +43,6 @@ pub(crate) const GRACE: Duration = Duration::from_millis(100);
 /// Longer than each run may take.
 pub(crate) const TOO_LONG: Duration = Duration::from_millis(600);
 
-/// Largest response that is kept with its body.
-pub(crate) const KEPT_BYTES: usize = 1000;
-
 /// Largest body of a request.
 pub(crate) const MAX_BODY_BYTES: usize = 100;
 
@@ -54,7 +53,7 @@ const REPORTS_PER_PANIC: usize = 5;
 pub(crate) struct Service {
     pub(crate) kind: Kind,
     tally: Arc<Tally>,
-    pub(crate) layer: IdempotencyLayer<Format<RecordedStore<RedisStore>>>,
+    pub(crate) layer: IdempotencyLayer<Watched<RecordedStore<RedisStore>>>,
     inner: BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>,
 }
 
@@ -76,20 +75,23 @@ impl Service {
     pub(crate) fn new(kind: Kind, (url, namespace): (&str, &str), directory: &Path, tally: &Arc<Tally>) -> Self {
         let settings = with!(RedisSettings::new(url.parse().unwrap(), namespace), timeout = Duration::from_millis(100));
         let store = RecordedStore::new(RedisStore::new(&settings).unwrap(), directory).unwrap();
-        let policy = with!(
-            IdempotencyLayerBuilder::<RedisStore>::default_policy(),
-            lease_grace = GRACE,
-            max_attempts = 3,
-            failed_retention = Duration::from_millis(100),
-            result_max_bytes = KEPT_BYTES,
-        );
+        let mut policy = with!(IdempotencyLayerBuilder::<RedisStore>::default_policy(), lease_grace = GRACE);
+        if !kind.has_defaults {
+            let Keeping { max_attempts, failed_retention, .. } = kind.keeping();
+            policy = with!(
+                policy,
+                max_attempts = max_attempts,
+                failed_retention = failed_retention,
+                result_max_bytes = kind.kept_bytes(),
+            );
+        }
         let recovery = if kind.parks { Recovery::Park } else { Recovery::Rerun };
         let results = kind.has_objects.then(|| Results::new(Arc::clone(&tally.objects) as _, "results", "http/"));
         let policy = with!(policy, recovery = recovery, results = results);
         let principal = |parts: &http::request::Parts| parts.headers.get(AUTHORIZATION).map(Principal::new);
         let reporting = Arc::clone(tally);
-        let format = Format { store, is_next: kind.is_next_release, tally: Arc::clone(tally) };
-        let builder = IdempotencyLayer::builder(format, principal)
+        let store = Watched { store, is_next: kind.is_next_release, tally: Arc::clone(tally) };
+        let builder = IdempotencyLayer::builder(store, principal)
             .policy(policy)
             .timeout(TIMEOUT)
             .deadline(|parts| parts.extensions.get::<Deadline>().copied())
@@ -100,8 +102,15 @@ impl Service {
             .mismatch_status(StatusCode::from_u16(kind.mismatch_status).unwrap())
             .max_body_bytes(MAX_BODY_BYTES)
             .report(move |report| {
+                // A request without a number is missed by the verdict.
+                let Some(request) = logs::request() else { return };
+                let reported = Reported::of(request, report);
                 let mut reports = lock(&reporting.reports);
-                reports.push((kind, report.clone()));
+                if let Some(metrics) = &reporting.metrics {
+                    println!("{}", reported.as_json());
+                    metrics.print(report);
+                }
+                reports.push(reported);
                 let is_to_panic = reports.len().is_multiple_of(REPORTS_PER_PANIC);
                 drop(reports);
                 if is_to_panic {

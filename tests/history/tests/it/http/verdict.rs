@@ -3,35 +3,43 @@
 mod answers;
 mod logs;
 mod reports;
+mod times;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use harness::lines::Line;
 use history::{Call, History, Operation, wrong_settling};
-use idempotent_sqs_http::RequestReport;
-use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::clients::Sent;
-use super::format::Acquired;
-use super::handler::{Ending, Run};
-use super::kind::Kind;
+use super::handler::Ending;
+use super::reported::Reported;
 use super::request::Identity;
+use super::runs::{Run, UnprotectedRun};
+use super::service::GRACE;
+use super::store::Asked;
 
 /// With less time, a request is not started.
 const SHORTEST_RUN: Duration = Duration::from_millis(50);
 
 /// The requests of a run, by their numbers, and the runs of the handler.
+#[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) sent: Vec<Sent>,
     pub(crate) runs: Vec<Run>,
+    pub(crate) unprotected: Vec<UnprotectedRun>,
     /// What the services reported.
-    pub(crate) reports: Vec<(Kind, RequestReport)>,
+    pub(crate) reports: Vec<Reported>,
     /// What they logged.
     pub(crate) lines: Vec<Line>,
-    /// What the store answered to the acquires of each request, one after another.
-    pub(crate) acquires: Vec<(usize, Acquired, Instant)>,
+    /// The acquires of all requests, one after another.
+    pub(crate) asked: Vec<Asked>,
+    /// The requests whose object was read.
+    pub(crate) read: BTreeSet<usize>,
+    /// How late the machine was at most.
+    pub(crate) late: Duration,
     /// Whether each key has a response that is kept.
     pub(crate) is_finished: bool,
 }
@@ -46,10 +54,11 @@ impl Seen {
         for run in &self.runs {
             faults.extend(self.wrong_run(run, history).into_iter().map(|fault| format!("{fault}: {run:?}")));
         }
-        faults.extend(self.wrong_records(history));
+        faults.extend(self.wrong_records());
         faults.extend(self.wrong_completions(history));
         faults.extend(self.wrong_reports(history));
         faults.extend(self.wrong_lines());
+        faults.extend(self.wrong_waits());
         let mut replayed: BTreeMap<&Identity, usize> = BTreeMap::new();
         for (number, sent) in self.sent.iter().enumerate() {
             let runs: Vec<_> = self.runs_of(number).collect();
@@ -67,6 +76,9 @@ impl Seen {
             {
                 faults.push(format!("a request ran with too little time: {sent:?}, {runs:?}"));
             }
+            let wrong_times = self.wrong_times(number, sent, runs.first().copied());
+            let wrong = wrong_times.into_iter().chain(self.wrong_acquires(number, sent));
+            faults.extend(wrong.map(|wrong| format!("{wrong}: request {number}, {sent:?}, {runs:?}")));
             if let Some(wrong) = self.wrong_answer(number, sent, runs.first().copied(), history) {
                 faults.push(format!("{wrong}: request {number}, {sent:?}, {runs:?}"));
             }
@@ -79,9 +91,14 @@ impl Seen {
         faults
     }
 
-    /// Whether the store answered this to the request of this number, before this time.
-    pub(super) fn was_told(&self, number: usize, told: Acquired, before: Instant) -> bool {
-        self.acquires.iter().any(|(of, acquired, at)| (*of, *acquired) == (number, told) && *at < before)
+    /// The acquires of the request with this number, one after another.
+    pub(super) fn asked_for(&self, number: usize) -> impl Iterator<Item = &Asked> {
+        self.asked.iter().filter(move |asked| asked.request == number)
+    }
+
+    /// The run of the request with this number without the store.
+    pub(super) fn unprotected_run(&self, number: usize) -> Option<&UnprotectedRun> {
+        self.unprotected.iter().find(|run| run.request == number)
     }
 
     /// The runs of the request with this number.
@@ -99,43 +116,21 @@ impl Seen {
         let told = (!is_told).then_some("it was told of another attempt");
         // Without a task of its own, a run is not settled after its client has gone.
         let is_cancelled = !run.kind.spawns && self.sent[run.plan.request].answered.is_none();
-        let settled = wrong_settling(operations, run.fence, run.ended.is_some() && !is_cancelled, is_right);
+        // Nor if the machine was too late for it.
+        let must_settle = run.ended.is_some() && !is_cancelled && self.late < GRACE;
+        let settled = wrong_settling(operations, run.fence, must_settle, is_right);
         run.faults.iter().copied().chain(told).chain(settled).collect()
     }
 
-    /// Keys with several records, records of several keys, and answers that no call of their key explains.
-    fn wrong_records(&self, history: &History) -> Vec<String> {
-        let mut faults = Vec::new();
+    /// Keys with several records, and records of several keys.
+    fn wrong_records(&self) -> Option<String> {
         let mut records: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
         for run in &self.runs {
             records.entry(self.sent[run.plan.request].identity.key()).or_default().insert(&run.key);
         }
         let different: BTreeSet<_> = records.values().flatten().collect();
-        if records.values().any(|records| records.len() > 1) || different.len() < records.len() {
-            faults.push(format!("each key has a record of its own: {records:?}"));
-        }
-        for (key, records) in records {
-            let calls = history.keys.iter().filter(|(record, _)| records.contains(record.as_str()));
-            let mut unused: BTreeMap<&str, i64> = BTreeMap::new();
-            for kind in calls.flat_map(|(_, calls)| calls).filter_map(|call| answered_with(&call.answer)) {
-                *unused.entry(kind).or_default() += 1;
-            }
-            // A parked recovery does not run, and fails for good.
-            let calls = history.keys.iter().filter(|(record, _)| records.contains(record.as_str()));
-            let is_parked = |record: &str, call: &Operation| matches!(&call.call, Call::Fail { claim, permanent: true, .. } if !self.runs.iter().any(|run| run.key == record && run.fence == claim.fence));
-            let parked = calls.flat_map(|(record, calls)| calls.iter().filter(move |call| is_parked(record, call)));
-            *unused.entry("failed-before").or_default() += i64::try_from(parked.count()).unwrap();
-            // The store answers a request that does not run.
-            let of_key = self.sent.iter().enumerate().filter(|(_, sent)| sent.identity.key() == key);
-            let of_store = of_key.filter(|(number, _)| self.runs_of(*number).next().is_none());
-            for kind in of_store.filter_map(|(_, sent)| sent.answer()?.of_store()) {
-                *unused.entry(kind).or_default() -= 1;
-            }
-            if unused.values().any(|count| *count < 0) {
-                faults.push(format!("{key:?} has answers that the store did not give: {unused:?}"));
-            }
-        }
-        faults
+        let is_wrong = records.values().any(|records| records.len() > 1) || different.len() < records.len();
+        is_wrong.then(|| format!("each key has a record of its own: {records:?}"))
     }
 
     /// Records that were completed without a run.
@@ -168,15 +163,4 @@ fn is_recorded(run: &Run, history: &History) -> bool {
     let operations = history.keys.get(&run.key).into_iter().flatten();
     let mut of_run = operations.filter(|call| call.claim().is_some_and(|claim| claim.fence == run.fence));
     of_run.any(|call| call.answer == history::Answer::Recorded)
-}
-
-/// The answer to a request that got this answer of the store, by [`Answer::of_store`].
-fn answered_with(answer: &history::Answer) -> Option<&'static str> {
-    match answer {
-        history::Answer::Mismatch => Some("mismatch"),
-        history::Answer::Conflict { .. } => Some("in-flight"),
-        history::Answer::Failed => Some("failed-before"),
-        history::Answer::Duplicate { .. } => Some("replayed"),
-        _ => None,
-    }
 }

@@ -1,22 +1,26 @@
 //! What is wrong with the answer to one request.
 
+use std::time::Duration;
+
 use history::History;
 use idempotent_sqs_http::{KeyRule, StoreOutage};
 
 use super::is_recorded;
 use crate::http::answer::{Answer, NOT_KEPT};
 use crate::http::clients::{Answered, Sent};
-use crate::http::format::Acquired;
-use crate::http::handler::{Ending, PLANNED, Run};
+use crate::http::handler::{Ending, PLANNED};
 use crate::http::kind::Serves;
 use crate::http::request::FLAWS;
-use crate::http::response::Form;
+use crate::http::runs::{Run, UnprotectedRun};
 use crate::http::service::GRACE;
 use crate::http::verdict::Seen;
 
+/// Between the check of a deadline and the run.
+const INSTANT: Duration = Duration::from_millis(5);
+
 impl Seen {
     /// What is wrong with the answer to the request of this number. `own` is its run.
-    pub(super) fn wrong_answer(
+    pub(crate) fn wrong_answer(
         &self,
         number: usize,
         sent: &Sent,
@@ -24,7 +28,8 @@ impl Seen {
         history: &History,
     ) -> Option<&'static str> {
         let Answered { answer, key, after } = sent.answered.as_ref()?;
-        if is_protected(sent) != !matches!(answer, Answer::Unprotected) && !may_be_unprotected(sent, own) {
+        let unprotected = self.unprotected_run(number);
+        if is_protected(sent) == unprotected.is_some() && !may_be_unprotected(sent, own) {
             return Some("protected or not, against the rule");
         }
         let has_key = sent.flaw.is_none_or(|flaw| flaw.problem().1 != "key-malformed") && is_protected(sent);
@@ -32,16 +37,16 @@ impl Seen {
         if key.as_ref() != echo && !matches!(answer, Answer::Error(_)) {
             return Some("another key, or none");
         }
-        if sent.deadline.is_some_and(|deadline| sent.at + *after > deadline.end + 2 * GRACE) {
+        if is_protected(sent)
+            && sent.deadline.is_some_and(|deadline| sent.at + *after > deadline.end + 2 * GRACE + self.late)
+        {
             return Some("an answer after the end of its invocation");
         }
-        let is_outage = matches!(answer, Answer::Problem { kind, .. } if kind == "store-unavailable");
-        let is_outage = is_outage && !self.was_told(number, Acquired::Error, sent.at + *after);
-        // Only a reply that comes too late leaves the store out of reach, or an acquire that fails when the object is read.
-        if self.was_told(number, Acquired::Duplicate, sent.at + after.saturating_sub(GRACE))
-            && (is_outage || matches!(answer, Answer::Unprotected))
-        {
-            return Some("the store had answered that it was done");
+        if let Some(wrong) = self.wrong_by_store(number, sent, own) {
+            return Some(wrong);
+        }
+        if let Some(run) = unprotected {
+            return wrong_unprotected(run, sent, answer);
         }
         match answer {
             Answer::Error(error) if *error != PLANNED => Some(error),
@@ -49,7 +54,7 @@ impl Seen {
             Answer::Error(_) => Some("an error of another run"),
             Answer::Unknown(_) => Some("neither a response nor a problem"),
             Answer::Receipt { .. } if sent.flaw.is_some() => Some("a flaw that was missed"),
-            Answer::Unprotected => None,
+            Answer::Unprotected(_) => Some("the answer of no handler"),
             Answer::Receipt { request, .. } => {
                 let run = self.runs_of(*request).next();
                 let maker = self.sent.get(*request).filter(|maker| maker.identity == sent.identity);
@@ -128,7 +133,7 @@ impl Seen {
 }
 
 /// Whether the layer reads the key of this request.
-pub(super) fn is_protected(sent: &Sent) -> bool {
+pub(crate) fn is_protected(sent: &Sent) -> bool {
     match sent.kind.key_rule {
         _ if sent.kind.is_endpoint() => true,
         None => sent.identity.needs_key(),
@@ -141,6 +146,22 @@ pub(super) fn is_protected(sent: &Sent) -> bool {
 /// Whether the handler may have run without the store.
 fn may_be_unprotected(sent: &Sent, own: Option<&Run>) -> bool {
     sent.kind.store_outage == StoreOutage::RunUnprotected && sent.flaw.is_none() && own.is_none()
+}
+
+/// What is wrong with the answer of a handler that ran without the store. Without a key, it has no deadline.
+fn wrong_unprotected(run: &UnprotectedRun, sent: &Sent, answer: &Answer) -> Option<&'static str> {
+    if is_protected(sent) && sent.deadline.is_some_and(|deadline| run.from > deadline.work + INSTANT) {
+        return Some("it ran without the store after its deadline");
+    }
+    let is_right = match (run.ended, answer) {
+        (None, Answer::Problem { status: 504, kind, .. }) => kind == "deadline" && is_protected(sent),
+        (Some(Ending::Panic), Answer::Problem { status: 500, kind, .. }) => kind == "failed",
+        (Some(Ending::Error), Answer::Error(error)) => *error == PLANNED,
+        (Some(Ending::Panic | Ending::Error), _) => false,
+        (Some(_), Answer::Unprotected(_)) => true,
+        _ => false,
+    };
+    (!is_right).then_some("another answer than that of the handler, which ran without the store")
 }
 
 /// What is wrong with a response of this run, which is that of the request itself if it `is_own`.
@@ -158,7 +179,7 @@ fn wrong_receipt(answer: &Answer, run: &Run, sent: &Sent, is_own: bool, own: Opt
         Some("a response that cannot be read was replayed")
     } else if *is_omitted != expected.is_omitted || reply.body != expected.body || reply.trailers != expected.trailers {
         Some("another body")
-    } else if !reply.is_sized && run.plan.form != Form::Slow {
+    } else if !(reply.is_sized || is_own && run.plan.is_chunked()) {
         Some("a body without its length")
     } else if reply.status != expected.status || reply.headers != expected.headers {
         Some("another head")

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use harness::lines::Line;
-use idempotent_sqs_http::RequestReport;
 
 use crate::http::logs::NUMBER;
+use crate::http::reported::{Reported, in_logs};
 use crate::http::verdict::Seen;
 
 /// The fields of a line. Others could have a payload or a principal.
@@ -24,7 +24,8 @@ const FIELDS: [&str; 11] = [
 ];
 
 /// The fields that say the same as a report.
-const OF_REPORT: [&str; 8] = [
+const OF_REPORT: [&str; 9] = [
+    NUMBER,
     "http.request.method",
     "idempotency.key",
     "idempotency.outcome",
@@ -50,7 +51,7 @@ impl Seen {
                 faults.push(format!("a line of no request, or with more than its head: {line:?}"));
             }
         }
-        for (_, report) in &self.reports {
+        for report in &self.reports {
             *unused.entry(told(report)).or_default() -= 1;
         }
         unused.retain(|_, count| *count != 0);
@@ -66,15 +67,16 @@ fn request(line: &Line) -> (&str, &str) {
 }
 
 /// What the line of this report says.
-fn told(report: &RequestReport) -> Told {
-    let is_error = report.status.is_none_or(|status| status.is_server_error());
+fn told(report: &Reported) -> Told {
+    let is_error = report.status.is_none_or(|status| (500..600).contains(&status));
     [
-        Some(report.method.to_string()),
+        Some(report.request.to_string()),
+        Some(report.method.clone()),
         report.client_key.clone(),
-        Some(report.outcome.as_str().to_owned()),
-        report.fence.map(|fence| fence.0.to_string()),
+        Some(in_logs(report.outcome)),
+        report.fence.map(|fence| fence.to_string()),
         report.attempts.map(|attempts| attempts.to_string()),
-        report.status.map(|status| status.as_u16().to_string()),
+        report.status.map(|status| status.to_string()),
         Some(report.is_recovery.to_string()),
         is_error.then(|| "error".to_owned()),
     ]
