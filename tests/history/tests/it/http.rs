@@ -8,6 +8,7 @@
 mod answer;
 mod body;
 mod clients;
+mod hand_made;
 mod handler;
 mod kind;
 mod logs;
