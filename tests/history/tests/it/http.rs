@@ -12,6 +12,7 @@ mod hand_made;
 mod handler;
 mod kind;
 mod logs;
+mod metrics;
 mod objects;
 mod reported;
 mod request;
