@@ -91,12 +91,17 @@ impl<S: Store, A: Attempt> Protected<S, A> {
             return Some(self.answer(reject(Problem::NotStarted)));
         }
         match self.report().await {
-            // The store replied too late, and the record was released.
-            Ok(_) if request.is_withdrawn() => None,
             Ok((report, deadline)) => {
+                let ended = request.ended();
+                // Once there is an answer, the request cannot be withdrawn any more.
+                drop(request.start());
+                if request.is_withdrawn() {
+                    // The store replied too late, and the record was released.
+                    return None;
+                }
                 let settings = &self.shared.settings;
                 let answer = self.attempt.take_answer();
-                Some(self.answer(conclude(report, answer, request.ended(), deadline, settings)))
+                Some(self.answer(conclude(report, answer, ended, deadline, settings)))
             }
             Err(error) => {
                 tracing::warn!(reason = error_chain(&error), "the store did not reply");

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -121,6 +122,23 @@ async fn a_request_whose_reply_comes_too_late_is_reported_once() {
     assert!(send(&router, post("a")).await.is_replayed());
     let expected = [RequestOutcome::Completed, RequestOutcome::StoreUnavailable, RequestOutcome::Replayed];
     assert_eq!(*outcomes.lock().unwrap(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_reported_is_not_withdrawn() {
+    let (outcomes, store_timeout) = (Arc::new(Mutex::new(Vec::new())), Duration::from_millis(300));
+    let reported = Arc::clone(&outcomes);
+    let layer = builder_on(faulty()).store_timeout(store_timeout).report(move |report| {
+        reported.lock().unwrap().push(report.outcome);
+        if report.outcome == RequestOutcome::Replayed {
+            // The time for the store ends meanwhile.
+            thread::sleep(store_timeout * 2);
+        }
+    });
+    let (router, _) = counting(layer.build());
+    send(&router, post("a")).await;
+    assert!(send(&router, post("a")).await.is_replayed());
+    assert_eq!(*outcomes.lock().unwrap(), [RequestOutcome::Completed, RequestOutcome::Replayed]);
 }
 
 #[tokio::test(start_paused = true)]
