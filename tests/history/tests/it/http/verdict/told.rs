@@ -44,7 +44,9 @@ impl Seen {
                         matches!(asked.told, Told::Duplicate { .. } | Told::Mismatch | Told::Failed)
                             && asked.to + GRACE + self.late < at
                     };
-                    let is_final = asked.last().is_some_and(was_final);
+                    // The acquire that reads an object may have been cut off.
+                    let is_reading = sent.kind.has_objects && asked.len() == 1;
+                    let is_final = !is_reading && asked.last().is_some_and(was_final);
                     !is_final && !self.must_run_unprotected(number, sent, was_done)
                 }
                 _ => true,
