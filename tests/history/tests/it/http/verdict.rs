@@ -117,7 +117,8 @@ impl Seen {
         // Without a task of its own, a run is not settled after its client has gone.
         let is_cancelled = !run.kind.spawns && self.sent[run.plan.request].answered.is_none();
         // Nor if the machine was too late for it.
-        let must_settle = run.ended.is_some() && !is_cancelled && self.late < GRACE;
+        let time = if run.is_late { GRACE / 10 } else { GRACE };
+        let must_settle = run.ended.is_some() && !is_cancelled && self.late < time;
         let settled = wrong_settling(operations, run.fence, must_settle, is_right);
         run.faults.iter().copied().chain(told).chain(settled).collect()
     }
