@@ -4,7 +4,7 @@
 
 PYTHON ?= python3 -B
 
-.PHONY: help run test check simulate mutants torture e2e compare-sqs bench cost clean-tools
+.PHONY: help run test check simulate mutants removals torture e2e compare-sqs bench cost clean-tools
 
 help:
 	@echo "make run          process the sample events on a real server and print each message's outcome"
@@ -12,6 +12,7 @@ help:
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make simulate     the whole function on a simulated network and clock, by seeds; SEEDS=1000, or SEED=17 for one with its trace"
 	@echo "make mutants      mutation tests: changes the code in small ways, which the tests must notice; FILES=src/sqs/response.rs"
+	@echo "make removals     removes each condition in turn and says which evidence finds it; KIND=tests FILES=src/sqs; takes hours"
 	@echo "make torture      fault injection: kills, stops and breaks components, and checks the history; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
 	@echo "make compare-sqs  the tests' simulated SQS next to ministack, moto and AWS's documentation; takes 6 minutes"
@@ -23,6 +24,10 @@ run:
 	@$(PYTHON) scripts/tools.py run
 	@$(PYTHON) scripts/run.py
 
+# The last command tests the core as a library without SQS, Lambda and AWS. The model and the store's behavior on real
+# servers do not depend on these features.
+SAME = --skip model:: --skip redis::
+
 test:
 	$(PYTHON) scripts/tools.py test
 	.tools/venv/bin/python -B tests/template/check.py
@@ -30,7 +35,7 @@ test:
 	.tools/venv/bin/python -B tests/identity/sign.py
 	$(PYTHON) tests/cost/check.py
 	cargo test --workspace --exclude benches --all-features
-	cargo test --package idempotent-sqs --no-default-features --features redis,serde --lib --test core
+	cargo test --package idempotent-sqs --no-default-features --features redis,serde --lib --test core -- $(SAME)
 
 # The last command checks the core without SQS, Lambda and AWS.
 check:
@@ -62,6 +67,15 @@ mutants:
 	@$(PYTHON) scripts/tools.py mutants
 	PATH="$(CURDIR)/.tools/cargo/bin:$$PATH" cargo mutants --workspace --output target \
 		$(foreach file,$(FILES),--file '$(file)') $(addprefix --test-package ,$(TESTED_BY))
+
+# One kind of evidence at a time: tests, simulation, torture, http or inbox. Then the table of all that were measured.
+removals: FILES = src crates
+removals:
+	$(PYTHON) scripts/tools.py test
+ifdef KIND
+	cargo run --quiet --package removals -- measure $(KIND) $(FILES)
+endif
+	cargo run --quiet --package removals -- report
 
 torture:
 	$(PYTHON) scripts/tools.py test

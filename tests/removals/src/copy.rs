@@ -1,0 +1,200 @@
+//! The copy of the project: each file of the library with its switches, without those that do not compile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+use serde_json::Value;
+
+use crate::condition::{Condition, Removal};
+use crate::conditions;
+use crate::switches::marks;
+
+/// The files whose conditions are removed: the start of their paths, and how they name the library.
+const SOURCES: [(&str, &str); 9] = [
+    ("src/idempotency", "crate"),
+    ("src/lambda", "crate"),
+    ("src/metrics", "crate"),
+    ("src/s3.rs", "crate"),
+    ("src/sqs", "crate"),
+    ("src/stores", "crate"),
+    ("src/webhook", "crate"),
+    ("crates/http/src", "idempotent_sqs"),
+    ("crates/postgres/src", "idempotent_sqs"),
+];
+
+/// Files of these that only tests or the operator's tools use.
+const NOT_REMOVED: [&str; 4] = [
+    "src/stores/redis/connection/operator.rs",
+    "src/stores/redis/connection/simulation.rs",
+    "src/stores/redis/records",
+    "crates/postgres/src/main.rs",
+];
+
+/// Says whether a switch is on, by the variable `REMOVED`. Processes whose environment is cleared have that of their parent.
+/// Each switch that is asked for is written to the file that `REACHED` names.
+const SWITCH: &str = r#"
+#[doc(hidden)]
+#[must_use]
+pub fn is_removed(number: u32) -> bool {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static SET: std::sync::OnceLock<(u32, Option<String>)> = std::sync::OnceLock::new();
+    static ASKED: [AtomicBool; 1 << 14] = [const { AtomicBool::new(false) }; 1 << 14];
+    let (removed, reached) = SET.get_or_init(|| {
+        let parent = format!("/proc/{}/environ", std::os::unix::process::parent_id());
+        let parent = std::fs::read_to_string(parent).unwrap_or_default();
+        let variable = |name: &str| {
+            let of_parent = || parent.split('\0').find_map(|set| set.strip_prefix(name)?.strip_prefix('='));
+            std::env::var(name).ok().or_else(|| of_parent().map(str::to_owned))
+        };
+        (variable("REMOVED").and_then(|number| number.parse().ok()).unwrap_or(0), variable("REACHED"))
+    });
+    if let Some(file) = reached
+        && !ASKED[number as usize].swap(true, Ordering::Relaxed)
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(file)
+    {
+        let _written = file.write_all(format!("{number}\n").as_bytes());
+    }
+    *removed == number
+}
+"#;
+
+pub(crate) struct Copy {
+    /// Where the copy, its build and the results are.
+    pub directory: PathBuf,
+    pub conditions: Vec<Condition>,
+}
+
+impl Copy {
+    /// Copies the project in the current directory, unless its sources were copied before.
+    pub(crate) fn make() -> Result<Self, Box<dyn Error>> {
+        let sources = sources()?;
+        let mut copy = Self { directory: directory()?, conditions: Vec::new() };
+        let is_copied = |(file, text): (&String, &Vec<u8>)| {
+            fs::read(copy.directory.join("sources").join(file)).is_ok_and(|copied| copied == *text)
+        };
+        if sources.iter().all(is_copied)
+            && let Ok(made) = Self::made()
+        {
+            return Ok(made);
+        }
+        for folder in ["sources", "project"].map(|folder| copy.directory.join(folder)) {
+            let _absent = fs::remove_dir_all(&folder);
+            for (file, text) in &sources {
+                fs::create_dir_all(folder.join(file).parent().unwrap_or(&folder))?;
+                fs::write(folder.join(file), text)?;
+            }
+        }
+        // The results of another copy have other numbers.
+        for entry in fs::read_dir(&copy.directory)?.flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "jsonl") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        copy.compile(&sources.into_keys().collect::<Vec<_>>())?;
+        fs::write(copy.directory.join("conditions.json"), serde_json::to_vec_pretty(&copy.conditions)?)?;
+        Ok(copy)
+    }
+
+    /// The copy that was made last.
+    pub(crate) fn made() -> Result<Self, Box<dyn Error>> {
+        let directory = directory()?;
+        let conditions = serde_json::from_slice(&fs::read(directory.join("conditions.json"))?)?;
+        Ok(Self { directory, conditions })
+    }
+
+    /// A command of cargo on the copy.
+    pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut cargo = Command::new("cargo");
+        cargo.args(arguments).current_dir(self.directory.join("project"));
+        cargo.env("CARGO_TARGET_DIR", self.directory.join("build")).env("CARGO_INCREMENTAL", "0");
+        cargo
+    }
+
+    /// Writes the switches, again and again, without those that do not compile.
+    fn compile(&mut self, files: &[String]) -> Result<(), Box<dyn Error>> {
+        let mut left_out = BTreeSet::new();
+        loop {
+            self.write_switches(files, &left_out)?;
+            println!("{} conditions, {} left out", self.conditions.len(), left_out.len());
+            let packages = ["idempotent-sqs", "idempotent-sqs-http", "idempotent-sqs-postgres"];
+            let output = self
+                .cargo(&["check", "--message-format=json", "--keep-going", "--lib", "--all-features"])
+                .args(packages.iter().flat_map(|package| ["--package", package]))
+                .output()?;
+            if output.status.success() {
+                return Ok(());
+            }
+            let number = left_out.len();
+            for line in String::from_utf8(output.stdout)?.lines() {
+                left_out.extend(self.at_fault(&serde_json::from_str(line)?)?.map(Condition::name));
+            }
+            if left_out.len() == number {
+                return Err(String::from_utf8_lossy(&output.stderr).into());
+            }
+        }
+    }
+
+    fn write_switches(&mut self, files: &[String], left_out: &BTreeSet<String>) -> Result<(), Box<dyn Error>> {
+        self.conditions.clear();
+        let (sources, project) = (self.directory.join("sources"), self.directory.join("project"));
+        for file in files.iter().filter(|file| Path::new(file).extension().is_some_and(|extension| extension == "rs")) {
+            let library = SOURCES.iter().find(|(path, _)| file.starts_with(path)).map(|(_, library)| library);
+            let is_removed = |_: &&&str| !NOT_REMOVED.iter().any(|path| file.starts_with(path));
+            let Some(library) = library.filter(is_removed) else { continue };
+            let text = fs::read_to_string(sources.join(file))?;
+            let first = self.conditions.last().map_or(1, |last| last.number + 1);
+            let is_left_out = |condition: &Condition| left_out.contains(&condition.name());
+            let switch = format!("{library}::is_removed");
+            let (found, switched) = conditions::find(file, &text, first, &switch, &is_left_out)?;
+            self.conditions.extend(found);
+            fs::write(project.join(file), switched)?;
+        }
+        let library = fs::read_to_string(sources.join("src/lib.rs"))?;
+        fs::write(project.join("src/lib.rs"), library + SWITCH)?;
+        Ok(())
+    }
+
+    /// The condition whose switch causes this error: of those around it, the innermost one that may change a type, or else the
+    /// innermost one. Around none, a statement between the places that the error names.
+    fn at_fault(&self, message: &Value) -> Result<Option<&Condition>, Box<dyn Error>> {
+        let message = &message["message"];
+        let spans = || message["spans"].as_array().into_iter().flatten();
+        let primary = spans().filter(|_| message["level"] == "error").find(|span| span["is_primary"] == true);
+        let Some((file, at)) =
+            primary.and_then(|span| Some((span["file_name"].as_str()?, span["byte_start"].as_u64()?)))
+        else {
+            return Ok(None);
+        };
+        let (text, at) = (fs::read_to_string(self.directory.join("project").join(file))?, usize::try_from(at)?);
+        let length = |condition: &Condition| {
+            let [start, end] = marks(condition.number).map(|mark| text.find(&mark));
+            let (start, end) = (start?, end?);
+            (start..=end).contains(&at).then_some(end - start)
+        };
+        let of_file = || self.conditions.iter().filter(|condition| condition.file == file);
+        let around = of_file().filter_map(|condition| Some((length(condition)?, condition)));
+        let innermost = around.min_by_key(|(length, condition)| (!condition.removal.may_change_type(), *length));
+        let lines = || spans().filter(|span| span["file_name"] == file).filter_map(|span| span["line_start"].as_u64());
+        let (first, last) = (lines().min().unwrap_or_default(), lines().max().unwrap_or_default());
+        let is_between = |condition: &&Condition| {
+            condition.removal == Removal::Statement && (first..=last + 1).contains(&(condition.line as u64))
+        };
+        Ok(innermost.map(|(_, condition)| condition).or_else(|| of_file().find(is_between)))
+    }
+}
+
+fn directory() -> io::Result<PathBuf> {
+    Ok(env::current_dir()?.join("target/removals"))
+}
+
+/// The files of the project, by their paths.
+fn sources() -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> {
+    let listed = Command::new("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]).output()?;
+    let files = String::from_utf8(listed.stdout)?;
+    let files = files.lines().filter(|file| Path::new(file).is_file());
+    Ok(files.map(|file| Ok((file.to_owned(), fs::read(file)?))).collect::<io::Result<_>>()?)
+}

@@ -1,0 +1,44 @@
+//! Removes each condition of the library, one at a time, and says which kinds of evidence find it.
+//!
+//! A copy of the project is built once, with each removal behind a switch that an environment variable turns on. Then the
+//! checks of a kind of evidence run without each condition that they reach, until one fails.
+//!
+//! - `condition`: what is removed
+//! - `conditions`: finds the conditions of a file
+//! - `syntax`: what the finder asks of the code
+//! - `switches`: writes the switches into the text of a file
+//! - `copy`: the copy of the project, without the removals that do not compile
+//! - `checks`: the checks of each kind of evidence
+//! - `measure`: runs them without each condition
+//! - `report`: which kinds find which removals
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "the enums of syn have a variant for each syntax of Rust")]
+
+mod checks;
+mod condition;
+mod conditions;
+mod copy;
+mod measure;
+mod report;
+mod switches;
+mod syntax;
+
+use std::env;
+use std::error::Error;
+use std::process::ExitCode;
+
+use copy::Copy;
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let arguments: Vec<_> = env::args().skip(1).collect();
+    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["measure", kind, files @ ..] => measure::measure(&Copy::make()?, kind, files)?,
+        ["report"] => report::print(&Copy::made()?)?,
+        _ => {
+            eprintln!("usage: removals measure tests|simulation|torture|http|inbox [FILE...]");
+            eprintln!("       removals report");
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

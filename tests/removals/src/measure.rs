@@ -1,0 +1,67 @@
+//! Runs the checks of one kind of evidence without each condition.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+use crate::checks::{Check, Kind};
+use crate::condition::Condition;
+use crate::copy::Copy;
+
+/// What one kind of evidence says of a removed condition.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    pub number: u32,
+    /// Number of checks that reach it.
+    pub reached: usize,
+    /// The check that fails without it.
+    pub found_by: Option<String>,
+}
+
+/// Measures the conditions in these files, or all, that were not measured yet.
+pub(crate) fn measure(copy: &Copy, name: &str, files: &[&str]) -> Result<(), Box<dyn Error>> {
+    let kind = Kind::named(copy, name)?;
+    let file = copy.directory.join(format!("{name}.jsonl"));
+    let known: BTreeSet<_> = verdicts(copy, name)?.iter().map(|verdict| verdict.number).collect();
+    let is_due = |condition: &&Condition| {
+        !known.contains(&condition.number)
+            && (files.is_empty() || files.iter().any(|file| condition.file.starts_with(file)))
+    };
+    let due: Vec<_> = copy.conditions.iter().filter(is_due).collect();
+    let (next, log) = (AtomicUsize::new(0), Mutex::new(OpenOptions::new().append(true).create(true).open(&file)?));
+    let work = || {
+        while let Some(condition) = due.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let verdict = kind.judge(condition.number);
+            println!("{condition} → {}", verdict.found_by.as_deref().unwrap_or("not found"));
+            let line = serde_json::to_string(&verdict).expect("it has no keys that are no text") + "\n";
+            let mut log = log.lock().expect("no worker panics");
+            log.write_all(line.as_bytes()).expect("the file can be written");
+        }
+    };
+    thread::scope(|scope| (0..kind.workers).for_each(|_| drop(scope.spawn(work))));
+    Ok(())
+}
+
+/// The verdicts of the kind with this name.
+pub(crate) fn verdicts(copy: &Copy, name: &str) -> Result<Vec<Verdict>, Box<dyn Error>> {
+    let lines = fs::read_to_string(copy.directory.join(format!("{name}.jsonl"))).unwrap_or_default();
+    Ok(lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+impl Kind {
+    /// Runs the checks that reach it, the quickest first, until one fails.
+    fn judge(&self, number: u32) -> Verdict {
+        let mut checks: Vec<&Check> = self.checks.iter().filter(|check| check.reached.contains(&number)).collect();
+        checks.sort_by_key(|check| check.lasts);
+        let removed = number.to_string();
+        let finds = |check: &&&Check| (0..self.failures).all(|_| check.fails("REMOVED", &removed));
+        let found_by = checks.iter().find(finds).map(|check| check.name.clone());
+        Verdict { number, reached: checks.len(), found_by }
+    }
+}

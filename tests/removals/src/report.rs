@@ -1,0 +1,46 @@
+//! Which kinds of evidence find which removals.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use crate::copy::Copy;
+use crate::measure::verdicts;
+
+/// The kinds of evidence.
+const KINDS: [&str; 5] = ["tests", "simulation", "torture", "http", "inbox"];
+
+/// Prints the removals that fewer than two kinds find, and how many of each module are found by what was measured.
+pub(crate) fn print(copy: &Copy) -> Result<(), Box<dyn Error>> {
+    let mut found: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for kind in KINDS {
+        for verdict in verdicts(copy, kind)?.iter().filter(|verdict| verdict.found_by.is_some()) {
+            found.entry(verdict.number).or_default().push(kind);
+        }
+    }
+    let mut modules: BTreeMap<&str, [usize; 2 + KINDS.len()]> = BTreeMap::new();
+    for condition in &copy.conditions {
+        let kinds = found.get(&condition.number).map_or(&[][..], Vec::as_slice);
+        if kinds.len() < 2 {
+            println!("{condition} → {kinds:?}");
+        }
+        let [all, by_two, by_each @ ..] = modules.entry(module(&condition.file)).or_default();
+        *all += 1;
+        *by_two += usize::from(kinds.len() > 1);
+        for (kind, count) in KINDS.iter().zip(by_each) {
+            *count += usize::from(kinds.contains(kind));
+        }
+    }
+    println!("| module | removals | by two kinds | {} |", KINDS.join(" | "));
+    println!("|{}", "---|".repeat(3 + KINDS.len()));
+    for (module, counts) in modules {
+        println!("| `{module}` | {} |", counts.map(|count| count.to_string()).join(" | "));
+    }
+    Ok(())
+}
+
+/// The folder below `src` that the file is in.
+fn module(file: &str) -> &str {
+    let depth = if file.starts_with("src/stores/redis") { 2 } else { 1 };
+    let end = file.match_indices('/').nth(depth).map_or(file.len(), |(at, _)| at);
+    file[..end].trim_end_matches(".rs")
+}
