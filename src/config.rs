@@ -236,7 +236,7 @@ fn metrics(environment: &mut Environment) -> Option<MetricsSettings> {
     Some(settings)
 }
 
-/// The longest invocation of Lambda:
+/// The longest invocation of Lambda, without the longer ones of Managed Instances:
 /// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>
 const MAX_INVOCATION: Duration = Duration::from_secs(900);
 

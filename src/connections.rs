@@ -14,8 +14,8 @@ use tokio::time::Instant;
 /// <https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-troubleshooting.html>
 pub(crate) const MAX_IDLE: Duration = Duration::from_secs(3);
 
-/// Largest difference between the time on the wall clock and on the monotonic clock between two requests. If it is
-/// larger, the process was frozen between them.
+/// Largest difference between the time on the wall clock and on the monotonic clock since a client was created. If it is
+/// larger, the process was frozen meanwhile.
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
 /// A client that pools connections, and is replaced if they may have ended. None is created before its first use,
@@ -28,7 +28,6 @@ pub(crate) struct Connections<C>(Mutex<Option<LastClient<C>>>);
 struct LastClient<C> {
     client: C,
     created: Moment,
-    used: Moment,
 }
 
 impl<C> Default for Connections<C> {
@@ -38,36 +37,37 @@ impl<C> Default for Connections<C> {
 }
 
 impl<C: Clone> Connections<C> {
-    /// The client of the last request, or a new one if the process was frozen since then. For clients that do not reuse
-    /// connections that were idle for [`MAX_IDLE`] on the monotonic clock.
+    /// The client of the last request, or a new one if the process was frozen since that one was created, in all for more
+    /// than a second. For clients that do not reuse connections that were idle for [`MAX_IDLE`] on the monotonic clock.
     #[cfg_attr(
         not(any(feature = "webhook", feature = "s3")),
         expect(dead_code, reason = "only `reqwest` has such clients")
     )]
     pub(crate) fn unless_frozen<E>(&self, create: impl FnOnce() -> Result<C, E>) -> Result<C, E> {
-        self.get(|last, now| !last.used.was_frozen_until(now), create)
+        self.get(|created, now| !created.was_frozen_until(now), create)
     }
 
     /// The client of the last request, or a new one if that one is older than [`MAX_IDLE`] on either clock. For clients
     /// that reuse connections that were idle for longer.
     #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only the SDK has such clients"))]
     pub(crate) fn unless_old(&self, create: impl FnOnce() -> C) -> C {
-        let created = self.get(|last, now| last.created.until(now) <= MAX_IDLE, || Ok::<_, Infallible>(create()));
+        let created = self.get(|created, now| created.until(now) <= MAX_IDLE, || Ok::<_, Infallible>(create()));
         created.unwrap_or_else(|never| match never {})
     }
 
     fn get<E>(
         &self,
-        is_kept: impl FnOnce(&LastClient<C>, &Moment) -> bool,
+        is_kept: impl FnOnce(&Moment, &Moment) -> bool,
         create: impl FnOnce() -> Result<C, E>,
     ) -> Result<C, E> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Moment::now();
-        let LastClient { client, created, .. } = match last.take().filter(|last| is_kept(last, &now)) {
+        let kept = match last.take().filter(|last| is_kept(&last.created, &now)) {
             Some(last) => last,
-            None => LastClient { client: create()?, created: now, used: now },
+            None => LastClient { client: create()?, created: now },
         };
-        *last = Some(LastClient { client: client.clone(), created, used: now });
+        let client = kept.client.clone();
+        *last = Some(kept);
         Ok(client)
     }
 }
@@ -126,5 +126,23 @@ mod tests {
             assert_eq!(after(0, 0).until(&after(later.0, later.1)), Duration::from_millis(ms), "{later:?}");
         }
         assert_eq!(after(0, 60_000).until(&after(10, 0)), Duration::MAX, "a wall clock that was set back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_replaced_after_freezes_that_add_up_to_more_than_a_second() {
+        let (connections, mut created) = (Connections::<u32>::default(), 0);
+        let mut client = || {
+            connections.unless_frozen(|| {
+                created += 1;
+                Ok::<_, Infallible>(created)
+            })
+        };
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(client().unwrap());
+            // The wall clock goes on, the monotonic one is paused.
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        assert_eq!(clients, [1, 1, 2, 2]);
     }
 }

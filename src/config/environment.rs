@@ -181,7 +181,7 @@ impl Environment {
     }
 }
 
-/// The longest time that a Lambda function can run, ms. No timeout in it can be longer.
+/// The longest time that a Lambda function can run, except on Managed Instances, ms. No timeout can be longer.
 const MAX_MS: u64 = 900_000;
 
 /// Ten years, in seconds. Far below the largest time that Redis can represent.

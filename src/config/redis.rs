@@ -63,20 +63,28 @@ fn check_namespace(environment: &mut Environment, namespace: Option<&str>) {
 /// Adds an error for each two of the settings that exclude each other. Each may be invalid, which is another error.
 fn check_credentials(environment: &mut Environment, url: Option<&RedisUrl>) {
     let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
-    match (is_set(&IAM), is_set(&["REDIS_SECRET_ARN"]), url) {
-        (true, true, _) => environment.error("REDIS_SECRET_ARN and REDIS_IAM_USER are both set: remove one of them"),
-        (true, false, Some(url)) if url.uses_sentinel() => environment.error(
+    let (has_iam, has_secret) = (is_set(&IAM), is_set(&["REDIS_SECRET_ARN"]));
+    if has_iam && has_secret {
+        environment.error("REDIS_SECRET_ARN and REDIS_IAM_USER are both set: remove one of them");
+    }
+    let Some(url) = url else { return };
+    if has_iam && url.uses_sentinel() {
+        environment.error(
             "REDIS_URL has sentinels, and REDIS_IAM_USER is for ElastiCache, which has none: remove one of them",
-        ),
-        (true, false, Some(url)) if url.has_password() || url.user().is_some() => environment
-            .error("REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL"),
-        (true, false, Some(url)) if !url.uses_tls() => environment.error(
+        );
+    } else if has_iam && !url.uses_tls() {
+        environment.error(
             "REDIS_URL does not use TLS, which ElastiCache requires for IAM tokens: set it to rediss://HOST:6379",
-        ),
-        (false, true, Some(url)) if url.has_password() => environment.error(
+        );
+    }
+    if has_iam && (url.has_password() || url.user().is_some()) {
+        environment
+            .error("REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL");
+    }
+    if has_secret && url.has_password() {
+        environment.error(
             "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it: remove it from REDIS_URL",
-        ),
-        _ => {}
+        );
     }
 }
 

@@ -167,8 +167,12 @@ impl<S: Store> Idempotency<S> {
             (Outcome::Conflict { lease_remains }, _) => Err(OnceError::Conflict { lease_remains }),
             (Outcome::Mismatch, _) => Err(OnceError::Mismatch),
             (Outcome::FailedBefore, _) => Err(OnceError::FailedBefore),
-            // Parked: the policy lets no recovery run.
-            (Outcome::FailedPermanently { .. }, _) if !report.ran => Err(OnceError::FailedBefore),
+            // Parked: the policy lets no recovery run. The store may not have recorded that.
+            (Outcome::FailedPermanently { .. } | Outcome::Unsettled { .. } | Outcome::Lost { .. }, _)
+                if !report.ran =>
+            {
+                Err(OnceError::FailedBefore)
+            }
             (Outcome::Failed { error, uncertain }, _) => Err(OnceError::Failed { error, uncertain, permanent: false }),
             (Outcome::FailedPermanently { error, uncertain }, _) => {
                 Err(OnceError::Failed { error, uncertain, permanent: true })

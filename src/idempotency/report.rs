@@ -82,8 +82,8 @@ pub enum Outcome {
         /// the work failed, it is not, because a completed record may be of another payload.
         done: bool,
     },
-    /// The work ran, and its outcome could not be recorded before the deadline. The next delivery is a recovery, unless
-    /// the store executes the settle call later.
+    /// The outcome of the attempt could not be recorded before the deadline. The work ran if [`Report::ran`]. The next
+    /// delivery is a recovery, unless the store executes the settle call later.
     Unsettled {
         /// The last error of the store.
         error: StoreError,

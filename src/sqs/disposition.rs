@@ -112,8 +112,8 @@ impl MessageReport {
             }
             Outcome::DoneByOwnRecord { .. } => (acquired, "the work is done; the store does not show it yet".into()),
             Outcome::Unsettled { error } => {
-                let reason = format!("the work ran, but its outcome could not be recorded: {}", error_chain(&error));
-                (acquired, reason.into())
+                let what = if report.ran { "the work ran, but its outcome" } else { "the work did not run, and this" };
+                (acquired, format!("{what} could not be recorded: {}", error_chain(&error)).into())
             }
         };
         let Report { fence, attempts, ran, .. } = report;

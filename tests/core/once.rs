@@ -163,6 +163,15 @@ async fn a_parked_recovery_did_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_parked_recovery_that_could_not_be_recorded_did_not_run() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let idempotency = Idempotency::new(&store, with!(Policy::default(), recovery = Recovery::Park));
+    fail(&idempotency, WorkError::uncertain).await;
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    assert!(matches!(pay(&idempotency).await, Err(OnceError::FailedBefore)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_closure_is_cancelled_at_the_deadline_of_its_delivery() {
     let idempotency = in_memory();
     let delivery = Delivery::new(key()).deadline(Deadline::within(Duration::from_secs(8)));

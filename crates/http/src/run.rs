@@ -1,6 +1,7 @@
 //! A request with a key: acquire, run, settle.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Response, StatusCode};
@@ -51,7 +52,8 @@ pub(crate) async fn protect<S: Store + 'static, A: Attempt>(
     limit: TimeLimit,
     reporter: Reporter,
 ) -> Answer<A::Body, A::Error> {
-    let request = Arc::new(Protected { shared: Arc::clone(&shared), attempt, delivery, limit, reporter });
+    let another_runs = AtomicBool::new(false);
+    let request = Arc::new(Protected { shared: Arc::clone(&shared), attempt, delivery, limit, reporter, another_runs });
     let run = {
         let request = Arc::clone(&request);
         async move { request.run().await }
@@ -81,6 +83,8 @@ struct Protected<S, A> {
     delivery: Delivery,
     limit: TimeLimit,
     reporter: Reporter,
+    /// Whether the store has said that another request with this key runs.
+    another_runs: AtomicBool,
 }
 
 impl<S: Store, A: Attempt> Protected<S, A> {
@@ -128,6 +132,7 @@ impl<S: Store, A: Attempt> Protected<S, A> {
                 && Instant::now() < waits_until
                 && self.attempt.request().ended().is_none()
             {
+                self.another_runs.store(true, Ordering::Relaxed);
                 let pause = WAIT_STEP.min(lease_remains).min(waits_until - Instant::now());
                 sleep(pause.max(Duration::from_millis(1))).await;
                 continue;
@@ -148,11 +153,13 @@ impl<S: Store, A: Attempt> Protected<S, A> {
         }
     }
 
-    /// Answers a request that did not start, because the store is out of reach.
+    /// Answers a request that did not start, because the store is out of reach. It does not run beside another one that
+    /// the store has told it of.
     async fn outage(&self, withdrawn: A::Request) -> Answer<A::Body, A::Error> {
         let deadline = self.limit.deadline();
+        let may_run = !deadline.has_passed() && !self.another_runs.load(Ordering::Relaxed);
         self.answer(match self.shared.settings.store_outage {
-            StoreOutage::RunUnprotected if !deadline.has_passed() => A::run_unprotected(withdrawn, deadline).await,
+            StoreOutage::RunUnprotected if may_run => A::run_unprotected(withdrawn, deadline).await,
             StoreOutage::Reject | StoreOutage::RunUnprotected => reject(Problem::StoreUnavailable),
         })
     }

@@ -176,7 +176,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.wait = wait)
     }
 
-    /// Sets how long a request waits for the store to reply before it is treated as out of reach. It should be longer than
+    /// Sets how long a request waits for the store to reply before it is treated as out of reach, in addition to
+    /// [`wait`](Self::wait). It should be longer than
     /// the store's own timeouts, so that a lost reply is repeated first. Without [`spawn`](Self::spawn) it has no effect,
     /// and a request may wait until its timeout or its [`deadline`](Self::deadline). Default: 2 seconds.
     pub fn store_timeout(self, timeout: Duration) -> Self {

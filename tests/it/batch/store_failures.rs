@@ -8,7 +8,7 @@ use tokio::time::{Instant, advance};
 use super::{QUEUE_TIMEOUT, TIME, batch, dispositions, has_first_backoff, many, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, StoreError};
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Recovery, StoreError};
 use idempotent_sqs::sqs::{Batch, Disposition};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -50,6 +50,18 @@ async fn a_message_whose_completion_cannot_be_recorded_is_not_acknowledged() {
     let reports = run(&batch(&store, &work), &many(1)).await;
     assert!(has_first_backoff(reports[0].disposition), "{reports:?}");
     assert!(reports[0].reason.contains("could not be recorded"), "{}", reports[0].reason);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_a_parked_message_that_could_not_be_recorded_is_that_it_did_not_run() {
+    let (store, work) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::FailUncertain));
+    let parks = Idempotency::new(&store, with!(Policy::default(), recovery = Recovery::Park));
+    let batch = Batch::new(parks, &work, settings());
+    run(&batch, &many(1)).await;
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let reports = run(&batch, &many(1)).await;
+    assert!(!reports[0].ran);
+    assert!(reports[0].reason.starts_with("the work did not run, and this could not be recorded"), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,9 +85,13 @@ fn a_missing_url_hides_no_error_of_the_results() {
 fn an_invalid_login_does_not_hide_that_it_excludes_another_setting() {
     let (user, cache) = (("REDIS_IAM_USER", "role/payments"), ("REDIS_IAM_CACHE", "idempotency"));
     let arn = ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis");
-    let with_password = ("REDIS_URL", "rediss://:secret@cache");
+    let (with_tls, with_password) = (("REDIS_URL", "rediss://cache"), ("REDIS_URL", "rediss://:secret@cache"));
     let cases: [(Settings, &str, &str); 4] = [
-        (&[user, cache, arn], "REDIS_IAM_USER is invalid", "REDIS_SECRET_ARN and REDIS_IAM_USER are both set"),
+        (
+            &[with_tls, user, cache, arn],
+            "REDIS_IAM_USER is invalid",
+            "REDIS_SECRET_ARN and REDIS_IAM_USER are both set",
+        ),
         (&[user, cache], "REDIS_IAM_USER is invalid", "REDIS_URL does not use TLS"),
         (&[with_password, cache], "REDIS_IAM_USER is missing", "REDIS_URL has a user or a password"),
         (&[with_password, ("REDIS_SECRET_ARN", "redis")], "REDIS_SECRET_ARN is invalid", "REDIS_URL has a password"),
@@ -99,6 +103,27 @@ fn an_invalid_login_does_not_hide_that_it_excludes_another_setting() {
         }
         assert_eq!(errors.len(), 2, "{errors:?}");
     }
+}
+
+#[test]
+fn settings_that_exclude_each_other_hide_no_others_that_do() {
+    let errors = errors(&[
+        REQUIRED,
+        &[
+            ("REDIS_URL", "redis://:secret@cache"),
+            ("REDIS_IAM_USER", "payments"),
+            ("REDIS_IAM_CACHE", "idempotency"),
+            ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis"),
+        ],
+    ]);
+    let expected = [
+        "REDIS_SECRET_ARN and REDIS_IAM_USER are both set",
+        "REDIS_URL does not use TLS",
+        "REDIS_URL has a user or a password, and REDIS_IAM_USER",
+        "REDIS_URL has a password, and the secret",
+    ];
+    assert_eq!(errors.len(), expected.len(), "{errors:?}");
+    assert!(errors.iter().zip(expected).all(|(error, expected)| error.starts_with(expected)), "{errors:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use idempotent_sqs::idempotency::{
 };
 use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, StoreOutage};
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
-use tokio::time::{Instant, advance};
+use tokio::time::{Instant, advance, sleep};
 
 use crate::api::*;
 
@@ -208,6 +208,34 @@ async fn an_unprotected_run_that_panics_or_hangs_is_answered_and_reported() {
         });
         assert_eq!((send(&router, post("a")).await.status, reports.count()), (status, 1));
         layer.drained().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_another_one_does_not_run_beside_it_without_the_store() {
+    for fault in [Fault::Refused, Fault::Unreachable] {
+        let store = faulty();
+        let layer = builder_on(Arc::clone(&store)).wait(Duration::from_secs(5));
+        let layer = layer.store_outage(StoreOutage::RunUnprotected).build();
+        let runs = Runs::default();
+        let counted = runs.clone();
+        let router = router(layer, move |_| {
+            counted.add();
+            async {
+                sleep(Duration::from_secs(10)).await;
+                response(StatusCode::CREATED, "done")
+            }
+        });
+        let second = async {
+            sleep(Duration::from_secs(1)).await;
+            send(&router, post("a")).await
+        };
+        let outage = async {
+            sleep(Duration::from_secs(2)).await;
+            store.always(StoreCall::Acquire, Some(fault));
+        };
+        let (first, second, ()) = tokio::join!(send(&router, post("a")), second, outage);
+        assert_eq!((first.status, second.status, runs.count()), (201, 503, 1), "{fault:?}");
     }
 }
 

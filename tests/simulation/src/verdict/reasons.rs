@@ -115,7 +115,9 @@ impl Run {
                 Some(format!("unavailable: {error}"))
             }
             Call::Complete { .. } | Call::Fail { .. } if last.is_failed() => {
-                Some("the work ran, but its outcome could not be recorded: ".to_owned())
+                let what =
+                    if run.is_some() { "the work ran, but its outcome" } else { "the work did not run, and this" };
+                Some(format!("{what} could not be recorded: "))
             }
             Call::Complete { .. } => Some("done".to_owned()),
             Call::Fail { claim, uncertain, permanent } => {

@@ -16,7 +16,7 @@ impl Seen {
         if let Some(run) = self.unprotected_run(number) {
             // What the store answers later does not count, nor what a busy machine takes notice of later.
             let is_told = |asked: &Asked| match asked.told {
-                Told::Duplicate { .. } => asked.to + GRACE + self.late < run.from,
+                Told::Duplicate { .. } | Told::Conflict => asked.to + GRACE + self.late < run.from,
                 Told::OtherValue => asked.to < run.from,
                 _ => false,
             };
@@ -70,10 +70,10 @@ impl Seen {
     /// `StoreOutage::RunUnprotected`: whether a request that was told that the store is out of reach must have run instead.
     fn must_run_unprotected(&self, number: usize, sent: &Sent, was_done: bool) -> bool {
         let Some(answered) = &sent.answered else { return false };
-        let is_other_value = self.asked_for(number).any(|asked| asked.told == Told::OtherValue);
+        let is_told = |told| self.asked_for(number).any(|asked| asked.told == told);
         let is_late = sent.deadline.is_some_and(|deadline| sent.at + answered.after >= deadline.work);
         sent.kind.store_outage == StoreOutage::RunUnprotected
             && sent.kind.serves == Serves::Handler
-            && !(is_other_value || was_done || is_late)
+            && !(is_told(Told::OtherValue) || is_told(Told::Conflict) || was_done || is_late)
     }
 }
