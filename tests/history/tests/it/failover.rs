@@ -97,7 +97,12 @@ impl Times {
 
 /// Injects the fault under load, waits for the failover, and undoes the fault. Returns the times, and the server that was
 /// promoted.
-async fn inject(deployment: &mut impl Deployment, fault: Fault, load: &Load) -> (Times, usize) {
+async fn inject(
+    deployment: &mut impl Deployment,
+    fault: Fault,
+    load: &Load,
+    is_affected: impl Fn(&str) -> bool,
+) -> (Times, usize) {
     sleep(PHASE).await;
     let before = monotonic_us();
     match fault {
@@ -125,7 +130,7 @@ async fn inject(deployment: &mut impl Deployment, fault: Fault, load: &Load) -> 
         is_synchronized(deployment.first()).await;
         times.demoted = monotonic_us();
     }
-    load.continues().await;
+    load.continues(is_affected).await;
     (times, promoted)
 }
 

@@ -30,7 +30,7 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
         let uses = move |key: &str| !is_limited || uses(key);
         load.start(number, (cluster.url(node, side), true), (0, Vec::new()), uses);
     }
-    let (times, promoted) = inject(&mut cluster, fault, &load).await;
+    let (times, promoted) = inject(&mut cluster, fault, &load, &is_of_first).await;
     load.end().await;
     if !is_primary(&cluster.nodes[promoted]).await || load.has_equal_fences() {
         return Box::pin(fail_over(seed, fault, protection)).await;

@@ -11,7 +11,7 @@ use harness::{until, with};
 use history::{Answer, Effect, FailoverVerdict, History, RecordedStore, monotonic_us};
 use idempotent_sqs::idempotency::{Deadline, Fingerprint};
 use idempotent_sqs::{
-    Claim, Decision, Delivery, Idempotency, Key, Policy, RedisSettings, RedisStore, WorkError, work_fn,
+    Claim, Decision, Delivery, Idempotency, Key, Outcome, Policy, RedisSettings, RedisStore, WorkError, work_fn,
 };
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -31,8 +31,10 @@ pub(super) struct Load {
     directory: TempDir,
     pub(super) namespace: String,
     effects: Arc<Mutex<Vec<Effect>>>,
-    /// By side.
-    acknowledged: [Arc<Mutex<Vec<String>>>; 2],
+    /// The keys that were acknowledged.
+    acknowledged: Arc<Mutex<Vec<String>>>,
+    /// Those whose work ran and was recorded, by side.
+    completed: [Arc<Mutex<Vec<String>>>; 2],
     over: Arc<AtomicBool>,
     owners: JoinSet<()>,
     seed: u64,
@@ -45,7 +47,8 @@ impl Load {
             directory: tempfile::tempdir().unwrap(),
             namespace: format!("failover-{:08x}", getrandom::u32().unwrap()),
             effects: Arc::default(),
-            acknowledged: Default::default(),
+            acknowledged: Arc::default(),
+            completed: Default::default(),
             over: Arc::default(),
             owners: JoinSet::new(),
             seed,
@@ -77,10 +80,10 @@ impl Load {
                 let number = (side as u64 * CLIENTS + client) * OWNERS_PER_CLIENT + owner;
                 let rng = Rng::new(self.seed * 1000 + number);
                 let (idempotency, over, uses) = (Arc::clone(&idempotency), Arc::clone(&self.over), uses.clone());
-                let (effects, acknowledged) = (Arc::clone(&self.effects), Arc::clone(&self.acknowledged[side]));
-                let begun = self.begun;
+                let (effects, acknowledged) = (Arc::clone(&self.effects), Arc::clone(&self.acknowledged));
+                let (completed, begun) = (Arc::clone(&self.completed[side]), self.begun);
                 self.owners.spawn(async move {
-                    let mut owner = Owner { rng, idempotency, effects, acknowledged, begun };
+                    let mut owner = Owner { rng, idempotency, effects, acknowledged, completed, begun };
                     while !over.load(Ordering::SeqCst) {
                         let key = owner.key();
                         if uses(&key) {
@@ -98,11 +101,13 @@ impl Load {
         self.directory.path().join(["near", "far"][side])
     }
 
-    /// Waits until the clients of each side have acknowledged some more deliveries.
-    pub(super) async fn continues(&self) {
-        for side in &self.acknowledged {
-            let enough = side.lock().unwrap().len() + 20;
-            until(|| async { side.lock().unwrap().len() >= enough }).await;
+    /// Waits until the clients of each side have completed some more keys of those that the fault affects. These are more
+    /// than one for each owner, because a run that goes on may have been recorded earlier.
+    pub(super) async fn continues(&self, is_affected: impl Fn(&str) -> bool) {
+        let completed = |side: &Mutex<Vec<String>>| side.lock().unwrap().iter().filter(|key| is_affected(key)).count();
+        for side in &self.completed {
+            let enough = completed(side) + 20;
+            until(|| async { completed(side) >= enough }).await;
         }
     }
 
@@ -137,7 +142,7 @@ impl Load {
     /// Adds the messages that were deleted without an effect, and keeps the files if anything is wrong.
     pub(super) fn complete(mut self, mut verdict: FailoverVerdict) -> FailoverVerdict {
         let effects = self.effects();
-        let acknowledged = self.acknowledged.iter().flat_map(|side| side.lock().unwrap().clone());
+        let acknowledged = self.acknowledged.lock().unwrap().clone().into_iter();
         let without = acknowledged.filter(|key| !effects.iter().any(|effect| effect.key == *key));
         verdict.wrong.extend(without.map(|key| format!("{key}: acknowledged without its effect")));
         if !verdict.wrong.is_empty() {
@@ -155,6 +160,7 @@ struct Owner {
     idempotency: Arc<Core>,
     effects: Arc<Mutex<Vec<Effect>>>,
     acknowledged: Arc<Mutex<Vec<String>>>,
+    completed: Arc<Mutex<Vec<String>>>,
     begun: Instant,
 }
 
@@ -192,6 +198,9 @@ impl Owner {
         if let Ok(Ok(report)) = timeout(killed_after, run).await
             && report.decision(1) == Decision::Ack
         {
+            if matches!(report.outcome, Outcome::Done { .. }) {
+                self.completed.lock().unwrap().push(key.clone());
+            }
             self.acknowledged.lock().unwrap().push(key);
         }
     }

@@ -23,7 +23,7 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     if fault == Fault::OldView {
         service.isolate_a_sentinel();
     }
-    let (times, promoted) = inject(&mut service, fault, &load).await;
+    let (times, promoted) = inject(&mut service, fault, &load, |_| true).await;
     load.end().await;
     if !is_primary(&service.servers[promoted]).await || load.has_equal_fences() {
         return Box::pin(fail_over(seed, fault, protection)).await;
