@@ -68,7 +68,7 @@ mutants:
 	PATH="$(CURDIR)/.tools/cargo/bin:$$PATH" cargo mutants --workspace --output target \
 		$(foreach file,$(FILES),--file '$(file)') $(addprefix --test-package ,$(TESTED_BY))
 
-# One kind of evidence at a time: tests, simulation, torture, http or inbox. Then the table of all that were measured.
+# One kind of evidence at a time: tests, simulation, torture, http or inbox. It leaves out what two others find. Then the table.
 removals: FILES = src crates
 removals:
 	$(PYTHON) scripts/tools.py test

@@ -1,6 +1,6 @@
 //! Runs the checks of one kind of evidence without each condition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -24,13 +24,18 @@ pub(crate) struct Verdict {
     pub found_by: Option<String>,
 }
 
-/// Measures the conditions in these files, or all, that were not measured yet.
+/// The kinds of evidence.
+pub(crate) const KINDS: [&str; 5] = ["tests", "simulation", "torture", "http", "inbox"];
+
+/// Measures the conditions in these files, or all, that were not measured yet and that fewer than two other kinds find.
 pub(crate) fn measure(copy: &Copy, name: &str, files: &[&str]) -> Result<(), Box<dyn Error>> {
     let kind = Kind::named(copy, name)?;
     let file = copy.directory.join(format!("{name}.jsonl"));
     let known: BTreeSet<_> = verdicts(copy, name)?.iter().map(|verdict| verdict.number).collect();
+    let found = kinds_that_find(copy)?;
     let is_due = |condition: &&Condition| {
         !known.contains(&condition.number)
+            && found.get(&condition.number).is_none_or(|kinds| kinds.len() < 2)
             && (files.is_empty() || files.iter().any(|file| condition.file.starts_with(file)))
     };
     let due: Vec<_> = copy.conditions.iter().filter(is_due).collect();
@@ -49,9 +54,20 @@ pub(crate) fn measure(copy: &Copy, name: &str, files: &[&str]) -> Result<(), Box
 }
 
 /// The verdicts of the kind with this name.
-pub(crate) fn verdicts(copy: &Copy, name: &str) -> Result<Vec<Verdict>, Box<dyn Error>> {
+fn verdicts(copy: &Copy, name: &str) -> Result<Vec<Verdict>, Box<dyn Error>> {
     let lines = fs::read_to_string(copy.directory.join(format!("{name}.jsonl"))).unwrap_or_default();
     Ok(lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// The kinds that find each condition.
+pub(crate) fn kinds_that_find(copy: &Copy) -> Result<BTreeMap<u32, Vec<&'static str>>, Box<dyn Error>> {
+    let mut found: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for kind in KINDS {
+        for verdict in verdicts(copy, kind)?.iter().filter(|verdict| verdict.found_by.is_some()) {
+            found.entry(verdict.number).or_default().push(kind);
+        }
+    }
+    Ok(found)
 }
 
 impl Kind {

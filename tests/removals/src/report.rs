@@ -4,19 +4,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use crate::copy::Copy;
-use crate::measure::verdicts;
-
-/// The kinds of evidence.
-const KINDS: [&str; 5] = ["tests", "simulation", "torture", "http", "inbox"];
+use crate::measure::{KINDS, kinds_that_find};
 
 /// Prints the removals that fewer than two kinds find, and how many of each module are found by what was measured.
 pub(crate) fn print(copy: &Copy) -> Result<(), Box<dyn Error>> {
-    let mut found: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    for kind in KINDS {
-        for verdict in verdicts(copy, kind)?.iter().filter(|verdict| verdict.found_by.is_some()) {
-            found.entry(verdict.number).or_default().push(kind);
-        }
-    }
+    let found = kinds_that_find(copy)?;
     let mut modules: BTreeMap<&str, [usize; 2 + KINDS.len()]> = BTreeMap::new();
     for condition in &copy.conditions {
         let kinds = found.get(&condition.number).map_or(&[][..], Vec::as_slice);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{Rng, monotonic_us};
-use idempotent_sqs::idempotency::{ClaimInfo, Deadline, OnceError};
+use idempotent_sqs::idempotency::{ClaimInfo, Deadline, OnceError, Recovery};
 use idempotent_sqs::{Delivery, Idempotency, Key, Policy, RedisSettings, RedisStore, WorkError};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -72,6 +72,8 @@ pub struct OnceCall {
     pub ending: Ending,
     /// Whether it expects a value of another type.
     pub expects_number: bool,
+    /// Whether its caller parks recoveries.
+    pub parks: bool,
     /// How long it had.
     pub time: Duration,
     pub invoked_us: u64,
@@ -111,15 +113,17 @@ type Calls = Arc<Mutex<Vec<OnceCall>>>;
 pub async fn run_once(plan: &Plan, redis: &Cluster, logins: &Logins) -> Vec<OnceCall> {
     let (mut rng, calls) = (Rng::new(plan.seed ^ 0xc105), Calls::default());
     let mut callers = JoinSet::new();
-    for name in CALLERS {
+    for (number, name) in CALLERS.into_iter().enumerate() {
         let url = format!("redis://{}", network::address(redis.servers[0].name(), name));
         let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), "closures");
         settings.cluster = plan.servers > 1;
         settings.credentials = logins.source(name);
         let mut policy = Policy::default();
         (policy.max_attempts, policy.lease_grace, policy.result_max_bytes) = (MAX_ATTEMPTS, GRACE, MAX_BYTES);
+        let parks = number == 0;
+        policy.recovery = if parks { Recovery::Park } else { Recovery::Rerun };
         let store = RedisStore::new(&settings).expect("these settings are valid");
-        let caller = Caller { idempotency: Idempotency::new(store, policy), calls: Arc::clone(&calls) };
+        let caller = Caller { idempotency: Idempotency::new(store, policy), parks, calls: Arc::clone(&calls) };
         let rng = rng.fork();
         callers.spawn(async move { caller.call(rng).await });
     }
@@ -129,6 +133,7 @@ pub async fn run_once(plan: &Plan, redis: &Cluster, logins: &Logins) -> Vec<Once
 
 struct Caller {
     idempotency: Idempotency<RedisStore>,
+    parks: bool,
     calls: Calls,
 }
 
@@ -155,10 +160,18 @@ impl Caller {
             let invoked_us = monotonic_us();
             let at = {
                 let mut calls = lock(&self.calls);
-                let (returned_us, run, outcome) = (None, None, None);
-                let call =
-                    OnceCall { key, payload, ending, expects_number, time, invoked_us, returned_us, run, outcome };
-                calls.push(call);
+                calls.push(OnceCall {
+                    key,
+                    payload,
+                    ending,
+                    expects_number,
+                    parks: self.parks,
+                    time,
+                    invoked_us,
+                    returned_us: None,
+                    run: None,
+                    outcome: None,
+                });
                 calls.len() - 1
             };
             let pause = rng.ms(0..60);

@@ -37,7 +37,7 @@ pub struct Attempt {
     pub ran_us: u64,
     /// What it returned. `None` if it panicked, was cancelled, or its process ended.
     pub returned: Option<Result<(), WorkErrorKind>>,
-    /// The text of the error that it returned.
+    /// The text of the error that it returned, with its causes.
     pub error: Option<String>,
     /// Number of runs of its process when it began, with this one.
     pub running: usize,
@@ -105,6 +105,26 @@ pub fn receipt(plan: &Plan, fence: u64) -> Vec<u8> {
 /// An address in the errors of the work.
 pub const ADDRESS: &str = "https://user:secret@host/";
 
+/// The text of an error that has causes, and its whole reason. The last cause is already in the line.
+const NOTHING_DONE: [&str; 2] = ["the receiver did nothing", "the receiver did nothing: its queue is full"];
+
+/// An error with this text, and its cause.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Caused(&'static str, #[source] Option<Box<Self>>);
+
+/// Why the receiver did nothing.
+fn nothing_done() -> Caused {
+    let cause = |text, cause| Caused(text, Some(Box::new(cause)));
+    cause(NOTHING_DONE[0], cause("its queue is full", Caused("full", None)))
+}
+
+/// The reason that the log should have for this error of the work.
+fn reason(error: &WorkError) -> String {
+    let text = error.to_string();
+    if text == NOTHING_DONE[0] { NOTHING_DONE[1].to_owned() } else { text }
+}
+
 /// Why the receiver rejects a payload: an error with characters that SQS does not accept, an address, and many bytes.
 fn rejected() -> String {
     format!("the receiver rejects this payload: \u{fffe}\u{ffff}\0 at ({ADDRESS} {}", "ö".repeat(600))
@@ -147,8 +167,8 @@ impl Call {
             ("unavailable", None) => Err(WorkError::unavailable("the receiver is overloaded")),
             ("busy", Some(after)) => Err(WorkError::busy_after("the receiver processes another request", after)),
             ("busy", None) => Err(WorkError::busy("the receiver processes another request")),
-            ("failed", Some(after)) => Err(WorkError::retryable_after("the receiver did nothing", after)),
-            ("failed", None) => Err(WorkError::retryable("the receiver did nothing")),
+            ("failed", Some(after)) => Err(WorkError::retryable_after(nothing_done(), after)),
+            ("failed", None) => Err(WorkError::retryable(nothing_done())),
             _ => Err(WorkError::permanent(rejected())),
         }
     }
@@ -194,7 +214,7 @@ impl Work<Message> for Call {
         let result = self.call(claim, message).await;
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts[number].returned = Some(result.as_ref().map(|_| ()).map_err(WorkError::kind));
-        attempts[number].error = result.as_ref().err().map(ToString::to_string);
+        attempts[number].error = result.as_ref().err().map(reason);
         attempts[number].ran_us = monotonic_us();
         result
     }

@@ -73,8 +73,10 @@ impl Run {
                     matches!(other.outcome, Some(OnceOutcome::Failed { permanent: true, .. }))
                         || other.is_doubtful()
                         || other.run.as_ref().is_some_and(|run| run.attempt >= MAX_ATTEMPTS)
+                        || other.parks && other.outcome == Some(OnceOutcome::FailedBefore)
                 };
-                call.run.is_none() && others().filter(before).any(has_failed)
+                let may_be_recovery = call.parks && same().filter(before).any(OnceCall::may_have_effect);
+                call.run.is_none() && (may_be_recovery || others().filter(before).any(has_failed))
             }
             OnceOutcome::NotStarted | OnceOutcome::NoReply => call.time < TIME && call.run.is_none(),
             OnceOutcome::Failed { error, uncertain, permanent } => call.has_failed(error, *uncertain, *permanent),

@@ -67,7 +67,12 @@ impl Run {
             answered.took <= longest
                 && kept.any(|kept| match kept {
                     StoredResult::Inline(result) => answered.result == Some(result),
-                    StoredResult::Object(location) => answered.result == self.read_by_caller(&location, answered),
+                    StoredResult::Object(location) => {
+                        let reads = || self.reads_by_caller(&location);
+                        // It is not in time, or S3 fails.
+                        let is_tried = reads().next().is_some() == answered.has_objects;
+                        is_tried && answered.result == self.read_by_caller(reads(), answered)
+                    }
                     StoredResult::NotKept => answered.result.is_none(),
                 })
         };
@@ -79,13 +84,15 @@ impl Run {
         wrong.chain(missed.map(|read| format!("a caller did not find a result: {read:?}"))).collect()
     }
 
-    /// What a caller read at this location, if it could.
-    fn read_by_caller(&self, location: &[u8], answered: &Answered) -> Option<Vec<u8>> {
-        let location = str::from_utf8(location).ok()?;
-        let is_at = |call: &objects::Call| location == format!("s3://{}/{}", call.bucket, call.name);
-        let is_own =
-            |read: &&Read| read.call.process == CALLER && is_at(&read.call) && read.answer == Some(ReadAnswer::Payload);
-        let read = self.objects.reads.iter().find(is_own).filter(|_| answered.has_objects)?;
+    /// The reads of callers at this location.
+    fn reads_by_caller(&self, location: &[u8]) -> impl Iterator<Item = &Read> {
+        let is_at = move |call: &objects::Call| location == format!("s3://{}/{}", call.bucket, call.name).as_bytes();
+        self.objects.reads.iter().filter(move |read| read.call.process == CALLER && is_at(&read.call))
+    }
+
+    /// What a caller got by these reads, if it could.
+    fn read_by_caller<'a>(&self, mut reads: impl Iterator<Item = &'a Read>, answered: &Answered) -> Option<Vec<u8>> {
+        let read = reads.find(|read| read.answer == Some(ReadAnswer::Payload)).filter(|_| answered.has_objects)?;
         let writes = self.objects.writes.iter();
         writes.filter(|write| write.call.name == read.call.name).map(|write| write.bytes.clone()).next_back()
     }
