@@ -69,7 +69,7 @@ impl Run {
                     StoredResult::Inline(result) => answered.result == Some(result),
                     StoredResult::Object(location) => {
                         let reads = || self.reads_by_caller(&location);
-                        // It is not in time, or S3 fails.
+                        // S3 may fail, but a caller that reads objects asks it.
                         let is_tried = reads().next().is_some() == answered.has_objects;
                         is_tried && answered.result == self.read_by_caller(reads(), answered)
                     }
