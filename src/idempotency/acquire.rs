@@ -31,7 +31,7 @@ impl<S: Store> Idempotency<S> {
         let answer = timeout_at(deadline.work, self.store.acquire(request.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
         if answer.as_ref().is_err_and(StoreError::may_have_run) {
-            self.release(&request, None, deadline).await;
+            self.release(&request, None, false, deadline).await;
         }
         let (outcome, fence, attempts) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
@@ -93,7 +93,7 @@ impl<S: Store> Idempotency<S> {
     {
         match read_own_record(record, &request, deadline).await {
             Ok(Some(result)) => {
-                let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts);
+                let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts).until(deadline.work);
                 // The work is done, regardless of the store's reply.
                 let _settled = self.complete(&claim, &result, deadline, true).await;
                 Outcome::Duplicate { result: Some(result) }

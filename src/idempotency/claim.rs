@@ -82,8 +82,7 @@ impl Claim {
     /// be completed. That succeeds if the store has no record of the key, or a failed one with the same payload.
     #[must_use]
     pub fn of_completed_work(request: AcquireRequest, fence: Fence, number: u8) -> Self {
-        let now = Instant::now();
-        Self { request, fence, number, recovery: false, lease_ends: now, ends: now }
+        Self::new(request, fence, number, false)
     }
 
     /// The idempotency key. Pass it to the services that the work calls.

@@ -32,11 +32,11 @@ impl<S: Store> Idempotency<S> {
         let ran = result.ran();
         let (outcome, is_settled) = match result {
             AttemptResult::NotStarted => {
-                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                let is_settled = self.release(claim.request(), Some(claim), has_own_record, deadline).await;
                 (Outcome::NotStarted, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) if !error.is_attempt() => {
-                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                let is_settled = self.release(claim.request(), Some(claim), has_own_record, deadline).await;
                 (Outcome::Unavailable { error }, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) => {
@@ -69,7 +69,7 @@ impl<S: Store> Idempotency<S> {
                 (Outcome::Duplicate { result: Some(result) }, is_recorded(&settled))
             }
             RecordedAttempt::Busy { after } => {
-                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                let is_settled = self.release(claim.request(), Some(claim), has_own_record, deadline).await;
                 (Outcome::Conflict { lease_remains: after }, is_settled)
             }
             RecordedAttempt::Mismatch => {
@@ -81,7 +81,7 @@ impl<S: Store> Idempotency<S> {
                 (Outcome::Mismatch, is_recorded(&settled))
             }
             RecordedAttempt::Unreachable(reason) => {
-                self.release(claim.request(), Some(claim), deadline).await;
+                self.release(claim.request(), Some(claim), has_own_record, deadline).await;
                 return Err(StoreError::unreachable(ProgramError::new(reason)));
             }
         })
@@ -135,10 +135,16 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    /// Releases the record. Returns whether the store confirmed it. If the store cannot be reached before the deadline,
-    /// the lease expires and the next attempt is a recovery.
-    pub(super) async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) -> bool {
-        is_recorded(&retry_until(deadline.settle, false, || self.store.release(request, claim)).await)
+    /// Releases the record. Returns whether the store confirmed it. If the store cannot be reached, the lease expires and
+    /// the next attempt is a recovery.
+    pub(super) async fn release(
+        &self,
+        request: &AcquireRequest,
+        claim: Option<&Claim>,
+        has_own_record: bool,
+        deadline: &Deadline,
+    ) -> bool {
+        is_recorded(&retry_until(deadline.settle, has_own_record, || self.store.release(request, claim)).await)
     }
 }
 

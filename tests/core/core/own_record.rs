@@ -2,11 +2,16 @@
 
 use std::collections::VecDeque;
 use std::future::{pending, ready};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use idempotent_sqs::idempotency::{OwnRecord, Owner, RecordedAttempt};
+use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore, OwnRecord, Owner, RecordedAttempt, Results};
+use idempotent_sqs_testing::MemoryObjectStore;
+use tokio::time::sleep;
 
 use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The reply to a read of the work's own record.
 type Recorded = Result<Option<Vec<u8>>, fn() -> WorkError>;
@@ -179,16 +184,68 @@ async fn another_payload_that_was_done_is_a_mismatch_and_not_uncertain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_done_by_its_own_record_does_not_retry_the_store() {
-    for (fault, answer) in
-        [(Fault::Refused, Ok(RecordedAttempt::Done(Vec::new()))), (Fault::Refused, Err(WorkError::retryable("no")))]
-    {
+async fn a_work_with_its_own_record_does_not_retry_the_store() {
+    let cases: [(_, fn(&Outcome) -> bool); 7] = [
+        (Ok(RecordedAttempt::Done(Vec::new())), |outcome| matches!(outcome, Outcome::DoneByOwnRecord { .. })),
+        (Ok(RecordedAttempt::DoneBefore(Vec::new())), |outcome| matches!(outcome, Outcome::Duplicate { .. })),
+        (Ok(RecordedAttempt::Mismatch), |outcome| matches!(outcome, Outcome::Mismatch)),
+        (Err(WorkError::retryable("no")), |outcome| matches!(outcome, Outcome::Unsettled { .. })),
+        (Ok(RecordedAttempt::Busy { after: SECOND }), |outcome| matches!(outcome, Outcome::Conflict { .. })),
+        (Err(WorkError::busy("in use")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
+        (Err(WorkError::unavailable("refused")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
+    ];
+    for (answer, expected) in cases {
         let store = FaultyStore::new(MemoryStore::default());
-        store.always(StoreCall::Settle, Some(fault));
+        store.always(StoreCall::Settle, Some(Fault::Refused));
         let (work, began) = (RecordingWork::new([answer]), Instant::now());
         let report = try_run(&Idempotency::new(store, Policy::default()), &work).await.unwrap();
-        assert!(matches!(report.outcome, Outcome::DoneByOwnRecord { .. } | Outcome::Unsettled { .. }), "{report:?}");
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(expected(&report.outcome), "{report:?}");
+        assert_eq!(began.elapsed(), Duration::ZERO, "{report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_resource_of_a_work_with_its_own_record_does_not_retry_the_store() {
+    let store = FaultyStore::new(MemoryStore::default());
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let work = RecordingWork::new([Ok(RecordedAttempt::Unreachable("no connection".into()))]);
+    let began = Instant::now();
+    assert!(try_run(&Idempotency::new(store, Policy::default()), &work).await.unwrap_err().is_unavailable());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// Objects that are written in a second.
+#[derive(Debug, Default)]
+struct SlowObjects(MemoryObjectStore);
+
+impl ObjectStore for SlowObjects {
+    fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        self.0.get(location, max_bytes)
+    }
+
+    fn put<'a>(&'a self, location: &'a Location, bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(async {
+            sleep(SECOND).await;
+            self.0.put(location, bytes).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_result_in_the_works_own_record_is_stored_as_an_object_after_used_up_attempts() {
+    let objects = Arc::new(SlowObjects::default());
+    let results = Results::new(objects.clone(), "results", "payments/");
+    let policy = with!(Policy::default(), max_attempts = 1, results = Some(results));
+    let idempotency = Idempotency::new(MemoryStore::default(), policy);
+    let work = RecordingWork::new([Err(WorkError::retryable("no"))]);
+    try_run(&idempotency, &work).await.unwrap();
+    work.set_record(Ok(Some(vec![7; 5000])));
+    for _ in 0..2 {
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if *result == [7; 5000]));
+        assert_eq!(objects.0.locations().len(), 1);
+        // The store's record has the location.
+        work.set_record(Ok(None));
     }
 }
 

@@ -146,10 +146,16 @@ async fn a_value_that_is_no_record_is_an_error_whatever_the_outage_setting() {
 #[tokio::test]
 async fn a_failure_does_not_wait_for_an_unavailable_store() {
     let base = base().await;
-    let fails = Pay { fails: Some(|| WorkError::retryable("not now")), ..Pay::default() };
-    let report = soon(run(&out_of_reach(OutagePolicy::Proceed), &inbox(fails, database(&base.url())))).await;
-    assert!(matches!(report.outcome, Outcome::Unsettled { .. }), "{report:?}");
-    assert_eq!(base.count(EFFECTS).await, 0);
+    let failures: [(fn() -> WorkError, fn(&Outcome) -> bool); 2] = [
+        (|| WorkError::retryable("not now"), |outcome| matches!(outcome, Outcome::Unsettled { .. })),
+        (|| WorkError::busy("in use"), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
+    ];
+    for (error, expected) in failures {
+        let fails = Pay { fails: Some(error), ..Pay::default() };
+        let report = soon(run(&out_of_reach(OutagePolicy::Proceed), &inbox(fails, database(&base.url())))).await;
+        assert!(expected(&report.outcome), "{report:?}");
+        assert_eq!(base.count(EFFECTS).await, 0);
+    }
 }
 
 #[tokio::test]
