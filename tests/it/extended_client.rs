@@ -481,6 +481,36 @@ async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_t
     assert!(reports[0].dead_letter.is_none());
 }
 
+/// A work that records the bodies for which it names a receiver.
+#[derive(Default)]
+struct Named(Mutex<Vec<String>>);
+
+impl Work<Message> for Named {
+    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        Err(WorkError::unavailable("no connection"))
+    }
+
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        self.0.lock().unwrap().push(message.body().to_owned());
+        message.body()
+    }
+}
+
+#[tokio::test]
+async fn the_receiver_of_a_payload_in_s3_is_that_of_its_message_before_the_payload_is_read() {
+    let objects = Arc::new(MemoryObjectStore::default());
+    let location = Location { bucket: "payloads".into(), name: "one".into() };
+    objects.put(&location, b"the payload".to_vec()).await.unwrap();
+    let work = Named::default();
+    let batch =
+        Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, with_payloads_in(objects));
+    for _ in 0..2 {
+        batch.run(&[pointing("m1", "one")], Deadline::within(Duration::from_secs(30))).await.unwrap();
+    }
+    let named = work.0.lock().unwrap();
+    assert!(!named.is_empty() && named.iter().all(|body| *body == pointer(CURRENT, "one")), "{named:?}");
+}
+
 #[tokio::test]
 async fn nothing_is_claimed_if_the_key_is_in_a_payload_that_is_not_found() {
     let keys = vec![KeySource::Body("/paymentId".into()), KeySource::MessageId];

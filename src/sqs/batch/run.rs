@@ -156,20 +156,28 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 
     async fn process(&self, index: usize) -> MessageReport {
         let (message, payload) = (&self.messages[index], &self.payloads[index]);
+        // That of the message as SQS delivered it: which slots it needs is decided before a payload is fetched.
+        let receiver = self.receiver(message);
         match (payload.pointer(), &self.keys[index]) {
-            (Some(location), _) => self.process_pointer(message, payload, location).await,
-            (None, Ok(key)) => self.process_payload(message, key, payload).await,
+            (Some(location), _) => self.process_pointer(message, receiver, payload, location).await,
+            (None, Ok(key)) => self.process_payload(message, receiver, key, payload).await,
             (None, Err(report)) => report.clone(),
         }
     }
 
     /// Fetches the payload from S3 and processes it. It is not fetched earlier, because the payloads of a whole batch
     /// may not fit in memory.
-    async fn process_pointer(&self, message: &Message, pointer: &Payload<'_>, location: &Location) -> MessageReport {
+    async fn process_pointer(
+        &self,
+        message: &Message,
+        receiver: &str,
+        pointer: &Payload<'_>,
+        location: &Location,
+    ) -> MessageReport {
         // The lanes of receivers that were unavailable and have recovered run beside the others.
-        let is_probe = self.receivers.is_probed(self.receiver(message));
+        let is_probe = self.receivers.is_probed(receiver);
         let _slot = if is_probe { None } else { self.payload_slots.acquire().await.ok() };
-        if let Some(report) = self.cannot_run(message) {
+        if let Some(report) = self.cannot_run(message, receiver) {
             return report;
         }
         let settings = &self.batch.settings;
@@ -177,31 +185,37 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             Ok(message) => {
                 let payload = Payload::of(&message, settings.envelopes);
                 match self.batch.key(&message, &payload) {
-                    Ok(key) => self.process_payload(&message, &key, &payload).await,
+                    Ok(key) => self.process_payload(&message, receiver, &key, &payload).await,
                     Err(report) => report,
                 }
             }
             Err(error) if error.is_transient() => MessageReport::payload_unavailable(&error, message),
             // The work may have been done before the payload became unreadable, or another owner may be doing it.
             Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), pointer) {
-                Ok(key) => self.run_once(message, &key, Fingerprint::NONE, Some(error)).await,
+                Ok(key) => self.run_once(message, receiver, &key, Fingerprint::NONE, Some(error)).await,
                 Err(_) => MessageReport::unreadable_payload(error_chain(&error), message),
             },
         }
     }
 
     /// Processes a message, or waits for the report on an earlier one with the same key and payload.
-    async fn process_payload(&self, message: &Message, key: &Key, payload: &Payload<'_>) -> MessageReport {
+    async fn process_payload(
+        &self,
+        message: &Message,
+        receiver: &str,
+        key: &Key,
+        payload: &Payload<'_>,
+    ) -> MessageReport {
         let fingerprint = self.batch.settings.fingerprint.compute(payload);
         if !self.has_pointers && !self.repeated_keys.contains(key) {
-            return self.run_once(message, key, fingerprint, None).await;
+            return self.run_once(message, receiver, key, fingerprint, None).await;
         }
         let shared = self.shared_report(key.clone(), fingerprint);
         let mut is_first = false;
         let report = shared
             .get_or_init(|| {
                 is_first = true;
-                self.run_once(message, key, fingerprint, None)
+                self.run_once(message, receiver, key, fingerprint, None)
             })
             .await;
         if is_first { report.clone() } else { report.for_in_batch_duplicate() }
@@ -218,17 +232,17 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
-    pub(super) fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
+    fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
         catch(|| self.batch.work.receiver(message)).unwrap_or_default()
     }
 
     /// The report if no further message can be started.
-    fn cannot_run(&self, message: &Message) -> Option<MessageReport> {
+    fn cannot_run(&self, message: &Message, receiver: &str) -> Option<MessageReport> {
         if self.outage.get().is_some() {
             return Some(MessageReport::backed_off(message, "the idempotency store is unavailable"));
         }
         self.deadline.has_passed().then(|| {
-            if self.receivers.is_known_unavailable(self.receiver(message)) {
+            if self.receivers.is_known_unavailable(receiver) {
                 MessageReport::backed_off(message, "the deadline passed, and its receiver is unavailable")
             } else {
                 MessageReport::no_time("the deadline passed before the work started")
@@ -241,7 +255,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         if self.receivers.is_unavailable(receiver) {
             return Some(MessageReport::backed_off(message, RECEIVER_UNAVAILABLE));
         }
-        self.cannot_run(message)
+        self.cannot_run(message, receiver)
     }
 }
 

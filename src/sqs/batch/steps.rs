@@ -19,12 +19,11 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     pub(super) async fn run_once(
         &self,
         message: &Message,
+        receiver: &str,
         key: &Key,
         fingerprint: Fingerprint,
         missing: Option<ExtendedClientError>,
     ) -> MessageReport {
-        // Finding the receiver may parse the payload.
-        let receiver = self.receiver(message);
         // Before the slot, which a message that waits for its turn would keep from others.
         let turn = self.receivers.turn(receiver).await;
         // The semaphores are never closed.
