@@ -90,14 +90,17 @@ fn problem(outcome: &Outcome, ran: bool, cut: bool, mismatch_status: StatusCode)
         Outcome::Conflict { lease_remains } => Problem::InFlight { lease_remains: *lease_remains },
         Outcome::Mismatch => Problem::Mismatch { status: mismatch_status },
         Outcome::FailedBefore => Problem::FailedBefore,
-        Outcome::FailedPermanently { error, .. } if !ran || error.kind() == WorkErrorKind::Permanent => {
+        // No retry runs. After an uncertain attempt, the answer is that of the attempt.
+        Outcome::FailedPermanently { error, .. } if !ran || error.kind() != WorkErrorKind::Uncertain => {
             Problem::FailedBefore
         }
         // A parked recovery, whose failure could not be recorded.
         Outcome::Unsettled { .. } | Outcome::Lost { .. } if !ran => Problem::FailedBefore,
         Outcome::NotStarted => Problem::NotStarted,
         Outcome::Duplicate { .. } => Problem::ResponseNotKept,
-        Outcome::Unavailable { error } | Outcome::Failed { error, uncertain: false } => {
+        Outcome::Unavailable { error } => Problem::Unavailable { after: after(error) },
+        // This attempt had no effect, also if it was a recovery.
+        Outcome::Failed { error, .. } if error.kind() != WorkErrorKind::Uncertain => {
             Problem::Unavailable { after: after(error) }
         }
         // The handler panicked, was cancelled at the deadline, or its response broke off.

@@ -96,7 +96,10 @@ where
     async fn run_unprotected((mut inner, request): Self::Request, deadline: Deadline) -> (Answer<RB, E>, Summary) {
         let run = async { timeout_at(deadline.work, inner.call(request)).await };
         let answer = match AssertUnwindSafe(run).catch_unwind().await {
-            Ok(Ok(answer)) => answer.map(|response| response.map(ResponseBody::unread)),
+            Ok(Ok(answer)) => answer.map(|mut response| {
+                headers::unmark(response.headers_mut());
+                response.map(ResponseBody::unread)
+            }),
             Ok(Err(_elapsed)) => reject(Problem::Deadline).0,
             Err(_panic) => reject(Problem::Failed).0,
         };

@@ -87,7 +87,7 @@ impl<S: Store> IdempotencyLayer<S> {
     /// | `Ok` | its response, as kept |
     /// | retryable, unavailable, busy | [503](crate#unavailable) with `Retry-After`; a retry runs |
     /// | uncertain, a panic, the deadline | [500](crate#failed), [504](crate#deadline); a retry is a recovery |
-    /// | permanent | [500](crate#failed-before), for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention) |
+    /// | permanent; retryable in the last attempt | [500](crate#failed-before), for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention) |
     ///
     /// Responses with 429 and 503 are released, and other 5xx are uncertain, as those of a handler are. An inbox commits its
     /// response whatever its status: return a [`WorkError`](idempotent_sqs::WorkError) to roll back.

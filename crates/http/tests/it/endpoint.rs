@@ -1,15 +1,17 @@
 //! A work that answers requests.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::{Request, Response};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
+use harness::with;
 use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt};
 use idempotent_sqs::{Claim, MemoryStore, Store, Work, WorkError};
-use idempotent_sqs_http::{IdempotencyLayerBuilder, encode_response};
+use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, encode_response};
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, sleep};
 
@@ -91,6 +93,50 @@ async fn a_permanent_error_is_not_tried_again() {
     for _ in 0..2 {
         let failed = send(&router, request("permanent")).await;
         assert_eq!((failed.status, &*failed.problem(), runs.count()), (500, "failed-before", 1));
+    }
+}
+
+/// A work whose runs fail with these errors, one after the other.
+struct Fails(Mutex<VecDeque<WorkError>>);
+
+impl Work<Request<Bytes>> for Fails {
+    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        Err(self.0.lock().unwrap().pop_front().expect("a planned error"))
+    }
+}
+
+/// An endpoint that fails with these errors, with one attempt for each, and the outcomes that it reports.
+fn failing<const N: usize>(errors: [WorkError; N]) -> (Router, Arc<Mutex<Vec<RequestOutcome>>>) {
+    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::clone(&outcomes);
+    let max_attempts = u8::try_from(N).unwrap();
+    let policy = with!(IdempotencyLayerBuilder::<MemoryStore>::default_policy(), max_attempts = max_attempts);
+    let builder = builder().policy(policy).report(move |report| reported.lock().unwrap().push(report.outcome));
+    (Router::new().fallback_service(builder.build().endpoint(Fails(Mutex::new(errors.into())))), outcomes)
+}
+
+#[tokio::test]
+async fn a_retryable_error_of_a_recovery_is_answered_with_503_as_one_of_a_first_run_is() {
+    let later = || WorkError::retryable_after("later", Duration::from_secs(7));
+    let (router, outcomes) = failing([WorkError::uncertain("no answer"), later(), later()]);
+    assert_eq!(send(&router, request("pay")).await.problem(), "failed");
+    let answer = send(&router, request("pay")).await;
+    assert_eq!((answer.status, &*answer.problem(), answer.header("retry-after")), (503, "unavailable", Some("7")));
+    assert_eq!(*outcomes.lock().unwrap(), [RequestOutcome::Uncertain, RequestOutcome::Released]);
+}
+
+#[tokio::test]
+async fn a_retryable_error_of_the_last_attempt_is_answered_as_its_retries_are() {
+    for errors in [
+        [WorkError::retryable("no"), WorkError::retryable("no")],
+        [WorkError::uncertain("no answer"), WorkError::retryable("no")],
+    ] {
+        let (router, outcomes) = failing(errors);
+        send(&router, request("pay")).await;
+        for _ in 0..2 {
+            assert_eq!(send(&router, request("pay")).await.problem(), "failed-before");
+        }
+        assert_eq!(outcomes.lock().unwrap()[1..], [RequestOutcome::FailedBefore; 2]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use harness::with;
 use idempotent_sqs::MemoryStore;
 use idempotent_sqs::idempotency::{
@@ -42,12 +42,19 @@ async fn by_policy_a_request_runs_without_the_store() {
     let store = faulty();
     let layer = builder_on(Arc::clone(&store)).store_outage(StoreOutage::RunUnprotected).build();
     let router = router(layer, async |seen: Seen| {
-        response(StatusCode::CREATED, format!("{} {:?}", seen.attempt.is_some(), seen.headers.get("idempotency-key")))
+        let body = format!("{} {:?}", seen.attempt.is_some(), seen.headers.get("idempotency-key"));
+        let mut response = response(StatusCode::CREATED, body);
+        for mark in ["idempotent-replayed", "idempotent-body-omitted"] {
+            response.headers_mut().insert(mark, HeaderValue::from_static("true"));
+        }
+        response
     });
     store.always(StoreCall::Acquire, Some(Fault::Refused));
     for _ in 0..2 {
         let answer = send(&router, post("a")).await;
         assert_eq!((answer.status, &*answer.body), (201, b"false Some(\"a\")".as_slice()));
+        let marks = [answer.header("idempotent-replayed"), answer.header("idempotent-body-omitted")];
+        assert_eq!(marks, [None; 2], "it is not a replay");
     }
 }
 
