@@ -22,7 +22,7 @@ pub(super) fn read(environment: &mut Environment, aws: &AwsConfig) -> Option<Red
     check_namespace(environment, namespace.as_deref());
     let cluster = environment.flag("REDIS_CLUSTER", false);
     let timeout = environment.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
-    let iam = iam(environment);
+    let iam = iam(environment, cluster);
     let secret: Option<SecretArn> = environment.parsed("REDIS_SECRET_ARN", SECRET_ARN_EXAMPLE);
     let url = url.and_then(|url| match url.parse::<RedisUrl>() {
         Ok(url) => Some(url),
@@ -101,8 +101,12 @@ fn credentials(
     Some(Arc::new(SecretCredentials::new(secret?, url.and_then(RedisUrl::user), advice, aws.clone())))
 }
 
-fn iam(environment: &mut Environment) -> Option<ElastiCacheIamSettings> {
+fn iam(environment: &mut Environment, cluster: bool) -> Option<ElastiCacheIamSettings> {
     let serverless = environment.flag("REDIS_IAM_SERVERLESS", false);
+    if serverless && !cluster {
+        environment
+            .error("REDIS_IAM_SERVERLESS is true, and serverless caches are clusters: set REDIS_CLUSTER to true");
+    }
     let (default, max) = (ElastiCacheIamSettings::DEFAULT_SESSION, ElastiCacheIamSettings::MAX_SESSION);
     let session = environment.number("REDIS_IAM_SESSION_SECONDS", 1..=max.as_secs(), default.as_secs());
     if IAM.iter().any(|name| environment.get(name).is_some()) {

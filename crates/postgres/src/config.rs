@@ -88,7 +88,9 @@ fn credentials(
 ) -> Option<Arc<dyn CredentialsSource>> {
     let iam = environment.flag("DATABASE_IAM", false);
     let arn: Option<SecretArn> = environment.parsed("DATABASE_SECRET_ARN", SECRET_ARN_EXAMPLE);
-    if iam && arn.is_some() {
+    // It may be invalid, which is another error.
+    let has_secret = environment.get("DATABASE_SECRET_ARN").is_some();
+    if iam && has_secret {
         environment.error("DATABASE_SECRET_ARN and DATABASE_IAM are both set: remove one of them");
     }
     let url = url?;
@@ -97,15 +99,14 @@ fn credentials(
         let (host, user) = (url.host()?.to_owned(), url.user()?.to_owned());
         return Some(Arc::new(RdsIam::new(RdsIamSettings::new(host, url.port(), user), aws.clone())));
     }
-    let arn = arn?;
-    if url.has_password() {
+    if has_secret && url.has_password() {
         environment.error(
             "DATABASE_URL has a password, and the secret of DATABASE_SECRET_ARN replaces it: remove it from \
              DATABASE_URL",
         );
     }
     let advice = "PostgreSQL rejected the user and password of DATABASE_SECRET_ARN, which was read again";
-    Some(Arc::new(SecretCredentials::new(arn, None, advice, aws.clone())))
+    Some(Arc::new(SecretCredentials::new(arn?, None, advice, aws.clone())))
 }
 
 fn check_iam(environment: &mut Environment, url: &DatabaseUrl) {

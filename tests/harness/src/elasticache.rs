@@ -26,6 +26,9 @@ pub const CACHE: &str = "idempotency";
 /// The user by which a test sets up the cluster.
 const ADMIN: &str = "admin";
 
+/// Options of the servers of a cluster.
+const CLUSTER: &[&str] = &["--cluster-enabled", "yes"];
+
 /// Password of the real server.
 const PASSWORD: &str = "server-password";
 
@@ -57,12 +60,21 @@ pub struct ElastiCache {
 }
 
 impl ElastiCache {
-    pub async fn start(serverless: bool) -> Self {
-        Self::of(1, serverless, &[]).await
+    pub async fn start() -> Self {
+        Self::of(1, false, &[]).await
+    }
+
+    /// A serverless cache: a cluster with one address.
+    pub async fn start_serverless() -> Self {
+        let cache = Self::of(1, true, CLUSTER).await;
+        let node = &cache.nodes[0];
+        node.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+        super::until(async || node.command(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")).await;
+        cache
     }
 
     pub async fn start_cluster() -> Self {
-        let cluster = Self::of(2, false, &["--cluster-enabled", "yes"]).await;
+        let cluster = Self::of(2, false, CLUSTER).await;
         let (first, second) = (&cluster.nodes[0], &cluster.nodes[1]);
         for (node, slots) in [(first, ["0", "8191"]), (second, ["8192", "16383"])] {
             node.command(&["CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]]).await;

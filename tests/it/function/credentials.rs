@@ -108,30 +108,32 @@ fn assert_all_valid(tokens: &[Token]) {
 
 #[tokio::test]
 async fn a_token_authenticates_to_the_cache_and_the_connection_is_reused() {
-    for serverless in [false, true] {
-        let cache = ElastiCache::start(serverless).await;
+    for (cache, is_serverless) in
+        [(ElastiCache::start().await, "false"), (ElastiCache::start_serverless().await, "true")]
+    {
         // The cache's name is converted to lower case.
         let fixture = Fixture::with_iam(
             &cache,
             &[
                 ("REDIS_IAM_CACHE", "Idempotency"),
-                ("REDIS_IAM_SERVERLESS", if serverless { "true" } else { "false" }),
+                ("REDIS_IAM_SERVERLESS", is_serverless),
+                ("REDIS_CLUSTER", is_serverless),
                 ("AWS_SESSION_TOKEN", "a+b/c=="),
             ],
         )
         .await;
         fixture.succeeds().await;
-        fixture.succeeds().await;
         let tokens = cache.nodes[0].tokens();
         assert_all_valid(&tokens);
-        assert_eq!(tokens.len(), 1);
+        fixture.succeeds().await;
+        assert_eq!(cache.nodes[0].tokens().len(), tokens.len());
         assert!(tokens[0].text.contains("&X-Amz-Security-Token=a%2Bb%2Fc%3D%3D"), "{tokens:?}");
     }
 }
 
 #[tokio::test]
 async fn each_connection_has_a_newly_signed_token_even_after_a_freeze() {
-    let cache = ElastiCache::start(false).await;
+    let cache = ElastiCache::start().await;
     let node = &cache.nodes[0];
     let fixture = Fixture::with_iam(&cache, &[]).await;
     fixture.succeeds().await;
@@ -150,7 +152,7 @@ async fn each_connection_has_a_newly_signed_token_even_after_a_freeze() {
 
 #[tokio::test]
 async fn a_connection_is_replaced_at_its_maximum_age_and_not_before() {
-    let cache = ElastiCache::start(false).await;
+    let cache = ElastiCache::start().await;
     let long_lived = Fixture::with_iam(&cache, &[]).await;
     long_lived.succeeds().await;
     assert_eq!(cache.nodes[0].tokens().len(), 1);
@@ -193,10 +195,11 @@ async fn each_connection_to_a_cluster_node_has_a_newly_signed_token() {
 
 #[tokio::test]
 async fn a_rejected_token_is_an_error_that_names_what_to_check() {
-    let (single, cluster) = (ElastiCache::start(false).await, ElastiCache::start_cluster().await);
+    let (single, cluster) = (ElastiCache::start().await, ElastiCache::start_cluster().await);
     for (cache, is_cluster) in [(&single, "false"), (&cluster, "true")] {
-        for invalid in [("REDIS_IAM_CACHE", "another"), ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_USER", "another")]
-        {
+        // Without a cluster, it is refused at the start.
+        let serverless = (is_cluster == "true").then_some(("REDIS_IAM_SERVERLESS", "true"));
+        for invalid in [("REDIS_IAM_CACHE", "another"), ("REDIS_IAM_USER", "another")].into_iter().chain(serverless) {
             let fixture = Fixture::with_iam(cache, &[("REDIS_CLUSTER", is_cluster), invalid]).await;
             let error = fixture.fails().await;
             assert!(error.contains("ElastiCache rejected the IAM token: check that REDIS_IAM_USER is in"), "{error}");
@@ -208,7 +211,7 @@ async fn a_rejected_token_is_an_error_that_names_what_to_check() {
 
 #[tokio::test]
 async fn without_aws_credentials_or_a_region_the_error_names_what_is_missing() {
-    let cache = ElastiCache::start(false).await;
+    let cache = ElastiCache::start().await;
     for (missing, expected) in [
         (
             [("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")],
@@ -243,7 +246,7 @@ async fn aws_credentials_are_fetched_again_near_their_expiration_and_not_for_eac
 
 #[tokio::test]
 async fn rejected_aws_credentials_are_fetched_again() {
-    let cache = ElastiCache::start(false).await;
+    let cache = ElastiCache::start().await;
     let endpoint = CredentialsEndpoint::start("2100-01-01T00:00:00Z", &["revoked", "test"]).await;
     Fixture::with_iam(&cache, &endpoint.settings()).await.succeeds().await;
     assert_eq!(endpoint.requests.load(Ordering::SeqCst), 2);
@@ -252,7 +255,7 @@ async fn rejected_aws_credentials_are_fetched_again() {
 
 #[tokio::test]
 async fn no_token_is_sent_to_a_cache_with_an_untrusted_certificate() {
-    let cache = ElastiCache::start(false).await;
+    let cache = ElastiCache::start().await;
     let fixture = Fixture::with_iam(&cache, &[("SSL_CERT_FILE", "/dev/null")]).await;
     let error = fixture.fails().await;
     assert!(error.contains("the idempotency store is unavailable"), "{error}");

@@ -5,6 +5,7 @@ use super::{REQUIRED, Settings, errors, read};
 const TLS: (&str, &str) = ("REDIS_URL", "rediss://cache.internal");
 const USER: (&str, &str) = ("REDIS_IAM_USER", "payments");
 const CACHE: (&str, &str) = ("REDIS_IAM_CACHE", "idempotency");
+const SERVERLESS: (&str, &str) = ("REDIS_IAM_SERVERLESS", "true");
 const SECRET: (&str, &str) = ("REDIS_SECRET_ARN", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis");
 
 #[test]
@@ -19,7 +20,7 @@ fn credentials_are_in_the_url_or_an_iam_user_or_a_secret() {
     assert!(iam.contains("serverless: false"), "{iam}");
     assert_eq!(session, Some(39_600));
 
-    let all = [USER, CACHE, ("REDIS_IAM_SERVERLESS", "true"), ("REDIS_IAM_SESSION_SECONDS", "900")];
+    let all = [USER, CACHE, SERVERLESS, ("REDIS_CLUSTER", "true"), ("REDIS_IAM_SESSION_SECONDS", "900")];
     let (iam, session) = credentials(&all).unwrap();
     assert!(iam.contains("serverless: true"), "{iam}");
     assert_eq!(session, Some(900));
@@ -35,12 +36,13 @@ fn credentials_are_in_the_url_or_an_iam_user_or_a_secret() {
 fn conflicting_or_incomplete_settings_and_iam_without_tls_are_errors() {
     let with_password = ("REDIS_URL", "rediss://:secret@cache");
     let sentinel = ("REDIS_URL", "rediss+sentinel://cache/mymaster");
-    let cases: [(Settings, &str); 9] = [
+    let cases: [(Settings, &str); 10] = [
         (&[TLS, USER, CACHE, SECRET], "REDIS_SECRET_ARN and REDIS_IAM_USER are both set"),
         (&[with_password, USER, CACHE], "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them"),
         (&[("REDIS_URL", "rediss://payments@cache"), USER, CACHE], "REDIS_URL has a user or a password"),
         (&[with_password, SECRET], "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it"),
         (&[USER, CACHE], "REDIS_URL does not use TLS"),
+        (&[TLS, USER, CACHE, SERVERLESS], "REDIS_IAM_SERVERLESS is true, and serverless caches are clusters"),
         (&[TLS, USER], "REDIS_IAM_CACHE is missing"),
         (&[TLS, CACHE], "REDIS_IAM_USER is missing"),
         (&[sentinel, USER, CACHE], "REDIS_URL has sentinels, and REDIS_IAM_USER is for ElastiCache"),

@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 #[tokio::test]
 async fn the_tool_signs_in_with_an_iam_token() {
-    let cache = ElastiCache::start(false).await;
+    let cache = ElastiCache::start().await;
     let url = cache.url();
     let settings = [
         ("REDIS_URL", url.as_str()),

@@ -112,6 +112,14 @@ fn the_database_has_one_source_of_credentials() {
             &["has a password", "does not use TLS", "has no user", "does not have exactly one host"],
         ),
         (&[IAM, url("postgres://payer@127.0.0.1/payments")], &["does not use TLS"]),
+        (
+            &[plain, IAM, ("DATABASE_SECRET_ARN", "payer")],
+            &["DATABASE_SECRET_ARN is invalid", "DATABASE_SECRET_ARN and DATABASE_IAM are both set"],
+        ),
+        (
+            &[("DATABASE_SECRET_ARN", "payer")],
+            &["DATABASE_SECRET_ARN is invalid", "DATABASE_URL has a password, and the secret"],
+        ),
     ] {
         let error = read(&[REQUIRED, settings]).unwrap_err().to_string();
         assert!(expected.iter().all(|expected| error.contains(expected)) && !error.contains(PASSWORD), "{error}");
