@@ -1,12 +1,14 @@
-//! Replaces the clock and the random source of libc in a thread that simulates.
+//! Replaces the clock, the random source and the standard output of libc in a thread that simulates.
 //!
 //! All that this process links reads time and random bytes by these functions of libc: the standard library (also the keys
-//! of each `HashMap`), tokio, the client library of Redis and the function. Other threads get those of the system.
+//! of each `HashMap`), tokio, the client library of Redis and the function. Other threads get those of the system. The metrics
+//! that the function prints are recorded instead.
 #![expect(unsafe_code, reason = "these are functions of libc")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "as the functions of libc do")]
 #![expect(clippy::undocumented_unsafe_blocks, reason = "the contract is that of the function which is replaced")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
 use std::slice;
 
 use history::Rng;
@@ -21,6 +23,8 @@ thread_local! {
     static RANDOM: Cell<Option<Rng>> = const { Cell::new(None) };
     /// When the simulation began, by the paused clock of tokio.
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The metrics that were printed.
+    static PRINTED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// From now on, the random bytes of this thread depend on the seed.
@@ -36,6 +40,11 @@ pub fn end_after(seconds: u32) {
 /// From now on, the clocks of this thread are the paused clock of its tokio runtime.
 pub fn begin() {
     BEGAN.set(Some(Instant::now()));
+}
+
+/// The metrics that this thread has printed.
+pub fn printed() -> Vec<Vec<u8>> {
+    PRINTED.take()
 }
 
 /// Since the simulation began.
@@ -68,4 +77,18 @@ unsafe extern "C" fn getrandom(buffer: *mut u8, length: size_t, flags: c_uint) -
     }
     RANDOM.set(Some(rng));
     length as ssize_t
+}
+
+/// How a document in the Embedded Metric Format begins.
+const METRICS: &[u8] = br#"{"_aws""#;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(file: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+    if file == libc::STDOUT_FILENO && length > 0 {
+        let bytes = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), length) };
+        if bytes.starts_with(METRICS) && PRINTED.try_with(|printed| printed.borrow_mut().push(bytes.to_vec())).is_ok() {
+            return length as ssize_t;
+        }
+    }
+    unsafe { libc::syscall(libc::SYS_write, file, buffer, length) as ssize_t }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use history::{RecordedStore, Rng, Value, monotonic_us};
 use idempotent_sqs::idempotency::{ObjectStore, Recovery, Results};
 use idempotent_sqs::lambda::Handler;
+use idempotent_sqs::metrics::{Metrics, MetricsSettings};
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, KeySource, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
 use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping, ReceivedMessage};
@@ -71,6 +72,8 @@ pub struct Acknowledged {
 pub struct Invoked {
     /// A number of its own, which its lines in the log have.
     pub number: usize,
+    /// The id of its request, which its metrics have.
+    pub request_id: String,
     /// The process, as in the history of its calls.
     pub process: String,
     /// µs by the monotonic clock.
@@ -99,6 +102,15 @@ pub const RESULTS_BUCKET: &str = "results";
 
 /// The first part of their names.
 pub const RESULTS_PREFIX: &str = "receipts/";
+
+/// The namespace of the metrics.
+pub const METRICS_NAMESPACE: &str = "simulation";
+
+/// The value of their dimension.
+pub const CONSUMER: &str = "payer";
+
+/// The number of findings in the metrics.
+pub const FINDINGS: u32 = 2;
 
 type Function = Handler<RecordedStore<RedisStore>, Call>;
 
@@ -141,6 +153,7 @@ impl Shared {
         let invocation = invocation.with_event(event_text);
         let ids: Vec<_> = messages.iter().map(|message| message.message_id[..8].to_owned()).collect();
         event(|| format!("{process}: invoked with {ids:?}"));
+        let request_id = invocation.request_id().to_owned();
         let (mut ran_us, number) = (0, self.begun.fetch_add(1, Ordering::Relaxed));
         let run = async {
             ran_us = monotonic_us();
@@ -149,7 +162,8 @@ impl Shared {
         let outcome = network::run_on(process, Box::pin(run)).await;
         event(|| format!("{process}: {outcome:?}"));
         let (process, until_us) = (recorded.to_owned(), monotonic_us());
-        let mut invoked = Invoked { number, process, from_us, ran_us, until_us, messages, malformed, retained: None };
+        let mut invoked =
+            Invoked { number, request_id, process, from_us, ran_us, until_us, messages, malformed, retained: None };
         if let BatchOutcome::Processed { deleted, retained } = &outcome {
             invoked.retained = Some(retained.clone());
             let at_us = until_us;
@@ -239,6 +253,8 @@ impl Shared {
         let (client, plan, attempts) = (process.to_owned(), plan.clone(), Arc::clone(&self.attempts));
         let (process, running) = (recorded.clone(), Default::default());
         let work = Call { client, process, panics, attempts, plan, running };
-        (recorded, Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility)))
+        let metrics = Metrics::new(MetricsSettings::new(METRICS_NAMESPACE, CONSUMER), || Some(FINDINGS.into()));
+        let handler = Handler::new(Batch::new(Idempotency::new(store, policy), work, batch), Some(visibility));
+        (recorded, handler.with_metrics(metrics))
     }
 }

@@ -9,6 +9,7 @@
 //! - `letters`, `letter_records`: dead letters, and their records
 //! - `logs`, `reasons`: the log, and the reasons in it
 //! - `losses`: lost writes, and the effects that these repeat
+//! - `metrics`: metrics of each invocation
 //! - `messages`: deletions, acknowledgements and order
 //! - `objects`: payloads in S3
 //! - `progress`: messages that wait, and payloads in memory
@@ -31,6 +32,7 @@ mod letters;
 mod logs;
 mod losses;
 mod messages;
+mod metrics;
 mod objects;
 mod progress;
 mod reasons;
@@ -78,6 +80,7 @@ impl Run {
         faults.extend(self.wrong_acknowledgements());
         faults.extend(self.wrong_invocations());
         faults.extend(self.wrong_lines());
+        faults.extend(self.wrong_metrics());
         faults.extend(self.wrong_jitter());
         faults.extend(self.wrong_settling());
         faults.extend(self.wrong_script_calls());

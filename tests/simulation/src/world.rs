@@ -9,6 +9,7 @@ use std::time::Duration;
 use harness::lines::{self, Line};
 use history::{History, Rng};
 use idempotent_sqs_testing::{MessageHistory, Queue, SendRequest};
+use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -66,6 +67,8 @@ pub struct Run {
     pub timed_out: Vec<Invoked>,
     /// What the function logged.
     pub lines: Vec<Line>,
+    /// The metrics that it printed.
+    pub documents: Vec<Value>,
     /// What was read from S3 and written.
     pub objects: Log,
     /// The results that callers got.
@@ -203,6 +206,7 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         lines,
+        documents: deterministic::printed().iter().map(|line| document(line)).collect(),
         objects: objects.log(),
         answered,
         closures,
@@ -216,6 +220,11 @@ async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
         trace: trace::end(),
         plan,
     }
+}
+
+/// The metrics in a line. One that is not JSON is of no request.
+fn document(line: &[u8]) -> Value {
+    serde_json::from_slice(line).unwrap_or_default()
 }
 
 fn start_redis(plan: &Plan, logins: &Logins) -> Arc<Cluster> {
