@@ -184,13 +184,16 @@ fn plan(rng: &mut Rng) -> Plan {
         15..18 => Ending::Answer(*rng.pick(&[500, 502, 504, 600])),
         18 => Ending::BreakOff,
         19 => Ending::Error,
-        20..23 | 26..28 => Ending::Unavailable,
+        20..22 | 26 => Ending::Unavailable,
+        22 => Ending::Busy,
+        27..29 => Ending::Retryable,
         23 => Ending::Permanent,
         24..26 => Ending::Garbage,
         _ => Ending::Panic,
     };
     let has_effect = match ending {
-        Ending::Answer(429 | 503) | Ending::Unavailable | Ending::Permanent => false,
+        Ending::Answer(429 | 503) | Ending::Permanent => false,
+        ending if ending.has_no_effect() => false,
         Ending::Answer(201) => true,
         _ => rng.happens(500),
     };

@@ -20,7 +20,7 @@ use tower::Service;
 use super::body::Body;
 use super::kind::Kind;
 use super::request::IDEMPOTENCY_KEY;
-use super::response::{Form, UNPROTECTED, response, streamed};
+use super::response::{Form, response, streamed, unprotected};
 use super::runs::{Attempt, Running, UnprotectedRun};
 use super::tally::Tally;
 
@@ -40,7 +40,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// How long an unavailable work is, if it says so.
+    /// How long a work that may be tried again is unavailable, if it says so.
     pub(crate) fn unavailable_for(&self) -> Option<Duration> {
         self.request.is_multiple_of(2).then_some(Duration::from_millis(1500))
     }
@@ -56,10 +56,21 @@ pub(crate) enum Ending {
     Panic,
     /// A work cannot be done now. A handler answers with 503.
     Unavailable,
+    /// The same, because something that it needs is in use.
+    Busy,
+    /// A work fails without an effect. A handler answers with 503.
+    Retryable,
     /// A work fails permanently. A handler answers with 402.
     Permanent,
     /// A work returns no response. A handler answers with 402.
     Garbage,
+}
+
+impl Ending {
+    /// Whether a work says that it had no effect, and may be tried again.
+    pub(crate) fn has_no_effect(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Busy | Self::Retryable)
+    }
 }
 
 /// A request as its client sent it, an extension of the request.
@@ -115,7 +126,7 @@ impl Runner {
         }
         sleep(plan.after).await;
         let ending = match plan.ending {
-            Ending::Unavailable if !self.kind.is_endpoint() => Ending::Answer(503),
+            ending if ending.has_no_effect() && !self.kind.is_endpoint() => Ending::Answer(503),
             Ending::Permanent | Ending::Garbage if !self.kind.is_endpoint() => Ending::Answer(402),
             ending => ending,
         };
@@ -169,7 +180,7 @@ impl Runner {
         match ending {
             Ending::Error => Err(PLANNED),
             Ending::Panic => resume_unwind(Box::new(PLANNED)),
-            _ => Ok(Response::builder().header(UNPROTECTED, "true").body(Body::default()).unwrap()),
+            _ => Ok(unprotected()),
         }
     }
 
@@ -178,10 +189,16 @@ impl Runner {
         match self.follow(request.extensions(), attempt, original.body == request.body()).await {
             (plan, Ending::Answer(status)) => Ok(encode_response(&response(&plan, self.kind, status))),
             (_, Ending::BreakOff | Ending::Error) => Err(WorkError::uncertain(PLANNED)),
-            (plan, Ending::Unavailable) => Err(match plan.unavailable_for() {
-                Some(after) => WorkError::unavailable_after(PLANNED, after),
-                None => WorkError::unavailable(PLANNED),
-            }),
+            (plan, ending @ (Ending::Unavailable | Ending::Busy | Ending::Retryable)) => {
+                Err(match (ending, plan.unavailable_for()) {
+                    (Ending::Busy, Some(after)) => WorkError::busy_after(PLANNED, after),
+                    (Ending::Busy, None) => WorkError::busy(PLANNED),
+                    (Ending::Retryable, Some(after)) => WorkError::retryable_after(PLANNED, after),
+                    (Ending::Retryable, None) => WorkError::retryable(PLANNED),
+                    (_, Some(after)) => WorkError::unavailable_after(PLANNED, after),
+                    (_, None) => WorkError::unavailable(PLANNED),
+                })
+            }
             (_, Ending::Garbage) => Ok(PLANNED.as_bytes().to_vec()),
             (_, Ending::Permanent) => Err(WorkError::permanent(PLANNED)),
             (_, Ending::Panic) => resume_unwind(Box::new(PLANNED)),

@@ -125,6 +125,18 @@ fn body(plan: &Plan, kind: Kind) -> Bytes {
     body.into()
 }
 
+/// The response of a handler that ran without the layer.
+pub(crate) fn unprotected() -> Response<Body> {
+    let mut response = Response::builder().header(UNPROTECTED, "true").body(Body::default()).unwrap();
+    response.headers_mut().extend(headers(&MARKS));
+    response
+}
+
+/// Whether these headers mark a replay.
+pub(crate) fn are_marked(of_response: &HeaderMap) -> bool {
+    MARKS.iter().any(|(name, _)| of_response.contains_key(*name))
+}
+
 /// The response of a work.
 pub(crate) fn response(plan: &Plan, kind: Kind, status: u16) -> Response<Bytes> {
     let mut response = Response::builder().status(status).body(body(plan, kind)).unwrap();

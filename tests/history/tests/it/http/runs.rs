@@ -36,6 +36,11 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Whether no other attempt is made after it.
+    pub(crate) fn is_last(&self) -> bool {
+        self.attempt >= self.kind.keeping().max_attempts
+    }
+
     /// Whether it may have been cancelled at its deadline. With little time left, half of it passes unnoticed before the
     /// whole has passed, after which a slow body is no stream.
     pub(crate) fn may_be_cut(&self) -> bool {

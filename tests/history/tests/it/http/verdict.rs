@@ -149,7 +149,11 @@ fn is_settled_right(run: &Run, call: &Call) -> bool {
     let is_uncertain = matches!(call, Call::Fail { uncertain: true, .. });
     match run.ended {
         _ if run.may_be_cut() && is_uncertain => true,
-        Some(Ending::Answer(429 | 503) | Ending::Unavailable) => matches!(call, Call::Release { .. }),
+        Some(Ending::Answer(429 | 503) | Ending::Unavailable | Ending::Busy) => matches!(call, Call::Release { .. }),
+        Some(Ending::Retryable) => {
+            let expected = (run.is_recovery, run.is_last());
+            matches!(call, Call::Fail { uncertain, permanent, .. } if (*uncertain, *permanent) == expected)
+        }
         Some(Ending::Answer(status)) if run.kind.keeps(status) => matches!(call, Call::Complete { .. }),
         Some(Ending::Garbage) => matches!(call, Call::Complete { .. }),
         Some(Ending::Permanent) => {

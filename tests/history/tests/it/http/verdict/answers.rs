@@ -11,6 +11,7 @@ use crate::http::clients::{Answered, Sent};
 use crate::http::handler::{Ending, PLANNED};
 use crate::http::kind::Serves;
 use crate::http::request::FLAWS;
+use crate::http::response::are_marked;
 use crate::http::runs::{Run, UnprotectedRun};
 use crate::http::service::GRACE;
 use crate::http::verdict::Seen;
@@ -101,8 +102,8 @@ impl Seen {
         let has_failed = |run: &Run| match run.ended {
             None | Some(Ending::BreakOff | Ending::Panic | Ending::Garbage) => true,
             Some(Ending::Error) => run.kind.is_endpoint(),
-            Some(Ending::Answer(_) | Ending::Unavailable) => run.may_be_cut(),
-            Some(Ending::Permanent) => !is_recorded(run, history),
+            Some(Ending::Answer(_) | Ending::Unavailable | Ending::Busy) => run.may_be_cut(),
+            Some(Ending::Permanent | Ending::Retryable) => !is_recorded(run, history),
         };
         let is_lost =
             |run: &Run| run.is_response_lost(sent.kind) && self.sent[run.plan.request].identity == sent.identity;
@@ -121,14 +122,28 @@ impl Seen {
             "failed" if own.is_some_and(|run| run.ended.is_none()) => Some("a run that was cancelled at its deadline"),
             "deadline" if !own.is_some_and(|run| run.may_be_cut() || run.is_late) => Some("a run that had time left"),
             "failed" | "deadline" => None,
-            "unavailable" if own.is_some_and(|run| run.ended == Some(Ending::Unavailable)) => None,
+            "unavailable" if own.is_some_and(may_be_tried_again) => None,
             "unavailable" => Some("a work that was not unavailable"),
-            "failed-before" if own.is_some_and(|run| run.ended == Some(Ending::Permanent)) => None,
+            "failed-before" if own.is_some_and(has_failed_for_good) => None,
             _ if own.is_some() => Some("a request that ran was told that it did not"),
             NOT_KEPT if !self.runs.iter().any(is_lost) => Some("a response that was kept"),
             "mismatch" if !self.sent.iter().any(is_other_of_key) => Some("no other request had this key"),
             _ => None,
         }
+    }
+}
+
+/// Whether a run had no effect, and a retry runs.
+fn may_be_tried_again(run: &Run) -> bool {
+    run.ended.is_some_and(Ending::has_no_effect) && !has_failed_for_good(run)
+}
+
+/// Whether no retry runs after this run.
+fn has_failed_for_good(run: &Run) -> bool {
+    match run.ended {
+        Some(Ending::Permanent) => true,
+        Some(Ending::Retryable) => run.is_last(),
+        _ => false,
     }
 }
 
@@ -158,7 +173,7 @@ fn wrong_unprotected(run: &UnprotectedRun, sent: &Sent, answer: &Answer) -> Opti
         (Some(Ending::Panic), Answer::Problem { status: 500, kind, .. }) => kind == "failed",
         (Some(Ending::Error), Answer::Error(error)) => *error == PLANNED,
         (Some(Ending::Panic | Ending::Error), _) => false,
-        (Some(_), Answer::Unprotected(_)) => true,
+        (Some(_), Answer::Unprotected(reply)) => !(is_protected(sent) && are_marked(&reply.headers)),
         _ => false,
     };
     (!is_right).then_some("another answer than that of the handler, which ran without the store")

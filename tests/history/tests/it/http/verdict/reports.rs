@@ -107,7 +107,7 @@ fn reported_key(sent: &Sent) -> Option<String> {
 /// How a run is reported whose answer the client got.
 fn of_run(run: &Run, is_recorded: bool) -> RequestOutcome {
     match run.ended {
-        Some(Ending::Answer(429 | 503) | Ending::Unavailable) => RequestOutcome::Released,
+        Some(Ending::Answer(429 | 503) | Ending::Unavailable | Ending::Busy) => RequestOutcome::Released,
         _ if !is_recorded => RequestOutcome::NotRecorded,
         Some(Ending::Answer(status)) if run.kind.keeps(status) => RequestOutcome::Completed,
         Some(_) | None => RequestOutcome::Uncertain,
