@@ -22,7 +22,7 @@ pub(super) fn read(environment: &mut Environment, aws: &AwsConfig) -> Option<Red
     check_namespace(environment, namespace.as_deref());
     let cluster = environment.flag("REDIS_CLUSTER", false);
     let timeout = environment.milliseconds("REDIS_TIMEOUT_MS", 1, Duration::from_millis(500));
-    let iam = iam(environment, cluster);
+    let iam = iam(environment);
     let secret: Option<SecretArn> = environment.parsed("REDIS_SECRET_ARN", SECRET_ARN_EXAMPLE);
     let url = url.and_then(|url| match url.parse::<RedisUrl>() {
         Ok(url) => Some(url),
@@ -60,12 +60,18 @@ fn check_namespace(environment: &mut Environment, namespace: Option<&str>) {
     }
 }
 
-/// Adds an error for each two of the settings that exclude each other. Each may be invalid, which is another error.
+/// Adds an error for each two of the settings that exclude or need each other. Each may be invalid, which is another
+/// error.
 fn check_credentials(environment: &mut Environment, url: Option<&RedisUrl>) {
     let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
     let (has_iam, has_secret) = (is_set(&IAM), is_set(&["REDIS_SECRET_ARN"]));
     if has_iam && has_secret {
         environment.error("REDIS_SECRET_ARN and REDIS_IAM_USER are both set: remove one of them");
+    }
+    let is_cluster = environment.get("REDIS_CLUSTER").is_some_and(|cluster| cluster != "false");
+    if environment.get("REDIS_IAM_SERVERLESS").as_deref() == Some("true") && !is_cluster {
+        environment
+            .error("REDIS_IAM_SERVERLESS is true, and serverless caches are clusters: set REDIS_CLUSTER to true");
     }
     let Some(url) = url else { return };
     if has_iam && url.uses_sentinel() {
@@ -101,12 +107,8 @@ fn credentials(
     Some(Arc::new(SecretCredentials::new(secret?, url.and_then(RedisUrl::user), advice, aws.clone())))
 }
 
-fn iam(environment: &mut Environment, cluster: bool) -> Option<ElastiCacheIamSettings> {
+fn iam(environment: &mut Environment) -> Option<ElastiCacheIamSettings> {
     let serverless = environment.flag("REDIS_IAM_SERVERLESS", false);
-    if serverless && !cluster {
-        environment
-            .error("REDIS_IAM_SERVERLESS is true, and serverless caches are clusters: set REDIS_CLUSTER to true");
-    }
     let (default, max) = (ElastiCacheIamSettings::DEFAULT_SESSION, ElastiCacheIamSettings::MAX_SESSION);
     let session = environment.number("REDIS_IAM_SESSION_SECONDS", 1..=max.as_secs(), default.as_secs());
     if IAM.iter().any(|name| environment.get(name).is_some()) {

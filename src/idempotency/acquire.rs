@@ -31,7 +31,7 @@ impl<S: Store> Idempotency<S> {
         let answer = timeout_at(deadline.work, self.store.acquire(request.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
         if answer.as_ref().is_err_and(StoreError::may_have_run) {
-            self.release(&request, None, false, deadline).await;
+            self.release(&request, None, deadline).await;
         }
         let (outcome, fence, attempts) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {

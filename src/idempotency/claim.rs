@@ -66,6 +66,8 @@ pub struct Claim {
     fence: Fence,
     number: u8,
     recovery: bool,
+    /// Whether the store did not reply to the acquire.
+    without_store: bool,
     #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only batches measure leases"))]
     lease_ends: Instant,
     ends: Instant,
@@ -75,7 +77,13 @@ impl Claim {
     /// The claim of an attempt that now owns its record.
     pub(super) fn new(request: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
         let lease_ends = Deadline::within(request.lease).end;
-        Self { request, fence, number, recovery, lease_ends, ends: lease_ends }
+        Self { request, fence, number, recovery, without_store: false, lease_ends, ends: lease_ends }
+    }
+
+    /// The claim of an attempt whose work has its own record, while the store is out of reach. Earlier attempts are unknown,
+    /// so it is a recovery.
+    pub(super) fn without_store(request: AcquireRequest, fence: Fence) -> Self {
+        Self { without_store: true, ..Self::new(request, fence, 1, true) }
     }
 
     /// The claim of work that another record shows as done, such as the row of an inbox. It owns no record and can only
@@ -120,6 +128,11 @@ impl Claim {
     #[must_use]
     pub fn request(&self) -> &AcquireRequest {
         &self.request
+    }
+
+    /// Whether the store did not reply to the acquire, so that it probably will not reply now.
+    pub(super) fn is_without_store(&self) -> bool {
+        self.without_store
     }
 
     /// When the lease ends, by this machine's clock.

@@ -14,8 +14,8 @@ use super::work::{RecordedAttempt, WorkError, WorkErrorKind};
 use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {
-    /// Settles the claim. If the work `has_own_record`, the store is called once and its reply does not affect the
-    /// outcome.
+    /// Settles the claim. If the work `has_own_record` and is done, the store is called once, and its reply does not affect
+    /// the outcome.
     ///
     /// # Errors
     /// [`StoreError`] if a resource that all work needs is unreachable. It is not specific to this delivery.
@@ -32,11 +32,11 @@ impl<S: Store> Idempotency<S> {
         let ran = result.ran();
         let (outcome, is_settled) = match result {
             AttemptResult::NotStarted => {
-                let is_settled = self.release(claim.request(), Some(claim), has_own_record, deadline).await;
+                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
                 (Outcome::NotStarted, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) if !error.is_attempt() => {
-                let is_settled = self.release(claim.request(), Some(claim), has_own_record, deadline).await;
+                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
                 (Outcome::Unavailable { error }, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) => {
@@ -69,19 +69,17 @@ impl<S: Store> Idempotency<S> {
                 (Outcome::Duplicate { result: Some(result) }, is_recorded(&settled))
             }
             RecordedAttempt::Busy { after } => {
-                let is_settled = self.release(claim.request(), Some(claim), has_own_record, deadline).await;
+                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
                 (Outcome::Conflict { lease_remains: after }, is_settled)
             }
             RecordedAttempt::Mismatch => {
                 // Another payload took effect under this key, so this payload had no effect. Not permanent: the next
                 // delivery is a mismatch again.
                 let failure = Failure { uncertain: false, permanent: false };
-                let fail = || self.store.fail(claim, failure);
-                let settled = retry_until(deadline.settle, has_own_record, fail).await;
-                (Outcome::Mismatch, is_recorded(&settled))
+                (Outcome::Mismatch, is_recorded(&self.record_failure(claim, failure, deadline).await))
             }
             RecordedAttempt::Unreachable(reason) => {
-                self.release(claim.request(), Some(claim), has_own_record, deadline).await;
+                self.release(claim.request(), Some(claim), deadline).await;
                 return Err(StoreError::unreachable(ProgramError::new(reason)));
             }
         })
@@ -127,7 +125,7 @@ impl<S: Store> Idempotency<S> {
             permanent: error.kind() == WorkErrorKind::Permanent || was_last && !(is_uncertain && has_own_record),
         };
         let Failure { uncertain, permanent } = failure;
-        match retry_until(deadline.settle, has_own_record, || self.store.fail(claim, failure)).await {
+        match self.record_failure(claim, failure, deadline).await {
             Ok(Settled::Recorded) if permanent => (Outcome::FailedPermanently { error, uncertain }, true),
             Ok(Settled::Recorded) => (Outcome::Failed { error, uncertain }, true),
             Ok(Settled::Lost(state)) => (Outcome::Lost { state, done: false }, false),
@@ -135,16 +133,20 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    /// Releases the record. Returns whether the store confirmed it. If the store cannot be reached, the lease expires and
-    /// the next attempt is a recovery.
-    pub(super) async fn release(
+    async fn record_failure(
         &self,
-        request: &AcquireRequest,
-        claim: Option<&Claim>,
-        has_own_record: bool,
+        claim: &Claim,
+        failure: Failure,
         deadline: &Deadline,
-    ) -> bool {
-        is_recorded(&retry_until(deadline.settle, has_own_record, || self.store.release(request, claim)).await)
+    ) -> Result<Settled, StoreError> {
+        retry_until(deadline.settle, claim.is_without_store(), || self.store.fail(claim, failure)).await
+    }
+
+    /// Releases the record. Returns whether the store confirmed it. If the store cannot be reached before the deadline,
+    /// the lease expires and the next attempt is a recovery.
+    pub(super) async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) -> bool {
+        let once = claim.is_some_and(Claim::is_without_store);
+        is_recorded(&retry_until(deadline.settle, once, || self.store.release(request, claim)).await)
     }
 }
 

@@ -87,6 +87,8 @@ impl DeadLetterOutcome {
         match &report.outcome {
             Outcome::Mismatch => Some(Self::Mismatch),
             Outcome::FailedBefore => Some(Self::Failed),
+            // The work's own record does not show that it is done.
+            Outcome::FailedPermanently { .. } if report.fence.is_none() => Some(Self::Failed),
             Outcome::FailedPermanently { .. } if report.recovery && !report.ran => Some(Self::Parked),
             Outcome::FailedPermanently { error, .. } if error.kind() == WorkErrorKind::Permanent => {
                 Some(Self::FailedPermanently)

@@ -72,8 +72,13 @@ impl MessageReport {
             outcome => outcome,
         };
         let disposition = Disposition::of(report.decision(message.receive_count.unwrap_or(1)), message);
-        let acquired = if report.recovery { MessageOutcome::AcquiredStale } else { MessageOutcome::Acquired };
-        let failed_permanently = matches!(report.outcome, Outcome::FailedPermanently { .. });
+        let acquired = match report.fence {
+            // The store says that it has failed before, and the work's own record does not show that it is done.
+            None => MessageOutcome::Failed,
+            Some(_) if report.recovery => MessageOutcome::AcquiredStale,
+            Some(_) => MessageOutcome::Acquired,
+        };
+        let failed_permanently = report.fence.is_some() && matches!(report.outcome, Outcome::FailedPermanently { .. });
         let (outcome, reason) = match report.outcome {
             Outcome::Done { .. } => (acquired, "done".into()),
             Outcome::Duplicate { .. } => (MessageOutcome::Duplicate, "done before".into()),

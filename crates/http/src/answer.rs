@@ -55,7 +55,9 @@ pub(crate) fn conclude<RB, E>(
         (Ok(whole(response)), RequestOutcome::Replayed)
     } else {
         let cut = ended.is_none_or(|ended| ended >= deadline.work);
-        let problem = problem(&outcome, ran, cut, settings.mismatch_status);
+        // Without a claim, the store knows of an earlier failure.
+        let is_doubtful = recovery || fence.is_none();
+        let problem = problem(&outcome, ran, cut, is_doubtful, settings.mismatch_status);
         (Ok(whole(problem.response())), problem.into())
     };
     (answer, Summary { outcome, fence, attempts, is_recovery: ran && recovery })
@@ -84,8 +86,9 @@ fn replayed(outcome: &Outcome, settings: &Settings) -> Option<Response<Bytes>> {
     stored::replay(result, &settings.dropped_headers)
 }
 
-/// The layer's own answer to a request that has no response. `cut` if its run was cancelled at the deadline.
-fn problem(outcome: &Outcome, ran: bool, cut: bool, mismatch_status: StatusCode) -> Problem {
+/// The layer's own answer to a request that has no response. `cut` if its run was cancelled at the deadline, and
+/// `is_doubtful` if an earlier one may have taken effect.
+fn problem(outcome: &Outcome, ran: bool, cut: bool, is_doubtful: bool, mismatch_status: StatusCode) -> Problem {
     match outcome {
         Outcome::Conflict { lease_remains } => Problem::InFlight { lease_remains: *lease_remains },
         Outcome::Mismatch => Problem::Mismatch { status: mismatch_status },
@@ -98,10 +101,10 @@ fn problem(outcome: &Outcome, ran: bool, cut: bool, mismatch_status: StatusCode)
         Outcome::Unsettled { .. } | Outcome::Lost { .. } if !ran => Problem::FailedBefore,
         Outcome::NotStarted => Problem::NotStarted,
         Outcome::Duplicate { .. } => Problem::ResponseNotKept,
-        Outcome::Unavailable { error } => Problem::Unavailable { after: after(error) },
+        Outcome::Unavailable { error } => Problem::Unavailable { after: after(error), is_doubtful },
         // This attempt had no effect, also if it was a recovery.
         Outcome::Failed { error, .. } if error.kind() != WorkErrorKind::Uncertain => {
-            Problem::Unavailable { after: after(error) }
+            Problem::Unavailable { after: after(error), is_doubtful }
         }
         // The handler panicked, was cancelled at the deadline, or its response broke off.
         Outcome::Failed { .. }
@@ -139,7 +142,7 @@ mod tests {
     #[test]
     fn a_parked_recovery_whose_failure_is_not_recorded_has_failed_before() {
         let outcome = Outcome::Unsettled { error: StoreError::unreachable("planned") };
-        let problem = |ran| problem(&outcome, ran, true, StatusCode::UNPROCESSABLE_ENTITY);
+        let problem = |ran| problem(&outcome, ran, true, false, StatusCode::UNPROCESSABLE_ENTITY);
         assert_eq!([problem(false), problem(true)], [Problem::FailedBefore, Problem::Deadline]);
     }
 }

@@ -114,7 +114,7 @@
 //! ## not-started
 //! There was no time left to start the handler.
 //! ## unavailable
-//! The work cannot be done now. This request had no effect.
+//! The work cannot be done now. This request had no effect. The detail says if an earlier one may have had one.
 //! ## store-unavailable
 //! The store of idempotency records is out of reach. This request did not run.
 //!

@@ -15,14 +15,22 @@ pub(crate) enum Problem {
     BodyTooLarge,
     BodyTimeout,
     BodyUnreadable,
-    InFlight { lease_remains: Duration },
-    Mismatch { status: StatusCode },
+    InFlight {
+        lease_remains: Duration,
+    },
+    Mismatch {
+        status: StatusCode,
+    },
     ResponseNotKept,
     Failed,
     Deadline,
     FailedBefore,
     NotStarted,
-    Unavailable { after: Option<Duration> },
+    /// `is_doubtful` if an earlier request with the key may have taken effect.
+    Unavailable {
+        after: Option<Duration>,
+        is_doubtful: bool,
+    },
     StoreUnavailable,
 }
 
@@ -111,11 +119,16 @@ impl Problem {
                 "The request was not started in time",
                 "This request did not run. Send it again with the same key.",
             ),
-            Self::Unavailable { .. } => (
+            Self::Unavailable { is_doubtful, .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
                 "The request cannot be done now",
-                "This request had no effect. Send it again with the same key after the time in Retry-After.",
+                if is_doubtful {
+                    "This request had no effect, but an earlier one with this key may have had one. Send it again with the \
+                     same key after the time in Retry-After."
+                } else {
+                    "This request had no effect. Send it again with the same key after the time in Retry-After."
+                },
             ),
             Self::StoreUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -143,7 +156,7 @@ impl Problem {
     fn retry_after(self) -> Option<u64> {
         match self {
             Self::InFlight { lease_remains } => Some(seconds(lease_remains)),
-            Self::Unavailable { after } => Some(seconds(after.unwrap_or_default())),
+            Self::Unavailable { after, .. } => Some(seconds(after.unwrap_or_default())),
             Self::NotStarted | Self::StoreUnavailable => Some(1),
             Self::KeyMissing
             | Self::KeyMalformed

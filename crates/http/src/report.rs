@@ -26,7 +26,8 @@ pub struct RequestReport {
     pub method: Method,
     /// The key as the client sent it, if it is valid.
     pub client_key: Option<String>,
-    /// The fence of the attempt, if the handler ran, or of the earlier attempt that completed the request.
+    /// The fence of the attempt, if the request had one, or of the earlier attempt that completed the request. An attempt
+    /// whose handler did not run has one too.
     pub fence: Option<Fence>,
     /// Number of attempts, if known.
     pub attempts: Option<u8>,

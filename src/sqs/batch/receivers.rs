@@ -82,18 +82,18 @@ impl<'a> Receivers<'a> {
     /// may be a timeout, or be found before the receiver was called.
     pub(super) fn observe(&self, receiver: &str, result: &AttemptResult) {
         match result {
-            AttemptResult::Failed(error) if error.is_unavailable() => {
-                self.known.lock().insert(receiver.to_owned());
-                self.found.lock().insert(receiver.to_owned());
-            }
-            AttemptResult::Returned(RecordedAttempt::Unreachable(_))
-            | AttemptResult::Failed(_)
-            | AttemptResult::NotRun(_)
-            | AttemptResult::NotStarted => {}
+            AttemptResult::Returned(RecordedAttempt::Unreachable(_)) => self.insert(receiver),
+            AttemptResult::Failed(error) if error.is_unavailable() => self.insert(receiver),
+            AttemptResult::Failed(_) | AttemptResult::NotRun(_) | AttemptResult::NotStarted => {}
             AttemptResult::Returned(_) => {
                 self.known.lock().remove(receiver);
             }
         }
+    }
+
+    fn insert(&self, receiver: &str) {
+        self.known.lock().insert(receiver.to_owned());
+        self.found.lock().insert(receiver.to_owned());
     }
 }
 
@@ -127,8 +127,6 @@ mod tests {
             assert!(!stays_unavailable(&responds));
         }
         for shows_nothing in [
-            AttemptResult::Returned(RecordedAttempt::Unreachable("no connection".into())),
-            AttemptResult::Failed(WorkError::unavailable("no connection")),
             AttemptResult::Failed(WorkError::uncertain("no answer")),
             AttemptResult::Failed(WorkError::retryable("refused")),
             AttemptResult::Failed(WorkError::busy_after("in use", after)),
@@ -137,6 +135,19 @@ mod tests {
             AttemptResult::NotStarted,
         ] {
             assert!(stays_unavailable(&shows_nothing));
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_cannot_be_reached_is_unavailable() {
+        for is_out_of_reach in [
+            AttemptResult::Returned(RecordedAttempt::Unreachable("no connection".into())),
+            AttemptResult::Failed(WorkError::unavailable("no connection")),
+        ] {
+            let known = KnownUnavailable::default();
+            let receivers = Receivers::new(&known);
+            receivers.observe("database", &is_out_of_reach);
+            assert!(receivers.is_unavailable("database") && receivers.is_known_unavailable("database"));
         }
     }
 

@@ -112,11 +112,7 @@ fn by_sentinel(scheme: &str, rest: &str) -> Result<RedisUrl, RedisUrlError> {
         Ok(server(&format!("{scheme}://{host}{port}"))?.set_redis_settings(sentinel_login.clone()))
     };
     let sentinels = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
-    let server = server(&url)?;
-    if server.redis_settings().db() < 0 {
-        return Err(RedisUrlError::NotAUrl);
-    }
-    Ok(RedisUrl { server, service: Some(Service { name: name.to_owned(), sentinels }) })
+    Ok(RedisUrl { server: server(&url)?, service: Some(Service { name: name.to_owned(), sentinels }) })
 }
 
 /// The login in the parameters of the URL, which has no others.
@@ -132,6 +128,9 @@ fn sentinel_login(url: &str) -> Result<RedisConnectionInfo, RedisUrlError> {
 fn server(url: &str) -> Result<ConnectionInfo, RedisUrlError> {
     // The library's error contains the URL.
     let info = url.into_connection_info().map_err(|_| RedisUrlError::NotAUrl)?;
+    if info.redis_settings().db() < 0 {
+        return Err(RedisUrlError::NotAUrl);
+    }
     match info.addr() {
         ConnectionAddr::TcpTls { insecure: true, .. } => Err(RedisUrlError::Insecure),
         ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. } => Ok(info),
@@ -198,6 +197,7 @@ mod tests {
             ("redis+sentinel://user:p@a:1,user:p@b:2/mymaster", NotAUrl),
             ("redis+sentinel://a/mymaster?sentinel_pasword=p", NotAUrl),
             ("redis-sentinel://a/mymaster", NotAUrl),
+            ("redis://a/-1", NotAUrl),
             ("rediss+sentinel://a/mymaster#insecure", Insecure),
         ];
         for (url, expected) in cases {

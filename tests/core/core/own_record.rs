@@ -5,7 +5,9 @@ use std::future::{pending, ready};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore, OwnRecord, Owner, RecordedAttempt, Results};
+use idempotent_sqs::idempotency::{
+    Fence, Location, ObjectError, ObjectStore, OwnRecord, Owner, RecordedAttempt, Results,
+};
 use idempotent_sqs_testing::MemoryObjectStore;
 use tokio::time::sleep;
 
@@ -184,15 +186,10 @@ async fn another_payload_that_was_done_is_a_mismatch_and_not_uncertain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_work_with_its_own_record_does_not_retry_the_store() {
-    let cases: [(_, fn(&Outcome) -> bool); 7] = [
+async fn done_work_with_its_own_record_does_not_retry_the_store() {
+    let cases: [(_, fn(&Outcome) -> bool); 2] = [
         (Ok(RecordedAttempt::Done(Vec::new())), |outcome| matches!(outcome, Outcome::DoneByOwnRecord { .. })),
         (Ok(RecordedAttempt::DoneBefore(Vec::new())), |outcome| matches!(outcome, Outcome::Duplicate { .. })),
-        (Ok(RecordedAttempt::Mismatch), |outcome| matches!(outcome, Outcome::Mismatch)),
-        (Err(WorkError::retryable("no")), |outcome| matches!(outcome, Outcome::Unsettled { .. })),
-        (Ok(RecordedAttempt::Busy { after: SECOND }), |outcome| matches!(outcome, Outcome::Conflict { .. })),
-        (Err(WorkError::busy("in use")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
-        (Err(WorkError::unavailable("refused")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
     ];
     for (answer, expected) in cases {
         let store = FaultyStore::new(MemoryStore::default());
@@ -204,14 +201,76 @@ async fn a_work_with_its_own_record_does_not_retry_the_store() {
     }
 }
 
+/// A store that is out of reach, as an inbox that goes on without it has.
+struct OutOfReach;
+
+impl Store for OutOfReach {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        Ok(Acquire::claimed_without_store(request, Fence(1)))
+    }
+
+    async fn complete(&self, _: &Claim, _: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        Err(StoreError::unreachable("planned"))
+    }
+
+    async fn fail(&self, _: &Claim, _: Failure) -> Result<Settled, StoreError> {
+        Err(StoreError::unreachable("planned"))
+    }
+
+    async fn release(&self, _: &AcquireRequest, _: Option<&Claim>) -> Result<Settled, StoreError> {
+        Err(StoreError::unreachable("planned"))
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn an_unreachable_resource_of_a_work_with_its_own_record_does_not_retry_the_store() {
-    let store = FaultyStore::new(MemoryStore::default());
-    store.always(StoreCall::Settle, Some(Fault::Refused));
+async fn a_claim_that_was_made_without_the_store_is_a_recovery_and_settled_by_one_call() {
+    let cases: [(_, fn(&Outcome) -> bool); 7] = [
+        (Ok(RecordedAttempt::Done(Vec::new())), |outcome| matches!(outcome, Outcome::DoneByOwnRecord { .. })),
+        (Ok(RecordedAttempt::DoneBefore(Vec::new())), |outcome| matches!(outcome, Outcome::Duplicate { .. })),
+        (Ok(RecordedAttempt::Mismatch), |outcome| matches!(outcome, Outcome::Mismatch)),
+        (Err(WorkError::retryable("no")), |outcome| matches!(outcome, Outcome::Unsettled { .. })),
+        (Ok(RecordedAttempt::Busy { after: SECOND }), |outcome| matches!(outcome, Outcome::Conflict { .. })),
+        (Err(WorkError::busy("in use")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
+        (Err(WorkError::unavailable("refused")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
+    ];
+    for (answer, expected) in cases {
+        let (work, began) = (RecordingWork::new([answer]), Instant::now());
+        let report = try_run(&Idempotency::new(OutOfReach, Policy::default()), &work).await.unwrap();
+        assert!(expected(&report.outcome) && report.recovery, "{report:?}");
+        assert_eq!(began.elapsed(), Duration::ZERO, "{report:?}");
+    }
     let work = RecordingWork::new([Ok(RecordedAttempt::Unreachable("no connection".into()))]);
     let began = Instant::now();
-    assert!(try_run(&Idempotency::new(store, Policy::default()), &work).await.unwrap_err().is_unavailable());
+    assert!(try_run(&Idempotency::new(OutOfReach, Policy::default()), &work).await.unwrap_err().is_unavailable());
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_attempt_without_an_effect_is_recorded_once_the_store_can_be_reached() {
+    let answers: [fn() -> Result<RecordedAttempt, WorkError>; 5] = [
+        || Ok(RecordedAttempt::Busy { after: SECOND }),
+        || Ok(RecordedAttempt::Mismatch),
+        || Err(WorkError::busy("in use")),
+        || Err(WorkError::unavailable("refused")),
+        || Err(WorkError::retryable("no")),
+    ];
+    for answer in answers {
+        let store = FaultyStore::new(MemoryStore::default());
+        let idempotency = Idempotency::new(&store, Policy::default());
+        store.always(StoreCall::Settle, Some(Fault::Refused));
+        let first = RecordingWork::new([answer()]);
+        let ((), report) = tokio::join!(
+            async {
+                sleep(SECOND).await;
+                store.always(StoreCall::Settle, None);
+            },
+            try_run(&idempotency, &first)
+        );
+        report.unwrap();
+        // Else it would be in conflict until the end of the lease.
+        let report = try_run(&idempotency, &RecordingWork::new([])).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Done { .. }) && !report.recovery, "{report:?}");
+    }
 }
 
 /// Objects that are written in a second.

@@ -122,6 +122,7 @@ async fn a_retryable_error_of_a_recovery_is_answered_with_503_as_one_of_a_first_
     assert_eq!(send(&router, request("pay")).await.problem(), "failed");
     let answer = send(&router, request("pay")).await;
     assert_eq!((answer.status, &*answer.problem(), answer.header("retry-after")), (503, "unavailable", Some("7")));
+    assert!(str::from_utf8(&answer.body).unwrap().contains("an earlier one with this key may have had one"));
     assert_eq!(*outcomes.lock().unwrap(), [RequestOutcome::Uncertain, RequestOutcome::Released]);
 }
 
