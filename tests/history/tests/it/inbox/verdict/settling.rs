@@ -38,7 +38,17 @@ impl Seen {
         };
         let is_completed =
             |result: &[u8]| matches!(calls, [Called::Complete { result: stored, .. }] if is_kept(result, stored));
-        let fails = |expected: Failure| matches!(calls, [Called::Fail { failure, .. }] if *failure == expected);
+        // A call that failed is repeated, unless the claim was made without the store.
+        let without_store = matches!(sent.acquired(), Some(Acquired::Unavailable));
+        let is_failed = |call: &Called| matches!(call, Called::Fail { answer: None | Some(Answer::Error), .. });
+        let is_repeated = match calls {
+            [] | [_] => true,
+            [earlier @ .., _] => !without_store && earlier.iter().all(is_failed),
+        };
+        let fails = |expected: Failure| {
+            let is_expected = |call: &Called| matches!(call, Called::Fail { failure, .. } if *failure == expected);
+            !calls.is_empty() && calls.iter().all(is_expected) && is_repeated
+        };
         match (sent.acquired(), told) {
             // The acquire was executed, or not.
             (None, _) => is_released(false),
@@ -61,14 +71,14 @@ impl Seen {
                 fails(Failure { uncertain: *uncertain, permanent: true }) && answer == Some(Answer::Recorded)
             }
             (Some(_), Told::Lost { .. } | Told::Unsettled) => {
-                let [Called::Fail { failure, answer }] = calls else { return false };
+                let Some(Called::Fail { failure, answer }) = calls.last() else { return false };
                 let is_answer = match told {
                     Told::Lost { .. } => *answer == Some(Answer::Lost),
                     _ => [None, Some(Answer::Error)].contains(answer),
                 };
                 let failures = run.map(|run| self.expected(sent, run)).unwrap_or_default();
                 let is_expected = failures.iter().any(|expected| is_failure(*expected, *failure, sent));
-                is_answer && (is_expected || run.is_none() || self.is_disturbed(sent))
+                is_answer && fails(*failure) && (is_expected || run.is_none() || self.is_disturbed(sent))
             }
             (Some(_), _) => false,
         }
