@@ -23,10 +23,14 @@ impl Run {
         for invoked in &self.invocations {
             let calls = self.calls(invoked);
             let of_letters = || calls.iter().copied().filter(|call| call.is_of_dead_letter());
-            // Releases are repeated until the store replies.
+            // Releases and failures are repeated until the store replies.
             let settles = || of_letters().filter(|call| matches!(call.call, Call::Complete { .. } | Call::Fail { .. }));
             for call in settles() {
-                if settles().any(|other| other.number != call.number && other.call.request() == call.call.request()) {
+                let is_fail = |call: &Operation| matches!(call.call, Call::Fail { .. });
+                let may_be_repeated = |earlier: &Operation| earlier.is_failed() && is_fail(earlier) && is_fail(call);
+                let is_earlier =
+                    |other: &&Operation| other.number < call.number && other.call.request() == call.call.request();
+                if settles().filter(is_earlier).any(|earlier| !may_be_repeated(earlier)) {
                     wrong.push(format!("{}: the record of this letter was settled twice: {call}", call.call.key()));
                 }
                 if !self.is_settled_as_sent(invoked, call) {
