@@ -15,6 +15,9 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Whether an outcome is the expected one.
+type IsOutcome = fn(&Outcome) -> bool;
+
 /// The reply to a read of the work's own record.
 type Recorded = Result<Option<Vec<u8>>, fn() -> WorkError>;
 
@@ -187,7 +190,7 @@ async fn another_payload_that_was_done_is_a_mismatch_and_not_uncertain() {
 
 #[tokio::test(start_paused = true)]
 async fn done_work_with_its_own_record_does_not_retry_the_store() {
-    let cases: [(_, fn(&Outcome) -> bool); 2] = [
+    let cases: [(_, IsOutcome); 2] = [
         (Ok(RecordedAttempt::Done(Vec::new())), |outcome| matches!(outcome, Outcome::DoneByOwnRecord { .. })),
         (Ok(RecordedAttempt::DoneBefore(Vec::new())), |outcome| matches!(outcome, Outcome::Duplicate { .. })),
     ];
@@ -224,7 +227,7 @@ impl Store for OutOfReach {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_made_without_the_store_is_a_recovery_and_settled_by_one_call() {
-    let cases: [(_, fn(&Outcome) -> bool); 7] = [
+    let cases: [(_, IsOutcome); 7] = [
         (Ok(RecordedAttempt::Done(Vec::new())), |outcome| matches!(outcome, Outcome::DoneByOwnRecord { .. })),
         (Ok(RecordedAttempt::DoneBefore(Vec::new())), |outcome| matches!(outcome, Outcome::Duplicate { .. })),
         (Ok(RecordedAttempt::Mismatch), |outcome| matches!(outcome, Outcome::Mismatch)),

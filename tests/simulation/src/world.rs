@@ -97,7 +97,10 @@ pub fn run(seed: u64, prints: bool) -> Run {
     let thread = std::thread::spawn(move || {
         deterministic::seed(seed);
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("no resources of the system are needed").block_on(simulate(seed, directory.path(), prints))
+        runtime.expect("no resources of the system are needed").block_on(async {
+            begin(prints);
+            simulate(seed, directory.path()).await
+        })
     });
     thread.join().unwrap_or_else(|panic| {
         eprintln!("the simulation panicked: {:?}", panic.downcast_ref::<String>());
@@ -114,8 +117,7 @@ fn begin(prints: bool) {
     lines::record(&["idempotent_sqs", "simulation"]);
 }
 
-async fn simulate(seed: u64, directory: &Path, prints: bool) -> Run {
-    begin(prints);
+async fn simulate(seed: u64, directory: &Path) -> Run {
     let (plan, mut rng) = (Plan::of(seed), Rng::new(seed ^ 0x5151));
     trace::event(|| format!("{plan:?}"));
     let logins = Logins::new(&plan.redis, seed);

@@ -208,7 +208,9 @@ fn steps<'a>(calls: &[&'a Operation]) -> Vec<Vec<&'a Operation>> {
         steps.entry((String::from(call.call.request().owner), is_settling)).or_default().push(call);
     }
     let mut steps: Vec<_> = steps.into_values().collect();
-    steps.iter_mut().for_each(|step| step.sort_by_key(|call| (call.invoked_us, call.number)));
+    for step in &mut steps {
+        step.sort_by_key(|call| (call.invoked_us, call.number));
+    }
     steps
 }
 

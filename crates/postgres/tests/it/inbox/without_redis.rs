@@ -145,8 +145,9 @@ async fn a_value_that_is_no_record_is_an_error_whatever_the_outage_setting() {
 
 #[tokio::test]
 async fn a_failure_does_not_wait_for_an_unavailable_store() {
+    type IsOutcome = fn(&Outcome) -> bool;
     let base = base().await;
-    let failures: [(fn() -> WorkError, fn(&Outcome) -> bool); 2] = [
+    let failures: [(fn() -> WorkError, IsOutcome); 2] = [
         (|| WorkError::retryable("not now"), |outcome| matches!(outcome, Outcome::Unsettled { .. })),
         (|| WorkError::busy("in use"), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
     ];
