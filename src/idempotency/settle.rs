@@ -133,6 +133,7 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
+    /// Records the failure of the attempt, until the deadline.
     async fn record_failure(
         &self,
         claim: &Claim,

@@ -89,9 +89,9 @@ impl<S: Store> IdempotencyLayer<S> {
     /// | uncertain, a panic, the deadline | [500](crate#failed), [504](crate#deadline); a retry is a recovery |
     /// | permanent; retryable in the last attempt | [500](crate#failed-before), for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention) |
     ///
-    /// If the store does not record that a retryable or permanent run ended so, the answer is 500 or 504, and a retry is a
-    /// recovery. Responses with 429 and 503 are released, and other 5xx are uncertain, as those of a handler are. An inbox commits its
-    /// response whatever its status: return a [`WorkError`](idempotent_sqs::WorkError) to roll back.
+    /// If the store does not record the end of a run that failed retryably or permanently, the answer is 500 or 504, and a
+    /// retry is a recovery. Responses with 429 and 503 are released, and other 5xx are uncertain, as those of a handler
+    /// are. An inbox commits its response whatever its status: return a [`WorkError`](idempotent_sqs::WorkError) to roll back.
     ///
     /// A response above `result_max_bytes` is not kept in the store; a retry is answered with
     /// [410](crate#response-not-kept). Do not put an endpoint inside a layer: it
