@@ -102,21 +102,13 @@ impl Run {
             }
         }
         let directive = &document["_aws"]["CloudWatchMetrics"][0];
-        let of_directive = |unit: &str| {
-            let of_unit = directive["Metrics"].as_array().into_iter().flatten().filter(|metric| {
-                metric["Unit"].as_str().unwrap_or("None") == unit || unit == "Count" && metric["Unit"].is_null()
-            });
-            of_unit.filter_map(|metric| metric["Name"].as_str()).map(str::to_owned).collect::<Vec<_>>()
-        };
-        let milliseconds =
-            DISTRIBUTIONS.iter().filter(|(name, unit)| *unit == "Milliseconds" && !document[*name].is_null());
-        let mut in_ms: Vec<_> = milliseconds.map(|(name, _)| (*name).to_owned()).collect();
-        let mut others: Vec<_> = values().map(|(name, _)| name.clone()).filter(|name| !in_ms.contains(name)).collect();
-        let (mut declared_ms, mut declared) = (of_directive("Milliseconds"), of_directive("Count"));
-        for names in [&mut in_ms, &mut others, &mut declared_ms, &mut declared] {
-            names.sort_unstable();
-        }
-        if (declared_ms, declared) != (in_ms, others)
+        let metrics = directive["Metrics"].as_array().into_iter().flatten();
+        let declared: BTreeMap<_, _> =
+            metrics.map(|metric| (metric["Name"].as_str(), metric["Unit"].as_str())).collect();
+        let unit =
+            |name: &str| DISTRIBUTIONS.iter().find(|(other, _)| *other == name).map_or("Count", |(_, unit)| *unit);
+        let expected: BTreeMap<_, _> = values().map(|(name, _)| (Some(name.as_str()), Some(unit(name)))).collect();
+        if declared != expected
             || directive["Namespace"] != METRICS_NAMESPACE
             || directive["Dimensions"] != serde_json::json!([["Consumer"]])
         {
