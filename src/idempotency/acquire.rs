@@ -44,11 +44,14 @@ impl<S: Store> Idempotency<S> {
             }
             Acquire::Conflict { lease_remains } => (Outcome::Conflict { lease_remains }, None, None),
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
-            Acquire::Failed => match own_record(work) {
-                // Boxed, because this rare case would enlarge the future of every message.
-                Some(record) => (Box::pin(self.check_own_record(request, record, deadline)).await, None, None),
-                None => (Outcome::FailedBefore, None, None),
-            },
+            Acquire::Failed => (Outcome::FailedBefore, None, None),
+        };
+        let outcome = match own_record(work) {
+            // Boxed, because this rare case would enlarge the future of every message.
+            Some(record) if matches!(outcome, Outcome::Mismatch | Outcome::FailedBefore) => {
+                Box::pin(self.check_own_record(outcome, request, record, deadline)).await
+            }
+            Some(_) | None => outcome,
         };
         Ok(NextStep::Report(Report { outcome, fence, attempts, ran: false, recovery: false, is_settled: false }))
     }
@@ -80,10 +83,12 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    /// The store reports a permanent failure. The work's own record may still show that the work is done, for example
-    /// if the reply to the commit of its last attempt was lost.
+    /// The store reports that no attempt can succeed. The work's own record may still show that the work is done: if the
+    /// reply to the commit of its last attempt was lost, or if the store lost its record and another payload was acquired
+    /// under the key since.
     async fn check_own_record<T>(
         &self,
+        refusal: Outcome,
         request: AcquireRequest,
         record: &dyn OwnRecord<T>,
         deadline: &Deadline,
@@ -94,11 +99,11 @@ impl<S: Store> Idempotency<S> {
         match read_own_record(record, &request, deadline).await {
             Ok(Some(result)) => {
                 let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts).until(deadline.work);
-                // The work is done, regardless of the store's reply.
+                // The work is done, regardless of the store's reply. It does not replace the record of another payload.
                 let _settled = self.complete(&claim, &result, deadline, true).await;
                 Outcome::Duplicate { result: Some(result) }
             }
-            Ok(None) => Outcome::FailedBefore,
+            Ok(None) => refusal,
             Err(error) if !error.is_attempt() => Outcome::Unavailable { error },
             // The record exists and does not show that the work is done.
             Err(error) => Outcome::FailedPermanently { error, uncertain: true },

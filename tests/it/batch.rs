@@ -5,6 +5,7 @@ mod dead_letters;
 mod duplicates;
 mod order;
 mod outcomes;
+mod own_record;
 mod panics;
 mod receivers;
 mod redelivery;
@@ -13,8 +14,7 @@ mod store_failures;
 use std::time::Duration;
 
 use harness::with;
-use harness::work::ScriptedWork;
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Store};
+use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Store, Work};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, Message, MessageReport};
 
 /// Remaining time of the invocation.
@@ -57,11 +57,11 @@ fn settings() -> BatchSettings {
     with!(BatchSettings::default(), keys = vec![KeySource::Body("/key".into())])
 }
 
-fn batch<S: Store>(store: S, work: &ScriptedWork) -> Batch<S, &ScriptedWork> {
+fn batch<S: Store, W: Work<Message>>(store: S, work: &W) -> Batch<S, &W> {
     Batch::new(Idempotency::new(store, Policy::default()), work, settings())
 }
 
-async fn run<S: Store>(batch: &Batch<S, &ScriptedWork>, messages: &[Message]) -> Vec<MessageReport> {
+async fn run<S: Store, W: Work<Message>>(batch: &Batch<S, W>, messages: &[Message]) -> Vec<MessageReport> {
     batch.run(messages, Deadline::within(TIME)).await.unwrap()
 }
 

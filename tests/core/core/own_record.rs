@@ -188,6 +188,32 @@ async fn another_payload_that_was_done_is_a_mismatch_and_not_uncertain() {
     assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
 }
 
+#[tokio::test]
+async fn work_done_by_its_own_record_is_done_if_the_stores_record_has_another_payload() {
+    let idempotency = in_memory();
+    let other = delivery().fingerprint(Fingerprint::of(b"another payload"));
+    let uncertain = RecordingWork::new([Err(WorkError::uncertain("no reply"))]);
+    idempotency.run(&other, &uncertain, "input").await.unwrap();
+    let work = RecordingWork::new([]);
+    let cases: [(Recorded, IsOutcome); 4] = [
+        (Ok(None), |outcome| matches!(outcome, Outcome::Mismatch)),
+        (Err(|| WorkError::unavailable("unreachable")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
+        (Err(|| WorkError::uncertain("the outcome is not recorded")), |outcome| {
+            matches!(outcome, Outcome::FailedPermanently { uncertain: true, .. })
+        }),
+        (Ok(Some(b"receipt".to_vec())), |outcome| matches!(outcome, Outcome::Duplicate { result: Some(_) })),
+    ];
+    let this = delivery().fingerprint(Fingerprint::of(b"this payload"));
+    for (record, expected) in cases {
+        work.set_record(record);
+        let report = idempotency.run(&this, &work, "input").await.unwrap();
+        assert!(expected(&report.outcome), "{report:?}");
+    }
+    // The record of the other payload is kept.
+    let report = idempotency.run(&other, &RecordingWork::new([]), "input").await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Done { .. }) && report.recovery, "{report:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn done_work_with_its_own_record_does_not_retry_the_store() {
     let cases: [(_, IsOutcome); 2] = [

@@ -8,7 +8,6 @@ use crate::inbox::owner::fingerprint;
 use crate::inbox::plan::Case;
 use crate::inbox::tables::Change;
 use crate::inbox::tally::{Message, Run, Sent, Told};
-use crate::inbox::watched::Acquired;
 
 impl Seen {
     pub(super) fn not_once(&self) -> Vec<String> {
@@ -23,7 +22,7 @@ impl Seen {
                 }
                 if let Some(told) = sent.told()
                     && !may_be_told(told, row, sent)
-                    && !(self.is_hidden(sent) && *told == Told::FailedBefore)
+                    && !(self.is_hidden(sent) && [Told::FailedBefore, Told::Mismatch].contains(told))
                 {
                     faults.push(format!("it is not told of the row: {row:?}, delivery {number}, {sent:?}"));
                 }
@@ -129,10 +128,8 @@ fn may_be_told(told: &Told, row: &Change, sent: &Sent) -> bool {
                 && row.row.result.is_some()
                 && result.as_ref().is_none_or(|result| Some(result) == row.row.result.as_ref())
         }
-        // The store may know only of an attempt with the other payload.
-        Told::Mismatch => !is_same || sent.acquired() == Some(&Acquired::Mismatch),
-        // The store knows of a failure, and its row has another payload.
-        Told::FailedBefore => !is_same,
+        // The row has another payload. The store may know of a failure.
+        Told::Mismatch | Told::FailedBefore => !is_same,
         // The time was over while it looked up the row.
         Told::Failed { uncertain: true, .. } | Told::Lost { done: false } | Told::Unsettled
             if sent.ended_us + SLACK_US >= sent.work_us =>

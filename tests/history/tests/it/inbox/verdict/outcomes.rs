@@ -117,10 +117,9 @@ impl Seen {
         let is_right = match (sent.acquired(), told) {
             (Some(Acquired::NotARecord), told) => *told == Told::NotARecord,
             (Some(Acquired::Duplicate { result, .. }), Told::Duplicate { result: told }) => told == result,
-            (None, Told::NoStore { .. })
-            | (Some(Acquired::Conflict), Told::Conflict { .. })
-            | (Some(Acquired::Mismatch), Told::Mismatch) => true,
-            (Some(Acquired::Failed), told) => self.is_right_after_failed(sent, told),
+            (None, Told::NoStore { .. }) | (Some(Acquired::Conflict), Told::Conflict { .. }) => true,
+            (Some(Acquired::Mismatch), told) => self.is_right_after_refusal(sent, &Told::Mismatch, told),
+            (Some(Acquired::Failed), told) => self.is_right_after_refusal(sent, &Told::FailedBefore, told),
             (Some(Acquired::Unavailable), Told::NoStore { .. }) if sent.claimed().is_none() => true,
             (Some(_), told) if sent.claimed().is_some() => self.is_right_by_row(sent, told),
             (None | Some(_), _) => false,
@@ -128,11 +127,12 @@ impl Seen {
         (!is_right).then(|| "it is told otherwise than the store and the rows say".to_owned())
     }
 
-    /// The store says that the work has failed permanently. The row may say otherwise.
-    fn is_right_after_failed(&self, sent: &Sent, told: &Told) -> bool {
+    /// The store says that the work cannot succeed: it has failed permanently, or another payload has its key. The row may say
+    /// otherwise.
+    fn is_right_after_refusal(&self, sent: &Sent, refusal: &Told, told: &Told) -> bool {
         match told {
             // The row was read.
-            Told::FailedBefore => !Self::is_cut_off(sent) && (!self.is_surely_done(sent) || self.is_hidden(sent)),
+            told if told == refusal => !Self::is_cut_off(sent) && (!self.is_surely_done(sent) || self.is_hidden(sent)),
             Told::Duplicate { result } => self.is_result(sent, result.as_deref()),
             Told::FailedPermanently { error, uncertain: true } => {
                 error.class == Class::Uncertain && error.text.contains(UNFINISHED) && self.is_unfinished(sent)

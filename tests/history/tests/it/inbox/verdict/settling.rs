@@ -54,7 +54,9 @@ impl Seen {
             (None, _) => is_released(false),
             (Some(Acquired::Unavailable), Told::NoStore { .. }) if sent.claimed().is_none() => is_released(false),
             // The row shows that the work is done.
-            (Some(Acquired::Failed), Told::Duplicate { result: Some(result) }) => is_completed(result),
+            (Some(Acquired::Failed | Acquired::Mismatch), Told::Duplicate { result: Some(result) }) => {
+                is_completed(result)
+            }
             (Some(_), _) if sent.claimed().is_none() => calls.is_empty(),
             (Some(_), Told::Done { result, by_own_record }) => {
                 is_completed(result) && *by_own_record == (answer != Some(Answer::Recorded))
