@@ -33,8 +33,11 @@ const LONGEST: Duration = Duration::from_secs(12 * 3600);
 /// after the receive.
 const LESS: Duration = Duration::from_secs(3600);
 
-/// The error code of SQS for a visibility timeout that is too long.
-const INVALID: &str = "InvalidParameterValue";
+/// Whether SQS refused a visibility timeout because it is too long. An expired receipt handle has the same error code; only
+/// the text names the parameter.
+fn is_too_long(code: &str, message: Option<&str>) -> bool {
+    code.contains("InvalidParameterValue") && message.is_none_or(|message| message.contains("VisibilityTimeout"))
+}
 
 /// Changes the visibility timeout of messages that were received and not deleted.
 ///
@@ -114,7 +117,7 @@ impl Visibility {
                 for (message, after) in changes {
                     let mut after = *after;
                     while let Err(reason) = change(message, Duration::from_secs(whole_seconds(after))) {
-                        let Some(less) = less_than(after).filter(|_| reason.contains(INVALID)) else {
+                        let Some(less) = less_than(after).filter(|_| is_too_long(&reason, Some(&reason))) else {
                             log_unchanged(1, &reason);
                             break;
                         };
@@ -162,7 +165,8 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
             Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
         };
         let less = |entry: &BatchResultErrorEntry| {
-            changes.get(entry.id.parse::<usize>().ok()?)?.less().filter(|_| entry.code == INVALID)
+            let less = changes.get(entry.id.parse::<usize>().ok()?)?.less();
+            less.filter(|_| is_too_long(&entry.code, entry.message.as_deref()))
         };
         let (mut again, mut refused) = (Vec::new(), Vec::new());
         for entry in &failed {

@@ -8,7 +8,7 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use harness::sqs::SqsApi;
 use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::sqs::{Message, Visibility};
-use idempotent_sqs_testing::{Queue, QueueSettings};
+use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance, pause, resume};
 
@@ -74,11 +74,21 @@ async fn if_sqs_refuses_a_long_visibility_timeout_an_hour_less_is_asked_for_unti
 
 #[tokio::test]
 async fn a_visibility_timeout_that_sqs_refuses_for_another_reason_is_asked_for_once() {
-    let queue = Queue::new(QueueSettings { name: "payments".into(), ..QueueSettings::default() }, 1);
-    let sqs = SqsApi::start(&[&queue]).await;
-    let mut message = Message::new("m1", "a payment");
-    (message.receipt_handle, message.queue_arn) = (Some("unknown".into()), Some(queue.arn()));
-    let hours = Duration::from_secs(9 * 3600);
-    Visibility::new(config(&sqs)).change(&[(&message, hours)], Instant::now() + Duration::from_secs(60)).await;
-    assert_eq!(sqs.calls("ChangeMessageVisibilityBatch").len(), 1, "the receipt handle is invalid");
+    let brief = Duration::from_secs(1);
+    let settings =
+        QueueSettings { name: "payments.fifo".into(), visibility_timeout: brief, ..QueueSettings::default() };
+    let queue = Queue::new(settings, 1);
+    queue.send(SendRequest::new("a payment").group("account-1").deduplication_id("d1")).unwrap();
+    let expired = queue.receive(1).remove(0).receipt_handle;
+    pause();
+    advance(2 * brief).await;
+    resume();
+    for handle in ["unknown", &expired] {
+        let sqs = SqsApi::start(&[&queue]).await;
+        let mut message = Message::new("m1", "a payment");
+        (message.receipt_handle, message.queue_arn) = (Some(handle.into()), Some(queue.arn()));
+        let hours = Duration::from_secs(9 * 3600);
+        Visibility::new(config(&sqs)).change(&[(&message, hours)], Instant::now() + Duration::from_secs(60)).await;
+        assert_eq!(sqs.calls("ChangeMessageVisibilityBatch").len(), 1, "the receipt handle is invalid");
+    }
 }
