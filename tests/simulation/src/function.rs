@@ -1,8 +1,10 @@
 //! The execution environments of the function: the production handler, which is invoked with batches of the queue.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use history::{RecordedStore, Rng, Value, monotonic_us};
 use idempotent_sqs::idempotency::{ObjectStore, Recovery, Results};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::metrics::{Metrics, MetricsSettings};
-use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, FingerprintSource, KeySource, Visibility};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Visibility};
 use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
 use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping, ReceivedMessage};
 use tokio::sync::Notify;
@@ -111,6 +113,11 @@ pub const CONSUMER: &str = "payer";
 
 /// The number of findings in the metrics.
 pub const FINDINGS: u32 = 2;
+
+/// A setting of this text, as in the environment.
+fn parsed<T: FromStr<Err: Debug>>(text: &str) -> T {
+    text.parse().expect("this setting is valid")
+}
 
 type Function = Handler<RecordedStore<RedisStore>, Call>;
 
@@ -226,12 +233,13 @@ impl Shared {
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
         let mut batch = BatchSettings::default();
         if !rng.happens(plan.fingerprints) {
-            batch.fingerprint = FingerprintSource::None;
+            batch.fingerprint = parsed("none");
         }
         if plan.has_forms {
-            let attribute = KeySource::Attribute(KEY_ATTRIBUTE.to_owned());
-            let [no_key, payload] = [NO_KEY_POINTER, KEY_POINTER].map(|pointer| KeySource::Body(pointer.to_owned()));
-            batch.keys = vec![attribute, no_key, payload, KeySource::DeduplicationId, KeySource::MessageId];
+            let [attribute, no_key, payload] =
+                [("attribute", KEY_ATTRIBUTE), ("body", NO_KEY_POINTER), ("body", KEY_POINTER)]
+                    .map(|(kind, name)| format!("{kind}:{name}"));
+            batch.keys = [&*attribute, &no_key, &payload, "deduplicationId", "messageId"].map(parsed).into();
         }
         let client = Client { objects: Arc::clone(&self.objects), process: recorded.clone() };
         let client: Arc<dyn ObjectStore> = Arc::new(client);

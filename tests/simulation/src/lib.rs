@@ -14,6 +14,7 @@
 //! - `faults`, `maintenance`: inject the faults
 //! - `callers`: read the results of work that was done
 //! - `closures`: run closures once
+//! - `own_records`: work with a record of its own
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -37,6 +38,7 @@ mod maintenance;
 mod malformed;
 pub mod network;
 mod objects;
+mod own_records;
 mod owners;
 mod plan;
 mod producers;

@@ -3,9 +3,11 @@
 //!
 //! - `client`: the SDK of a process, and the calls that it sends
 //! - `letter`: messages that the dead-letter queue accepted
+//! - `too_long`: visibility timeouts that SQS refuses
 
 mod client;
 mod letter;
+mod too_long;
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +25,7 @@ use crate::trace::event;
 
 pub use client::{SdkCall, VisibilityChange};
 pub use letter::Letter;
+pub use too_long::is_too_long;
 
 /// The host.
 pub const NAME: &str = "sqs";
@@ -45,6 +48,9 @@ struct State {
     letters: Mutex<Vec<Letter>>,
     calls: Mutex<Vec<SdkCall>>,
     refusals: Mutex<Vec<String>>,
+    /// Whether messages were received long before their invocations.
+    has_rare: bool,
+    refused: Mutex<Vec<VisibilityChange>>,
 }
 
 /// A fault of a call.
@@ -73,7 +79,7 @@ const INVALID: [&str; 6] = [
 ];
 
 impl Sqs {
-    pub fn new(queue: Queue, dead_letter_queue: Queue, rng: Rng) -> Self {
+    pub fn new(queue: Queue, dead_letter_queue: Queue, rng: Rng, has_rare: bool) -> Self {
         Self(Arc::new(State {
             queues: [queue, dead_letter_queue],
             rng: Mutex::new(rng),
@@ -81,6 +87,8 @@ impl Sqs {
             letters: Mutex::default(),
             calls: Mutex::default(),
             refusals: Mutex::default(),
+            has_rare,
+            refused: Mutex::default(),
         }))
     }
 
@@ -104,6 +112,11 @@ impl Sqs {
     /// Calls, or entries of them, whose parameters SQS does not accept.
     pub fn refusals(&self) -> Vec<String> {
         lock(&self.0.refusals).clone()
+    }
+
+    /// Changes whose replies say that SQS does not accept them, because their messages were received too long ago.
+    pub fn refused(&self) -> Vec<VisibilityChange> {
+        lock(&self.0.refused).clone()
     }
 
     /// The URL of the dead-letter queue, or of the function's own queue.
@@ -133,27 +146,41 @@ impl Sqs {
             Some(Fault::HoldRequest) => return pending().await,
             Some(Fault::Slow(delay)) => {
                 sleep(delay).await;
-                self.run(&call, number).await
+                self.run(call, number).await
             }
-            Some(Fault::LoseReply | Fault::HoldReply) | None => self.run(&call, number).await,
+            Some(Fault::LoseReply | Fault::HoldReply) | None => self.run(call, number).await,
         };
         match fault {
             Some(Fault::LoseReply) => return None,
             Some(Fault::HoldReply) => return pending().await,
             _ => {}
         }
+        if self.0.has_rare
+            && let Ok(output) = &output
+        {
+            lock(&self.0.refused).extend(too_long::refused(&lock(&self.0.calls)[number], output));
+        }
         let (status, body) = reply(output);
         encoded(&(status, body, letter))
     }
 
     /// The output of the call, and the number of the letter that it sent.
-    async fn run(&self, call: &Call, number: usize) -> (Result<Value, SqsError>, Option<usize>) {
+    async fn run(&self, mut call: Call, number: usize) -> (Result<Value, SqsError>, Option<usize>) {
+        let too_long = if self.0.has_rare { too_long::take(&mut call) } else { Vec::new() };
+        if !too_long.is_empty() && call.input["Entries"] == json!([]) {
+            return (Ok(json!({ "Successful": [], "Failed": too_long })), None);
+        }
         if call.action == "SendMessage" && call.input["QueueUrl"] == self.0.queues[0].url() {
             lock(&self.0.refusals).push(format!("a dead letter to the queue that it came from: {call:?}"));
             return (Err(SqsError { code: "AccessDenied", reason: "It would be delivered again." }), None);
         }
-        let output = run(&self.0.queues, call, Duration::from_secs(1)).await;
-        self.record_refusals(call, &output);
+        let mut output = run(&self.0.queues, &call, Duration::from_secs(1)).await;
+        self.record_refusals(&call, &output);
+        if let Ok(output) = &mut output
+            && let Some(failed) = output["Failed"].as_array_mut()
+        {
+            failed.extend(too_long);
+        }
         if call.action != "SendMessage" || output.is_err() {
             return (output, None);
         }

@@ -12,8 +12,10 @@
 //! - `metrics`: metrics of each invocation
 //! - `messages`: deletions, acknowledgements and order
 //! - `objects`: payloads in S3
+//! - `own_records`: works with records of their own
 //! - `progress`: messages that wait, and payloads in memory
 //! - `receivers`: receivers that are unavailable, and messages that are not started
+//! - `reductions`: visibility timeouts that SQS refuses
 //! - `requests`: settings and results
 //! - `results`: large results in S3
 //! - `script_calls`: script calls of Redis
@@ -34,9 +36,11 @@ mod losses;
 mod messages;
 mod metrics;
 mod objects;
+mod own_records;
 mod progress;
 mod reasons;
 mod receivers;
+mod reductions;
 mod requests;
 mod results;
 mod script_calls;
@@ -62,6 +66,8 @@ impl Run {
         let report = Report::of_functions(&self.history, &Outside { effects, ..Outside::default() }, allowances);
         let mut faults = Vec::new();
         let contention = Report::of_calls(&self.contention, Allowances::EXACT);
+        let rows = Report::of_calls(&self.row_history, allowances);
+        faults.extend(rows.faults().map(|fault| format!("own record: {fault}")));
         faults.extend(contention.faults().map(|fault| format!("contention: {fault}")));
         faults.extend(self.other_values.iter().map(|fault| format!("not a record: {fault}")));
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());
@@ -77,6 +83,7 @@ impl Run {
         faults.extend(self.wrong_letter_records());
         faults.extend(self.wrong_attributes());
         faults.extend(self.wrong_calls());
+        faults.extend(self.wrong_reductions());
         faults.extend(self.wrong_acknowledgements());
         faults.extend(self.wrong_invocations());
         faults.extend(self.wrong_lines());
@@ -90,6 +97,7 @@ impl Run {
         faults.extend(self.wrong_answers());
         faults.extend(self.wrong_order());
         faults.extend(self.wrong_closures());
+        faults.extend(self.wrong_own_records());
         if !self.drained {
             faults.push("the queue did not drain".to_owned());
         }

@@ -22,6 +22,7 @@ use crate::logins::Logins;
 use crate::maintenance::maintain;
 use crate::network::{self, Conditions};
 use crate::objects::{Log, Objects};
+use crate::own_records::{RowCall, run_with_rows};
 use crate::owners::contend;
 use crate::plan::Plan;
 use crate::producers::messages;
@@ -58,6 +59,8 @@ pub struct Run {
     /// What the dead-letter queue accepted.
     pub letters: Vec<Letter>,
     pub changes: Vec<VisibilityChange>,
+    /// Those that SQS refused.
+    pub refused: Vec<VisibilityChange>,
     /// The calls of SQS.
     pub sqs_calls: Vec<SdkCall>,
     /// Those whose parameters SQS does not accept.
@@ -75,6 +78,9 @@ pub struct Run {
     pub answered: Vec<Answered>,
     /// The calls of closures.
     pub closures: Vec<OnceCall>,
+    /// The calls of works with records of their own, and those of their stores.
+    pub rows: Vec<RowCall>,
+    pub row_history: History,
     /// The calls of owners that contend.
     pub contention: History,
     /// What is wrong with calls of an owner for keys whose values are not records.
@@ -132,7 +138,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     let receiver = Receiver::new(rng.fork(), &plan);
     receiver.listen();
     let queue = queue(&plan);
-    let sqs = Sqs::new(queue.clone(), dead_letter_queue(&plan), rng.fork());
+    let sqs = Sqs::new(queue.clone(), dead_letter_queue(&plan), rng.fork(), plan.has_rare);
     sqs.listen();
     // These depend on the seed alone, not on what is drawn before.
     let mut inputs = Rng::new(seed ^ 0x0b1e);
@@ -189,11 +195,8 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     let (sqs_calls, lines) = (sqs.calls(), lines::take());
     let history = read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses);
     // Callers wait for done work.
-    let (answered, closures) = if drained {
-        (call(&plan, &history, &shared.redis, &logins, &objects).await, run_once(&plan, &redis, &logins).await)
-    } else {
-        Default::default()
-    };
+    let After { answered, closures, rows, row_history } =
+        if drained { after(&plan, &history, &shared, directory).await } else { After::default() };
     Run {
         history,
         effects: receiver.effects(),
@@ -203,6 +206,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         messages: queue.history(),
         letters: sqs.letters(),
         changes: sqs_calls.iter().flat_map(SdkCall::changes).collect(),
+        refused: sqs.refused(),
         sqs_calls,
         refusals: sqs.refusals(),
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -212,6 +216,8 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         objects: objects.log(),
         answered,
         closures,
+        rows,
+        row_history: row_history.with_jumps(&faults.jumps),
         contention,
         other_values,
         connections: connections::connections(),
@@ -222,6 +228,23 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         trace: trace::end(),
         plan,
     }
+}
+
+/// What callers do after the function has ended.
+#[derive(Default)]
+struct After {
+    answered: Vec<Answered>,
+    closures: Vec<OnceCall>,
+    rows: Vec<RowCall>,
+    row_history: History,
+}
+
+async fn after(plan: &Plan, history: &History, shared: &Shared, directory: &Path) -> After {
+    let Shared { redis, records, logins, objects, .. } = shared;
+    let answered = call(plan, history, redis, logins, objects).await;
+    let closures = run_once(plan, records, logins).await;
+    let (rows, row_history) = run_with_rows(plan, records, logins, directory).await;
+    After { answered, closures, rows, row_history }
 }
 
 /// The metrics in a line. One that is not JSON is of no request.

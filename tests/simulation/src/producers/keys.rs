@@ -3,11 +3,34 @@
 use super::{Form, Payment, Place, Producer};
 use crate::sent::SentKey;
 
+/// Zeros that are written instead of an exponent, at most: docs of `Number::write_canonical`.
+const MAX_ZEROS: usize = 20;
+
+/// A key that is a number, as the function writes it.
+fn numeral(number: u64) -> String {
+    let (zeros, more) = ("0".repeat(MAX_ZEROS), "0".repeat(MAX_ZEROS - 1));
+    match number / 3 % 9 {
+        _ if number == 0 => "0".to_owned(),
+        0 => format!("-{number}7"),
+        1 => format!("0.{number}7"),
+        2 => format!("-0.{zeros}{number}7"),
+        3 => format!("{number}7{zeros}"),
+        4 => format!("{number}7e21"),
+        5 => format!("{number}7e-99"),
+        6 => format!("{number}.{more}7"),
+        7 => format!("-{number}7e99999"),
+        _ => format!("{number}7"),
+    }
+}
+
 impl Producer<'_> {
     /// The text of a key. In a cluster, keys share a few slots, so several keys of a batch are in a slot that moves.
     pub(super) fn name(&mut self, number: u64) -> String {
         let tag = if self.plan.servers > 1 { format!("{{{}}}", number % 3) } else { String::new() };
         let choice = self.rng.draw(0..12);
+        if self.plan.has_rare && number.is_multiple_of(3) {
+            return numeral(number);
+        }
         if self.plan.has_extras && self.extras.happens(200) {
             let start = *self.extras.pick(&["sha256:", "dead-letter:", "nul-\0-"]);
             return format!("{start}{number}");

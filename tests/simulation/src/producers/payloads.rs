@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use history::Rng;
 use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use serde_json::json;
 
@@ -43,6 +44,9 @@ impl Producer<'_> {
             _ => paid,
         };
         let meta = match place {
+            Place::Payload if self.plan.has_rare && key.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+                format!("{{\"{KEY_FIELD}\":{}}}", spelling::key(&mut Rng::new(self.plan.seed ^ number), key))
+            }
             Place::Payload if key.starts_with(|c: char| c.is_ascii_digit()) => {
                 format!("{{\"{KEY_FIELD}\":{}}}", spell(key))
             }
@@ -51,6 +55,7 @@ impl Producer<'_> {
                 format!("{{\"{KEY_FIELD}\":\"no\",\"{KEY_FIELD}\":{}}}", json!(key))
             }
             Place::Payload => json!({KEY_FIELD: key, "list": ["no"]}).to_string(),
+            Place::Flag if self.plan.has_rare && number.is_multiple_of(2) => json!({KEY_FIELD: ""}).to_string(),
             Place::Flag => json!({KEY_FIELD: true}).to_string(),
             // The next source is used.
             Place::Nowhere if self.plan.has_extras && number.is_multiple_of(2) => json!({KEY_FIELD: null}).to_string(),

@@ -20,6 +20,9 @@ const ZEROS: &str = "0000000000000000000000";
 /// A text whose characters have several spellings.
 const TEXT: &str = "Ö😀/€\u{8}\u{c}\n\r\t\u{1}\"\\ plain";
 
+/// Spellings of zero.
+const OF_ZERO: [&str; 5] = ["0", "-0", "0e5", "0.000", "-0.0E-7"];
+
 /// What is not JSON.
 const BROKEN: [&str; 20] = [
     "01",
@@ -68,10 +71,26 @@ pub(super) fn read_payment(fields: &str) -> Option<u64> {
 
 /// Further fields, which all payloads have.
 pub(super) fn others([mut text, mut zero, mut numbers]: [Rng; 3]) -> String {
-    let zero = zero.pick(&["0", "-0", "0e5", "0.000", "-0.0E-7"]);
+    let zero = zero.pick(&OF_ZERO);
     let text: String = TEXT.chars().map(|character| spell(&mut text, character)).collect();
     let [thousand, quarter] = [("1", 3), ("25", -2)].map(|(digits, exponent)| decimal(&mut numbers, digits, exponent));
     format!(",\"text\":\"{text}\",\"numbers\":[{zero},{thousand},{quarter}]")
+}
+
+/// A key that is a number, in one of its spellings.
+pub(super) fn key(rng: &mut Rng, key: &str) -> String {
+    let (sign, number) = key.strip_prefix('-').map_or(("", key), |number| ("-", number));
+    let (number, exponent) = number.split_once('e').unwrap_or((number, "0"));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_matches('0');
+    if significant.is_empty() {
+        return (*rng.pick(&OF_ZERO)).to_owned();
+    }
+    let zeros = digits.len() - digits.trim_end_matches('0').len();
+    let exponent: i64 = exponent.parse().expect("it is an exponent");
+    let exponent = exponent.saturating_add_unsigned(zeros as u64).saturating_sub_unsigned(fraction.len() as u64);
+    format!("{sign}{}", decimal(rng, significant, exponent))
 }
 
 /// A field that makes an object no JSON.

@@ -1,0 +1,178 @@
+//! Callers of a work with a record of its own, which is a row of a database, after the function has ended. Two consumers share
+//! the database: each has records in Redis that lack what the other one did, as if Redis had lost them. Connections to Redis
+//! break, and some callers go on without it.
+//!
+//! - `work`: the work, and the rows
+
+mod work;
+
+use std::fs;
+use std::future::pending;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use history::{History, RecordedStore, Rng, monotonic_us};
+use idempotent_sqs::idempotency::{Deadline, Recovery, Report, StoreError};
+use idempotent_sqs::{Delivery, Fingerprint, Idempotency, Key, Policy, RedisSettings, RedisStore};
+use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::logins::Logins;
+use crate::network;
+use crate::plan::Plan;
+use crate::redis::Cluster;
+
+pub use work::{BUSY, Read, Returned, Row, RowAttempt};
+use work::{Database, RowWork};
+
+const CALLERS: [&str; 4] = ["rows0", "rows1", "rows2", "rows3"];
+
+/// Calls of each caller.
+const CALLS: usize = 16;
+
+/// How much longer than its call a lease lasts.
+const GRACE: Duration = Duration::from_millis(50);
+
+pub const MAX_ATTEMPTS: u8 = 2;
+
+/// Time of a call, of which a quarter is for settling: several timeouts of Redis.
+fn time(plan: &Plan) -> Duration {
+    8 * plan.redis_timeout
+}
+
+/// Longest lease.
+pub fn longest_lease(plan: &Plan) -> Duration {
+    time(plan) + GRACE
+}
+
+/// A call. Times are by the monotonic clock, µs.
+#[derive(Debug)]
+pub struct RowCall {
+    /// The process in the history of the calls.
+    pub process: String,
+    pub payload: u64,
+    /// Whether it goes on without Redis.
+    pub is_optional: bool,
+    pub invoked_us: u64,
+    pub returned_us: u64,
+    /// When work ends.
+    pub work_ends_us: u64,
+    /// When settling ends.
+    pub settling_ends_us: u64,
+    /// The row of its key, before and after the call.
+    pub rows: [Option<Row>; 2],
+    pub attempt: Option<RowAttempt>,
+    pub read: Option<Read>,
+    pub outcome: Result<Report, StoreError>,
+}
+
+/// Runs the work under keys that the callers share. Returns the calls, and what their stores recorded.
+pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, directory: &Path) -> (Vec<RowCall>, History) {
+    let directory = directory.join("rows");
+    fs::create_dir(&directory).expect("a directory can be created");
+    let (mut rng, database) = (Rng::new(plan.seed ^ 0x4085), Arc::new(Mutex::default()));
+    let mut callers = JoinSet::new();
+    for (number, name) in CALLERS.into_iter().enumerate() {
+        let url = format!("redis://{}", network::address(redis.servers[0].name(), name));
+        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), format!("rows{}", number % 2));
+        (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
+        settings.credentials = logins.source(name);
+        let store = RedisStore::new(&settings).expect("these settings are valid");
+        let store = RecordedStore::new(store, &directory).expect("the directory is writable");
+        let (process, is_optional) = (store.process().to_owned(), number >= 2);
+        let outage = if is_optional { OutagePolicy::Proceed } else { OutagePolicy::Refuse };
+        let mut policy = Policy::default();
+        (policy.max_attempts, policy.lease_grace) = (MAX_ATTEMPTS, GRACE);
+        // It has no effect on a work with its own record.
+        policy.recovery = Recovery::Park;
+        let caller = Caller {
+            idempotency: Idempotency::new(OptionalStore::new(store, outage), policy),
+            consumer: number % 2,
+            process,
+            is_optional,
+            time: time(plan),
+            database: Arc::clone(&database),
+        };
+        let rng = rng.fork();
+        callers.spawn(async move { caller.call(rng).await });
+    }
+    let mut faults = rng.fork();
+    let calls = async { callers.join_all().await.into_iter().flatten().collect() };
+    tokio::select! {
+        calls = calls => (calls, History::read(&directory).expect("the callers recorded their calls")),
+        () = break_connections(plan, redis, &mut faults) => unreachable!("it does not end"),
+    }
+}
+
+/// Breaks the connections of the callers to Redis, again and again.
+async fn break_connections(plan: &Plan, redis: &Cluster, rng: &mut Rng) {
+    if plan.is_quiet {
+        pending::<()>().await;
+    }
+    let timeout_ms = u64::try_from(plan.redis_timeout.as_millis()).unwrap_or(u64::MAX);
+    loop {
+        sleep(rng.ms(20..4 * timeout_ms)).await;
+        let (caller, server) = (*rng.pick(&CALLERS), rng.pick(&redis.servers).name());
+        if rng.happens(500) {
+            network::cut(caller, server);
+        } else {
+            network::partition(caller, server, rng.ms(20..9 * timeout_ms));
+        }
+    }
+}
+
+struct Caller {
+    idempotency: Idempotency<OptionalStore<RecordedStore<RedisStore>>>,
+    consumer: usize,
+    process: String,
+    is_optional: bool,
+    time: Duration,
+    database: Database,
+}
+
+impl Caller {
+    async fn call(&self, mut rng: Rng) -> Vec<RowCall> {
+        let mut calls = Vec::new();
+        for number in 0..CALLS {
+            // The callers share a key at a time.
+            let key = number / 4;
+            let work = RowWork::new(key, u64::from(rng.happens(150)), &self.database, &mut rng);
+            // Some have hardly time for the reply of the store.
+            let time = if rng.happens(50) { rng.ms(0..30) } else { self.time };
+            let deadline = Deadline::within(time);
+            let fingerprint = Fingerprint::of(work.payload.to_string().as_bytes());
+            let name = Key::new(&format!("row-{}-{key}", self.consumer)).expect("it has a text");
+            let delivery = Delivery::new(name).deadline(deadline).fingerprint(fingerprint);
+            let (invoked_us, before) = (monotonic_us(), work.row());
+            let outcome = self.idempotency.run(&delivery, &work, &()).await;
+            let after = work.row();
+            calls.push(RowCall {
+                process: self.process.clone(),
+                payload: work.payload,
+                is_optional: self.is_optional,
+                invoked_us,
+                returned_us: monotonic_us(),
+                work_ends_us: at_us(deadline.work),
+                settling_ends_us: at_us(deadline.settle),
+                rows: [before, after],
+                attempt: work.attempt.into_inner().unwrap_or_else(PoisonError::into_inner),
+                read: work.read.into_inner().unwrap_or_else(PoisonError::into_inner),
+                outcome,
+            });
+            sleep(rng.ms(1..300)).await;
+        }
+        calls
+    }
+}
+
+/// This time by the monotonic clock, µs.
+fn at_us(time: Instant) -> u64 {
+    let remaining = time.saturating_duration_since(Instant::now());
+    monotonic_us() + u64::try_from(remaining.as_micros()).unwrap_or_default()
+}
+
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}

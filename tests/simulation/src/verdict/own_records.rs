@@ -1,0 +1,153 @@
+//! Whether each call of a work with its own record has the outcome that this record and the store's answers explain, and is
+//! settled as its attempt ended.
+
+use std::time::Duration;
+
+use history::{Answer, Call, Operation};
+use idempotent_sqs::idempotency::{Decision, Outcome, Report, WorkErrorKind};
+
+use crate::own_records::{BUSY, MAX_ATTEMPTS, Read, Returned, Row, RowAttempt, RowCall, longest_lease};
+use crate::world::Run;
+
+use super::invocations::{CLOCK_US, PAUSE_US};
+
+impl Run {
+    /// What is wrong with calls of works with their own records.
+    pub(super) fn wrong_own_records(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for call in &self.rows {
+            let made = self.row_calls(call);
+            let is_done =
+                |row: &Option<Row>| row.as_ref().is_some_and(|row| row.payload == call.payload && row.result.is_some());
+            let decision = call.outcome.as_ref().ok().map(|report| report.decision(1));
+            let checks = [
+                (
+                    is_expected(call, &made, longest_lease(&self.plan)),
+                    "not the outcome of its attempt, or of its record",
+                ),
+                (is_settled(call, &made), "not settled as its attempt ended"),
+                (decision != Some(Decision::Ack) || is_done(&call.rows[1]), "acknowledged, but not done"),
+                (decision != Some(Decision::DeadLetter) || !is_done(&call.rows[0]), "a dead letter, but done before"),
+            ];
+            let faults = checks.into_iter().filter(|(holds, _)| !holds);
+            wrong.extend(faults.map(|(_, fault)| format!("own record: {fault}: {call:?} made {made:?}")));
+        }
+        wrong
+    }
+
+    /// The calls of the store that this call made, in their order.
+    fn row_calls(&self, call: &RowCall) -> Vec<&Operation> {
+        let calls = self.row_history.keys.values().flatten().chain(&self.row_history.not_executed);
+        let is_during = |made: &&Operation| (call.invoked_us..=call.returned_us).contains(&made.invoked_us);
+        let mut calls: Vec<_> = calls.filter(|made| made.process == call.process).filter(is_during).collect();
+        calls.sort_by_key(|made| made.number);
+        calls
+    }
+}
+
+/// Whether the outcome is that of the attempt, of the read, or of the store's answer.
+fn is_expected(call: &RowCall, made: &[&Operation], longest_lease: Duration) -> bool {
+    let answer = made.iter().find_map(|made| matches!(made.call, Call::Acquire { .. }).then_some(&made.answer));
+    match (&call.attempt, &call.read, &call.outcome) {
+        (Some(attempt), None, Err(error)) => attempt.returned == Returned::Unreachable && error.is_unavailable(),
+        (Some(attempt), None, Ok(report)) => {
+            let is_own = report.fence.is_some_and(|fence| fence.0 == attempt.fence)
+                && (report.attempts, report.recovery) == (Some(attempt.number), attempt.is_recovery);
+            is_own && is_of_attempt(report, attempt, made)
+        }
+        (None, Some(read), Ok(report)) => match (read, &report.outcome) {
+            (Read::Done(row), Outcome::Duplicate { result }) => result.as_ref() == Some(row),
+            (Read::NotDone, Outcome::Mismatch) => answer == Some(&Answer::Mismatch),
+            (Read::NotDone, Outcome::FailedBefore) => answer == Some(&Answer::Failed),
+            (Read::Unfinished, Outcome::FailedPermanently { uncertain, .. }) => *uncertain,
+            (Read::Unavailable, Outcome::Unavailable { .. }) => true,
+            _ => false,
+        },
+        (None, None, Ok(report)) => match &report.outcome {
+            Outcome::Duplicate { result } => {
+                call.rows[1].as_ref().is_some_and(|row| row.payload == call.payload && row.result == *result)
+            }
+            Outcome::Conflict { lease_remains } => *lease_remains <= longest_lease,
+            Outcome::NotStarted => call.returned_us + CLOCK_US >= call.work_ends_us,
+            _ => false,
+        },
+        (None, None, Err(error)) => {
+            // A call goes on without the store if it knows in time that there is none.
+            error.is_unavailable() && (!call.is_optional || call.returned_us + CLOCK_US >= call.work_ends_us)
+        }
+        (Some(_), Some(_), _) | (None, Some(_), Err(_)) => false,
+    }
+}
+
+/// Whether a report says how this attempt ended.
+fn is_of_attempt(report: &Report, attempt: &RowAttempt, made: &[&Operation]) -> bool {
+    let settled = made.last().map(|made| &made.answer);
+    let is_recorded = settled == Some(&Answer::Recorded);
+    let (is_last, doubt) = (attempt.number >= MAX_ATTEMPTS, attempt.is_recovery);
+    match (&attempt.returned, &report.outcome) {
+        (Returned::Done(row), Outcome::Done { result }) => is_recorded && result == row,
+        (Returned::Done(row), Outcome::DoneByOwnRecord { result }) => !is_recorded && result == row,
+        (Returned::DoneBefore(row), Outcome::Duplicate { result }) => result.as_ref() == Some(row),
+        (Returned::Busy, Outcome::Conflict { lease_remains }) => *lease_remains == BUSY,
+        (Returned::Mismatch, Outcome::Mismatch)
+        | (
+            Returned::Error(WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. }),
+            Outcome::Unavailable { .. },
+        ) => true,
+        (Returned::Error(_) | Returned::Nothing, Outcome::Unsettled { .. }) => {
+            settled.is_some_and(|answer| matches!(answer, Answer::Unknown | Answer::NotExecuted))
+        }
+        (Returned::Error(_) | Returned::Nothing, Outcome::Lost { done: false, .. }) => {
+            matches!(settled, Some(Answer::Lost(_)))
+        }
+        (Returned::Error(WorkErrorKind::Retryable { .. }), Outcome::Failed { uncertain, .. }) => {
+            is_recorded && !is_last && *uncertain == doubt
+        }
+        (Returned::Error(WorkErrorKind::Retryable { .. }), Outcome::FailedPermanently { uncertain, .. }) => {
+            is_recorded && is_last && *uncertain == doubt
+        }
+        (Returned::Error(WorkErrorKind::Permanent), Outcome::FailedPermanently { uncertain, .. }) => {
+            is_recorded && *uncertain == doubt
+        }
+        // It is never permanent: the next attempt reads the row.
+        (Returned::Error(WorkErrorKind::Uncertain) | Returned::Nothing, Outcome::Failed { uncertain, .. }) => {
+            is_recorded && *uncertain
+        }
+        _ => false,
+    }
+}
+
+/// Whether the claim is settled as its attempt ended: by one call, if the row says that it is done or it was made without the
+/// store, and else until the store replies.
+fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
+    let Some(attempt) = &call.attempt else { return true };
+    let is_last = attempt.number >= MAX_ATTEMPTS;
+    let acquires = made.iter().filter(|made| matches!(made.call, Call::Acquire { .. }));
+    let without_store = !acquires.clone().any(|acquire| acquire.acquired().is_some());
+    let settling: Vec<_> = made.iter().filter(|made| !matches!(made.call, Call::Acquire { .. })).collect();
+    let is_right = |made: &&&&Operation| match (&attempt.returned, &made.call) {
+        (Returned::Done(_) | Returned::DoneBefore(_), Call::Complete { .. })
+        | (
+            Returned::Busy
+            | Returned::Unreachable
+            | Returned::Error(WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. }),
+            Call::Release { .. },
+        ) => true,
+        (Returned::Mismatch, Call::Fail { uncertain, permanent, .. }) => !uncertain && !permanent,
+        (Returned::Error(kind), Call::Fail { uncertain, permanent, .. }) => match kind {
+            WorkErrorKind::Retryable { .. } => (*uncertain, *permanent) == (attempt.is_recovery, is_last),
+            WorkErrorKind::Permanent => *uncertain == attempt.is_recovery && *permanent,
+            WorkErrorKind::Uncertain => *uncertain && !permanent,
+            _ => false,
+        },
+        (Returned::Nothing, Call::Fail { uncertain, permanent, .. }) => *uncertain && !permanent,
+        _ => false,
+    };
+    let is_once = without_store || matches!(attempt.returned, Returned::Done(_) | Returned::DoneBefore(_));
+    // A claim without the store follows an acquire that may have been executed, which is released.
+    let own = settling.iter().filter(is_right).count();
+    let others = settling.len() - own;
+    let has_time = call.returned_us + PAUSE_US + CLOCK_US < call.settling_ends_us;
+    let has_reply = settling.last().is_some_and(|made| !made.is_failed());
+    others == 0 && if is_once { own == 1 } else { own > 0 && (has_reply || !has_time) }
+}
