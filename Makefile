@@ -12,7 +12,7 @@ help:
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make simulate     the whole function on a simulated network and clock, by seeds; SEEDS=1000, or SEED=17 for one with its trace"
 	@echo "make mutants      mutation tests: changes the code in small ways, which the tests must notice; FILES=src/sqs/response.rs"
-	@echo "make removals     removes each condition in turn and says which evidence finds it; KIND=tests FILES=src/sqs; takes hours"
+	@echo "make removals     removes each condition in turn and says which evidence finds it; KIND=tests EVERY=20 FILES=src/sqs; takes hours"
 	@echo "make torture      fault injection: kills, stops and breaks components, and checks the history; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
 	@echo "make compare-sqs  the tests' simulated SQS next to ministack, moto and AWS's documentation; takes 6 minutes"
@@ -69,13 +69,15 @@ mutants:
 		$(foreach file,$(FILES),--file '$(file)') $(addprefix --test-package ,$(TESTED_BY))
 
 # One kind of evidence at a time: tests, simulation, torture, http or inbox. It leaves out what two others find. Then the table.
+# EVERY=20 measures a sample: each twentieth condition.
+EVERY ?= 1
 removals: FILES = src crates
 removals:
 	$(PYTHON) scripts/tools.py test
 ifdef KIND
-	cargo run --quiet --package removals -- measure $(KIND) $(FILES)
+	cargo run --quiet --package removals -- measure $(KIND) $(EVERY) $(FILES)
 endif
-	cargo run --quiet --package removals -- report
+	cargo run --quiet --package removals -- report $(EVERY)
 
 torture:
 	$(PYTHON) scripts/tools.py test

@@ -32,11 +32,12 @@ use copy::Copy;
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<_> = env::args().skip(1).collect();
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["measure", kind, files @ ..] => measure::measure(&Copy::make()?, kind, files)?,
-        ["report"] => report::print(&Copy::made()?)?,
+        ["measure", kind, every, files @ ..] => measure::measure(&Copy::make()?, kind, every.parse()?, files)?,
+        ["report", every] => report::print(&Copy::made()?, every.parse()?)?,
         _ => {
-            eprintln!("usage: removals measure tests|simulation|torture|http|inbox [FILE...]");
-            eprintln!("       removals report");
+            eprintln!("usage: removals measure tests|simulation|torture|http|inbox EVERY [FILE...]");
+            eprintln!("       removals report EVERY");
+            eprintln!("EVERY is 1 for all of them, or 20 for a sample of each twentieth");
             return Ok(ExitCode::FAILURE);
         }
     }

@@ -27,14 +27,16 @@ pub(crate) struct Verdict {
 /// The kinds of evidence.
 pub(crate) const KINDS: [&str; 5] = ["tests", "simulation", "torture", "http", "inbox"];
 
-/// Measures the conditions in these files, or all, that were not measured yet and that fewer than two other kinds find.
-pub(crate) fn measure(copy: &Copy, name: &str, files: &[&str]) -> Result<(), Box<dyn Error>> {
+/// Measures one of so many conditions in these files, or in all, that were not measured yet and that fewer than two other
+/// kinds find.
+pub(crate) fn measure(copy: &Copy, name: &str, every: u32, files: &[&str]) -> Result<(), Box<dyn Error>> {
     let kind = Kind::named(copy, name)?;
     let file = copy.directory.join(format!("{name}.jsonl"));
     let known: BTreeSet<_> = verdicts(copy, name)?.iter().map(|verdict| verdict.number).collect();
     let found = kinds_that_find(copy)?;
     let is_due = |condition: &&Condition| {
-        !known.contains(&condition.number)
+        condition.number.is_multiple_of(every)
+            && !known.contains(&condition.number)
             && found.get(&condition.number).is_none_or(|kinds| kinds.len() < 2)
             && (files.is_empty() || files.iter().any(|file| condition.file.starts_with(file)))
     };

@@ -6,11 +6,12 @@ use std::error::Error;
 use crate::copy::Copy;
 use crate::measure::{KINDS, kinds_that_find};
 
-/// Prints the removals that fewer than two kinds find, and how many of each module are found by what was measured.
-pub(crate) fn print(copy: &Copy) -> Result<(), Box<dyn Error>> {
+/// Prints the removals that fewer than two kinds find, and how many of each module are found by what was measured, of one of
+/// so many conditions.
+pub(crate) fn print(copy: &Copy, every: u32) -> Result<(), Box<dyn Error>> {
     let found = kinds_that_find(copy)?;
     let mut modules: BTreeMap<&str, [usize; 2 + KINDS.len()]> = BTreeMap::new();
-    for condition in &copy.conditions {
+    for condition in copy.conditions.iter().filter(|condition| condition.number.is_multiple_of(every)) {
         let kinds = found.get(&condition.number).map_or(&[][..], Vec::as_slice);
         if kinds.len() < 2 {
             println!("{condition} → {kinds:?}");
