@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,18 +50,16 @@ impl Kind {
     /// The checks of the kind with this name. Each ran once, to find what it reaches.
     pub(crate) fn named(copy: &Copy, name: &str) -> Result<Self, Box<dyn Error>> {
         let file = copy.directory.join(format!("checks-{name}.jsonl"));
+        let (workers, failures) = if ["tests", "simulation"].contains(&name) { (2, 1) } else { (1, 2) };
         let checks = if let Ok(lines) = fs::read_to_string(&file) {
             lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?
         } else {
-            let checks = trace(copy, build(copy, name)?);
+            let checks = trace(copy, &build(copy, name)?, workers);
             let lines = checks.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
             fs::write(&file, lines.join("\n"))?;
             checks
         };
-        Ok(match name {
-            "tests" | "simulation" => Self { checks, workers: 2, failures: 1 },
-            _ => Self { checks, workers: 1, failures: 2 },
-        })
+        Ok(Self { checks, workers, failures })
     }
 }
 
@@ -150,22 +150,25 @@ fn executables(copy: &Copy, arguments: &[&str]) -> Result<Vec<Executable>, Box<d
 }
 
 /// The checks that pass, with what they reach.
-fn trace(copy: &Copy, checks: Vec<Check>) -> Vec<Check> {
-    let file = copy.directory.join("reached");
-    let mut traced = Vec::new();
-    for mut check in checks {
-        let _absent = fs::remove_file(&file);
-        let began = Instant::now();
-        if check.fails("REACHED", &file.to_string_lossy()) {
-            println!("fails without a removal: {}", check.name);
-            continue;
+fn trace(copy: &Copy, checks: &[Check], workers: usize) -> Vec<Check> {
+    let (next, traced) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = |worker: usize| {
+        let file = copy.directory.join(format!("reached-{worker}"));
+        while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let _absent = fs::remove_file(&file);
+            let began = Instant::now();
+            if check.fails("REACHED", &file.to_string_lossy()) {
+                println!("fails without a removal: {}", check.name);
+                continue;
+            }
+            let reached = fs::read_to_string(&file).unwrap_or_default();
+            let reached = reached.lines().filter_map(|number| number.parse().ok()).collect();
+            let check = Check { reached, lasts: began.elapsed(), ..check.clone() };
+            traced.lock().expect("no worker panics").push(check);
         }
-        check.lasts = began.elapsed();
-        let reached = fs::read_to_string(&file).unwrap_or_default();
-        check.reached = reached.lines().filter_map(|number| number.parse().ok()).collect();
-        traced.push(check);
-    }
-    traced
+    };
+    thread::scope(|scope| (0..workers).for_each(|worker| drop(scope.spawn(move || work(worker)))));
+    traced.into_inner().expect("no worker panics")
 }
 
 impl Check {
