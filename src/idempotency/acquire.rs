@@ -46,12 +46,16 @@ impl<S: Store> Idempotency<S> {
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
             Acquire::Failed => (Outcome::FailedBefore, None, None),
         };
-        let outcome = match own_record(work) {
-            // Boxed, because this rare case would enlarge the future of every message.
-            Some(record) if matches!(outcome, Outcome::Mismatch | Outcome::FailedBefore) => {
-                Box::pin(self.check_own_record(outcome, request, record, deadline)).await
+        // Boxed, because these rare cases would enlarge the future of every message.
+        let outcome = match (own_record(work), outcome) {
+            (Some(record), refusal @ (Outcome::Mismatch | Outcome::FailedBefore)) => {
+                Box::pin(self.check_own_record(refusal, request, record, deadline)).await
             }
-            Some(_) | None => outcome,
+            (Some(record), Outcome::Duplicate { result: None }) if delivery.reads_result => {
+                let recorded = Box::pin(read_own_record(record, &request, deadline)).await;
+                Outcome::Duplicate { result: recorded.ok().flatten() }
+            }
+            (_, outcome) => outcome,
         };
         Ok(NextStep::Report(Report { outcome, fence, attempts, ran: false, recovery: false, is_settled: false }))
     }
@@ -104,9 +108,11 @@ impl<S: Store> Idempotency<S> {
                 Outcome::Duplicate { result: Some(result) }
             }
             Ok(None) => refusal,
-            Err(error) if !error.is_attempt() => Outcome::Unavailable { error },
-            // The record exists and does not show that the work is done.
-            Err(error) => Outcome::FailedPermanently { error, uncertain: true },
+            // The record exists and does not show that the work is done, and all attempts are used up.
+            Err(error) if error.is_attempt() && matches!(refusal, Outcome::FailedBefore) => {
+                Outcome::FailedPermanently { error, uncertain: true }
+            }
+            Err(error) => Outcome::Unavailable { error },
         }
     }
 }

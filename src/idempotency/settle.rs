@@ -72,11 +72,14 @@ impl<S: Store> Idempotency<S> {
                 let is_settled = self.release(claim.request(), Some(claim), deadline).await;
                 (Outcome::Conflict { lease_remains: after }, is_settled)
             }
-            RecordedAttempt::Mismatch => {
-                // Another payload took effect under this key, so this payload had no effect. Not permanent: the next
-                // delivery is a mismatch again.
+            RecordedAttempt::Mismatch if claim.is_recovery() => {
+                // Another payload took effect under this key, so no attempt with this one did, earlier ones included.
                 let failure = Failure { uncertain: false, permanent: false };
                 (Outcome::Mismatch, is_recorded(&self.record_failure(claim, failure, deadline).await))
+            }
+            // Not counted: the next delivery is a mismatch again, however many there are.
+            RecordedAttempt::Mismatch => {
+                (Outcome::Mismatch, self.release(claim.request(), Some(claim), deadline).await)
             }
             RecordedAttempt::Unreachable(reason) => {
                 self.release(claim.request(), Some(claim), deadline).await;

@@ -73,7 +73,9 @@ impl MessageReport {
         };
         let disposition = Disposition::of(report.decision(message.receive_count.unwrap_or(1)), message);
         let acquired = match report.fence {
-            // The store says that it cannot succeed, and the work's own record does not show that it is done.
+            // The work's own record could not be read, or does not show what took effect.
+            None if matches!(report.outcome, Outcome::Unavailable { .. }) => MessageOutcome::Unavailable,
+            // The store says that it has failed, and the work's own record does not show that it is done.
             None => MessageOutcome::Failed,
             Some(_) if report.recovery => MessageOutcome::AcquiredStale,
             Some(_) => MessageOutcome::Acquired,

@@ -93,7 +93,7 @@ impl<S: Store> IdempotencyLayer<S> {
     /// retry is a recovery. Responses with 429 and 503 are released, and other 5xx are uncertain, as those of a handler
     /// are. An inbox commits its response whatever its status: return a [`WorkError`](idempotent_sqs::WorkError) to roll back.
     ///
-    /// A response above `result_max_bytes` is not kept in the store; a retry is answered with
+    /// A response above `result_max_bytes` is not kept in the store; a retry gets it from the inbox, and without one
     /// [410](crate#response-not-kept). Do not put an endpoint inside a layer: it
     /// acquires the key itself, and answers with [500](crate#failed).
     pub fn endpoint<W: Work<Request<Bytes>>>(&self, work: W) -> IdempotentEndpoint<W, S> {

@@ -124,7 +124,7 @@ impl<S: Store, A: Attempt> Protected<S, A> {
         let waits_until = self.limit.waits_until(self.shared.settings.wait);
         loop {
             let deadline = self.limit.deadline();
-            // Without a result that is kept as an object: reading it is not waiting for the store.
+            // Without a result that is kept as an object or by the inbox: reading it is not waiting for the store.
             let delivery = self.delivery.clone().deadline(deadline);
             let report = self.shared.idempotency.run(&delivery.clone().without_result(), &self.attempt, &()).await?;
             // After a run that found another one in its own record, the request is gone.
@@ -138,7 +138,7 @@ impl<S: Store, A: Attempt> Protected<S, A> {
                 continue;
             }
             if let Outcome::Duplicate { result: None } = report.outcome
-                && self.shared.settings.policy.results.is_some()
+                && (self.shared.settings.policy.results.is_some() || self.attempt.own_record().is_some())
             {
                 // Nothing runs for this request any more, even if the record is lost now.
                 drop(self.attempt.request().start());

@@ -91,7 +91,8 @@ impl<'a> Receivers<'a> {
         }
     }
 
-    fn insert(&self, receiver: &str) {
+    /// Learns that the receiver is unavailable.
+    pub(super) fn insert(&self, receiver: &str) {
         self.known.lock().insert(receiver.to_owned());
         self.found.lock().insert(receiver.to_owned());
     }

@@ -76,7 +76,12 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         timings.inspect(|timings| timings.store.add_since(began));
         let claim = match next? {
             NextStep::Work(claim) => claim,
-            NextStep::Report(report) => return Ok(report),
+            NextStep::Report(report) => {
+                if let Outcome::Unavailable { error } = &report.outcome {
+                    self.observe_read(receiver, error);
+                }
+                return Ok(report);
+            }
         };
 
         let result = if let Some(missing) = missing {
@@ -92,7 +97,10 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                     AttemptResult::NotRun(WorkError::permanent(missing))
                 }
                 Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
-                Err(error) => AttemptResult::NotRun(error),
+                Err(error) => {
+                    self.observe_read(receiver, &error);
+                    AttemptResult::NotRun(error)
+                }
             }
         } else if self.receivers.is_unavailable(receiver) {
             // Found while this message was being acquired.
@@ -115,5 +123,12 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
         }
         Ok(report)
+    }
+
+    /// Learns from an error of reading the work's own record. The database is a receiver.
+    fn observe_read(&self, receiver: &str, error: &WorkError) {
+        if error.is_unavailable() {
+            self.receivers.insert(receiver);
+        }
     }
 }

@@ -198,9 +198,8 @@ async fn work_done_by_its_own_record_is_done_if_the_stores_record_has_another_pa
     let cases: [(Recorded, IsOutcome); 4] = [
         (Ok(None), |outcome| matches!(outcome, Outcome::Mismatch)),
         (Err(|| WorkError::unavailable("unreachable")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
-        (Err(|| WorkError::uncertain("the outcome is not recorded")), |outcome| {
-            matches!(outcome, Outcome::FailedPermanently { uncertain: true, .. })
-        }),
+        // An operator has to find out what took effect.
+        (Err(|| WorkError::uncertain("unfinished")), |outcome| matches!(outcome, Outcome::Unavailable { .. })),
         (Ok(Some(b"receipt".to_vec())), |outcome| matches!(outcome, Outcome::Duplicate { result: Some(_) })),
     ];
     let this = delivery().fingerprint(Fingerprint::of(b"this payload"));
@@ -212,6 +211,39 @@ async fn work_done_by_its_own_record_is_done_if_the_stores_record_has_another_pa
     // The record of the other payload is kept.
     let report = idempotency.run(&other, &RecordingWork::new([]), "input").await.unwrap();
     assert!(matches!(report.outcome, Outcome::Done { .. }) && report.recovery, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_mismatch_of_the_works_own_record_is_not_counted() {
+    let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 2));
+    let work = RecordingWork::new((0..5).map(|_| Ok(RecordedAttempt::Mismatch)));
+    for _ in 0..5 {
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+    }
+    // The record of the other payload has been deleted.
+    let report = try_run(&idempotency, &work).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Done { .. }) && !report.recovery, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_duplicate_gets_the_result_of_the_works_own_record_if_the_store_did_not_keep_it() {
+    let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), result_max_bytes = 3));
+    let work = RecordingWork::new([]);
+    try_run(&idempotency, &work).await.unwrap();
+    let cases: [(Recorded, Option<&[u8]>); 3] = [
+        (Ok(Some(b"receipt".to_vec())), Some(b"receipt")),
+        (Ok(None), None),
+        (Err(|| WorkError::unavailable("unreachable")), None),
+    ];
+    for (record, expected) in cases {
+        work.set_record(record);
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(&report.outcome, Outcome::Duplicate { result } if result.as_deref() == expected));
+    }
+    work.set_record(Ok(Some(b"receipt".to_vec())));
+    let report = idempotency.run(&delivery().without_result(), &work, "input").await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Duplicate { result: None }), "it was not requested: {report:?}");
 }
 
 #[tokio::test(start_paused = true)]

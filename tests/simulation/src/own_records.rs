@@ -85,6 +85,10 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
         let outage = if is_optional { OutagePolicy::Proceed } else { OutagePolicy::Refuse };
         let mut policy = Policy::default();
         (policy.max_attempts, policy.lease_grace) = (MAX_ATTEMPTS, GRACE);
+        if number % 2 == 1 {
+            // No result is kept.
+            policy.result_max_bytes = 0;
+        }
         // It has no effect on a work with its own record.
         policy.recovery = Recovery::Park;
         let caller = Caller {

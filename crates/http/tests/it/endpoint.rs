@@ -239,6 +239,71 @@ async fn a_request_that_only_the_inbox_knows_to_be_running_gets_409_at_once() {
     }
 }
 
+/// Its own record has another request under the key.
+struct OfAnother;
+
+impl Work<Request<Bytes>> for OfAnother {
+    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<Request<Bytes>> for OfAnother {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Request<Bytes>) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(ready(Ok(RecordedAttempt::Mismatch)))
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(ready(Ok(None)))
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_request_in_the_inbox_is_answered_with_422_each_time() {
+    let router = Router::new().fallback_service(builder().build().endpoint(OfAnother));
+    for _ in 0..15 {
+        let answer = send(&router, request("pay")).await;
+        assert_eq!((answer.status, &*answer.problem()), (422, "mismatch"));
+    }
+}
+
+/// Its own record has a response that the store does not keep.
+struct Large(Bytes);
+
+impl Work<Request<Bytes>> for Large {
+    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<Request<Bytes>> for Large {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Request<Bytes>) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(ready(Ok(RecordedAttempt::Done(self.0.to_vec()))))
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(ready(Ok(Some(self.0.to_vec()))))
+    }
+}
+
+#[tokio::test]
+async fn a_retry_gets_a_response_from_the_inbox_that_the_store_did_not_keep() {
+    let response = encode_response(&Response::builder().status(201).body(vec![b'x'; 100_000]).unwrap());
+    let router = Router::new().fallback_service(builder().build().endpoint(Large(response.into())));
+    for replayed in [false, true] {
+        let answer = send(&router, request("pay")).await;
+        assert_eq!((answer.status, answer.body.len(), answer.is_replayed()), (201, 100_000, replayed));
+    }
+}
+
 /// Recovers with a response that has the mark of another service's replay.
 struct Recovers;
 

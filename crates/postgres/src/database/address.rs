@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
@@ -120,8 +121,9 @@ impl FromStr for DatabaseUrl {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value),
-                // The slashes of the path may be percent-encoded.
-                Some(("sslrootcert", value)) => roots = Some(PathBuf::from(value.replace("%2F", "/"))),
+                Some(("sslrootcert", value)) => {
+                    roots = Some(PathBuf::from(&*percent_decode_str(value).decode_utf8_lossy()));
+                }
                 Some(_) | None => others.push(option),
             }
         }
@@ -191,9 +193,9 @@ mod tests {
 
     #[test]
     fn sslrootcert_and_other_options_are_parsed() {
-        let url = "postgres://app:secret@db:6432/payments?sslrootcert=%2Fopt%2Frds.pem&application_name=payments";
+        let url = "postgres://app:secret@db:6432/payments?sslrootcert=%2Fopt%2frds%20ca.pem&application_name=payments";
         let url: DatabaseUrl = url.parse().unwrap();
-        assert_eq!(url.roots, Some(PathBuf::from("/opt/rds.pem")));
+        assert_eq!(url.roots, Some(PathBuf::from("/opt/rds ca.pem")));
         assert_eq!(url.config.get_application_name(), Some("payments"));
         assert_eq!((url.host(), url.port(), url.user()), (Some("db"), 6432, Some("app")));
         assert_eq!(format!("{url:?}"), "DatabaseUrl { .. }");

@@ -7,9 +7,9 @@ use crate::sent::SentKey;
 const MAX_ZEROS: usize = 20;
 
 /// A key that is a number, as the function writes it.
-fn numeral(number: u64) -> String {
+fn numeral(number: u64, seed: u64) -> String {
     let (zeros, more) = ("0".repeat(MAX_ZEROS), "0".repeat(MAX_ZEROS - 1));
-    match number / 3 % 9 {
+    match (number / 3 + seed) % 9 {
         _ if number == 0 => "0".to_owned(),
         0 => format!("-{number}7"),
         1 => format!("0.{number}7"),
@@ -29,7 +29,7 @@ impl Producer<'_> {
         let tag = if self.plan.servers > 1 { format!("{{{}}}", number % 3) } else { String::new() };
         let choice = self.rng.draw(0..12);
         if self.plan.has_rare && number.is_multiple_of(3) {
-            return numeral(number);
+            return numeral(number, self.plan.seed);
         }
         if self.plan.has_extras && self.extras.happens(200) {
             let start = *self.extras.pick(&["sha256:", "dead-letter:", "nul-\0-"]);

@@ -57,9 +57,17 @@ fn is_expected(call: &RowCall, made: &[&Operation], longest_lease: Duration) -> 
         }
         (None, Some(read), Ok(report)) => match (read, &report.outcome) {
             (Read::Done(row), Outcome::Duplicate { result }) => result.as_ref() == Some(row),
-            (Read::NotDone, Outcome::Mismatch) => answer == Some(&Answer::Mismatch),
+            // The store did not keep the result.
+            (Read::Unavailable, Outcome::Duplicate { result: None }) => {
+                matches!(answer, Some(Answer::Duplicate { .. }))
+            }
+            (Read::NotDone, Outcome::Mismatch) | (Read::Unfinished, Outcome::Unavailable { .. }) => {
+                answer == Some(&Answer::Mismatch)
+            }
             (Read::NotDone, Outcome::FailedBefore) => answer == Some(&Answer::Failed),
-            (Read::Unfinished, Outcome::FailedPermanently { uncertain, .. }) => *uncertain,
+            (Read::Unfinished, Outcome::FailedPermanently { uncertain, .. }) => {
+                *uncertain && answer == Some(&Answer::Failed)
+            }
             (Read::Unavailable, Outcome::Unavailable { .. }) => true,
             _ => false,
         },
@@ -133,7 +141,11 @@ fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
             | Returned::Error(WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. }),
             Call::Release { .. },
         ) => true,
-        (Returned::Mismatch, Call::Fail { uncertain, permanent, .. }) => !uncertain && !permanent,
+        // Doubts of earlier attempts are cleared.
+        (Returned::Mismatch, Call::Fail { uncertain, permanent, .. }) => {
+            attempt.is_recovery && !uncertain && !permanent
+        }
+        (Returned::Mismatch, Call::Release { .. }) => !attempt.is_recovery,
         (Returned::Error(kind), Call::Fail { uncertain, permanent, .. }) => match kind {
             WorkErrorKind::Retryable { .. } => (*uncertain, *permanent) == (attempt.is_recovery, is_last),
             WorkErrorKind::Permanent => *uncertain == attempt.is_recovery && *permanent,

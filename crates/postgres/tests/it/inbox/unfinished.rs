@@ -176,3 +176,19 @@ async fn a_begin_that_fails_leaves_no_row() {
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
     done(&run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await);
 }
+
+#[tokio::test]
+async fn another_payload_runs_once_an_operator_has_deleted_the_unfinished_row() {
+    let base = base().await;
+    leave_unfinished(&base).await;
+    let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 2));
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
+    for _ in 0..3 {
+        let report = idempotency.run(&other, &inbox, &Message::default()).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+    }
+    base.client.batch_execute("DELETE FROM idempotency_inbox").await.unwrap();
+    let report = idempotency.run(&other, &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+}

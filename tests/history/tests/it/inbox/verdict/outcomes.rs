@@ -116,7 +116,10 @@ impl Seen {
         let told = sent.told()?;
         let is_right = match (sent.acquired(), told) {
             (Some(Acquired::NotARecord), told) => *told == Told::NotARecord,
-            (Some(Acquired::Duplicate { result, .. }), Told::Duplicate { result: told }) => told == result,
+            (Some(Acquired::Duplicate { result, .. }), Told::Duplicate { result: told }) => {
+                // A result that the store did not keep is read from the row.
+                told == result || result.is_none() && self.is_result(sent, told.as_deref())
+            }
             (None, Told::NoStore { .. }) | (Some(Acquired::Conflict), Told::Conflict { .. }) => true,
             (Some(Acquired::Mismatch), told) => self.is_right_after_refusal(sent, &Told::Mismatch, told),
             (Some(Acquired::Failed), told) => self.is_right_after_refusal(sent, &Told::FailedBefore, told),
@@ -134,8 +137,11 @@ impl Seen {
             // The row was read.
             told if told == refusal => !Self::is_cut_off(sent) && (!self.is_surely_done(sent) || self.is_hidden(sent)),
             Told::Duplicate { result } => self.is_result(sent, result.as_deref()),
-            Told::FailedPermanently { error, uncertain: true } => {
+            Told::FailedPermanently { error, uncertain: true } if *refusal == Told::FailedBefore => {
                 error.class == Class::Uncertain && error.text.contains(UNFINISHED) && self.is_unfinished(sent)
+            }
+            Told::Unavailable(error) if *refusal == Told::Mismatch && error.class == Class::Uncertain => {
+                error.text.contains(UNFINISHED) && self.is_unfinished(sent)
             }
             Told::Unavailable(error) => {
                 error.class == Class::Unavailable

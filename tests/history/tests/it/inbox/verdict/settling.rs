@@ -62,10 +62,13 @@ impl Seen {
                 is_completed(result) && *by_own_record == (answer != Some(Answer::Recorded))
             }
             (Some(_), Told::Duplicate { result: Some(result) }) => is_completed(result),
-            (Some(_), Told::Conflict { .. } | Told::Unavailable(_) | Told::NoStore { .. } | Told::NotStarted) => {
-                !calls.is_empty() && is_released(true)
+            (Some(_), Told::Mismatch) if sent.claimed().is_some_and(|claimed| claimed.is_recovery) => {
+                fails(Failure { uncertain: false, permanent: false })
             }
-            (Some(_), Told::Mismatch) => fails(Failure { uncertain: false, permanent: false }),
+            (
+                Some(_),
+                Told::Conflict { .. } | Told::Unavailable(_) | Told::NoStore { .. } | Told::NotStarted | Told::Mismatch,
+            ) => !calls.is_empty() && is_released(true),
             (Some(_), Told::Failed { uncertain, .. }) => {
                 fails(Failure { uncertain: *uncertain, permanent: false }) && answer == Some(Answer::Recorded)
             }
