@@ -63,3 +63,15 @@ async fn many_large_results_are_recorded_although_all_of_them_take_longer_than_t
         assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
     }
 }
+
+#[tokio::test]
+async fn a_result_that_is_larger_than_all_calls_in_flight_may_be_is_recorded_and_returned() {
+    let redis = Redis::start().await;
+    let idempotency = Idempotency::new(redis.store(), with!(Policy::default(), result_max_bytes = 4 << 20));
+    let work = work_fn(|_, (): &()| async { Ok::<_, WorkError>(vec![7; 3 << 20]) });
+    let delivery = || Delivery::new(Key::new("pay_1").unwrap()).deadline(Deadline::within(Duration::from_secs(10)));
+    let first = idempotency.run(&delivery(), &work, &()).await.unwrap();
+    assert!(matches!(first.outcome, Outcome::Done { .. }), "it is not recorded");
+    let again = idempotency.run(&delivery(), &work, &()).await.unwrap();
+    assert!(matches!(again.outcome, Outcome::Duplicate { result: Some(result) } if result.len() == 3 << 20));
+}
