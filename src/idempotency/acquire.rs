@@ -33,7 +33,7 @@ impl<S: Store> Idempotency<S> {
         if answer.as_ref().is_err_and(StoreError::may_have_run) {
             self.release(&request, None, deadline).await;
         }
-        let (outcome, fence, attempts) = match answer? {
+        let (mut outcome, fence, attempts) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
                 let lease = request.lease.saturating_sub(self.policy.lease_grace);
                 return Ok(NextStep::Work(claim.until(deadline.work.min(asked + lease))));
@@ -46,17 +46,13 @@ impl<S: Store> Idempotency<S> {
             Acquire::Mismatch => (Outcome::Mismatch, None, None),
             Acquire::Failed => (Outcome::FailedBefore, None, None),
         };
-        // Boxed, because these rare cases would enlarge the future of every message.
-        let outcome = match (own_record(work), outcome) {
-            (Some(record), refusal @ (Outcome::Mismatch | Outcome::FailedBefore)) => {
-                Box::pin(self.check_own_record(refusal, request, record, deadline)).await
-            }
-            (Some(record), Outcome::Duplicate { result: None }) if delivery.reads_result => {
-                let recorded = Box::pin(read_own_record(record, &request, deadline)).await;
-                Outcome::Duplicate { result: recorded.ok().flatten() }
-            }
-            (_, outcome) => outcome,
-        };
+        let lacks_result = delivery.reads_result && matches!(outcome, Outcome::Duplicate { result: None });
+        if (lacks_result || matches!(outcome, Outcome::Mismatch | Outcome::FailedBefore))
+            && let Some(record) = own_record(work)
+        {
+            // Boxed, because these rare cases would enlarge the future of every message.
+            outcome = Box::pin(self.check_own_record(outcome, request, record, deadline)).await;
+        }
         Ok(NextStep::Report(Report { outcome, fence, attempts, ran: false, recovery: false, is_settled: false }))
     }
 
@@ -87,12 +83,12 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    /// The store reports that no attempt can succeed. The work's own record may still show that the work is done: if the
-    /// reply to the commit of its last attempt was lost, or if the store lost its record and another payload was acquired
-    /// under the key since.
+    /// The outcome by the work's own record. If the store reports that no attempt can succeed, the work may still be done:
+    /// if the reply to the commit of its last attempt was lost, or if the store lost its record and another payload was
+    /// acquired under the key since. The record may also have a result that the store did not keep.
     async fn check_own_record<T>(
         &self,
-        refusal: Outcome,
+        by_store: Outcome,
         request: AcquireRequest,
         record: &dyn OwnRecord<T>,
         deadline: &Deadline,
@@ -100,19 +96,20 @@ impl<S: Store> Idempotency<S> {
     where
         T: ?Sized + Sync,
     {
-        match read_own_record(record, &request, deadline).await {
-            Ok(Some(result)) => {
+        match (read_own_record(record, &request, deadline).await, by_store) {
+            (recorded, Outcome::Duplicate { .. }) => Outcome::Duplicate { result: recorded.ok().flatten() },
+            (Ok(Some(result)), _) => {
                 let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts).until(deadline.work);
                 // The work is done, regardless of the store's reply. It does not replace the record of another payload.
                 let _settled = self.complete(&claim, &result, deadline, true).await;
                 Outcome::Duplicate { result: Some(result) }
             }
-            Ok(None) => refusal,
+            (Ok(None), by_store) => by_store,
             // The record exists and does not show that the work is done, and all attempts are used up.
-            Err(error) if error.is_attempt() && matches!(refusal, Outcome::FailedBefore) => {
+            (Err(error), Outcome::FailedBefore) if error.is_attempt() => {
                 Outcome::FailedPermanently { error, uncertain: true }
             }
-            Err(error) => Outcome::Unavailable { error },
+            (Err(error), _) => Outcome::Unavailable { error },
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{self, OwnedMutexGuard};
 
-use crate::idempotency::{AttemptResult, RecordedAttempt};
+use crate::idempotency::{AttemptResult, RecordedAttempt, WorkError};
 
 /// The receivers that were unavailable when they were last called, by [`Work::receiver`](crate::Work::receiver). The
 /// batches of a process share them.
@@ -83,16 +83,22 @@ impl<'a> Receivers<'a> {
     pub(super) fn observe(&self, receiver: &str, result: &AttemptResult) {
         match result {
             AttemptResult::Returned(RecordedAttempt::Unreachable(_)) => self.insert(receiver),
-            AttemptResult::Failed(error) if error.is_unavailable() => self.insert(receiver),
-            AttemptResult::Failed(_) | AttemptResult::NotRun(_) | AttemptResult::NotStarted => {}
+            AttemptResult::Failed(error) => self.observe_error(receiver, error),
+            AttemptResult::NotRun(_) | AttemptResult::NotStarted => {}
             AttemptResult::Returned(_) => {
                 self.known.lock().remove(receiver);
             }
         }
     }
 
-    /// Learns that the receiver is unavailable.
-    pub(super) fn insert(&self, receiver: &str) {
+    /// Learns from an error of the receiver, such as that of a database in which the work's own record is read.
+    pub(super) fn observe_error(&self, receiver: &str, error: &WorkError) {
+        if error.is_unavailable() {
+            self.insert(receiver);
+        }
+    }
+
+    fn insert(&self, receiver: &str) {
         self.known.lock().insert(receiver.to_owned());
         self.found.lock().insert(receiver.to_owned());
     }
@@ -106,7 +112,6 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::idempotency::WorkError;
 
     /// Whether the receiver is known to be unavailable after this attempt, if it was before.
     fn stays_unavailable(result: &AttemptResult) -> bool {

@@ -78,7 +78,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             NextStep::Work(claim) => claim,
             NextStep::Report(report) => {
                 if let Outcome::Unavailable { error } = &report.outcome {
-                    self.observe_read(receiver, error);
+                    self.receivers.observe_error(receiver, error);
                 }
                 return Ok(report);
             }
@@ -98,7 +98,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 }
                 Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
                 Err(error) => {
-                    self.observe_read(receiver, &error);
+                    self.receivers.observe_error(receiver, &error);
                     AttemptResult::NotRun(error)
                 }
             }
@@ -123,12 +123,5 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
         }
         Ok(report)
-    }
-
-    /// Learns from an error of reading the work's own record. The database is a receiver.
-    fn observe_read(&self, receiver: &str, error: &WorkError) {
-        if error.is_unavailable() {
-            self.receivers.insert(receiver);
-        }
     }
 }
