@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use harness::with;
+use harness::work::RecordingWork;
 use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Claim, Deadline, Idempotency, Key, Location, ObjectError, ObjectStore, OwnRecord, Policy,
-    RecordedAttempt, Store, Work, WorkError,
+    Acquire, AcquireRequest, Claim, Deadline, Idempotency, Key, Location, ObjectError, ObjectStore, Policy, Store,
+    Work, WorkError,
 };
 use idempotent_sqs::sqs::{
     Batch, BatchSettings, DeadLetter, DeadLetterOutcome, DeadLetterQueue, Disposition, Envelopes, ExtendedClient,
@@ -449,33 +449,12 @@ async fn a_message_whose_payload_is_not_found_fails_permanently_unless_it_is_a_d
     assert_eq!(fixture.seen(), ["payload", "restored"]);
 }
 
-/// A work whose own record cannot be read now.
-struct UnreachableRecord;
-
-impl Work<Message> for UnreachableRecord {
-    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
-        unreachable!("the core calls attempt")
-    }
-
-    fn own_record(&self) -> Option<&dyn OwnRecord<Message>> {
-        Some(self)
-    }
-}
-
-impl OwnRecord<Message> for UnreachableRecord {
-    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Message) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
-        unreachable!("there is no payload")
-    }
-
-    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(ready(Err(WorkError::unavailable("no connection to the database"))))
-    }
-}
-
 #[tokio::test]
 async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_the_work_cannot_be_read() {
     let settings = with_payloads_in(Arc::new(MemoryObjectStore::default()));
-    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), UnreachableRecord, settings);
+    let work = RecordingWork::always(|| unreachable!("there is no payload"));
+    work.set_record(Err(|| WorkError::unavailable("no connection to the database")));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), work, settings);
     let reports = batch.run(&[pointing("m1", "missing")], Deadline::within(Duration::from_secs(30))).await.unwrap();
     assert!(matches!(reports[0].disposition, Disposition::Redeliver { after: Some(_) }), "{reports:?}");
     assert!(reports[0].dead_letter.is_none());

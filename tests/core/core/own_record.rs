@@ -1,10 +1,10 @@
 //! A work with a record of its own, which takes precedence over the store's.
 
-use std::collections::VecDeque;
 use std::future::{pending, ready};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use harness::work::{Recorded, RecordingWork};
 use idempotent_sqs::idempotency::{
     Fence, Location, ObjectError, ObjectStore, OwnRecord, Owner, RecordedAttempt, Results,
 };
@@ -17,47 +17,6 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Whether an outcome is the expected one.
 type IsOutcome = fn(&Outcome) -> bool;
-
-/// The reply to a read of the work's own record.
-type Recorded = Result<Option<Vec<u8>>, fn() -> WorkError>;
-
-/// A work with a record of its own. Its attempts return `answers`, and then that the work is done.
-struct RecordingWork {
-    answers: Mutex<VecDeque<Result<RecordedAttempt, WorkError>>>,
-    /// The work's own record.
-    record: Mutex<Recorded>,
-}
-
-impl RecordingWork {
-    fn new(answers: impl IntoIterator<Item = Result<RecordedAttempt, WorkError>>) -> Self {
-        Self { answers: Mutex::new(answers.into_iter().collect()), record: Mutex::new(Ok(None)) }
-    }
-
-    fn set_record(&self, record: Recorded) {
-        *self.record.lock().unwrap() = record;
-    }
-}
-
-impl Work<str> for RecordingWork {
-    async fn run(&self, _: &Claim, _: &str) -> Result<Vec<u8>, WorkError> {
-        unreachable!("the core calls attempt")
-    }
-
-    fn own_record(&self) -> Option<&dyn OwnRecord<str>> {
-        Some(self)
-    }
-}
-
-impl OwnRecord<str> for RecordingWork {
-    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a str) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
-        let answer = self.answers.lock().unwrap().pop_front();
-        Box::pin(ready(answer.unwrap_or_else(|| Ok(RecordedAttempt::Done(b"receipt".to_vec())))))
-    }
-
-    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(ready(self.record.lock().unwrap().clone().map_err(|error| error())))
-    }
-}
 
 async fn try_run<S: Store>(idempotency: &Idempotency<S>, work: &RecordingWork) -> Result<Report, StoreError> {
     idempotency.run(&delivery(), work, "input").await

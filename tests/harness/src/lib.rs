@@ -10,7 +10,7 @@
 //! - `front`: a TCP proxy that breaks connections
 //! - `event`: SQS events
 //! - `lines`: the log as fields
-//! - `work`: a work that follows a plan and records its runs
+//! - `work`: a work that follows a plan and records its runs, and one with a record of its own
 //! - `torture`: processes, faults and counts for the torture tests
 
 #![allow(missing_docs, reason = "used only by the tests of this workspace")]

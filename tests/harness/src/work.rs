@@ -1,12 +1,16 @@
-//! A work that follows a plan and records its runs.
+//! A work that follows a plan and records its runs, and one with a record of its own.
 
+use std::collections::VecDeque;
+use std::future::ready;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Claim, Work, WorkError};
+use futures_util::future::BoxFuture;
+use idempotent_sqs::idempotency::{AcquireRequest, Claim, OwnRecord, RecordedAttempt, Work, WorkError};
 #[cfg(feature = "lambda")]
 use idempotent_sqs::sqs::Message;
+use tokio::time::Instant;
 
 /// What a run of the work does.
 #[derive(Clone, Copy, Debug)]
@@ -153,5 +157,66 @@ impl<'a> Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.concurrent.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What an attempt of a [`RecordingWork`] returns.
+type Answer = Result<RecordedAttempt, WorkError>;
+
+/// The reply to a read of a work's own record.
+pub type Recorded = Result<Option<Vec<u8>>, fn() -> WorkError>;
+
+/// A work with a record of its own, which shows nothing at first.
+pub struct RecordingWork {
+    /// What its next attempts return.
+    pub answers: Mutex<VecDeque<Answer>>,
+    /// What the attempts after these return.
+    then: Box<dyn Fn() -> Answer + Send + Sync>,
+    record: Mutex<Recorded>,
+    reads: AtomicUsize,
+}
+
+impl RecordingWork {
+    /// Its attempts return `answers`, and then that the work is done.
+    pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let done = Self::always(|| Ok(RecordedAttempt::Done(b"receipt".to_vec())));
+        Self { answers: Mutex::new(answers.into_iter().collect()), ..done }
+    }
+
+    /// Each attempt returns this.
+    pub fn always(answer: impl Fn() -> Answer + Send + Sync + 'static) -> Self {
+        let (then, record) = (Box::new(answer), Mutex::new(Ok(None)));
+        Self { answers: Mutex::default(), then, record, reads: AtomicUsize::new(0) }
+    }
+
+    pub fn set_record(&self, record: Recorded) {
+        *self.record.lock().unwrap() = record;
+    }
+
+    /// Number of reads of the record since the last call.
+    pub fn take_reads(&self) -> usize {
+        self.reads.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl<T: ?Sized + Sync> Work<T> for RecordingWork {
+    async fn run(&self, _: &Claim, _: &T) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
+        Some(self)
+    }
+}
+
+impl<T: ?Sized + Sync> OwnRecord<T> for RecordingWork {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a T) -> BoxFuture<'a, Answer> {
+        let answer = self.answers.lock().unwrap().pop_front();
+        Box::pin(ready(answer.unwrap_or_else(|| (self.then)())))
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        Box::pin(ready(self.record.lock().unwrap().clone().map_err(|error| error())))
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{Request, Response};
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, ready};
 use harness::with;
-use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt};
+use harness::work::RecordingWork;
+use idempotent_sqs::idempotency::RecordedAttempt;
 use idempotent_sqs::{Claim, MemoryStore, Store, Work, WorkError};
 use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, encode_response};
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -207,97 +207,32 @@ async fn an_endpoint_inside_a_layer_is_an_error_and_not_a_conflict_with_itself()
     assert_eq!(runs.count(), 0);
 }
 
-/// A work with a record of its own, whose key another process is running.
-struct Busy;
-
-impl Work<Request<Bytes>> for Busy {
-    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
-        unreachable!("it has a record of its own")
-    }
-
-    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
-        Some(self)
-    }
-}
-
-impl OwnRecord<Request<Bytes>> for Busy {
-    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Request<Bytes>) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
-        Box::pin(ready(Ok(RecordedAttempt::Busy { after: Duration::from_secs(3) })))
-    }
-
-    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(ready(Ok(None)))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_request_that_only_the_inbox_knows_to_be_running_gets_409_at_once() {
     for wait in [0, 5] {
-        let endpoint = builder().wait(Duration::from_secs(wait)).build().endpoint(Busy);
+        let busy = RecordingWork::always(|| Ok(RecordedAttempt::Busy { after: Duration::from_secs(3) }));
+        let endpoint = builder().wait(Duration::from_secs(wait)).build().endpoint(busy);
         let answer = send(&Router::new().fallback_service(endpoint), request("pay")).await;
         assert_eq!((answer.status, answer.header("retry-after")), (409, Some("3")), "{wait}");
     }
 }
 
-/// Its own record has another request under the key.
-struct OfAnother;
-
-impl Work<Request<Bytes>> for OfAnother {
-    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
-        unreachable!("the core calls attempt")
-    }
-
-    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
-        Some(self)
-    }
-}
-
-impl OwnRecord<Request<Bytes>> for OfAnother {
-    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Request<Bytes>) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
-        Box::pin(ready(Ok(RecordedAttempt::Mismatch)))
-    }
-
-    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(ready(Ok(None)))
-    }
-}
-
 #[tokio::test]
 async fn a_key_of_another_request_in_the_inbox_is_answered_with_422_each_time() {
-    let router = Router::new().fallback_service(builder().build().endpoint(OfAnother));
+    let work = RecordingWork::always(|| Ok(RecordedAttempt::Mismatch));
+    let router = Router::new().fallback_service(builder().build().endpoint(work));
     for _ in 0..15 {
         let answer = send(&router, request("pay")).await;
         assert_eq!((answer.status, &*answer.problem()), (422, "mismatch"));
     }
 }
 
-/// Its own record has a response that the store does not keep.
-struct Large(Bytes);
-
-impl Work<Request<Bytes>> for Large {
-    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
-        unreachable!("the core calls attempt")
-    }
-
-    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
-        Some(self)
-    }
-}
-
-impl OwnRecord<Request<Bytes>> for Large {
-    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Request<Bytes>) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
-        Box::pin(ready(Ok(RecordedAttempt::Done(self.0.to_vec()))))
-    }
-
-    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(ready(Ok(Some(self.0.to_vec()))))
-    }
-}
-
 #[tokio::test]
 async fn a_retry_gets_a_response_from_the_inbox_that_the_store_did_not_keep() {
     let response = encode_response(&Response::builder().status(201).body(vec![b'x'; 100_000]).unwrap());
-    let router = Router::new().fallback_service(builder().build().endpoint(Large(response.into())));
+    let work = RecordingWork::new([Ok(RecordedAttempt::Done(response.clone()))]);
+    work.set_record(Ok(Some(response)));
+    let router = Router::new().fallback_service(builder().build().endpoint(work));
     for replayed in [false, true] {
         let answer = send(&router, request("pay")).await;
         assert_eq!((answer.status, answer.body.len(), answer.is_replayed()), (201, 100_000, replayed));
