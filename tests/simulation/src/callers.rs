@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use history::History;
 use idempotent_sqs::idempotency::{Deadline, Outcome, Results};
-use idempotent_sqs::{Claim, Delivery, Idempotency, Key, Policy, RedisSettings, RedisStore, WorkError, work_fn};
+use idempotent_sqs::{Claim, Delivery, Idempotency, Key, Policy, RedisStore, WorkError, work_fn};
 use tokio::time::Instant;
 
 use crate::function::{NAMESPACE, RESULTS_BUCKET, RESULTS_PREFIX};
 use crate::logins::Logins;
-use crate::network;
 use crate::objects::{Client, Objects};
 use crate::plan::Plan;
 use crate::sent::stored;
@@ -51,10 +50,8 @@ pub async fn call(
 ) -> Vec<Answered> {
     let Some(choices) = &plan.objects else { return Vec::new() };
     objects.begin_faults();
-    let url = format!("redis://{}", network::address(server, CALLER));
-    let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), NAMESPACE);
-    (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
-    settings.credentials = logins.source(CALLER);
+    let mut settings = logins.settings(plan, server, CALLER, NAMESPACE);
+    settings.timeout = plan.redis_timeout;
     let store = RedisStore::new(&settings).expect("these settings are valid");
     let mut answered = Vec::new();
     // The text of a key that is hashed is not known.

@@ -1,18 +1,18 @@
 //! Callers that run closures once for each key, after the function has ended and without faults.
 
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use history::{Rng, monotonic_us};
 use idempotent_sqs::idempotency::{ClaimInfo, Deadline, OnceError, Recovery};
-use idempotent_sqs::{Delivery, Idempotency, Key, Policy, RedisSettings, RedisStore, WorkError};
+use idempotent_sqs::{Delivery, Idempotency, Key, Policy, RedisStore, WorkError};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::lock;
 use crate::logins::Logins;
-use crate::network;
 use crate::plan::Plan;
 use crate::redis::Cluster;
 
@@ -114,10 +114,7 @@ pub async fn run_once(plan: &Plan, redis: &Cluster, logins: &Logins) -> Vec<Once
     let (mut rng, calls) = (Rng::new(plan.seed ^ 0xc105), Calls::default());
     let mut callers = JoinSet::new();
     for (number, name) in CALLERS.into_iter().enumerate() {
-        let url = format!("redis://{}", network::address(redis.servers[0].name(), name));
-        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), "closures");
-        settings.cluster = plan.servers > 1;
-        settings.credentials = logins.source(name);
+        let settings = logins.settings(plan, redis.servers[0].name(), name, "closures");
         let mut policy = Policy::default();
         (policy.max_attempts, policy.lease_grace, policy.result_max_bytes) = (MAX_ATTEMPTS, GRACE, MAX_BYTES);
         let parks = number == 0;
@@ -237,8 +234,4 @@ impl OnceOutcome {
             other => Self::Other(other.to_string()),
         }
     }
-}
-
-fn lock(calls: &Mutex<Vec<OnceCall>>) -> std::sync::MutexGuard<'_, Vec<OnceCall>> {
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@ use idempotent_sqs::idempotency::{ObjectStore, Recovery, Results};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::metrics::{Metrics, MetricsSettings};
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Visibility};
-use idempotent_sqs::{Idempotency, Policy, RedisSettings, RedisStore};
+use idempotent_sqs::{Idempotency, Policy, RedisStore};
 use idempotent_sqs_testing::{BatchOutcome, Invocation, Mapping, ReceivedMessage};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -215,10 +215,8 @@ impl Shared {
     /// The function of a process, and the process in the history of its calls.
     fn start(&self, process: &str) -> (String, Function) {
         let plan = &self.plan;
-        let url = format!("redis://{}", network::address(&self.redis, process));
-        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), NAMESPACE);
-        (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
-        settings.credentials = self.logins.source(process);
+        let mut settings = self.logins.settings(plan, &self.redis, process, NAMESPACE);
+        settings.timeout = plan.redis_timeout;
         let redis = RedisStore::new(&settings).expect("these settings are valid");
         let store = RecordedStore::new(redis, &self.directory).expect("the directory is writable");
         let recorded = store.process().to_owned();

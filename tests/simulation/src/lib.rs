@@ -12,6 +12,7 @@
 //! - `work`, `function`: the work and the processes
 //! - `logins`: how clients log in at Redis
 //! - `faults`, `maintenance`: inject the faults
+//! - `after`: what callers do after the function has ended
 //! - `callers`: read the results of work that was done
 //! - `closures`: run closures once
 //! - `own_records`: work with a record of its own
@@ -25,6 +26,7 @@
 #![recursion_limit = "256"]
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
+mod after;
 mod busy;
 mod callers;
 mod closures;
@@ -53,3 +55,10 @@ mod trace;
 mod verdict;
 mod work;
 pub mod world;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex, also after a panic of its last holder: works panic on purpose.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

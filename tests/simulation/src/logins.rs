@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use history::{Rng, monotonic_us};
+use idempotent_sqs::RedisSettings;
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use tokio::time::sleep;
 
+use crate::network;
+use crate::plan::Plan;
 use crate::servers::{LoginKind, Servers};
 use crate::trace::event;
 
@@ -96,8 +99,17 @@ impl Logins {
         self.lock().provided.iter().filter(|provided| *provided == client).count()
     }
 
+    /// The settings of a client that connects to this server first.
+    pub fn settings(&self, plan: &Plan, server: &str, client: &str, namespace: &str) -> RedisSettings {
+        let url = format!("redis://{}", network::address(server, client));
+        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), namespace);
+        settings.cluster = plan.servers > 1;
+        settings.credentials = self.source(client);
+        settings
+    }
+
     /// The source of a process. `None` if no login is required.
-    pub fn source(&self, client: &str) -> Option<Arc<dyn CredentialsSource>> {
+    fn source(&self, client: &str) -> Option<Arc<dyn CredentialsSource>> {
         let (logins, client) = (self.clone(), client.to_owned());
         self.are_required().then(|| Arc::new(Source { logins, client, cached: tokio::sync::Mutex::default() }) as _)
     }

@@ -6,13 +6,14 @@ use std::fmt;
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use history::{Rng, monotonic_us};
 use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore};
 use tokio::time::{Instant, sleep};
 
+use crate::lock;
 use crate::plan::Plan;
 use crate::receiver::Receiver;
 use crate::trace::event;
@@ -275,8 +276,4 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         (self.call)(&mut lock(self.log), self.number).ended_us = Some(monotonic_us());
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

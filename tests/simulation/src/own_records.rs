@@ -9,12 +9,12 @@ mod work;
 use std::fs;
 use std::future::pending;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{History, RecordedStore, Rng, monotonic_us};
 use idempotent_sqs::idempotency::{Deadline, Recovery, Report, StoreError};
-use idempotent_sqs::{Delivery, Fingerprint, Idempotency, Key, Policy, RedisSettings, RedisStore};
+use idempotent_sqs::{Delivery, Fingerprint, Idempotency, Key, Policy, RedisStore};
 use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -75,17 +75,16 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
     let (mut rng, database) = (Rng::new(plan.seed ^ 0x4085), Arc::new(Mutex::default()));
     let mut callers = JoinSet::new();
     for (number, name) in CALLERS.into_iter().enumerate() {
-        let url = format!("redis://{}", network::address(redis.servers[0].name(), name));
-        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), format!("rows{}", number % 2));
-        (settings.cluster, settings.timeout) = (plan.servers > 1, plan.redis_timeout);
-        settings.credentials = logins.source(name);
+        let consumer = number % 2;
+        let mut settings = logins.settings(plan, redis.servers[0].name(), name, &format!("rows{consumer}"));
+        settings.timeout = plan.redis_timeout;
         let store = RedisStore::new(&settings).expect("these settings are valid");
         let store = RecordedStore::new(store, &directory).expect("the directory is writable");
         let (process, is_optional) = (store.process().to_owned(), number >= 2);
         let outage = if is_optional { OutagePolicy::Proceed } else { OutagePolicy::Refuse };
         let mut policy = Policy::default();
         (policy.max_attempts, policy.lease_grace) = (MAX_ATTEMPTS, GRACE);
-        if number % 2 == 1 {
+        if consumer == 1 {
             // No result is kept.
             policy.result_max_bytes = 0;
         }
@@ -93,7 +92,7 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
         policy.recovery = Recovery::Park;
         let caller = Caller {
             idempotency: Idempotency::new(OptionalStore::new(store, outage), policy),
-            consumer: number % 2,
+            consumer,
             process,
             is_optional,
             time: time(plan),
@@ -175,8 +174,4 @@ impl Caller {
 fn at_us(time: Instant) -> u64 {
     let remaining = time.saturating_duration_since(Instant::now());
     monotonic_us() + u64::try_from(remaining.as_micros()).unwrap_or_default()
-}
-
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,10 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use history::{History, RecordedStore, Rng, Value, call_with_other_values};
-use idempotent_sqs::{Key, RedisSettings, RedisStore};
+use idempotent_sqs::{Key, RedisStore};
 
 use crate::logins::Logins;
-use crate::network;
 use crate::plan::Plan;
 use crate::redis::Cluster;
 
@@ -32,10 +31,7 @@ pub async fn contend(
     let directory = directory.join("owners");
     fs::create_dir(&directory).expect("a directory can be created");
     let store = |name| {
-        let url = format!("redis://{}", network::address(redis.servers[0].name(), name));
-        let mut settings = RedisSettings::new(url.parse().expect("this is a valid URL"), NAMESPACE);
-        settings.cluster = plan.servers > 1;
-        settings.credentials = logins.source(name);
+        let settings = logins.settings(plan, redis.servers[0].name(), name, NAMESPACE);
         RedisStore::new(&settings).expect("these settings are valid")
     };
     let client = |name| RecordedStore::new(store(name), &directory).expect("the directory is writable");

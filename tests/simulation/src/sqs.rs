@@ -11,7 +11,7 @@ mod too_long;
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use harness::sqs::{Call, reply, run};
@@ -20,6 +20,7 @@ use idempotent_sqs_testing::{Queue, SqsError};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::lock;
 use crate::network;
 use crate::trace::event;
 
@@ -232,8 +233,4 @@ impl Sqs {
 
 fn encoded(reply: &Reply) -> Option<String> {
     serde_json::to_string(reply).ok()
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

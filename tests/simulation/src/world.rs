@@ -13,8 +13,9 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
-use crate::callers::{Answered, call};
-use crate::closures::{OnceCall, run_once};
+use crate::after::{After, after};
+use crate::callers::Answered;
+use crate::closures::OnceCall;
 use crate::connections::Connection;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
@@ -22,7 +23,7 @@ use crate::logins::Logins;
 use crate::maintenance::maintain;
 use crate::network::{self, Conditions};
 use crate::objects::{Log, Objects};
-use crate::own_records::{RowCall, run_with_rows};
+use crate::own_records::RowCall;
 use crate::owners::contend;
 use crate::plan::Plan;
 use crate::producers::messages;
@@ -228,23 +229,6 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         trace: trace::end(),
         plan,
     }
-}
-
-/// What callers do after the function has ended.
-#[derive(Default)]
-struct After {
-    answered: Vec<Answered>,
-    closures: Vec<OnceCall>,
-    rows: Vec<RowCall>,
-    row_history: History,
-}
-
-async fn after(plan: &Plan, history: &History, shared: &Shared, directory: &Path) -> After {
-    let Shared { redis, records, logins, objects, .. } = shared;
-    let answered = call(plan, history, redis, logins, objects).await;
-    let closures = run_once(plan, records, logins).await;
-    let (rows, row_history) = run_with_rows(plan, records, logins, directory).await;
-    After { answered, closures, rows, row_history }
 }
 
 /// The metrics in a line. One that is not JSON is of no request.

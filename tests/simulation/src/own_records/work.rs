@@ -12,7 +12,7 @@ use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt, Wo
 use idempotent_sqs::{Claim, WorkError};
 use tokio::time::{Instant, sleep};
 
-use super::lock;
+use crate::lock;
 
 /// When a busy attempt says that the other one ends.
 pub const BUSY: Duration = Duration::from_millis(1234);

@@ -1,13 +1,14 @@
 //! Which server of a cluster serves a slot: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use history::Value;
 
 use super::keyspace::Keyspace;
 use super::resp::Reply;
 use super::server::Server;
+use crate::lock;
 use crate::network::address;
 use crate::trace::event;
 
@@ -147,10 +148,6 @@ impl Cluster {
         event(|| format!("FAULT slot {slot} is moved"));
         false
     }
-}
-
-fn lock(slots: &Mutex<Slots>) -> MutexGuard<'_, Slots> {
-    slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The slot of a key: CRC16 of the key, or of its hash tag.

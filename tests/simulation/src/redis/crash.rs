@@ -7,7 +7,8 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::resp::Command;
-use super::server::{Server, lock};
+use super::server::Server;
+use crate::lock;
 use crate::network;
 use crate::trace::event;
 

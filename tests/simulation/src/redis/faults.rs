@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use history::Value;
 
-use super::server::{Server, lock};
+use super::server::Server;
+use crate::lock;
 use crate::network;
 use crate::trace::event;
 

@@ -1,7 +1,7 @@
 //! One server. `faults` has what happens to it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -10,6 +10,7 @@ use super::crash::Crash;
 use super::keyspace::Keyspace;
 use super::resp::{Command, Reply, take_command};
 use super::script::{Script, Scripts};
+use crate::lock;
 use crate::logins::Logins;
 use crate::network::{self, Accepted};
 use crate::servers::Version;
@@ -234,8 +235,4 @@ impl State {
             reply => reply,
         }
     }
-}
-
-pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,8 @@ use idempotent_sqs::aws::AwsConfig;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{NAME, Reply, Sqs, lock};
+use super::{NAME, Reply, Sqs};
+use crate::lock;
 use crate::network::{self, address};
 
 /// A request of the SDK. A call that is repeated has several.

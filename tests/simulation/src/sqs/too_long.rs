@@ -13,17 +13,18 @@ use super::{SdkCall, VisibilityChange};
 /// Longest visibility timeout since the receive, s.
 const LONGEST_S: u64 = 12 * 3600;
 
-/// How long before its invocation a message with this receipt handle was received, s. One in three waited for long.
-fn waited_s(receipt_handle: &str) -> u64 {
+/// Whether SQS refuses this change.
+pub fn is_too_long(change: &VisibilityChange) -> bool {
+    is_refused(&change.receipt_handle, change.after.as_secs())
+}
+
+/// Whether SQS refuses these seconds for this receipt handle. One message in three was received long before its invocation.
+fn is_refused(receipt_handle: &str, after_s: u64) -> bool {
     let mut hash = DefaultHasher::new();
     receipt_handle.hash(&mut hash);
     let hash = hash.finish();
-    if hash.is_multiple_of(3) { hash / 3 % LONGEST_S } else { 0 }
-}
-
-/// Whether SQS refuses this change.
-pub fn is_too_long(change: &VisibilityChange) -> bool {
-    waited_s(&change.receipt_handle) + change.after.as_secs() > LONGEST_S
+    let waited_s = if hash.is_multiple_of(3) { hash / 3 % LONGEST_S } else { 0 };
+    waited_s + after_s > LONGEST_S
 }
 
 /// Removes the entries of a call that SQS refuses, and returns the errors of them.
@@ -31,7 +32,7 @@ pub(super) fn take(call: &mut Call) -> Vec<Value> {
     let Some(entries) = call.input["Entries"].as_array_mut() else { return Vec::new() };
     let is_refused = |entry: &Value| {
         let handle = entry["ReceiptHandle"].as_str().unwrap_or_default();
-        waited_s(handle) + entry["VisibilityTimeout"].as_u64().unwrap_or_default() > LONGEST_S
+        is_refused(handle, entry["VisibilityTimeout"].as_u64().unwrap_or_default())
     };
     let (refused, accepted) = mem::take(entries).into_iter().partition(is_refused);
     *entries = accepted;

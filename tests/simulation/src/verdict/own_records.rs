@@ -130,10 +130,9 @@ fn is_of_attempt(report: &Report, attempt: &RowAttempt, made: &[&Operation]) -> 
 fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
     let Some(attempt) = &call.attempt else { return true };
     let is_last = attempt.number >= MAX_ATTEMPTS;
-    let acquires = made.iter().filter(|made| matches!(made.call, Call::Acquire { .. }));
-    let without_store = !acquires.clone().any(|acquire| acquire.acquired().is_some());
+    let without_store = !made.iter().any(|made| made.acquired().is_some());
     let settling: Vec<_> = made.iter().filter(|made| !matches!(made.call, Call::Acquire { .. })).collect();
-    let is_right = |made: &&&&Operation| match (&attempt.returned, &made.call) {
+    let is_right = |made: &&Operation| match (&attempt.returned, &made.call) {
         (Returned::Done(_) | Returned::DoneBefore(_), Call::Complete { .. })
         | (
             Returned::Busy
@@ -156,10 +155,8 @@ fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
         _ => false,
     };
     let is_once = without_store || matches!(attempt.returned, Returned::Done(_) | Returned::DoneBefore(_));
-    // A claim without the store follows an acquire that may have been executed, which is released.
-    let own = settling.iter().filter(is_right).count();
-    let others = settling.len() - own;
     let has_time = call.returned_us + PAUSE_US + CLOCK_US < call.settling_ends_us;
     let has_reply = settling.last().is_some_and(|made| !made.is_failed());
-    others == 0 && if is_once { own == 1 } else { own > 0 && (has_reply || !has_time) }
+    let is_enough = if is_once { settling.len() == 1 } else { !settling.is_empty() && (has_reply || !has_time) };
+    is_enough && settling.into_iter().all(is_right)
 }
