@@ -149,25 +149,34 @@ fn executables(copy: &Copy, arguments: &[&str]) -> Result<Vec<Executable>, Box<d
     Ok(executables)
 }
 
-/// The checks that pass, with what they reach.
-fn trace(copy: &Copy, checks: &[Check], workers: usize) -> Vec<Check> {
-    let (next, traced) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = |worker: usize| {
-        let file = copy.directory.join(format!("reached-{worker}"));
-        while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let _absent = fs::remove_file(&file);
-            let began = Instant::now();
-            if check.fails("REACHED", &file.to_string_lossy()) {
-                println!("fails without a removal: {}", check.name);
-                continue;
-            }
-            let reached = fs::read_to_string(&file).unwrap_or_default();
-            let reached = reached.lines().filter_map(|number| number.parse().ok()).collect();
-            let check = Check { reached, lasts: began.elapsed(), ..check.clone() };
-            traced.lock().expect("no worker panics").push(check);
+/// Passes each item to `work` once, from this many threads, with the number of the thread.
+pub(crate) fn for_each_item<T: Sync>(items: &[T], workers: usize, work: impl Fn(usize, &T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let (next, work) = (&next, &work);
+    let run = |worker| {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(worker, item);
         }
     };
-    thread::scope(|scope| (0..workers).for_each(|worker| drop(scope.spawn(move || work(worker)))));
+    thread::scope(|scope| (0..workers).for_each(|worker| drop(scope.spawn(move || run(worker)))));
+}
+
+/// The checks that pass, with what they reach.
+fn trace(copy: &Copy, checks: &[Check], workers: usize) -> Vec<Check> {
+    let traced = Mutex::new(Vec::new());
+    for_each_item(checks, workers, |worker, check| {
+        let file = copy.directory.join(format!("reached-{worker}"));
+        let _absent = fs::remove_file(&file);
+        let began = Instant::now();
+        if check.fails("REACHED", &file.to_string_lossy()) {
+            println!("fails without a removal: {}", check.name);
+            return;
+        }
+        let reached = fs::read_to_string(&file).unwrap_or_default();
+        let reached = reached.lines().filter_map(|number| number.parse().ok()).collect();
+        let check = Check { reached, lasts: began.elapsed(), ..check.clone() };
+        traced.lock().expect("no worker panics").push(check);
+    });
     traced.into_inner().expect("no worker panics")
 }
 

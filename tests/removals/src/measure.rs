@@ -5,12 +5,10 @@ use std::error::Error;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checks::{Check, Kind};
+use crate::checks::{Check, Kind, for_each_item};
 use crate::condition::Condition;
 use crate::copy::Copy;
 
@@ -41,17 +39,14 @@ pub(crate) fn measure(copy: &Copy, name: &str, every: u32, files: &[&str]) -> Re
             && (files.is_empty() || files.iter().any(|file| condition.file.starts_with(file)))
     };
     let due: Vec<_> = copy.conditions.iter().filter(is_due).collect();
-    let (next, log) = (AtomicUsize::new(0), Mutex::new(OpenOptions::new().append(true).create(true).open(&file)?));
-    let work = || {
-        while let Some(condition) = due.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let verdict = kind.judge(condition.number);
-            println!("{condition} → {}", verdict.found_by.as_deref().unwrap_or("not found"));
-            let line = serde_json::to_string(&verdict).expect("it has no keys that are no text") + "\n";
-            let mut log = log.lock().expect("no worker panics");
-            log.write_all(line.as_bytes()).expect("the file can be written");
-        }
-    };
-    thread::scope(|scope| (0..kind.workers).for_each(|_| drop(scope.spawn(work))));
+    let log = Mutex::new(OpenOptions::new().append(true).create(true).open(&file)?);
+    for_each_item(&due, kind.workers, |_, condition| {
+        let verdict = kind.judge(condition.number);
+        println!("{condition} → {}", verdict.found_by.as_deref().unwrap_or("not found"));
+        let line = serde_json::to_string(&verdict).expect("it has no keys that are no text") + "\n";
+        let mut log = log.lock().expect("no worker panics");
+        log.write_all(line.as_bytes()).expect("the file can be written");
+    });
     Ok(())
 }
 
