@@ -58,8 +58,8 @@
 //! release the key is free, also for another request, unless an earlier run may have taken effect.
 //!
 //! Kept responses do not have these headers: those of one connection (RFC 9110, section 7.6.1), `Date`, `Server-Timing`,
-//! `Set-Cookie`, `X-CSRF-Token`, those of authentication, and ids of requests and traces. A response whose trailers were read is kept without them, so the layer is not
-//! for gRPC.
+//! `Set-Cookie`, `X-CSRF-Token`, those of authentication, and ids of requests and traces. A response whose trailers were
+//! read is kept without them, so the layer is not for gRPC.
 //!
 //! If the store loses a record, a retry runs again as a first request. An inbox (see below) prevents that.
 //!
