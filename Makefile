@@ -81,7 +81,8 @@ endif
 
 torture:
 	$(PYTHON) scripts/tools.py test
-	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package history --test it -- torture:: http:: inbox:: --nocapture --test-threads 1
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package history --test it -- torture:: inbox:: --nocapture --test-threads 1
+	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package http-history --test it -- --nocapture --test-threads 1
 	cargo test --package history --test it -- guards:: lost_writes:: --include-ignored --nocapture
 	TORTURE_SEEDS=5 cargo test --package history --test it -- failover:: --include-ignored --nocapture --test-threads 1
 	TORTURE_SEEDS=20 TORTURE_MESSAGES=500 cargo test --package ledger --test it -- torture:: --nocapture

@@ -14,6 +14,7 @@
 //! - [`contend`], [`Rng`]: owners that contend for keys
 //! - [`call_with_other_values`]: calls for keys whose values are not records
 //! - [`guards`]: the guards of the scripts
+//! - [`hand_made`]: histories made by hand
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
 
@@ -25,6 +26,7 @@ mod effects;
 mod event;
 mod failover;
 pub mod guards;
+pub mod hand_made;
 mod history;
 mod log;
 mod machine;

@@ -72,17 +72,22 @@ fn build(copy: &Copy, name: &str) -> Result<Vec<Check>, Box<dyn Error>> {
             Ok((1..=SEEDS).map(|seed| simulate.check(format!("seed {seed}"), vec![seed.to_string()])).collect())
         }
         "torture" | "http" | "inbox" => {
-            let built = executables(copy, &["test", "--no-run", "--package=history", "--test=it"])?;
+            // The history of the HTTP layer has a package of its own.
+            let (package, tests) =
+                if name == "http" { ("http-history", "") } else { ("history", &*format!("{name}::")) };
+            let built = executables(copy, &["test", "--no-run", &format!("--package={package}"), "--test=it"])?;
             let histories = built.last().ok_or("no histories were built")?;
             let check = |run: u64| {
                 let first = (2 * run + 1).to_string();
-                let check = histories.check(format!("{name} from seed {first}"), vec![format!("{name}::")]);
+                let check = histories.check(format!("{name} from seed {first}"), vec![tests.to_owned()]);
                 Check { environment: vec![("TORTURE_FIRST_SEED".to_owned(), first)], ..check }
             };
             Ok((0..RUNS).map(check).collect())
         }
         "tests" => {
-            let others = ["--exclude=benches", "--exclude=history", "--exclude=removals", "--exclude=simulation"];
+            let others = ["benches", "history", "http-history", "removals", "simulation"];
+            let others = others.map(|package| format!("--exclude={package}"));
+            let others: Vec<_> = others.iter().map(String::as_str).collect();
             let arguments = [&["test", "--no-run", "--workspace", "--all-features"][..], &others].concat();
             let mut checks = Vec::new();
             for program in executables(copy, &arguments)?.iter().filter(|program| program.is_test) {

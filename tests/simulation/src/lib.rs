@@ -16,6 +16,7 @@
 //! - `callers`: read the results of work that was done
 //! - `closures`: run closures once
 //! - `own_records`: work with a record of its own
+//! - `http`: HTTP requests to services with the layer
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -35,6 +36,7 @@ pub mod connections;
 pub mod deterministic;
 mod faults;
 mod function;
+mod http;
 mod logins;
 mod maintenance;
 mod malformed;

@@ -26,7 +26,7 @@ pub fn one(seed: u64, prints: bool) -> bool {
     let (events, hash) = run.trace;
     println!(
         "seed {seed}: {events} events, hash {hash:016x}, {} messages, {} calls, {} without an answer, {} faults injected, \
-         {} effects, {} repeated, {} writes lost, {} dead letters",
+         {} effects, {} repeated, {} writes lost, {} dead letters, {} HTTP requests",
         run.messages.len(),
         report.operations,
         report.unanswered,
@@ -35,6 +35,7 @@ pub fn one(seed: u64, prints: bool) -> bool {
         report.repeated,
         report.lost_writes.len(),
         run.letters.len(),
+        run.after.http.as_ref().map_or(0, |http| http.seen.kinds().count()),
     );
     if prints {
         println!("{report}");

@@ -50,6 +50,7 @@ mod visibility;
 
 use history::{Allowances, Outside, Report};
 
+use crate::http::HttpRun;
 use crate::world::Run;
 
 /// The verdict on a run. Each fault is one text.
@@ -66,8 +67,12 @@ impl Run {
         let report = Report::of_functions(&self.history, &Outside { effects, ..Outside::default() }, allowances);
         let mut faults = Vec::new();
         let contention = Report::of_calls(&self.contention, Allowances::EXACT);
-        let rows = Report::of_calls(&self.row_history, allowances);
+        let rows = Report::of_calls(&self.after.row_history, allowances);
         faults.extend(rows.faults().map(|fault| format!("own record: {fault}")));
+        if let Some(HttpRun { seen, outside, history }) = &self.after.http {
+            let report = Report::of_functions(history, outside, allowances);
+            faults.extend(report.faults().chain(seen.faults(history)).map(|fault| format!("http: {fault}")));
+        }
         faults.extend(contention.faults().map(|fault| format!("contention: {fault}")));
         faults.extend(self.other_values.iter().map(|fault| format!("not a record: {fault}")));
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());

@@ -14,8 +14,6 @@ use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use crate::after::{After, after};
-use crate::callers::Answered;
-use crate::closures::OnceCall;
 use crate::connections::Connection;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
@@ -23,7 +21,6 @@ use crate::logins::Logins;
 use crate::maintenance::maintain;
 use crate::network::{self, Conditions};
 use crate::objects::{Log, Objects};
-use crate::own_records::RowCall;
 use crate::owners::contend;
 use crate::plan::Plan;
 use crate::producers::messages;
@@ -75,13 +72,8 @@ pub struct Run {
     pub documents: Vec<Value>,
     /// What was read from S3 and written.
     pub objects: Log,
-    /// The results that callers got.
-    pub answered: Vec<Answered>,
-    /// The calls of closures.
-    pub closures: Vec<OnceCall>,
-    /// The calls of works with records of their own, and those of their stores.
-    pub rows: Vec<RowCall>,
-    pub row_history: History,
+    /// What callers did after the function had ended.
+    pub after: After,
     /// The calls of owners that contend.
     pub contention: History,
     /// What is wrong with calls of an owner for keys whose values are not records.
@@ -121,7 +113,7 @@ fn begin(prints: bool) {
     trace::begin(prints);
     busy::watch();
     connections::dial_redis();
-    lines::record(&["idempotent_sqs", "simulation"]);
+    lines::record(&["idempotent_sqs", "simulation", "http_history"]);
 }
 
 async fn simulate(seed: u64, directory: &Path) -> Run {
@@ -196,8 +188,8 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     let (sqs_calls, lines) = (sqs.calls(), lines::take());
     let history = read(directory).with_jumps(&faults.jumps).with_losses(&faults.losses);
     // Callers wait for done work.
-    let After { answered, closures, rows, row_history } =
-        if drained { after(&plan, &history, &shared, directory).await } else { After::default() };
+    let after =
+        if drained { after(&plan, &history, &faults.jumps, &shared, directory).await } else { After::default() };
     Run {
         history,
         effects: receiver.effects(),
@@ -215,10 +207,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         lines,
         documents: deterministic::printed().iter().map(|line| document(line)).collect(),
         objects: objects.log(),
-        answered,
-        closures,
-        rows,
-        row_history: row_history.with_jumps(&faults.jumps),
+        after,
         contention,
         other_values,
         connections: connections::connections(),

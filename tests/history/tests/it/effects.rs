@@ -2,7 +2,9 @@
 
 use history::{Allowances, Answer, Call, Effect, Hex, LostTo, LostWrite, Outside, Repetition, RepetitionKind, Report};
 
-use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, duplicate, fence, release};
+use history::hand_made::{
+    Calls, KEY, acquire, acquired, calls, complete, complete_recovery, duplicate, fence, release,
+};
 
 /// The effect of a claim that was acquired at this time, 5 ms later.
 fn effect(acquired_ms: u64, is_recovery: bool) -> Effect {

@@ -11,7 +11,6 @@ mod effects;
 mod failover;
 mod guards;
 mod hand_made;
-mod http;
 mod inbox;
 mod lost_writes;
 mod torture;

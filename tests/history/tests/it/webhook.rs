@@ -8,7 +8,7 @@ use history::{Answer, Call, Delivery, Invoked, Letter, Received, WebhookAnswer, 
 
 use idempotent_sqs::sqs::DeadLetterOutcome;
 
-use crate::hand_made::{Calls, KEY, MESSAGE, acquire, acquired, calls, claim, complete, fence, release};
+use history::hand_made::{Calls, KEY, MESSAGE, acquire, acquired, calls, claim, complete, fence, release};
 
 /// Changes one part of a request.
 type Change = fn(&mut WebhookCall);

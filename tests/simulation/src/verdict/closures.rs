@@ -15,7 +15,7 @@ impl Run {
     /// What is wrong with calls of `once`. Nothing fails meanwhile.
     pub(super) fn wrong_closures(&self) -> Vec<String> {
         let is_wrong = |(at, call): &(usize, &OnceCall)| !self.is_right(*at, call);
-        let calls = self.closures.iter().enumerate();
+        let calls = self.after.closures.iter().enumerate();
         calls.filter(is_wrong).map(|(at, call)| format!("once: not the outcome of call {at}: {call:?}")).collect()
     }
 
@@ -23,7 +23,7 @@ impl Run {
     fn is_right(&self, at: usize, call: &OnceCall) -> bool {
         let Some(outcome) = &call.outcome else { return true };
         let others = || {
-            let calls = self.closures.iter().enumerate().filter(|(other, _)| *other != at);
+            let calls = self.after.closures.iter().enumerate().filter(|(other, _)| *other != at);
             calls.map(|(_, other)| other).filter(|other| other.key == call.key)
         };
         let same = || others().filter(|other| other.payload == call.payload);
@@ -36,7 +36,7 @@ impl Run {
                 call.ran_to(&[Ending::Return, Ending::ReturnLarge]) && is_first
             }
             OnceOutcome::Value(value) => {
-                let of_value = self.closures.get(value.call);
+                let of_value = self.after.closures.get(value.call);
                 call.run.is_none()
                     && same().filter(before).any(|other| {
                         of_value.is_some_and(|call| std::ptr::eq(call, other)) && other.ran_to(&[Ending::Return])

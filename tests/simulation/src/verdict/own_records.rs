@@ -15,7 +15,7 @@ impl Run {
     /// What is wrong with calls of works with their own records.
     pub(super) fn wrong_own_records(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for call in &self.rows {
+        for call in &self.after.rows {
             let made = self.row_calls(call);
             let is_done =
                 |row: &Option<Row>| row.as_ref().is_some_and(|row| row.payload == call.payload && row.result.is_some());
@@ -37,7 +37,7 @@ impl Run {
 
     /// The calls of the store that this call made, in their order.
     fn row_calls(&self, call: &RowCall) -> Vec<&Operation> {
-        let calls = self.row_history.keys.values().flatten().chain(&self.row_history.not_executed);
+        let calls = self.after.row_history.keys.values().flatten().chain(&self.after.row_history.not_executed);
         let is_during = |made: &&Operation| (call.invoked_us..=call.returned_us).contains(&made.invoked_us);
         let mut calls: Vec<_> = calls.filter(|made| made.process == call.process).filter(is_during).collect();
         calls.sort_by_key(|made| made.number);

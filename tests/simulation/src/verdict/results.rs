@@ -76,7 +76,7 @@ impl Run {
                     StoredResult::NotKept => answered.result.is_none(),
                 })
         };
-        let wrong = self.answered.iter().filter(|answered| !is_right(answered));
+        let wrong = self.after.answered.iter().filter(|answered| !is_right(answered));
         let wrong = wrong.map(|answered| format!("{}: a caller got another result: {answered:?}", answered.key));
         // No result is deleted.
         let is_missed = |read: &&Read| matches!(read.answer, Some(ReadAnswer::NotFound | ReadAnswer::TooLarge));

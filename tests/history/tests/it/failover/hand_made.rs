@@ -2,7 +2,7 @@
 
 use history::{Answer, Effect, Failover, FailoverVerdict, Hex, Log, Logs, LostTo, Reach};
 
-use crate::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, fence};
+use history::hand_made::{Calls, KEY, acquire, acquired, calls, complete, complete_recovery, fence};
 
 /// When the fault occurs, ms. All processes reach the old primary before it, and the new one after it.
 const FAULT_MS: u64 = 1000;

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use history::hand_made::{Calls, KEY, acquire, acquired, calls, complete, conflict, fail, fence, release, request};
 use history::{Allowances, Answer, Call, Claim, Jump, Loss, LostTo, Report, Request};
 
-use super::{
-    Calls, KEY, acquire, acquired, begun, calls, complete, conflict, fail, faults, fence, is_impossible,
-    is_linearizable, release, request,
-};
+use super::{begun, faults, is_impossible, is_linearizable};
 
 /// What is wrong if the server's clock is set at these times this far ahead, ms.
 fn faults_with_jumps(calls: Calls, jumps: &[(u64, i64)]) -> Vec<String> {

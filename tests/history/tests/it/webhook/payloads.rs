@@ -6,7 +6,7 @@ use history::{
 use idempotent_sqs::sqs::DeadLetterOutcome;
 
 use super::{call, delivery, fail, is_one, letter, settled};
-use crate::hand_made::{Calls, calls, complete, release};
+use history::hand_made::{Calls, calls, complete, release};
 
 const OBJECT: &str = "payloads/one";
 

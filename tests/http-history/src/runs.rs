@@ -8,10 +8,10 @@ use idempotent_sqs::idempotency::Fence;
 use idempotent_sqs::{Claim, Deadline, Key};
 use tokio::time::Instant;
 
-use super::handler::{Ending, Plan, Runner};
-use super::kind::Kind;
-use super::service::{GRACE, TIMEOUT};
-use super::tally::Tally;
+use crate::handler::{Ending, Plan, Runner};
+use crate::kind::Kind;
+use crate::service::{GRACE, TIMEOUT};
+use crate::tally::Tally;
 
 /// One run of the handler.
 #[derive(Clone, Debug)]

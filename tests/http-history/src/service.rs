@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt};
 
-use super::body::Body;
-use super::handler::{PLANNED, Plan, Runner};
-use super::kind::{Kind, Serves};
-use super::logs;
-use super::reported::Reported;
-use super::response::NODE;
-use super::store::{Keeping, Watched};
-use super::tally::Tally;
+use crate::body::Body;
+use crate::handler::{PLANNED, Plan, Runner};
+use crate::kind::{Kind, Serves};
+use crate::logs;
+use crate::reported::Reported;
+use crate::response::NODE;
+use crate::store::{Keeping, Watched};
+use crate::tally::Tally;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -71,10 +71,9 @@ pub(crate) struct Reply {
 }
 
 impl Service {
-    /// A service on the Redis at `url`, whose calls are recorded in this directory.
-    pub(crate) fn new(kind: Kind, (url, namespace): (&str, &str), directory: &Path, tally: &Arc<Tally>) -> Self {
-        let settings = with!(RedisSettings::new(url.parse().unwrap(), namespace), timeout = Duration::from_millis(100));
-        let store = RecordedStore::new(RedisStore::new(&settings).unwrap(), directory).unwrap();
+    /// A service on the Redis of these settings, whose calls are recorded in this directory.
+    pub(crate) fn new(kind: Kind, settings: &RedisSettings, directory: &Path, tally: &Arc<Tally>) -> Self {
+        let store = RecordedStore::new(RedisStore::new(settings).unwrap(), directory).unwrap();
         let mut policy = with!(IdempotencyLayerBuilder::<RedisStore>::default_policy(), lease_grace = GRACE);
         if !kind.has_defaults {
             let Keeping { max_attempts, failed_retention, .. } = kind.keeping();

@@ -9,18 +9,18 @@ use idempotent_sqs::Deadline;
 use idempotent_sqs_http::{RequestOutcome, StoreOutage};
 use tokio::time::Instant;
 
-use super::answer::{Answer, NOT_KEPT};
-use super::clients::{Answered, Sent};
-use super::handler::{Ending, Plan};
-use super::kind::{KIND, KINDS};
-use super::reported::{Reported, in_logs};
-use super::request::{Identity, VARIANTS};
-use super::response::Form;
-use super::runs::{Run, UnprotectedRun};
-use super::service::Reply;
-use super::store::{Asked, Told};
-use super::verdict::Seen;
-use crate::hand_made::{KEY, acquire, acquired, calls, complete, fence};
+use crate::answer::{Answer, NOT_KEPT};
+use crate::clients::{Answered, Sent};
+use crate::handler::{Ending, Plan};
+use crate::kind::{KIND, KINDS};
+use crate::reported::{Reported, in_logs};
+use crate::request::{Identity, VARIANTS};
+use crate::response::Form;
+use crate::runs::{Run, UnprotectedRun};
+use crate::service::Reply;
+use crate::store::{Asked, Told};
+use crate::verdict::Seen;
+use history::hand_made::{KEY, acquire, acquired, calls, complete, fence};
 
 const MS: Duration = Duration::from_millis(1);
 

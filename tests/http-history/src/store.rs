@@ -8,8 +8,8 @@ use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, Sto
 use idempotent_sqs::{Claim, Store};
 use tokio::time::Instant;
 
-use super::logs;
-use super::tally::Tally;
+use crate::logs;
+use crate::tally::Tally;
 
 /// The next format differs only in its version, the first byte.
 const VERSION: u8 = 1;

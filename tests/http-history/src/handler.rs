@@ -17,12 +17,12 @@ use idempotent_sqs_http::{IdempotentRequest, encode_response};
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
-use super::body::Body;
-use super::kind::Kind;
-use super::request::IDEMPOTENCY_KEY;
-use super::response::{Form, response, streamed, unprotected};
-use super::runs::{Attempt, Running, UnprotectedRun};
-use super::tally::Tally;
+use crate::body::Body;
+use crate::kind::Kind;
+use crate::request::IDEMPOTENCY_KEY;
+use crate::response::{Form, response, streamed, unprotected};
+use crate::runs::{Attempt, Running, UnprotectedRun};
+use crate::tally::Tally;
 
 /// The error of a run whose plan is to fail.
 pub(crate) const PLANNED: &str = "planned";

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LINK};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-use super::body::{Body, Step};
-use super::handler::{Ending, Plan};
-use super::kind::Kind;
-use super::runs::Run;
+use crate::body::{Body, Step};
+use crate::handler::{Ending, Plan};
+use crate::kind::Kind;
+use crate::runs::Run;
 
 /// The number of the request whose run made a response.
 pub(crate) const RECEIPT: HeaderName = HeaderName::from_static("receipt");

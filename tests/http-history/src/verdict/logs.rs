@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use harness::lines::Line;
 
-use crate::http::logs::NUMBER;
-use crate::http::reported::{Reported, in_logs};
-use crate::http::verdict::Seen;
+use crate::logs::NUMBER;
+use crate::reported::{Reported, in_logs};
+use crate::verdict::Seen;
 
 /// The fields of a line. Others could have a payload or a principal.
 const FIELDS: [&str; 11] = [

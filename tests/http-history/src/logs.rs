@@ -7,7 +7,7 @@ use tracing::{Span, info_span};
 pub(crate) const NUMBER: &str = "number";
 
 /// Records the lines of all layers of this process.
-pub(crate) fn record() {
+pub fn record() {
     lines::record(&[module_path!(), "idempotent_sqs_http::report"]);
 }
 

@@ -4,15 +4,15 @@
 
 use std::env;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use harness::redis::Redis;
 use idempotent_sqs_http::EmfMetrics;
 use serde_json::{Map, Value, json};
 
-use super::tally::Tally;
-use super::{contend, logs};
+use http_history::{Tally, record_lines};
+
+use super::contend;
 
 const NAMESPACE: &str = "Payments";
 
@@ -21,7 +21,7 @@ const CONSUMER: &str = "payments-http";
 #[test]
 fn each_request_has_the_metrics_of_its_report() {
     let program = env::current_exe().unwrap();
-    let arguments = ["--exact", "http::metrics::requests_print_reports_and_metrics", "--ignored", "--nocapture"];
+    let arguments = ["--exact", "metrics::requests_print_reports_and_metrics", "--ignored", "--nocapture"];
     let output = Command::new(program).args(arguments).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{printed}");
@@ -36,10 +36,10 @@ fn each_request_has_the_metrics_of_its_report() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the test above runs it and reads what it prints"]
 async fn requests_print_reports_and_metrics() {
-    logs::record();
+    record_lines();
     let (server, directory) = (Redis::start().await, tempfile::tempdir().unwrap());
-    let tally = Tally { metrics: Some(EmfMetrics::new(NAMESPACE, CONSUMER)), ..Tally::default() };
-    contend(1, &server, directory.path(), Duration::from_secs(1), Arc::new(tally)).await;
+    let tally = Tally::printing(EmfMetrics::new(NAMESPACE, CONSUMER));
+    contend(1, &server, directory.path(), Duration::from_secs(1), tally).await;
 }
 
 /// What is wrong with the metrics of a request of which this was reported.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::http::answer::Answer;
-use crate::http::clients::{Answered, Sent};
-use crate::http::runs::Run;
-use crate::http::service::{GRACE, TIMEOUT};
-use crate::http::store::{Asked, Told};
-use crate::http::verdict::Seen;
+use crate::answer::Answer;
+use crate::clients::{Answered, Sent};
+use crate::runs::Run;
+use crate::service::{GRACE, TIMEOUT};
+use crate::store::{Asked, Told};
+use crate::verdict::Seen;
 
 /// How much longer than it says a service waits at most, if the machine is not busy.
 const LATE: Duration = Duration::from_millis(15);

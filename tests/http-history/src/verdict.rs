@@ -12,21 +12,21 @@ use std::time::Duration;
 use harness::lines::Line;
 use history::{Call, History, Operation, wrong_settling};
 
-use super::answer::Answer;
-use super::clients::Sent;
-use super::handler::Ending;
-use super::reported::Reported;
-use super::request::Identity;
-use super::runs::{Run, UnprotectedRun};
-use super::service::GRACE;
-use super::store::Asked;
+use crate::answer::Answer;
+use crate::clients::Sent;
+use crate::handler::Ending;
+use crate::reported::Reported;
+use crate::request::Identity;
+use crate::runs::{Run, UnprotectedRun};
+use crate::service::GRACE;
+use crate::store::Asked;
 
 /// With less time, a request is not started.
 const SHORTEST_RUN: Duration = Duration::from_millis(50);
 
 /// The requests of a run, by their numbers, and the runs of the handler.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     pub(crate) sent: Vec<Sent>,
     pub(crate) runs: Vec<Run>,
     pub(crate) unprotected: Vec<UnprotectedRun>,
@@ -45,8 +45,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// The kind of each answer.
+    pub fn kinds(&self) -> impl Iterator<Item = String> {
+        self.sent.iter().map(|sent| sent.answer().map_or_else(|| "not awaited".to_owned(), Answer::name))
+    }
+
     /// Everything that is wrong from outside.
-    pub(crate) fn faults(&self, history: &History) -> Vec<String> {
+    #[must_use]
+    pub fn faults(&self, history: &History) -> Vec<String> {
         let mut faults = Vec::new();
         if !self.is_finished {
             faults.push("a key has no response that is kept".to_owned());

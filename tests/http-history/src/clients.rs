@@ -10,13 +10,13 @@ use idempotent_sqs::Deadline;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 
-use super::answer::{Answer, NOT_KEPT};
-use super::handler::{Ending, Plan};
-use super::kind::{Kind, OBJECTS};
-use super::logs;
-use super::request::{FLAWS, Flaw, IDEMPOTENCY_KEY, Identity, VARIANTS};
-use super::response::Form;
-use super::service::{Service, TOO_LONG};
+use crate::answer::{Answer, NOT_KEPT};
+use crate::handler::{Ending, Plan};
+use crate::kind::{Kind, OBJECTS};
+use crate::logs;
+use crate::request::{FLAWS, Flaw, IDEMPOTENCY_KEY, Identity, VARIANTS};
+use crate::response::Form;
+use crate::service::{Service, TOO_LONG};
 
 /// How often each request of a key is sent at most until one has a response that is kept.
 const ROUNDS: usize = 100;

@@ -2,13 +2,13 @@
 
 use idempotent_sqs_http::StoreOutage;
 
-use crate::http::answer::{Answer, NOT_KEPT};
-use crate::http::clients::Sent;
-use crate::http::kind::Serves;
-use crate::http::runs::Run;
-use crate::http::service::GRACE;
-use crate::http::store::{Asked, Told};
-use crate::http::verdict::Seen;
+use crate::answer::{Answer, NOT_KEPT};
+use crate::clients::Sent;
+use crate::kind::Serves;
+use crate::runs::Run;
+use crate::service::GRACE;
+use crate::store::{Asked, Told};
+use crate::verdict::Seen;
 
 impl Seen {
     /// What is wrong with the answer to the request of this number, by what the store answered. `own` is its run.

@@ -10,19 +10,19 @@ use history::Effect;
 use idempotent_sqs_http::EmfMetrics;
 use tokio::time::{Instant, sleep_until};
 
-use super::handler::{Ending, Plan};
-use super::kind::Kind;
-use super::objects::Objects;
-use super::reported::Reported;
-use super::runs::{Run, UnprotectedRun};
-use super::store::Asked;
+use crate::handler::{Ending, Plan};
+use crate::kind::Kind;
+use crate::objects::Objects;
+use crate::reported::Reported;
+use crate::runs::{Run, UnprotectedRun};
+use crate::store::Asked;
 
 /// Pause between two looks at the clock.
 const PULSE: Duration = Duration::from_millis(5);
 
 /// What the handlers of all services count.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     pub(crate) runs: Mutex<Vec<Run>>,
     pub(crate) unprotected: Mutex<Vec<UnprotectedRun>>,
     pub(crate) effects: Mutex<Vec<Effect>>,
@@ -42,6 +42,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Of services that print what they report as metrics.
+    #[must_use]
+    pub fn printing(metrics: EmfMetrics) -> Self {
+        Self { metrics: Some(metrics), ..Self::default() }
+    }
+
     /// Notes how late the machine is, without end.
     pub(crate) async fn watch_machine(self: Arc<Self>) {
         loop {

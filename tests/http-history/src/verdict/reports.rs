@@ -5,14 +5,14 @@ use idempotent_sqs_http::RequestOutcome;
 
 use super::answers::is_protected;
 use super::is_recorded;
-use crate::http::answer::{Answer, NOT_KEPT};
-use crate::http::clients::Sent;
-use crate::http::handler::Ending;
-use crate::http::kind::Serves;
-use crate::http::reported::Reported;
-use crate::http::runs::Run;
-use crate::http::store::Told;
-use crate::http::verdict::Seen;
+use crate::answer::{Answer, NOT_KEPT};
+use crate::clients::Sent;
+use crate::handler::Ending;
+use crate::kind::Serves;
+use crate::reported::Reported;
+use crate::runs::Run;
+use crate::store::Told;
+use crate::verdict::Seen;
 
 impl Seen {
     pub(crate) fn wrong_reports(&self, history: &History) -> Vec<String> {

@@ -11,7 +11,7 @@ use idempotent_sqs::idempotency::{Location, ObjectError, ObjectStore};
 use idempotent_sqs_testing::MemoryObjectStore;
 use tokio::time::sleep;
 
-use super::logs;
+use crate::logs;
 
 /// Longer than some services wait for the store.
 const SLOW: Duration = Duration::from_millis(250);

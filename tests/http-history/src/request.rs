@@ -7,9 +7,9 @@ use history::Rng;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
-use super::body::{Body, Step};
-use super::handler::Original;
-use super::service::MAX_BODY_BYTES;
+use crate::body::{Body, Step};
+use crate::handler::Original;
+use crate::service::MAX_BODY_BYTES;
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

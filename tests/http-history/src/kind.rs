@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use idempotent_sqs_http::{KeyRule, ServerErrors, StoreOutage};
 
-use super::store::Keeping;
+use crate::store::Keeping;
 
 /// The settings of a service, and what it serves.
 #[derive(Clone, Copy, Debug, PartialEq)]

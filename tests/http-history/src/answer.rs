@@ -3,9 +3,9 @@
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
 
-use super::request::IDEMPOTENCY_KEY;
-use super::response::{RECEIPT, UNPROTECTED};
-use super::service::Reply;
+use crate::request::IDEMPOTENCY_KEY;
+use crate::response::{RECEIPT, UNPROTECTED};
+use crate::service::Reply;
 
 /// The problem of a request whose response was not kept.
 pub(crate) const NOT_KEPT: &str = "response-not-kept";

@@ -6,15 +6,15 @@ use history::History;
 use idempotent_sqs_http::{KeyRule, StoreOutage};
 
 use super::is_recorded;
-use crate::http::answer::{Answer, NOT_KEPT};
-use crate::http::clients::{Answered, Sent};
-use crate::http::handler::{Ending, PLANNED};
-use crate::http::kind::Serves;
-use crate::http::request::FLAWS;
-use crate::http::response::are_marked;
-use crate::http::runs::{Run, UnprotectedRun};
-use crate::http::service::GRACE;
-use crate::http::verdict::Seen;
+use crate::answer::{Answer, NOT_KEPT};
+use crate::clients::{Answered, Sent};
+use crate::handler::{Ending, PLANNED};
+use crate::kind::Serves;
+use crate::request::FLAWS;
+use crate::response::are_marked;
+use crate::runs::{Run, UnprotectedRun};
+use crate::service::GRACE;
+use crate::verdict::Seen;
 
 /// Between the check of a deadline and the run.
 const INSTANT: Duration = Duration::from_millis(5);
