@@ -37,8 +37,11 @@ pub(crate) struct Kind {
     pub failures: usize,
 }
 
-/// Longest time of a check, without its usual time. One that waits for ever has found something.
+/// Longest time of a check, in addition to four times its usual time. One that waits for ever has found something.
 const LIMIT: Duration = Duration::from_secs(40);
+
+/// Longest time of the run that finds what a check reaches.
+const TRACE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Seeds of the simulation.
 const SEEDS: u64 = 60;
@@ -55,6 +58,9 @@ impl Kind {
             lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?
         } else {
             let checks = trace(copy, &build(copy, name)?, workers);
+            if checks.is_empty() {
+                return Err("no check passes without a removal".into());
+            }
             let lines = checks.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
             fs::write(&file, lines.join("\n"))?;
             checks
@@ -76,7 +82,7 @@ fn build(copy: &Copy, name: &str) -> Result<Vec<Check>, Box<dyn Error>> {
             let (package, tests) =
                 if name == "http" { ("http-history", "") } else { ("history", &*format!("{name}::")) };
             let built = executables(copy, &["test", "--no-run", &format!("--package={package}"), "--test=it"])?;
-            let histories = built.last().ok_or("no histories were built")?;
+            let histories = built.iter().find(|program| program.is_test).ok_or("no histories were built")?;
             let check = |run: u64| {
                 let first = (2 * run + 1).to_string();
                 let check = histories.check(format!("{name} from seed {first}"), vec![tests.to_owned()]);
@@ -173,7 +179,7 @@ fn trace(copy: &Copy, checks: &[Check], workers: usize) -> Vec<Check> {
         let file = copy.directory.join(format!("reached-{worker}"));
         let _absent = fs::remove_file(&file);
         let began = Instant::now();
-        if check.fails("REACHED", &file.to_string_lossy()) {
+        if check.fails("REACHED", &file.to_string_lossy(), TRACE_LIMIT) {
             println!("fails without a removal: {}", check.name);
             return;
         }
@@ -186,13 +192,18 @@ fn trace(copy: &Copy, checks: &[Check], workers: usize) -> Vec<Check> {
 }
 
 impl Check {
-    /// Whether it fails, or does not end, with this variable.
-    pub(crate) fn fails(&self, variable: &str, value: &str) -> bool {
+    /// Whether it fails without this condition, or does not end.
+    pub(crate) fn finds(&self, removed: &str) -> bool {
+        self.fails("REMOVED", removed, LIMIT + 4 * self.lasts)
+    }
+
+    /// Whether it fails with this variable, or does not end in this time.
+    fn fails(&self, variable: &str, value: &str, limit: Duration) -> bool {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).envs(self.environment.iter().cloned()).env(variable, value);
         command.current_dir(&self.directory).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else { return true };
-        let ends = Instant::now() + LIMIT + 4 * self.lasts;
+        let ends = Instant::now() + limit;
         while Instant::now() < ends {
             match child.try_wait() {
                 Ok(Some(status)) => return !status.success(),

@@ -73,7 +73,7 @@ impl Kind {
         let mut checks: Vec<&Check> = self.checks.iter().filter(|check| check.reached.contains(&number)).collect();
         checks.sort_by_key(|check| check.lasts);
         let removed = number.to_string();
-        let finds = |check: &&&Check| (0..self.failures).all(|_| check.fails("REMOVED", &removed));
+        let finds = |check: &&&Check| (0..self.failures).all(|_| check.finds(&removed));
         let found_by = checks.iter().find(finds).map(|check| check.name.clone());
         Verdict { number, reached: checks.len(), found_by }
     }
