@@ -1,5 +1,7 @@
 //! What makes two requests with one key the same request.
 
+use std::iter;
+
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use idempotent_sqs::Fingerprint;
@@ -42,7 +44,7 @@ struct MediaType {
 }
 
 impl MediaType {
-    /// The content type in lower case. JSON has no parameters: <https://www.rfc-editor.org/rfc/rfc8259#section-11>
+    /// The content type. JSON has no charset: <https://www.rfc-editor.org/rfc/rfc8259#section-11>
     fn of(parts: &Parts) -> Self {
         let values = parts.headers.get_all(CONTENT_TYPE).iter();
         let value = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect::<Vec<_>>().join(", ");
@@ -50,7 +52,13 @@ impl MediaType {
         let essence = essence.trim().to_ascii_lowercase();
         let is_json = essence == "application/json" || essence.ends_with("+json");
         // A parameter's value, such as a boundary, may depend on case.
-        let text = if is_json { essence } else { format!("{essence};{}", parameters.trim()) };
+        let text = if is_json {
+            let is_kept = |text: &&str| !text.is_empty() && !text.to_ascii_lowercase().starts_with("charset=");
+            let parameters = parameters.split(';').map(str::trim).filter(is_kept);
+            iter::once(&*essence).chain(parameters).collect::<Vec<_>>().join(";")
+        } else {
+            format!("{essence};{}", parameters.trim())
+        };
         Self { text, is_json }
     }
 }
@@ -123,6 +131,10 @@ mod tests {
             print("POST", "/p", "text/plain", b"1"),
             print("POST", "/p", "text/plain", b"1 "),
             print("POST", "/p", "text/plain; charset=utf-8", b"1"),
+            print("POST", "/p", "application/json; version=1", b"1"),
+            print("POST", "/p", "application/json; version=2", b"1"),
+            print("POST", "/p", "application/ld+json", b"1"),
+            print("POST", "/p", r#"application/ld+json; profile="flat""#, b"1"),
             print("POST", "/p", "multipart/mixed; boundary=a", b"1"),
             print("POST", "/p", "multipart/mixed; boundary=A", b"1"),
             print("POST", "/p", "application/json", b"2"),

@@ -169,14 +169,15 @@ enum ReadBody<RB> {
 
 /// Reads a body of at most `max_bytes`, up to this time.
 async fn read<RB: Body<Data = Bytes>>(body: RB, max_bytes: usize, until: Instant) -> Result<ReadBody<RB>, RB::Error> {
-    let (mut body, mut bytes, mut trailers) = (Box::pin(body), BytesMut::new(), None);
+    let (mut body, mut bytes) = (Box::pin(body), BytesMut::new());
     while body.size_hint().lower() <= (max_bytes - bytes.len()) as u64 {
         // A frame that is not ready yet is not lost.
         let Ok(frame) = timeout_at(until, body.frame()).await else { break };
-        let Some(frame) = frame else { return Ok(ReadBody::Whole(bytes.freeze(), trailers)) };
+        let Some(frame) = frame else { return Ok(ReadBody::Whole(bytes.freeze(), None)) };
         match frame?.into_data() {
             Ok(data) => bytes.extend_from_slice(&data),
-            Err(frame) => trailers = frame.into_trailers().ok(),
+            // They are the end of the body.
+            Err(frame) => return Ok(ReadBody::Whole(bytes.freeze(), frame.into_trailers().ok())),
         }
         if bytes.len() > max_bytes {
             break;

@@ -121,7 +121,8 @@ impl<S: Store, A: Attempt> Protected<S, A> {
 
     /// Acquires the record, runs the request and settles the record. Waits for another run, if the settings say so.
     async fn report(&self) -> Result<(Report, Deadline), StoreError> {
-        let waits_until = self.limit.waits_until(self.shared.settings.wait);
+        // An acquire at the end of an invocation would have no time for its reply.
+        let waits_until = self.limit.waits_until(self.shared.settings.wait, SHORTEST_RUN);
         loop {
             let deadline = self.limit.deadline();
             // Without a result that is kept as an object or by the inbox: reading it is not waiting for the store.

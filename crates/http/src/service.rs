@@ -5,6 +5,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -140,7 +141,7 @@ where
     let settings = &shared.settings;
     let key = key.map_err(|_| Problem::KeyMalformed)?.ok_or(Problem::KeyMissing)?;
     let principal = (settings.principal)(&parts).ok_or(Problem::PrincipalMissing)?;
-    let body = read(body, settings.max_body_bytes, limit.waits_until(settings.timeout)).await?;
+    let body = read(body, settings.max_body_bytes, limit.waits_until(settings.timeout, Duration::ZERO)).await?;
     let (trailers, body) = (body.trailers().cloned(), body.to_bytes());
     let fingerprint = fingerprint::of(&parts, &body);
     let delivery = Delivery::new(principal.record_key(&key.text)).fingerprint(fingerprint);

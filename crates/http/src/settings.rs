@@ -171,7 +171,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     }
 
     /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait. If
-    /// only the inbox of an [endpoint](IdempotencyLayer::endpoint) knows the running one, it gets 409 at once.
+    /// only the inbox of an [endpoint](IdempotencyLayer::endpoint) knows the running one, it gets
+    /// 409 after at most the timeout of the database.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait)
     }
@@ -213,7 +214,7 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     /// Sets whether handlers run in tasks of their own, so that a client that disconnects does not cancel them. On
     /// Lambda set `false`: nothing runs there after the response, and no client disconnects. Default: `true`.
     ///
-    /// With `false`, a request whose future is dropped ends there. If its handler had started, the key is in conflict until
+    /// With `false`, a request whose future is dropped ends there. If its key had been acquired, it is in conflict until
     /// the lease ends, and the next retry is a recovery.
     pub fn spawn(self, spawn: bool) -> Self {
         self.set(|settings| settings.spawn = spawn)

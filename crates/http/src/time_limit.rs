@@ -26,9 +26,10 @@ impl TimeLimit {
         self.invocation.filter(|invocation| invocation.end < own.end).unwrap_or(own)
     }
 
-    /// When a request that waits before its run gives up: after `wait`, or when no time is left to start.
-    pub(crate) fn waits_until(&self, wait: Duration) -> Instant {
+    /// When a request that waits before its run gives up: after `wait`, or when this time is left to start in.
+    pub(crate) fn waits_until(&self, wait: Duration, left: Duration) -> Instant {
         let own = Deadline::within(wait).end;
-        self.invocation.map_or(own, |invocation| own.min(invocation.work))
+        let last = self.invocation.map(|invocation| invocation.work.checked_sub(left).unwrap_or_else(Instant::now));
+        last.map_or(own, |last| own.min(last))
     }
 }

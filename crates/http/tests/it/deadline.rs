@@ -113,14 +113,18 @@ async fn a_run_without_the_store_ends_before_its_invocation() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_another_request_ends_before_the_invocation() {
-    let router = slow_first(on_lambda(MemoryStore::default()).wait(60 * SECOND).build());
-    let started = Instant::now();
-    let (_, waited) = tokio::join!(send(&router, within(60 * SECOND, post("a"))), async {
-        tokio::task::yield_now().await;
-        let waited = send(&router, within(4 * SECOND, post("a"))).await;
-        (waited.status, started.elapsed().as_secs())
-    });
-    assert_eq!(waited, (409, 3));
+    for replies_after in [Duration::ZERO, Duration::from_millis(1)] {
+        let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+        store.always(StoreCall::Acquire, Some(Fault::Slow(replies_after)));
+        let router = slow_first(on_lambda(store).wait(60 * SECOND).build());
+        let started = Instant::now();
+        let (_, waited) = tokio::join!(send(&router, within(60 * SECOND, post("a"))), async {
+            sleep(Duration::from_millis(10)).await;
+            let waited = send(&router, within(4 * SECOND, post("a"))).await;
+            (waited.status, started.elapsed().as_secs_f64().round())
+        });
+        assert_eq!(waited, (409, 3.0), "{replies_after:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

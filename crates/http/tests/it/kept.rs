@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, StatusCode};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::iter;
 use harness::with;
@@ -145,12 +146,12 @@ async fn a_response_that_is_read_slowly_is_replayed_and_no_outage_of_the_store()
 }
 
 #[tokio::test]
-async fn trailers_reach_the_first_client() {
+async fn trailers_reach_the_first_client_and_end_the_body() {
     let router = router(builder().build(), async |_| {
         let trailers = [("x-checksum".parse().unwrap(), "7".parse().unwrap())].into_iter().collect();
         let frames = [http_body::Frame::data(Bytes::from("body")), http_body::Frame::trailers(trailers)];
-        let body = StreamBody::new(futures_util::stream::iter(frames.map(Ok::<_, std::convert::Infallible>)));
-        Response::new(Body::new(body))
+        let frames = futures_util::stream::iter(frames.map(Ok::<_, std::convert::Infallible>));
+        Response::new(Body::new(StreamBody::new(frames.chain(futures_util::stream::pending()))))
     });
     let first = router.clone().oneshot(post("a")).await.unwrap().into_body().collect().await.unwrap();
     assert_eq!(first.trailers().unwrap().get("x-checksum").unwrap(), "7");
