@@ -4,6 +4,7 @@
 //! Sending is therefore work under an idempotency record of its own, and a message that was sent before is only deleted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::run::Run;
 use crate::idempotency::{
@@ -77,7 +78,8 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let of_batch = self.batch.idempotency.policy();
         (policy.retention, policy.lease_grace, policy.longest_lease) =
             (of_batch.retention, of_batch.lease_grace, of_batch.longest_lease);
-        (policy.max_attempts, policy.recovery) = (u8::MAX, Recovery::Rerun);
+        (policy.max_attempts, policy.failed_retention) = (u8::MAX, Duration::ZERO);
+        policy.recovery = Recovery::Rerun;
         Idempotency::new(self.batch.idempotency.store(), policy)
     }
 }

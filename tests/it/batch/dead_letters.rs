@@ -395,6 +395,21 @@ async fn the_attempts_of_a_policy_do_not_limit_those_to_send_a_letter() {
     assert_eq!(letters.sent().len(), 1);
 }
 
+#[tokio::test]
+async fn a_letter_is_sent_after_any_number_of_attempts_that_may_have_sent_it() {
+    let (store, letters) = (MemoryStore::default(), Letters::default());
+    let work = ScriptedWork::always(Action::FailPermanently);
+    let no_key = [with!(message("m1", ""), body = Some("no key".into()))];
+    let panics = DeadLetterQueue::with_replacement(URL, |_| panic!("planned"));
+    let broken = batch_with(Policy::default(), &store, &work, panics);
+    for _ in 0..300 {
+        let reports = run(&broken, &no_key).await;
+        assert!(matches!(reports[0].disposition, Disposition::Redeliver { .. }), "{reports:?}");
+    }
+    assert_eq!(dispositions(&run(&batch(&store, &work, &letters), &no_key).await), [Disposition::DeadLetter]);
+    assert_eq!(letters.sent().len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_record_of_a_letter_is_kept_for_the_retention_of_the_policy() {
     let (letters, work) = (Letters::default(), ScriptedWork::always(Action::Return(b"")));
