@@ -156,6 +156,18 @@ async fn a_spent_failure_applies_for_its_failed_retention_and_then_recovers() {
 }
 
 #[tokio::test]
+async fn each_number_is_the_same_when_it_is_read_again() {
+    let idempotency = in_memory();
+    // Of these, the shortest text is not read exactly by each parser.
+    for (number, amount) in [941.487_000_000_000_1, 938_129.296_002_443_9, 0.1 + 0.2, f64::MAX].into_iter().enumerate()
+    {
+        let call = || idempotency.once(Key::new(&number.to_string()).unwrap(), &(), |_| async move { Ok(amount) });
+        let (first, later): (f64, f64) = (call().await.unwrap(), call().await.unwrap());
+        assert_eq!((first.to_bits(), later.to_bits()), (amount.to_bits(), amount.to_bits()));
+    }
+}
+
+#[tokio::test]
 async fn a_parked_recovery_did_not_run() {
     let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), recovery = Recovery::Park));
     fail(&idempotency, WorkError::uncertain).await;
