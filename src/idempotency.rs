@@ -128,6 +128,8 @@ pub(crate) enum AttemptResult {
     Failed(WorkError),
     /// The work must not run. The attempt fails with this error.
     NotRun(WorkError),
+    /// An earlier attempt may have taken effect, and the policy parks recoveries.
+    Parked,
     /// The deadline passed before the work started.
     NotStarted,
 }

@@ -9,6 +9,7 @@ use super::owner::{Fence, Owner};
 use super::panics::catch_async;
 use super::record::StoredResult;
 use super::report::{Outcome, Report};
+use super::settle::retry_until;
 use super::store::{Acquire, Store, StoreError};
 use super::work::{OwnRecord, Work, WorkError, own_record};
 use super::{Idempotency, NextStep};
@@ -28,10 +29,14 @@ impl<S: Store> Idempotency<S> {
         let asked = Instant::now();
         let request = self.new_request(delivery);
         let deadline = &delivery.deadline;
+        if deadline.has_passed() {
+            // An acquire whose reply comes too late would look like an attempt.
+            return Ok(NextStep::Report(Report::without_claim(Outcome::NotStarted, None, None)));
+        }
         let answer = timeout_at(deadline.work, self.store.acquire(request.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
         if answer.as_ref().is_err_and(StoreError::may_have_run) {
-            self.release(&request, None, deadline).await;
+            let _released = retry_until(deadline.settle, false, || self.store.release(&request, None)).await;
         }
         let (mut outcome, fence, attempts) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
@@ -53,7 +58,7 @@ impl<S: Store> Idempotency<S> {
             // Boxed, because these rare cases would enlarge the future of every message.
             outcome = Box::pin(self.check_own_record(outcome, request, record, deadline)).await;
         }
-        Ok(NextStep::Report(Report { outcome, fence, attempts, ran: false, recovery: false, is_settled: false }))
+        Ok(NextStep::Report(Report::without_claim(outcome, fence, attempts)))
     }
 
     fn new_request(&self, delivery: &Delivery) -> AcquireRequest {

@@ -38,8 +38,7 @@ impl<S: Store> Idempotency<S> {
         }
         let own_record = own_record(work);
         if claim.is_recovery() && self.policy.recovery == Recovery::Park && own_record.is_none() {
-            let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
-            return AttemptResult::NotRun(error);
+            return AttemptResult::Parked;
         }
         let run = async {
             let mut run = pin!(async {

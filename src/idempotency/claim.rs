@@ -86,6 +86,13 @@ impl Claim {
         Self { without_store: true, ..Self::new(request, fence, 1, true) }
     }
 
+    /// The same claim, to settle an attempt that is not counted.
+    pub(super) fn uncounted(&self) -> Self {
+        let Self { ref request, fence, number, recovery, without_store, lease_ends, ends } = *self;
+        let (request, number) = (request.clone(), number.saturating_sub(1));
+        Self { request, fence, number, recovery, without_store, lease_ends, ends }
+    }
+
     /// The claim of work that another record shows as done, such as the row of an inbox. It owns no record and can only
     /// be completed. That succeeds if the store has no record of the key, or a failed one with the same payload.
     #[must_use]

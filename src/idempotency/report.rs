@@ -26,6 +26,13 @@ pub struct Report {
     pub(crate) is_settled: bool,
 }
 
+impl Report {
+    /// Of a delivery that has no claim.
+    pub(super) fn without_claim(outcome: Outcome, fence: Option<Fence>, attempts: Option<u8>) -> Self {
+        Self { outcome, fence, attempts, ran: false, recovery: false, is_settled: false }
+    }
+}
+
 /// What happened to a delivery.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -42,8 +49,8 @@ pub enum Outcome {
     },
     /// Another owner holds the lease. Nothing ran.
     Conflict {
-        /// Remaining time of that lease. For work with its own record, the remaining time of the other transaction's
-        /// claim.
+        /// Remaining time of that lease. For work with its own record, the time until the other attempt has probably
+        /// ended.
         lease_remains: Duration,
     },
     /// Another payload was completed under this key, or may have taken effect. Nothing ran.

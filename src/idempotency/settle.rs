@@ -32,15 +32,21 @@ impl<S: Store> Idempotency<S> {
         let ran = result.ran();
         let (outcome, is_settled) = match result {
             AttemptResult::NotStarted => {
-                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                let is_settled = is_recorded(&self.release(claim, deadline).await);
                 (Outcome::NotStarted, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) if !error.is_attempt() => {
-                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                let is_settled = is_recorded(&self.release(claim, deadline).await);
                 (Outcome::Unavailable { error }, is_settled)
             }
             AttemptResult::NotRun(error) | AttemptResult::Failed(error) => {
                 self.fail(claim, error, has_own_record, deadline).await
+            }
+            AttemptResult::Parked => {
+                // Nothing ran, so it is not counted. The record still says that an earlier attempt may have taken effect.
+                let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
+                let settled = self.release(claim, deadline).await;
+                failed(settled, Outcome::FailedPermanently { error, uncertain: true })
             }
             AttemptResult::Returned(attempt) => self.settle_returned(claim, attempt, has_own_record, deadline).await?,
         };
@@ -69,20 +75,18 @@ impl<S: Store> Idempotency<S> {
                 (Outcome::Duplicate { result: Some(result) }, is_recorded(&settled))
             }
             RecordedAttempt::Busy { after } => {
-                let is_settled = self.release(claim.request(), Some(claim), deadline).await;
+                let is_settled = is_recorded(&self.release(claim, deadline).await);
                 (Outcome::Conflict { lease_remains: after }, is_settled)
             }
             RecordedAttempt::Mismatch if claim.is_recovery() => {
                 // Another payload took effect under this key, so no attempt with this one did, earlier ones included.
                 let failure = Failure { uncertain: false, permanent: false };
-                (Outcome::Mismatch, is_recorded(&self.record_failure(claim, failure, deadline).await))
+                (Outcome::Mismatch, is_recorded(&self.record_failure(&claim.uncounted(), failure, deadline).await))
             }
-            // Not counted: the next delivery is a mismatch again, however many there are.
-            RecordedAttempt::Mismatch => {
-                (Outcome::Mismatch, self.release(claim.request(), Some(claim), deadline).await)
-            }
+            // A mismatch is not counted: the next delivery is one again, however many there are.
+            RecordedAttempt::Mismatch => (Outcome::Mismatch, is_recorded(&self.release(claim, deadline).await)),
             RecordedAttempt::Unreachable(reason) => {
-                self.release(claim.request(), Some(claim), deadline).await;
+                let _released = self.release(claim, deadline).await;
                 return Err(StoreError::unreachable(ProgramError::new(reason)));
             }
         })
@@ -127,13 +131,19 @@ impl<S: Store> Idempotency<S> {
             // The work's own record may show that an uncertain attempt is done, so the next attempt reads it.
             permanent: error.kind() == WorkErrorKind::Permanent || was_last && !(is_uncertain && has_own_record),
         };
+        let settled = if claim.is_without_store() && !is_uncertain {
+            // The number of the attempt is not known, and would replace that of a record whose acquire was executed.
+            self.release(claim, deadline).await
+        } else {
+            self.record_failure(claim, failure, deadline).await
+        };
         let Failure { uncertain, permanent } = failure;
-        match self.record_failure(claim, failure, deadline).await {
-            Ok(Settled::Recorded) if permanent => (Outcome::FailedPermanently { error, uncertain }, true),
-            Ok(Settled::Recorded) => (Outcome::Failed { error, uncertain }, true),
-            Ok(Settled::Lost(state)) => (Outcome::Lost { state, done: false }, false),
-            Err(error) => (Outcome::Unsettled { error }, false),
-        }
+        let outcome = if permanent {
+            Outcome::FailedPermanently { error, uncertain }
+        } else {
+            Outcome::Failed { error, uncertain }
+        };
+        failed(settled, outcome)
     }
 
     /// Records the failure of the attempt, until the deadline.
@@ -146,11 +156,20 @@ impl<S: Store> Idempotency<S> {
         retry_until(deadline.settle, claim.is_without_store(), || self.store.fail(claim, failure)).await
     }
 
-    /// Releases the record. Returns whether the store confirmed it. If the store cannot be reached before the deadline,
-    /// the lease expires and the next attempt is a recovery.
-    pub(super) async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>, deadline: &Deadline) -> bool {
-        let once = claim.is_some_and(Claim::is_without_store);
-        is_recorded(&retry_until(deadline.settle, once, || self.store.release(request, claim)).await)
+    /// Releases the claim. If the store cannot be reached before the deadline, the lease ends, and the next attempt is a
+    /// recovery.
+    async fn release(&self, claim: &Claim, deadline: &Deadline) -> Result<Settled, StoreError> {
+        let release = || self.store.release(claim.request(), Some(claim));
+        retry_until(deadline.settle, claim.is_without_store(), release).await
+    }
+}
+
+/// The outcome of an attempt that failed, and whether the store confirmed it.
+fn failed(settled: Result<Settled, StoreError>, recorded: Outcome) -> (Outcome, bool) {
+    match settled {
+        Ok(Settled::Recorded) => (recorded, true),
+        Ok(Settled::Lost(state)) => (Outcome::Lost { state, done: false }, false),
+        Err(error) => (Outcome::Unsettled { error }, false),
     }
 }
 
@@ -160,7 +179,11 @@ fn is_recorded(settled: &Result<Settled, StoreError>) -> bool {
 
 /// Calls the store until it replies, or only `once`. Retries until the deadline, because an effect that is not recorded
 /// may be repeated.
-async fn retry_until<F>(until: Instant, once: bool, mut call: impl FnMut() -> F) -> Result<Settled, StoreError>
+pub(super) async fn retry_until<F>(
+    until: Instant,
+    once: bool,
+    mut call: impl FnMut() -> F,
+) -> Result<Settled, StoreError>
 where
     F: Future<Output = Result<Settled, StoreError>>,
 {

@@ -121,9 +121,22 @@ async fn a_parked_recovery_does_not_run_and_fails_permanently() {
     let (idempotency, told) =
         (Idempotency::new(MemoryStore::default(), policy), ScriptedWork::always(Action::FailUncertain));
     run(&idempotency, &told).await;
-    assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: true, permanent: true });
-    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::FailedBefore));
+    for _ in 0..2 {
+        assert_eq!(failure(&run(&idempotency, &told).await), Failure { uncertain: true, permanent: true });
+    }
     assert_eq!(told.runs().len(), 1);
+}
+
+#[tokio::test]
+async fn a_parked_delivery_is_no_attempt_of_the_recovery_that_runs_later() {
+    let (store, told) = (MemoryStore::default(), ScriptedWork::always(Action::FailUncertain));
+    let parks = with!(Policy::default(), recovery = Recovery::Park, max_attempts = 2);
+    for message in ["m1", "m2", "m3", "m4"] {
+        Idempotency::new(&store, parks.clone()).run(&delivery().message_id(message), &told, "input").await.unwrap();
+    }
+    let reruns = Idempotency::new(&store, with!(Policy::default(), max_attempts = 2));
+    let report = reruns.run(&delivery().message_id("m5"), &told, "input").await.unwrap();
+    assert_eq!((report.attempts, report.recovery, told.runs().len()), (Some(2), true, 2));
 }
 
 #[tokio::test]

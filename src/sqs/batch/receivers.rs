@@ -84,7 +84,7 @@ impl<'a> Receivers<'a> {
         match result {
             AttemptResult::Returned(RecordedAttempt::Unreachable(_)) => self.insert(receiver),
             AttemptResult::Failed(error) => self.observe_error(receiver, error),
-            AttemptResult::NotRun(_) | AttemptResult::NotStarted => {}
+            AttemptResult::NotRun(_) | AttemptResult::Parked | AttemptResult::NotStarted => {}
             AttemptResult::Returned(_) => {
                 self.known.lock().remove(receiver);
             }
@@ -137,7 +137,8 @@ mod tests {
             AttemptResult::Failed(WorkError::retryable("refused")),
             AttemptResult::Failed(WorkError::busy_after("in use", after)),
             AttemptResult::Failed(WorkError::permanent("no such account")),
-            AttemptResult::NotRun(WorkError::permanent("parked")),
+            AttemptResult::NotRun(WorkError::permanent("no payload")),
+            AttemptResult::Parked,
             AttemptResult::NotStarted,
         ] {
             assert!(stays_unavailable(&shows_nothing));

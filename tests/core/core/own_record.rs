@@ -47,6 +47,20 @@ async fn an_unreachable_resource_is_a_store_error_and_not_counted() {
 }
 
 #[tokio::test]
+async fn a_mismatch_is_not_counted_in_a_recovery_either() {
+    let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 2));
+    let mismatch = (0..4).map(|_| Ok(RecordedAttempt::Mismatch));
+    let work = RecordingWork::new([Err(WorkError::uncertain("no answer"))].into_iter().chain(mismatch));
+    try_run(&idempotency, &work).await.unwrap();
+    for _ in 0..4 {
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+    }
+    let report = try_run(&idempotency, &work).await.unwrap();
+    assert_eq!((report.attempts, report.recovery), (Some(2), false));
+}
+
+#[tokio::test]
 async fn uncertainty_outlasts_attempts_that_are_not_counted() {
     let answers = [Err(WorkError::uncertain("no answer")), Ok(RecordedAttempt::Busy { after: Duration::ZERO })];
     let (work, idempotency) = (RecordingWork::new(answers), in_memory());

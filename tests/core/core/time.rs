@@ -143,6 +143,21 @@ async fn a_work_that_panics_when_it_is_cancelled_is_uncertain() {
 }
 
 #[tokio::test]
+async fn a_delivery_whose_deadline_has_passed_is_not_acquired() {
+    let store = FaultyStore::new(MemoryStore::default());
+    // The reply comes too late, and there is no time to release the record.
+    store.always(StoreCall::Acquire, Some(Fault::ReplyLost));
+    let idempotency = Idempotency::new(&store, Policy::default());
+    let told = ScriptedWork::always(Action::Return(b""));
+    let late = delivery().deadline(Deadline::within(Duration::ZERO));
+    let report = idempotency.run(&late, &told, "input").await.unwrap();
+    assert!(matches!(report.outcome, Outcome::NotStarted), "{report:?}");
+    store.always(StoreCall::Acquire, None);
+    let report = run(&idempotency, &told).await;
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
 async fn a_deadline_of_unlimited_time_runs_the_work() {
     let (idempotency, told) = (in_memory(), ScriptedWork::always(Action::Return(b"")));
     let endless = delivery().deadline(Deadline::within(Duration::MAX));

@@ -45,17 +45,20 @@ fn comes_from(acquire: &Operation, call: &Operation, own_records: bool) -> bool 
         return false;
     }
     let Some(claim) = call.claim() else { return true };
-    // The record of the work shows that it is done, although the store says that it has failed.
-    if own_records && acquire.answer == Answer::Failed {
+    // The record of the work shows that it is done, although the store says that it has failed, or has another payload.
+    if own_records && matches!(acquire.answer, Answer::Failed | Answer::Mismatch) {
         return matches!(call.call, Call::Complete { .. });
     }
     let Claim { request, fence, attempt, recovery } = claim;
+    // A recovery that finds another payload is not counted.
+    let is_clean = matches!(call.call, Call::Fail { uncertain: false, permanent: false, .. });
+    let attempt = if own_records && *recovery && is_clean { attempt + 1 } else { *attempt };
     let is_own = *request == *acquire.call.request()
-        && acquire.answer == (Answer::Acquired { fence: *fence, attempt: *attempt, recovery: *recovery });
+        && acquire.answer == (Answer::Acquired { fence: *fence, attempt, recovery: *recovery });
     let is_reported = match &call.call {
         // A recovery that fails stays in doubt, and the last attempt is permanent.
         Call::Fail { uncertain, permanent, .. } => {
-            let is_last = *attempt >= request.max_attempts && !(own_records && *uncertain);
+            let is_last = attempt >= request.max_attempts && !(own_records && *uncertain);
             // Another payload is a mismatch again in the next attempt, whatever this one is.
             let is_mismatch = own_records && !uncertain && !permanent;
             is_mismatch || (*uncertain || !recovery) && (*permanent || !is_last)

@@ -140,6 +140,10 @@ fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
             | Returned::Error(WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. }),
             Call::Release { .. },
         ) => true,
+        // Its number is not known.
+        (Returned::Error(WorkErrorKind::Retryable { .. } | WorkErrorKind::Permanent), call) if without_store => {
+            matches!(call, Call::Release { .. })
+        }
         // Doubts of earlier attempts are cleared.
         (Returned::Mismatch, Call::Fail { uncertain, permanent, .. }) => {
             attempt.is_recovery && !uncertain && !permanent

@@ -144,6 +144,20 @@ async fn a_value_that_is_no_record_is_an_error_whatever_the_outage_setting() {
 }
 
 #[tokio::test]
+async fn attempts_without_redis_do_not_change_the_number_of_the_others() {
+    let (base, store) = (base().await, Arc::new(FaultyStore::new(MemoryStore::default())));
+    let fails = Pay { fails: Some(|| WorkError::retryable("not now")), ..Pay::default() };
+    let fails = inbox(fails, database(&base.url()));
+    let idempotency = on(OptionalStore::new(Arc::clone(&store), OutagePolicy::Proceed));
+    for attempt in 1..=4 {
+        // The acquire is executed, and its reply is lost.
+        store.next(StoreCall::Acquire, Fault::ReplyLost);
+        run(&idempotency, &fails).await;
+        assert_eq!(run(&idempotency, &fails).await.attempts, Some(attempt));
+    }
+}
+
+#[tokio::test]
 async fn a_failure_does_not_wait_for_an_unavailable_store() {
     type IsOutcome = fn(&Outcome) -> bool;
     let base = base().await;

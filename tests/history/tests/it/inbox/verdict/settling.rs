@@ -69,11 +69,24 @@ impl Seen {
                 Some(_),
                 Told::Conflict { .. } | Told::Unavailable(_) | Told::NoStore { .. } | Told::NotStarted | Told::Mismatch,
             ) => !calls.is_empty() && is_released(true),
+            // A failure without a doubt of its own is released, as its number is not known.
+            (Some(_), Told::Failed { error, .. } | Told::FailedPermanently { error, .. })
+                if without_store && error.class != Class::Uncertain =>
+            {
+                calls.len() == 1 && is_released(true) && answer == Some(Answer::Recorded)
+            }
             (Some(_), Told::Failed { uncertain, .. }) => {
                 fails(Failure { uncertain: *uncertain, permanent: false }) && answer == Some(Answer::Recorded)
             }
             (Some(_), Told::FailedPermanently { uncertain, .. }) => {
                 fails(Failure { uncertain: *uncertain, permanent: true }) && answer == Some(Answer::Recorded)
+            }
+            (Some(_), Told::Lost { .. } | Told::Unsettled)
+                if without_store && calls.len() == 1 && is_released(true) =>
+            {
+                let failures = run.map(|run| self.expected(sent, run)).unwrap_or_default();
+                let is_certain = |expected: &Expected| !matches!(expected, Expected::Failed(Class::Uncertain, _));
+                failures.iter().any(is_certain) || run.is_none() || self.is_disturbed(sent)
             }
             (Some(_), Told::Lost { .. } | Told::Unsettled) => {
                 let Some(Called::Fail { failure, answer }) = calls.last() else { return false };
