@@ -24,4 +24,4 @@ use tokio::time::Instant;
 
 use crate::fixture::*;
 use harness::postgres::{Base, Postgres, connect, migration, until_count};
-use harness::{soon, until, with};
+use harness::{soon, until, with, workspace};

@@ -103,16 +103,35 @@ async fn another_payload_under_the_key_of_an_unfinished_row_is_a_mismatch() {
     assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
 }
 
+/// Executes the statement of docs/inbox.md that begins with these words, with the key of the tests.
+async fn settle_as_documented(base: &Base, begins: &str) {
+    let page = std::fs::read_to_string(workspace("docs/inbox.md")).unwrap();
+    let statement = page.lines().find(|line| line.starts_with(begins)).unwrap().replace("'e-1'", "'pay_1'");
+    assert_eq!(base.client.execute(&statement, &[]).await.unwrap(), 1, "{statement}");
+}
+
 #[tokio::test]
 async fn an_operator_settles_an_unfinished_row_by_setting_a_result_or_deleting_it() {
     let base = base().await;
     leave_unfinished(&base).await;
     let inbox = inbox(Pay::default(), database(&base.url()));
-    base.client.batch_execute("UPDATE idempotency_inbox SET result = ''").await.unwrap();
+    settle_as_documented(&base, "UPDATE idempotency_inbox").await;
     assert_eq!(duplicate(&run(&flushed(), &inbox).await), b"");
-    base.client.batch_execute("DELETE FROM idempotency_inbox").await.unwrap();
+    settle_as_documented(&base, "DELETE FROM idempotency_inbox").await;
     done(&run(&flushed(), &inbox).await);
     assert_eq!(base.count(EFFECTS).await, 2);
+}
+
+#[tokio::test]
+async fn an_old_row_that_is_settled_with_a_result_outlives_the_next_cleanup() {
+    let base = base().await;
+    leave_unfinished(&base).await;
+    base.client.batch_execute("UPDATE idempotency_inbox SET done_at = now() - interval '29 days'").await.unwrap();
+    settle_as_documented(&base, "UPDATE idempotency_inbox").await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    assert_eq!(inbox.delete_expired().await.unwrap(), 0);
+    assert_eq!(duplicate(&run(&flushed(), &inbox).await), b"");
+    assert_eq!(base.count(EFFECTS).await, 1);
 }
 
 #[tokio::test]
