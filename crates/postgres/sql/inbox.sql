@@ -20,8 +20,19 @@ CREATE TABLE IF NOT EXISTS idempotency_inbox (
     fillfactor = 70
 );
 
--- For removing rows past their retention and for the backfill, both oldest first.
-CREATE INDEX IF NOT EXISTS idempotency_inbox_done_at ON idempotency_inbox (namespace, done_at);
+-- For removing rows past their retention and for the backfill, both oldest first. CREATE INDEX waits for every open
+-- transaction that has inserted a row, even if the index exists, and all later inserts wait behind it. So the index is
+-- looked up first.
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+        WHERE indrelid = 'idempotency_inbox'::regclass AND relname = 'idempotency_inbox_done_at'
+    ) THEN
+        CREATE INDEX IF NOT EXISTS idempotency_inbox_done_at ON idempotency_inbox (namespace, done_at);
+    END IF;
+END
+$$;
 
 -- The progress of the backfill, which copies the rows of a consumer to Redis. Its user needs SELECT on
 -- idempotency_inbox, and SELECT, INSERT and UPDATE on this table.

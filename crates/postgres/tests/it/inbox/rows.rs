@@ -29,6 +29,29 @@ async fn the_migration_can_be_run_repeatedly_with_psql() {
 }
 
 #[tokio::test]
+async fn the_migration_waits_for_no_open_transaction_if_there_is_nothing_to_do() {
+    let base = base().await;
+    let open = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', '', 1, 1, ''); \
+                INSERT INTO idempotency_backfill VALUES ('payments', '', now(), '')";
+    base.client.batch_execute(open).await.unwrap();
+    let operator = connect(base.port, &base.name).await;
+    // Any wait for a lock fails.
+    operator.batch_execute(&format!("SET lock_timeout = 1; BEGIN; {}; COMMIT", migration())).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_migration_creates_a_missing_index_whatever_another_schema_has() {
+    let base = base().await;
+    let index = "SELECT count(*) FROM pg_indexes WHERE indexname = 'idempotency_inbox_done_at'";
+    base.client.batch_execute("CREATE SCHEMA other; SET search_path = other, public").await.unwrap();
+    for indexes in [2, 2] {
+        base.client.batch_execute(&migration()).await.unwrap();
+        assert_eq!(base.count(index).await, indexes);
+        base.client.batch_execute("DROP INDEX other.idempotency_inbox_done_at").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_missing_or_outdated_table_is_an_error_that_names_the_file_to_run() {
     let base = Base::empty().await;
     base.client.batch_execute("CREATE TABLE effects (key text NOT NULL, fence bigint NOT NULL)").await.unwrap();
