@@ -38,6 +38,9 @@ pub enum DatabaseError {
         constraint: Option<String>,
         /// Whether a PL/pgSQL function raised it, with a message of its own.
         is_raised: bool,
+        /// Whether a lock timeout ended the wait for a row of another transaction, and not for a lock on a table. Also
+        /// true of any lock within a PL/pgSQL function, where the two are not distinguished.
+        is_row_wait: bool,
     },
     /// The statement does not match its parameters or rows.
     #[error("the statement does not match its parameters or rows: {0}")]
@@ -61,6 +64,8 @@ impl From<tokio_postgres::Error> for DatabaseError {
                 message: server.message().to_owned(),
                 constraint: server.constraint().map(str::to_owned),
                 is_raised: server.routine() == Some(RAISE),
+                // The server says which row it waits for as the context of the error. For a table it has none.
+                is_row_wait: server.code().code() == sqlstate::LOCK_NOT_AVAILABLE && server.where_().is_some(),
             };
         }
         let is_io_error = error.source().is_some_and(<dyn Error>::is::<std::io::Error>);
@@ -122,7 +127,7 @@ impl DatabaseError {
 
     /// Whether the failure is unrelated to the message, and other messages may succeed: contention, or a statement that
     /// was cancelled. The attempt is then not counted.
-    fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         match self {
             Self::PoolExhausted | Self::StatementOutdated => true,
             Self::Unreachable(_) | Self::ConnectionLost(_) | Self::Timeout | Self::InvalidStatement(_) => false,
@@ -172,7 +177,7 @@ mod tests {
 
     fn server(code: &str) -> DatabaseError {
         let (code, constraint) = (code.into(), Some("of_an_account".into()));
-        DatabaseError::Server { code, message: String::new(), constraint, is_raised: false }
+        DatabaseError::Server { code, message: String::new(), constraint, is_raised: false, is_row_wait: false }
     }
 
     #[test]

@@ -73,6 +73,9 @@ impl fmt::Debug for Transaction {
 
 impl Transaction {
     /// Begins with the first statement. Returns the number of rows that it affected.
+    ///
+    /// Statements that are not prepared yet are prepared within the transaction, because preparing one waits for locks
+    /// on its tables: the timeouts of the transaction apply to that too.
     pub(super) async fn begin(
         connection: Object<Dialer>,
         lock_timeout: Duration,
@@ -82,14 +85,17 @@ impl Transaction {
     ) -> Result<(Self, u64), DatabaseError> {
         let mut transaction = Self { connection: Some(connection), last: None, timeout: lock_timeout, ends };
         let connection = transaction.connection()?;
-        let (first, last) =
-            try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
         let statement = begin_statement(connection, lock_timeout, ends);
-        let (begun, affected) =
-            join(connection.client.batch_execute(&statement), connection.client.execute(&first, parameters)).await;
-        let affected = affected.map_err(|error| statement_error(connection, statements.first, error));
-        match begun.map_err(DatabaseError::from).and(affected) {
-            Ok(affected) => {
+        let executed = async {
+            let (first, last) =
+                try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
+            let affected = connection.client.execute(&first, parameters).await;
+            let affected = affected.map_err(|error| statement_error(connection, statements.first, error))?;
+            Ok((last, affected))
+        };
+        let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
+        match begun.map_err(DatabaseError::from).and(executed) {
+            Ok((last, affected)) => {
                 transaction.last = Some(last);
                 Ok((transaction, affected))
             }

@@ -9,7 +9,6 @@ use idempotent_sqs::idempotency::{AcquireRequest, Claim, OwnRecord, RecordedAtte
 use super::table::{self, RowState};
 use super::{Inbox, InboxError, TransactionalWork};
 use crate::database::{CommitError, DatabaseError, Transaction};
-use crate::sqlstate;
 
 impl<T, W> Work<T> for Inbox<W>
 where
@@ -94,6 +93,8 @@ impl<W> Inbox<W> {
             Ok(RowState::Done { result, fence: _ }) => Ok(Some(result)),
             Ok(RowState::Absent | RowState::OtherPayload) => Ok(None),
             Ok(RowState::Unfinished) => Err(unfinished()),
+            // Other messages can be processed.
+            Err(error) if error.is_busy() => Err(error.into()),
             Err(error) => match self.explain(error, until).await {
                 // The database cannot store this key, so there is no row.
                 error if error.is_of_the_key() => Ok(None),
@@ -172,24 +173,17 @@ impl<W> Inbox<W> {
 
     /// The row could not be inserted. Nothing happened.
     async fn begin_failed(&self, claim: &Claim, error: DatabaseError) -> Result<RecordedAttempt, WorkError> {
-        match (error.code(), &error) {
-            // Another transaction has inserted it and is still open. It began earlier, so it ends within this
-            // attempt's lease.
-            (Some(sqlstate::LOCK_NOT_AVAILABLE), _) => Ok(RecordedAttempt::Busy { after: claim.request().lease }),
-            (
-                Some(
-                    sqlstate::SERIALIZATION_FAILURE
-                    | sqlstate::DEADLOCK_DETECTED
-                    | sqlstate::TOO_MANY_CONNECTIONS
-                    | sqlstate::QUERY_CANCELED,
-                ),
-                _,
-            )
-            | (_, DatabaseError::StatementOutdated | DatabaseError::PoolExhausted) => Err(error.into()),
-            (Some(_) | None, _) => match self.explain(error, claim.ends()).await {
-                error if error.is_of_the_key() => Err(WorkError::permanent(error)),
-                error => Ok(RecordedAttempt::Unreachable(Box::new(error))),
-            },
+        // Another transaction has inserted it and is still open. When that one ends is not known: its lease may be
+        // longer or shorter than this attempt's, which is the estimate.
+        if let DatabaseError::Server { is_row_wait: true, .. } = error {
+            return Ok(RecordedAttempt::Busy { after: claim.request().lease });
+        }
+        if error.is_busy() {
+            return Err(error.into());
+        }
+        match self.explain(error, claim.ends()).await {
+            error if error.is_of_the_key() => Err(WorkError::permanent(error)),
+            error => Ok(RecordedAttempt::Unreachable(Box::new(error))),
         }
     }
 

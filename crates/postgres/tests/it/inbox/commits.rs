@@ -187,7 +187,7 @@ async fn a_last_attempt_that_was_killed_before_its_commit_has_failed_permanently
 }
 
 #[tokio::test]
-async fn a_row_of_an_open_transaction_is_unavailable() {
+async fn a_row_of_an_open_transaction_is_busy() {
     let base = base().await;
     let mut short = database_settings(&base.url());
     short.timeout = Duration::from_millis(200);
@@ -198,7 +198,7 @@ async fn a_row_of_an_open_transaction_is_unavailable() {
     let insert = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', decode(repeat('00', 16), 'hex'), 1, 1, 'done')";
     base.client.batch_execute(insert).await.unwrap();
     let error = recorded().await.unwrap_err();
-    assert!(matches!(error.kind(), WorkErrorKind::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error.kind(), WorkErrorKind::Busy { .. }), "{error:?}");
     base.client.batch_execute("COMMIT").await.unwrap();
     assert_eq!(recorded().await.unwrap(), Some(b"done".to_vec()));
     let other = with!(attempt.clone(), fingerprint = Fingerprint::of(b"99.00 EUR"));

@@ -1,6 +1,9 @@
 //! Errors that do not count as an attempt.
 
 use super::*;
+use std::num::NonZeroUsize;
+
+use idempotent_sqs::sqs::{Batch, BatchSettings, KeySource};
 
 /// SQLSTATEs of errors that are not the message's fault: contention, a server that stops or is overloaded, and a
 /// statement that an operator cancels.
@@ -182,4 +185,45 @@ async fn a_statement_whose_table_has_changed_is_prepared_again_and_the_attempt_i
     let report = run(&idempotency, &inbox).await;
     done(&report);
     assert_eq!(report.attempts, Some(1));
+}
+
+#[tokio::test]
+async fn a_lock_on_the_table_of_the_inbox_is_not_counted_and_leaves_no_statement_that_waits() {
+    let base = base().await;
+    let short = with!(database_settings(&base.url()), timeout = Duration::from_millis(200));
+    let locks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND wait_event_type = 'Lock'";
+    // The statements of the inbox are prepared already, or are to be.
+    for is_prepared in [true, false] {
+        let (inbox, idempotency) = (inbox(Pay::default(), Database::new(&short)), flushed());
+        if is_prepared {
+            done(&deliver(&idempotency, &inbox, "before").await);
+        }
+        base.client.batch_execute("BEGIN; LOCK TABLE idempotency_inbox IN SHARE MODE").await.unwrap();
+        let reason = unavailable(&soon(run(&idempotency, &inbox)).await);
+        assert!(reason.contains("55P03"), "{reason}");
+        assert_eq!(base.count(locks).await, 0);
+        base.client.batch_execute("COMMIT").await.unwrap();
+        let report = run(&idempotency, &inbox).await;
+        assert!(matches!(report.outcome, Outcome::Done { .. } | Outcome::Duplicate { .. }), "{report:?}");
+        assert_eq!((report.attempts, report.recovery), (Some(1), false));
+    }
+}
+
+#[tokio::test]
+async fn a_locked_row_of_a_failed_message_does_not_hold_up_the_other_messages_of_its_batch() {
+    let base = base().await;
+    let store = Arc::new(MemoryStore::default());
+    let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId], concurrency = NonZeroUsize::MIN);
+    let refuses = Pay { fails: Some(|| WorkError::permanent("no such account")), ..Pay::default() };
+    let messages = ["first", "second"].map(|id| Message::new(id, "{}"));
+    let batch = Batch::new(on(Arc::clone(&store)), inbox(refuses, database(&base.url())), settings.clone());
+    batch.run(&messages[..1], Deadline::within(TIME)).await.unwrap();
+    let lock = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'first', '', 1, 1)";
+    base.client.batch_execute(lock).await.unwrap();
+    let short = with!(database_settings(&base.url()), timeout = Duration::from_millis(200));
+    let batch = Batch::new(on(store), inbox(Pay::default(), Database::new(&short)), settings);
+    let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
+    assert!(reports[0].reason.contains("55P03"), "{reports:?}");
+    assert_eq!(reports[1].reason, "done", "{reports:?}");
 }
