@@ -53,6 +53,9 @@ pub(crate) enum CommitError {
     /// The last statement did not affect one row: the work has ended the transaction.
     #[error("the work executed COMMIT or ROLLBACK, which only the inbox may do")]
     EndedByWork,
+    /// The transaction is rolled back, because the work has made it read-only, so that its last statement failed.
+    #[error("the work made its transaction read-only")]
+    MadeReadOnly,
 }
 
 /// For callers to which the outcome does not matter.
@@ -60,7 +63,7 @@ impl From<CommitError> for DatabaseError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::RolledBack(error) | CommitError::Unknown(error) => error,
-            CommitError::EndedByWork => Self::InvalidStatement(error.to_string()),
+            CommitError::EndedByWork | CommitError::MadeReadOnly => Self::InvalidStatement(error.to_string()),
         }
     }
 }
@@ -171,6 +174,11 @@ impl Transaction {
             // The work deallocated the statement, or a pooler lost it. The connection is closed, so that none of its
             // prepared statements is used again.
             (Err(error), _) if is_outdated(&error) => Err(CommitError::RolledBack(DatabaseError::StatementOutdated)),
+            // A server that accepts no writes has not executed the first statement.
+            (Err(error), _) if is_read_only(&error) => {
+                self.roll_back().await;
+                Err(CommitError::MadeReadOnly)
+            }
             (Err(error), _) | (Ok(_), Err(error)) => {
                 let error = DatabaseError::from(error);
                 if error.leaves_commit_unknown() {
@@ -228,6 +236,10 @@ fn is_outdated(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|error| {
         error.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME || error.routine() == Some(ROW_TYPE_CHANGED)
     })
+}
+
+fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == sqlstate::READ_ONLY_SQL_TRANSACTION)
 }
 
 /// The routine of the server that reports that the row type of a prepared statement has changed. The SQLSTATE, 0A000,

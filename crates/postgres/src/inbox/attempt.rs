@@ -71,6 +71,7 @@ impl<W> Inbox<W> {
                 Err(CommitError::RolledBack(error)) => error.into(),
                 Err(lost @ CommitError::Unknown(_)) => return self.resolve_commit(claim, lost).await,
                 Err(ended @ CommitError::EndedByWork) => return Err(WorkError::uncertain(ended)),
+                Err(read_only @ CommitError::MadeReadOnly) => return Err(WorkError::retryable(read_only)),
             },
             Err(error) => {
                 let was_ended = transaction.was_ended_by_work().await;

@@ -102,6 +102,17 @@ async fn an_unsupported_statement_is_a_retryable_failure() {
 }
 
 #[tokio::test]
+async fn a_work_that_makes_its_transaction_read_only_is_a_retryable_failure() {
+    let base = base().await;
+    for statement in ["SET TRANSACTION READ ONLY", "SET LOCAL transaction_read_only = on"] {
+        let report = run(&flushed(), &also(&base, statement)).await;
+        let (kind, reason) = failure(&report);
+        assert!(kind == CLEAN && reason.contains("made its transaction read-only"), "{reason}");
+    }
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (0, 0));
+}
+
+#[tokio::test]
 async fn an_error_that_the_work_ignores_still_rolls_back() {
     let base = base().await;
     let inbox = inbox(Careless, database(&base.url()));
