@@ -136,7 +136,8 @@ impl<W> Inbox<W> {
         &self.work
     }
 
-    /// Checks that the database can be reached, and that the table exists, has all columns and may be read. Takes two
+    /// Checks that the database can be reached and accepts writes, and that the table exists, has all columns, and may be
+    /// read and changed. The right to delete expired rows is not checked, because another user may do that. Takes two
     /// round trips, and 10 seconds at most.
     ///
     /// # Errors

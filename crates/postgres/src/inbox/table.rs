@@ -10,10 +10,16 @@ use crate::database::{DatabaseError, Transaction, TransactionStatements};
 /// The transaction of the work.
 pub(super) const RUN: TransactionStatements = TransactionStatements { first: INSERT, last: SET_RESULT };
 
-/// Checks the table and its columns, and the characters of the namespace. Reads no row.
+/// Checks the table, its columns and its primary key, the rights of the user that each attempt needs, and the characters
+/// of the namespace. Reads and changes no row. The server checks the rights nevertheless.
 pub(super) const CHECK: TransactionStatements = TransactionStatements {
-    first: "SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox \
-              WHERE namespace = $1 AND false",
+    first: "WITH inserted AS ( \
+              INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
+              SELECT namespace, key, fingerprint, fence, attempts FROM idempotency_inbox WHERE false \
+              ON CONFLICT (namespace, key) DO NOTHING \
+            ), updated AS (UPDATE idempotency_inbox SET result = result WHERE false) \
+            SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox \
+            WHERE namespace = $1 AND false",
     last: NO_OP,
 };
 

@@ -90,8 +90,17 @@ async fn a_user_without_permission_is_an_error_that_names_the_permissions() {
         "GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_inbox TO {user}; GRANT INSERT ON effects TO {user}"
     );
     base.client.batch_execute(&right).await.unwrap();
+    inbox.check().await.unwrap();
     done(&run(&flushed(), &inbox).await);
     inbox.delete_expired().await.unwrap();
+    for missing in ["SELECT", "INSERT", "UPDATE"] {
+        base.client.batch_execute(&format!("REVOKE {missing} ON idempotency_inbox FROM {user}")).await.unwrap();
+        let error = inbox.check().await.unwrap_err().to_string();
+        assert!(error.contains("may not use the table"), "{missing}: {error}");
+        base.client.batch_execute(&format!("GRANT {missing} ON idempotency_inbox TO {user}")).await.unwrap();
+    }
+    inbox.check().await.unwrap();
+    assert_eq!(base.count(ROWS).await, 1, "a check changes nothing");
 }
 
 #[tokio::test]
