@@ -58,7 +58,8 @@ pub struct DatabaseSettings {
     /// Maximum number of pooled connections. Each running message uses one, or waits for a free one until its
     /// deadline.
     pub connections: NonZeroUsize,
-    /// Source of the user and password. Without it, those of the URL are used.
+    /// Source of the user and password. Without it, those of the URL are used. A transaction begins only on a
+    /// connection that is younger than the source's [`max_session`](CredentialsSource::max_session).
     pub credentials: Option<Arc<dyn CredentialsSource>>,
 }
 

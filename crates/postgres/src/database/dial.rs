@@ -52,8 +52,15 @@ impl Manager for Dialer {
         })
     }
 
-    async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<DatabaseError> {
-        if connection.client.is_closed() { Err(RecycleError::message("the connection was closed")) } else { Ok(()) }
+    async fn recycle(&self, connection: &mut Connection, metrics: &Metrics) -> RecycleResult<DatabaseError> {
+        if connection.client.is_closed() {
+            return Err(RecycleError::message("the connection was closed"));
+        }
+        let longest = self.credentials.as_ref().and_then(|source| source.max_session());
+        if longest.is_some_and(|longest| metrics.age() >= longest) {
+            return Err(RecycleError::message("its session has ended"));
+        }
+        Ok(())
     }
 }
 

@@ -2,8 +2,10 @@
 
 use super::*;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use idempotent_sqs::config::{Config, Environment};
+use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use idempotent_sqs::sqs::{Batch, BatchSettings, KeySource};
 use idempotent_sqs_postgres::InboxConfig;
 
@@ -150,6 +152,39 @@ async fn a_failed_message_without_a_connection_does_not_hold_up_the_other_messag
     let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
     // Each has tried.
     assert!(reports.iter().all(|report| report.reason.contains("53300")), "{reports:?}");
+}
+
+/// Counts its logins, and limits their sessions.
+#[derive(Debug)]
+struct Sessions {
+    longest: Option<Duration>,
+    logins: AtomicUsize,
+}
+
+impl CredentialsSource for Sessions {
+    fn login<'a>(&'a self, _: Option<&'a Login>) -> LoginFuture<'a> {
+        self.logins.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(Login { user: None, password: String::new() }) })
+    }
+
+    fn max_session(&self) -> Option<Duration> {
+        self.longest
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_not_used_again_after_the_longest_session_of_its_login() {
+    let base = base().await;
+    for (longest, logins) in [(None, 1), (Some(TIME), 1), (Some(Duration::ZERO), 3)] {
+        let source = Arc::new(Sessions { longest, logins: AtomicUsize::new(0) });
+        let credentials: Arc<dyn CredentialsSource> = source.clone();
+        let settings = with!(database_settings(&base.url()), credentials = Some(credentials));
+        let inbox = inbox(Pay::default(), Database::new(&settings));
+        for key in ["a", "b", "c"] {
+            deliver(&flushed(), &inbox, key).await;
+        }
+        assert_eq!(source.logins.load(Ordering::SeqCst), logins, "{longest:?}");
+    }
 }
 
 #[test]
