@@ -42,6 +42,16 @@ const BEGIN_TRIES: u32 = 2;
 /// or a lock time out earlier by the same margin, so that the error identifies the wait.
 const MARGIN: Duration = Duration::from_millis(50);
 
+/// Longer than any invocation. A socket and the server reject more than 24 days.
+const LONGEST_TIMEOUT: Duration = Duration::from_hours(24);
+
+/// An age of rows as a parameter of `make_interval(secs => …)`: at most a thousand years, which no row reaches. Thousands
+/// of years more are beyond the timestamps of PostgreSQL.
+pub(crate) fn interval_seconds(age: Duration) -> f64 {
+    const LONGEST: Duration = Duration::from_hours(1_000 * 366 * 24);
+    age.min(LONGEST).as_secs_f64()
+}
+
 fn before(deadline: Instant, margin: Duration) -> Instant {
     deadline.checked_sub(margin).unwrap_or(deadline)
 }
@@ -52,8 +62,8 @@ fn before(deadline: Instant, margin: Duration) -> Instant {
 pub struct DatabaseSettings {
     /// The server, the database, the user, and whether TLS is used.
     pub url: DatabaseUrl,
-    /// Longest time to open a connection, to begin a transaction, and to wait for a lock. Fetching a token or a secret
-    /// may take 3 seconds more.
+    /// Longest time to open a connection, to begin a transaction, and to wait for a lock; a day at most. Fetching a token
+    /// or a secret may take 3 seconds more.
     pub timeout: Duration,
     /// Maximum number of pooled connections. Each running message uses one, or waits for a free one until its
     /// deadline.
@@ -106,11 +116,13 @@ impl Database {
     /// Never: only a pool with timeouts and without a runtime cannot be built.
     #[must_use]
     pub fn new(settings: &DatabaseSettings) -> Self {
-        let DatabaseSettings { url: _, timeout, connections, credentials } = settings;
-        let pool = Pool::builder(Dialer::new(settings)).max_size(connections.get()).runtime(Runtime::Tokio1);
+        let settings = DatabaseSettings { timeout: settings.timeout.min(LONGEST_TIMEOUT), ..settings.clone() };
+        let (timeout, has_credentials) = (settings.timeout, settings.credentials.is_some());
+        let size = settings.connections.get();
+        let pool = Pool::builder(Dialer::new(settings)).max_size(size).runtime(Runtime::Tokio1);
         let connections = pool.build().expect("a pool with a runtime can be built");
-        let connect_timeout = if credentials.is_some() { *timeout + CREDENTIALS_TIMEOUT } else { *timeout };
-        Self { connections, timeout: *timeout, connect_timeout }
+        let connect_timeout = if has_credentials { timeout + CREDENTIALS_TIMEOUT } else { timeout };
+        Self { connections, timeout, connect_timeout }
     }
 
     /// Begins a transaction with its first statement, in one round trip. Returns the transaction and the number of rows

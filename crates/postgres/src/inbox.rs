@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use idempotent_sqs::idempotency::{Claim, WorkError};
 
-use crate::database::{Database, DatabaseError, Parameters, Transaction};
+use crate::database::{Database, DatabaseError, Parameters, Transaction, interval_seconds};
 
 pub use error::InboxError;
 use table::InboxTable;
@@ -169,7 +169,7 @@ impl<W> Inbox<W> {
     }
 
     async fn delete_expired_until(&self, ends: Instant) -> Result<u64, DatabaseError> {
-        let seconds = self.settings.retention.as_secs_f64();
+        let seconds = interval_seconds(self.settings.retention);
         let limit = i64::from(self.settings.cleanup_one_in.get()) * 2;
         let parameters: Parameters<'_> = &[&self.settings.namespace, &seconds, &limit];
         let deletion = async {

@@ -13,7 +13,7 @@ use idempotent_sqs::idempotency::{Fence, Fingerprint, Key};
 use super::loss_probe::LossProbe;
 use super::{BackfillError, BackfillSettings};
 use crate::database::types::ToSql;
-use crate::database::{Database, DatabaseError, Row, Transaction, TransactionStatements};
+use crate::database::{Database, DatabaseError, Row, Transaction, TransactionStatements, interval_seconds};
 use crate::sqlstate;
 
 /// A position among the rows, which are ordered by `done_at` and key.
@@ -26,9 +26,10 @@ pub(super) struct Watermark {
 impl Watermark {
     pub(super) const BEGINNING: Self = Self { done_at: SystemTime::UNIX_EPOCH, key: String::new() };
 
-    /// The position this much earlier.
+    /// The position this much earlier, or the beginning.
     pub(super) fn before(self, time: Duration) -> Self {
-        self.done_at.checked_sub(time).map_or(self, |done_at| Self { done_at, key: String::new() })
+        let earlier = self.done_at.checked_sub(time).map(|done_at| Self { done_at, key: String::new() });
+        earlier.map_or(Self::BEGINNING, |earlier| earlier.max(Self::BEGINNING))
     }
 }
 
@@ -69,7 +70,7 @@ impl BackfillTable {
         Self {
             database,
             namespace: settings.namespace.clone(),
-            retention_seconds: settings.retention.as_secs_f64(),
+            retention_seconds: interval_seconds(settings.retention),
             result_max_bytes: i32::try_from(settings.result_max_bytes).unwrap_or(i32::MAX),
         }
     }

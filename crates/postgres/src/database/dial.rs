@@ -65,8 +65,8 @@ impl Manager for Dialer {
 }
 
 impl Dialer {
-    pub(super) fn new(settings: &DatabaseSettings) -> Self {
-        let DatabaseSettings { url, timeout, connections: _, credentials } = settings.clone();
+    pub(super) fn new(settings: DatabaseSettings) -> Self {
+        let DatabaseSettings { url, timeout, connections: _, credentials } = settings;
         Self { url, timeout, credentials, tls: OnceLock::new() }
     }
 

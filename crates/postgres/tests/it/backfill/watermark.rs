@@ -39,6 +39,29 @@ async fn a_second_run_sends_only_new_rows_and_those_of_the_last_minute() {
 }
 
 #[tokio::test]
+async fn a_run_with_the_longest_overlap_sends_every_row() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 500).await;
+    let store = redis.store();
+    assert_eq!(run_backfill(&backfill(&base, &store)).await.copied, 500);
+    // A system time can be this far before 1970, but no timestamp of the database.
+    for overlap in [Duration::MAX, Duration::from_hours(24 * 365 * 1_000_000)] {
+        let settings = with!(backfill_settings(), overlap = overlap);
+        let again = run_backfill(&Backfill::new(store.clone(), database(&base.url()), settings)).await;
+        assert_eq!(again.already_completed, 500);
+    }
+}
+
+#[tokio::test]
+async fn a_backfill_copies_every_row_if_records_are_kept_for_ever() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 500).await;
+    let settings = with!(backfill_settings(), retention = Duration::MAX);
+    let backfill = Backfill::new(redis.store(), database(&base.url()), settings);
+    assert_eq!(run_backfill(&backfill).await.copied, 500);
+}
+
+#[tokio::test]
 async fn after_a_killed_run_the_next_one_repeats_at_most_a_minute() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 4_500).await;

@@ -187,6 +187,18 @@ async fn a_connection_is_not_used_again_after_the_longest_session_of_its_login()
     }
 }
 
+#[tokio::test]
+async fn a_database_timeout_of_any_length_can_be_set() {
+    let base = base().await;
+    let credentials: Arc<dyn CredentialsSource> = Arc::new(Sessions { longest: None, logins: AtomicUsize::new(0) });
+    for credentials in [None, Some(credentials)] {
+        let settings = with!(database_settings(&base.url()), timeout = Duration::MAX, credentials = credentials);
+        let inbox = inbox(Pay::default(), Database::new(&settings));
+        done(&run(&flushed(), &inbox).await);
+        base.client.batch_execute("DELETE FROM idempotency_inbox").await.unwrap();
+    }
+}
+
 #[test]
 fn the_pool_has_a_connection_for_each_concurrent_message_of_the_process() {
     let connections = |invocations: Option<&'static str>| {

@@ -265,3 +265,13 @@ async fn a_key_whose_row_has_expired_is_new() {
     }
     assert_eq!(base.count(EFFECTS).await, 2);
 }
+
+#[tokio::test]
+async fn rows_can_be_kept_for_ever() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    let settings = with!(settings(), retention = Duration::MAX);
+    let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
+    assert_eq!(inbox.delete_expired().await.unwrap(), 0);
+    assert_eq!(base.count(ROWS).await, 5);
+}
