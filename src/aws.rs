@@ -1,10 +1,13 @@
 //! AWS: the shared SDK configuration, and AWS-derived credentials for Redis and PostgreSQL.
 //!
 //! - `elasticache`, `rds`: IAM authentication tokens
+//! - `partition`: the domains of AWS's partitions
 //! - `secret`: passwords in Secrets Manager
 //! - `token`: signs tokens
 
 mod elasticache;
+#[cfg(any(feature = "lambda", feature = "s3"))]
+mod partition;
 mod rds;
 mod secret;
 mod token;
@@ -17,6 +20,8 @@ use aws_config::{BehaviorVersion, SdkConfig};
 use tokio::sync::OnceCell;
 
 pub use elasticache::{ElastiCacheIam, ElastiCacheIamSettings, ElastiCacheName, ElastiCacheNameError};
+#[cfg(any(feature = "lambda", feature = "s3"))]
+pub(crate) use partition::dns_suffix;
 pub use rds::{RdsIam, RdsIamSettings};
 pub use secret::{SecretArn, SecretArnError, SecretCredentials};
 

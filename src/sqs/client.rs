@@ -4,7 +4,7 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{Builder, Region};
 
 use super::message::Message;
-use crate::aws::AwsConfig;
+use crate::aws::{AwsConfig, dns_suffix};
 use crate::connections::Connections;
 
 /// The SQS client. Each new one opens its own connections, unless the program's configuration of the SDK has an HTTP
@@ -39,7 +39,6 @@ impl SqsClient {
 /// The parts of a queue's ARN: `arn:aws:sqs:eu-central-1:123456789012:payments`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueArn<'a> {
-    partition: &'a str,
     region: &'a str,
     account: &'a str,
     name: &'a str,
@@ -51,16 +50,15 @@ impl<'a> QueueArn<'a> {
         let mut parts = message.queue_arn.as_deref()?.splitn(6, ':');
         let mut next = || parts.next().filter(|part| !part.is_empty());
         match (next()?, next()?, next()?, next()?, next()?, next()?) {
-            ("arn", partition, "sqs", region, account, name) => Some(Self { partition, region, account, name }),
+            ("arn", _, "sqs", region, account, name) => Some(Self { region, account, name }),
             _ => None,
         }
     }
 
     /// The URL of the queue, which requests to SQS need.
     pub(super) fn url(&self) -> String {
-        let Self { partition, region, account, name } = self;
-        let domain = if *partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
-        format!("https://sqs.{region}.{domain}/{account}/{name}")
+        let Self { region, account, name } = self;
+        format!("https://sqs.{region}.{}/{account}/{name}", dns_suffix(region))
     }
 
     /// Whether this URL is that of the queue. Endpoints differ, so only the account and the name are compared.
@@ -88,6 +86,10 @@ mod tests {
         assert_eq!(
             url("arn:aws-cn:sqs:cn-north-1:123456789012:payments").as_deref(),
             Some("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/payments")
+        );
+        assert_eq!(
+            url("arn:aws-eusc:sqs:eusc-de-east-1:123456789012:payments").as_deref(),
+            Some("https://sqs.eusc-de-east-1.amazonaws.eu/123456789012/payments")
         );
         assert_eq!(url("arn:aws:kinesis:eu-central-1:123456789012:stream/payments"), None);
         assert_eq!(url("payments"), None);

@@ -28,6 +28,27 @@ async fn visibility_timeouts_are_changed_on_the_queue_of_the_arn_at_most_ten_in_
 }
 
 #[tokio::test]
+async fn the_url_of_a_queue_has_the_domain_of_its_partition() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond(Answer::status(400));
+    let function = fixture.function().await;
+    for (partition, region, domain) in [
+        ("aws-us-gov", "us-gov-west-1", "amazonaws.com"),
+        ("aws-cn", "cn-north-1", "amazonaws.com.cn"),
+        ("aws-eusc", "eusc-de-east-1", "amazonaws.eu"),
+        ("aws-iso", "us-iso-east-1", "c2s.ic.gov"),
+        ("aws-iso-b", "us-isob-east-1", "sc2s.sgov.gov"),
+        ("aws-iso-e", "eu-isoe-west-1", "cloud.adc-e.uk"),
+        ("aws-iso-f", "us-isof-south-1", "csp.hci.ic.gov"),
+    ] {
+        let arn = format!("arn:{partition}:sqs:{region}:123456789012:payments");
+        function.invoke(event([pay("m1", region).with("eventSourceARN", arn.into())])).await;
+        let [call] = fixture.sqs.take_calls().try_into().unwrap();
+        assert_eq!(call["QueueUrl"], format!("https://sqs.{region}.{domain}/123456789012/payments"));
+    }
+}
+
+#[tokio::test]
 async fn a_failed_visibility_change_is_logged_and_does_not_fail_the_invocation() {
     for sqs in [Sqs::start_failing().await, Sqs::start_refusing().await] {
         let fixture = Fixture { sqs, ..Fixture::start().await };
