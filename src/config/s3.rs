@@ -54,7 +54,11 @@ fn s3(environment: &mut Environment, _setting: &str, aws: &AwsConfig) -> Option<
     if region.is_none() {
         environment.error("AWS_REGION is missing: set it to the region of the S3 buckets");
     }
-    let variable = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find(|name| environment.get(name).is_some());
+    // As the SDK reads it.
+    let is_ignored =
+        environment.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let variables = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+    let variable = variables.into_iter().find(|name| !is_ignored && environment.get(name).is_some());
     let endpoint = variable.and_then(|name| {
         let url = Url::parse(&environment.get(name)?).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         if url.is_none() {

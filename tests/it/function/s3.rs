@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::{Fixture, NO_FAILURES, front_of, pay};
 use harness::event::{MARKER, Record, event};
 use harness::http::Answer;
 use harness::s3::S3;
+use harness::soon;
 
 const BUCKET: &str = "payloads";
 
@@ -245,4 +248,27 @@ async fn an_object_with_a_delete_marker_is_missing() {
     assert_eq!(function.invoke(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, ["m1"]);
     let line = function.messages(1).await.remove(0);
     assert!(line["reason"].as_str().unwrap().contains("no longer in S3"), "{line}");
+}
+
+#[tokio::test]
+async fn the_endpoint_variables_of_the_aws_sdk_select_the_host_of_s3() {
+    let fixture = Fixture::start().await;
+    let ignore = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "True");
+    for (settings, host) in [
+        (vec![("AWS_USE_FIPS_ENDPOINT", "true")], "payloads.s3-fips.us-east-1.amazonaws.com"),
+        (vec![("AWS_USE_DUALSTACK_ENDPOINT", "true")], "payloads.s3.dualstack.us-east-1.amazonaws.com"),
+        (vec![ignore, ("AWS_ENDPOINT_URL_S3", "https://s3.example")], "payloads.s3.us-east-1.amazonaws.com"),
+        (vec![ignore, ("AWS_ENDPOINT_URL", "https://s3.example")], "payloads.s3.us-east-1.amazonaws.com"),
+    ] {
+        // A proxy is asked for the host, and connects to none.
+        let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", proxy.local_addr().unwrap());
+        let shared = [("AWS_REGION", "us-east-1"), ("PAYLOAD_BUCKETS", BUCKET), ("HTTPS_PROXY", &*url)];
+        let function = fixture.function_with(&[&settings[..], &shared].concat()).await;
+        let _pending = function.begin(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")]), Duration::from_secs(9));
+        let (connection, _) = soon(proxy.accept()).await.unwrap();
+        let mut line = String::new();
+        soon(BufReader::new(connection).read_line(&mut line)).await.unwrap();
+        assert_eq!(line, format!("CONNECT {host}:443 HTTP/1.1\r\n"), "{settings:?}");
+    }
 }
