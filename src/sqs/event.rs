@@ -1,6 +1,7 @@
 //! Parses the event of an invocation into messages.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use aws_smithy_types::base64;
 use serde::Deserialize;
@@ -10,11 +11,11 @@ use super::attribute::{AttributeValue, MessageAttribute};
 use super::message::Message;
 
 /// An event for which no partial batch response is possible. The invocation fails, and SQS deletes no message.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
     /// The event is not an SQS event.
-    #[error("not an SQS event: it has no list of Records; check that the function's trigger is an SQS queue")]
+    #[error("not an SQS event: it has no list of messages; check that the function's trigger is an SQS queue")]
     NotSqs,
     /// A record has no messageId, so the response cannot name it.
     #[error(
@@ -24,6 +25,13 @@ pub enum EventError {
         /// Index of the record, from 0.
         index: usize,
     },
+}
+
+/// As `Display`, because the Lambda runtime logs the error of an invocation with `Debug`.
+impl fmt::Debug for EventError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Parses the messages of an event. A record that cannot be parsed becomes a message without a body, and does not
@@ -37,9 +45,20 @@ pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
         Err(_) => parse_one_by_one(event)?,
     };
     match messages.iter().position(|message| message.id.is_empty()) {
+        Some(_) if is_of_another_service(event) => Err(EventError::NotSqs),
         Some(index) => Err(EventError::NoMessageId { index }),
         None => Ok(messages),
     }
+}
+
+/// Whether a record names another service as its source, such as `aws:s3`. The records of SNS, S3, Kinesis and others
+/// have no messageId. SNS writes the name of the field with a capital letter.
+fn is_of_another_service(event: &str) -> bool {
+    let Ok(event) = serde_json::from_str::<Event<&RawValue>>(event) else { return false };
+    event.records.into_iter().map(fields).any(|fields| {
+        let source = text(&fields, "eventSource").or_else(|| text(&fields, "EventSource"));
+        source.is_some_and(|source| source != "aws:sqs")
+    })
 }
 
 /// Parses each record separately, because at least one of them is malformed.

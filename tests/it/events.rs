@@ -222,6 +222,22 @@ async fn an_event_without_records_succeeds_and_one_that_is_not_from_sqs_fails_th
     }
 }
 
+#[test]
+fn an_event_of_another_service_is_not_an_sqs_event() {
+    for record in [
+        json!({ "EventSource": "aws:sns", "EventVersion": "1.0", "Sns": { "MessageId": "1", "Message": "hello" } }),
+        json!({ "eventSource": "aws:s3", "eventVersion": "2.1", "s3": { "bucket": { "name": "b" } } }),
+        json!({ "eventSource": "aws:kinesis", "eventID": "shard:1", "kinesis": { "data": "aGVsbG8=" } }),
+        json!({ "eventSource": "aws:dynamodb", "eventID": "1", "dynamodb": { "SequenceNumber": "1" } }),
+        json!({ "eventSource": "aws:ses", "eventVersion": "1.0", "ses": { "mail": { "messageId": "1" } } }),
+    ] {
+        let error = sqs::messages(&json!({ "Records": [record] }).to_string()).unwrap_err().to_string();
+        assert!(error.contains("check that the function's trigger is an SQS queue"), "{record}: {error}");
+    }
+    let of_sqs = json!({ "Records": [{ "eventSource": "aws:sqs", "body": "b" }] }).to_string();
+    assert!(sqs::messages(&of_sqs).unwrap_err().to_string().contains("record 0 has no messageId"));
+}
+
 #[tokio::test]
 async fn a_record_without_message_id_fails_the_invocation_before_any_work() {
     let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));

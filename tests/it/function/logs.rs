@@ -53,6 +53,20 @@ async fn each_message_of_an_invocation_that_fails_without_redis_has_a_log_line()
     assert_eq!(lines.len(), 2);
 }
 
+/// Lambda shows the error of an invocation to nobody if the trigger is a queue.
+#[tokio::test]
+async fn an_event_without_a_response_is_logged_with_what_is_wrong() {
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
+    let without_id = event([pay("m1", "pay_1").without("messageId")]);
+    for (sent, expected) in [("{}", "check that the function's trigger is"), (&without_id, "record 0 has no messageId")]
+    {
+        let error = function.error(sent).await;
+        assert!(error.contains(expected), "{error}");
+        function.logs(&error).await;
+    }
+}
+
 /// In every test, the log of a function is searched for secrets when it ends. Here it includes debug lines.
 #[tokio::test]
 async fn logs_contain_no_payload_password_or_token() {
