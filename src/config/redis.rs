@@ -87,6 +87,14 @@ fn check_credentials(environment: &mut Environment, url: Option<&RedisUrl>) {
         environment
             .error("REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them: remove them from REDIS_URL");
     }
+    if url.user().is_some() && !url.has_password() && !has_iam && !has_secret {
+        // Without a password the client sends no login at all.
+        environment.error(
+            "REDIS_URL has a user without a password, and the function would sign in as the default user: set it to \
+             redis://USER:PASSWORD@HOST:6379, or redis://:PASSWORD@HOST:6379 for the default user, or set \
+             REDIS_SECRET_ARN",
+        );
+    }
     if has_secret && url.has_password() {
         environment.error(
             "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it: remove it from REDIS_URL",

@@ -8,12 +8,15 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 /// Port of a sentinel whose address has none.
 const SENTINEL_PORT: u16 = 26379;
 
-/// Address of a server: `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS.
+/// Address of a server: `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS. It has no parameters.
 ///
 /// By Redis Sentinel: `redis+sentinel://[user:password@]host[:port][,host[:port]…]/SERVICE[/database]`. The hosts are
 /// sentinels, with port 26379 by default, and the user, the password and the database are those of the servers. A login
 /// of the sentinels is in the parameters `sentinel_username` and `sentinel_password`. `rediss+sentinel://` is for TLS to
 /// the servers and to the sentinels.
+///
+/// A URL with a user and without a password needs a [source of credentials](crate::credentials::CredentialsSource): else the
+/// connection signs in as the default user.
 #[derive(Clone)]
 pub struct RedisUrl {
     /// The server. With sentinels, its address is that of the first sentinel, and only the rest applies to the server.
@@ -43,6 +46,12 @@ pub enum RedisUrlError {
         "the name of the service is missing after the sentinels, or has other characters than letters, digits, . - _"
     )]
     Service,
+    /// The URL has parameters and no sentinels.
+    #[error(
+        "only a URL for Sentinel has parameters: remove ? and what follows; the database is a path, as in \
+         redis://HOST:6379/2, and the login is USER:PASSWORD@ before the host, with %3F for each ?"
+    )]
+    Parameters,
     /// The URL turns certificate verification off.
     #[error("certificates are always verified: remove #insecure")]
     Insecure,
@@ -83,7 +92,12 @@ impl FromStr for RedisUrl {
                 return by_sentinel(scheme, rest);
             }
         }
-        Ok(Self { server: server(url)?, service: None })
+        let server = server(url)?;
+        // The client ignores most parameters, so a database or a password there would have no effect.
+        if parse_redis_url(url).is_some_and(|url| url.query().is_some()) {
+            return Err(RedisUrlError::Parameters);
+        }
+        Ok(Self { server, service: None })
     }
 }
 
@@ -177,6 +191,15 @@ mod tests {
             assert_eq!((login.username(), login.password()), (Some("watcher"), Some("s/cret?")));
             assert!(matches!(sentinel.addr(), ConnectionAddr::TcpTls { insecure: false, .. }));
         }
+    }
+
+    #[test]
+    fn a_url_of_a_server_has_no_parameters() {
+        for url in ["redis://a?db=2", "redis://a:1/?password=s3cret", "rediss://a/2?protocol=resp3", "redis://u:1?2@a"]
+        {
+            assert_eq!(url.parse::<RedisUrl>().unwrap_err(), RedisUrlError::Parameters, "{url}");
+        }
+        assert_eq!(parsed("redis://u:1%3F2@a/2").server.redis_settings().password(), Some("1?2"));
     }
 
     #[test]

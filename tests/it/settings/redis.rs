@@ -36,11 +36,15 @@ fn credentials_are_in_the_url_or_an_iam_user_or_a_secret() {
 fn conflicting_or_incomplete_settings_and_iam_without_tls_are_errors() {
     let with_password = ("REDIS_URL", "rediss://:secret@cache");
     let sentinel = ("REDIS_URL", "rediss+sentinel://cache/mymaster");
-    let cases: [(Settings, &str); 11] = [
+    let user = "REDIS_URL has a user without a password";
+    let cases: [(Settings, &str); 14] = [
         (&[TLS, USER, CACHE, SECRET], "REDIS_SECRET_ARN and REDIS_IAM_USER are both set"),
         (&[with_password, USER, CACHE], "REDIS_URL has a user or a password, and REDIS_IAM_USER replaces them"),
         (&[("REDIS_URL", "rediss://payments@cache"), USER, CACHE], "REDIS_URL has a user or a password"),
         (&[with_password, SECRET], "REDIS_URL has a password, and the secret of REDIS_SECRET_ARN replaces it"),
+        (&[("REDIS_URL", "rediss://payments@cache")], user),
+        (&[("REDIS_URL", "redis+sentinel://payments@a,b/mymaster?sentinel_password=secret")], user),
+        (&[("REDIS_URL", "redis://cache?db=2")], "REDIS_URL is invalid (only a URL for Sentinel has parameters"),
         (&[USER, CACHE], "REDIS_URL does not use TLS"),
         (&[TLS, USER, CACHE, SERVERLESS], "REDIS_IAM_SERVERLESS is true, and serverless caches are clusters"),
         (&[TLS, USER, CACHE, SERVERLESS, ("REDIS_CLUSTER", "yes")], "REDIS_CLUSTER is \"yes\""),
