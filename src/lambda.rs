@@ -6,6 +6,7 @@ mod parsed_events;
 
 use std::pin::Pin;
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use futures_util::future::poll_immediate;
 use lambda_runtime::layers::TracingLayer;
@@ -119,7 +120,9 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         }
         let reported = || messages.iter().zip(&reports);
 
-        reported().for_each(|(message, report)| log(message, report));
+        // Without changes of visibility timeouts, the delay of a message is that of its queue, which is not known here.
+        let delay = |report: &MessageReport| report.disposition.delay().filter(|_| self.visibility.is_some());
+        reported().for_each(|(message, report)| log(message, report, delay(report)));
         if reported().any(|(message, report)| was_redelivered_during_lease(message, report)) {
             self.early_redelivery.call_once(|| {
                 tracing::warn!(
@@ -158,8 +161,8 @@ fn was_redelivered_during_lease(message: &Message, report: &MessageReport) -> bo
     report.outcome == MessageOutcome::Conflict && message.receive_count.is_some_and(|count| count > 1)
 }
 
-/// Logs one line for a message, without its payload.
-fn log(message: &Message, report: &MessageReport) {
+/// Logs one line for a message, without its payload. `delay` is its new visibility timeout.
+fn log(message: &Message, report: &MessageReport, delay: Option<Duration>) {
     macro_rules! line {
         ($level:ident, $disposition:literal) => {
             tracing::$level!(
@@ -167,7 +170,7 @@ fn log(message: &Message, report: &MessageReport) {
                 idempotency_key = report.key.as_ref().map(|key| key.as_str()),
                 outcome = report.outcome.as_str(),
                 disposition = $disposition,
-                retry_after_s = report.disposition.delay().map(|after| after.as_secs_f64().ceil()),
+                retry_after_s = delay.map(|after| after.as_secs_f64().ceil()),
                 fence = report.fence.map(|fence| fence.0),
                 attempt = report.attempts,
                 receive_count = message.receive_count,

@@ -93,6 +93,8 @@ async fn visibility_timeouts_are_not_changed_if_disabled() {
     let function = fixture.function_with(&[("VISIBILITY_BACKOFF", "false")]).await;
     assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
     assert!(fixture.sqs.take_calls().is_empty());
+    let lines = function.messages(1).await;
+    assert!(lines[0]["retry_after_s"].is_null(), "{}", lines[0]);
 }
 
 /// A NAT gateway drops an idle connection without telling either side. New ones work.
