@@ -110,7 +110,7 @@ impl Visibility {
                 // The SDK panics if no certificate of this system can be loaded. The work may be done by now.
                 let change = AssertUnwindSafe(change_in_sqs(client, changes, until)).catch_unwind();
                 if change.await.is_err() {
-                    log_unchanged(changes.len(), "the AWS SDK panicked");
+                    log_unchanged(changes.len(), "the AWS SDK panicked", None);
                 }
             }
             Sqs::Replacement(change) => {
@@ -118,7 +118,7 @@ impl Visibility {
                     let mut after = *after;
                     while let Err(reason) = change(message, Duration::from_secs(whole_seconds(after))) {
                         let Some(less) = less_than(after).filter(|_| is_too_long(&reason, Some(&reason))) else {
-                            log_unchanged(1, &reason);
+                            log_unchanged(1, &reason, None);
                             break;
                         };
                         after = less;
@@ -137,13 +137,15 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
             (Some(queue), Some(receipt_handle)) => {
                 by_queue.entry(queue).or_default().push(Change { receipt_handle, after: *after });
             }
-            (None, _) | (_, None) => log_unchanged(1, "the message has no receipt handle or no ARN of its queue"),
+            (None, _) | (_, None) => {
+                log_unchanged(1, "the message has no receipt handle or no ARN of its queue", None);
+            }
         }
     }
     let Some(queue) = by_queue.keys().next() else { return };
     let client = match timeout_at(until, sqs.get(Some(*queue))).await {
         Ok(client) => client,
-        Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
+        Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
     };
     let calls = by_queue.iter().flat_map(|(queue, changes)| {
         changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until))
@@ -161,8 +163,10 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
             .set_entries(Some(entries.filter_map(Result::ok).collect()));
         let failed = match timeout_at(until, request.send()).await {
             Ok(Ok(reply)) => reply.failed,
-            Ok(Err(error)) => return log_unchanged(changes.len(), &DisplayErrorContext(error).to_string()),
-            Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string()),
+            Ok(Err(error)) => {
+                return log_unchanged(changes.len(), &DisplayErrorContext(error).to_string(), Some(OF_A_CALL));
+            }
+            Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
         };
         let less = |entry: &BatchResultErrorEntry| {
             let less = changes.get(entry.id.parse::<usize>().ok()?)?.less();
@@ -176,14 +180,16 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
             }
         }
         if let Some(first) = refused.first() {
-            log_unchanged(refused.len(), first.message.as_deref().unwrap_or(&first.code));
+            log_unchanged(refused.len(), first.message.as_deref().unwrap_or(&first.code), None);
         }
         changes = again;
     }
 }
 
-fn log_unchanged(failed: usize, reason: &str) {
-    let advice = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";
+/// What to do if a call failed. A refused entry is another matter: SQS was reached, and permitted the call.
+const OF_A_CALL: &str = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";
+
+fn log_unchanged(failed: usize, reason: &str, advice: Option<&str>) {
     tracing::warn!(failed, reason, advice, "visibility timeouts were not changed; the queue's default applies");
 }
 

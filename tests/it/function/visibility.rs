@@ -61,6 +61,25 @@ async fn a_failed_visibility_change_is_logged_and_does_not_fail_the_invocation()
 }
 
 #[tokio::test]
+async fn only_a_call_that_failed_has_an_advice_about_rights_and_routes() {
+    let valid = || pay("m1", "pay_1");
+    for (sqs, record, has_advice) in [
+        (Sqs::start_refusing().await, valid(), true),
+        (Sqs::start_failing().await, valid(), false),
+        (Sqs::start().await, valid().without("receiptHandle"), false),
+    ] {
+        let fixture = Fixture { sqs, ..Fixture::start().await };
+        fixture.webhook.respond(Answer::status(500));
+        let function = fixture.function().await;
+        assert_eq!(function.invoke(event([record])).await, ["m1"]);
+        let text = "visibility timeouts were not changed";
+        let log = function.logs(text).await;
+        let line = log.iter().find(|line| line.contains(text)).unwrap();
+        assert_eq!(line.contains("check that the function may call"), has_advice, "{line}");
+    }
+}
+
+#[tokio::test]
 async fn a_response_does_not_wait_for_a_visibility_change_without_a_reply() {
     let fixture = Fixture { sqs: Sqs::start_silent().await, ..Fixture::start().await };
     fixture.webhook.respond_for("pay_1", Answer::status(500));
