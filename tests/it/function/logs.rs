@@ -1,10 +1,14 @@
 //! The log lines of messages, and that no log contains secrets.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
-use super::{Fixture, pay};
+use super::{Fixture, function, pay};
 use harness::event::{MARKER, Record, event};
-use harness::http::Answer;
+use harness::http::{Answer, Sqs, Webhook};
+use harness::redis::Redis;
+use harness::workspace;
 
 #[tokio::test]
 async fn each_message_is_one_log_line_with_its_outcome_and_attempt() {
@@ -64,6 +68,36 @@ async fn an_event_without_a_response_is_logged_with_what_is_wrong() {
         let error = function.error(sent).await;
         assert!(error.contains(expected), "{error}");
         function.logs(&error).await;
+    }
+}
+
+#[tokio::test]
+async fn the_runbook_names_the_errors_of_redis_as_the_log_does() {
+    let page = fs::read_to_string(workspace("docs/runbook.md")).unwrap();
+    let page = page.split("## `ErrorsAlarm`").nth(1).unwrap().split("\n## ").next().unwrap();
+    let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
+    let (tls, _files) = Redis::start_with_tls().await;
+    let secured = Redis::start_with(&["--requirepass", "other"]).await;
+    let full = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
+    let limited = Redis::start().await;
+    let reader = ["SETUSER", "reader", "on", ">reader", "~*", "-@all", "+ping"];
+    let () = redis::cmd("ACL").arg(&reader).query_async(&mut limited.connection().await).await.unwrap();
+    let mut killed = Redis::start().await;
+    killed.kill();
+    for (text, login, redis) in [
+        ("rejected the user and password", "redis://:wrong@", &secured),
+        ("rejected the user and password", "redis://", &secured),
+        ("has no permissions", "redis://reader:reader@", &limited),
+        ("invalid peer certificate", "rediss://", &tls),
+        ("command not allowed when used memory > 'maxmemory'", "redis://", &full),
+        ("Connection refused", "redis://", &killed),
+    ] {
+        assert!(page.contains(&format!("`{text}`")), "{text}");
+        let function = function(&format!("{login}localhost:{}", redis.port()), &webhook, &sqs, &[]).await;
+        let error = function.error(event([pay("m1", "pay_1")])).await;
+        assert!(error.contains(text), "{error}");
+        let lines = function.messages(1).await;
+        assert!(lines[0]["reason"].as_str().unwrap().contains(text), "{}", lines[0]);
     }
 }
 
