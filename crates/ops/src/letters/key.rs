@@ -45,20 +45,17 @@ impl KeyFinder {
 
     /// The key that the function finds in this message once it is sent again.
     pub(crate) fn after_redrive(&self, message: &Message, added: Option<&str>) -> NewKey {
-        let mut message = received(message);
-        NEW_ID.clone_into(&mut message.id);
-        message.deduplication_id = message.deduplication_id.map(|_| NEW_ID.to_owned());
-        if let Some(key) = added {
-            message.attributes.insert(KEY_ATTRIBUTE.to_owned(), key.into());
-        }
-        let payload = Payload::of(&message, self.envelopes);
+        // Two messages that differ only in the ids that SQS assigns: a key that differs comes from one of them.
+        let [message, other] = ["1", "2"].map(|id| sent_again(message, id, added));
+        let [payload, other] = [&message, &other].map(|message| Payload::of(message, self.envelopes));
         for source in &self.sources {
             if matches!(source, KeySource::Body(_)) && payload.pointer().is_some() {
                 return NewKey::Other;
             }
-            match KeySource::find(std::slice::from_ref(source), &payload) {
-                // A messageId, a deduplicationId within its group, or the id of an envelope, which stays the same.
-                Ok(key) if key.as_str().ends_with(NEW_ID) => return NewKey::Other,
+            let [key, other] = [&payload, &other].map(|payload| KeySource::find(std::slice::from_ref(source), payload));
+            match key {
+                // Not the id of an envelope, which stays the same.
+                Ok(key) if other.is_ok_and(|other| other != key) => return NewKey::Other,
                 Ok(key) => return NewKey::Key(key.as_str().to_owned()),
                 Err(KeyError::Absent) => {}
                 Err(_) => return NewKey::None,
@@ -78,8 +75,16 @@ pub(crate) enum NewKey {
     None,
 }
 
-/// In place of an id that SQS assigns. No key of a message contains a NUL.
-const NEW_ID: &str = "\0new";
+/// The message as the function receives it once it is sent again with this attribute, if SQS assigns this id to it.
+fn sent_again(message: &Message, id: &str, added: Option<&str>) -> sqs::Message {
+    let mut message = received(message);
+    id.clone_into(&mut message.id);
+    message.deduplication_id = message.deduplication_id.map(|_| id.to_owned());
+    if let Some(key) = added {
+        message.attributes.insert(KEY_ATTRIBUTE.to_owned(), key.into());
+    }
+    message
+}
 
 fn attribute(attribute: &MessageAttributeValue) -> MessageAttribute {
     let value = match (attribute.string_value(), attribute.binary_value()) {

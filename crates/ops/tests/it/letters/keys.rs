@@ -43,6 +43,16 @@ async fn a_key_that_the_function_would_not_find_again_is_added() {
 }
 
 #[tokio::test]
+async fn a_key_in_the_body_stays_the_same_whatever_it_contains() {
+    let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", "body:/id");
+    for key in ["pay_1", "1", "pay\0_1", "pay_1\0new"] {
+        let message = SendRequest::new(json!({ "id": key }).to_string());
+        queues.send(message.attribute(DeadLetter::ATTRIBUTE, queues.description("1", &json!({ "key": key }))));
+        assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(0)), "{key:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_message_with_ten_attributes_gets_no_other_one_and_its_new_key_is_reported() {
     let queues = Queues::standard().await;
     let mut message = SendRequest::new("1");
