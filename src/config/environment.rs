@@ -1,5 +1,8 @@
 //! Reads settings one by one and collects their errors.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::env::{self, VarError};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -26,10 +29,16 @@ use std::time::Duration;
 pub struct Environment {
     lookup: Box<Lookup>,
     errors: Vec<String>,
+    /// Settings that were read, and whose values are not Unicode.
+    not_unicode: RefCell<BTreeSet<String>>,
 }
 
 /// Returns the value of the setting of this name.
-type Lookup = dyn Fn(&str) -> Option<String>;
+type Lookup = dyn Fn(&str) -> Result<Option<String>, NotUnicode>;
+
+/// The value of a setting is not Unicode.
+#[derive(Clone, Copy)]
+struct NotUnicode;
 
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,34 +79,45 @@ impl Environment {
     /// The environment of this process.
     #[must_use]
     pub fn from_process() -> Self {
-        Self::new(|name| std::env::var(name).ok())
+        Self::from_lookup(|name| match env::var(name) {
+            Ok(value) => Ok(Some(value)),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(NotUnicode),
+        })
     }
 
     /// The settings that `lookup` returns.
     pub fn new(lookup: impl Fn(&str) -> Option<String> + 'static) -> Self {
-        Self { lookup: Box::new(lookup), errors: Vec::new() }
+        Self::from_lookup(move |name| Ok(lookup(name)))
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Result<Option<String>, NotUnicode> + 'static) -> Self {
+        Self { lookup: Box::new(lookup), errors: Vec::new(), not_unicode: RefCell::default() }
     }
 
     /// Replaces the setting `name` for all later reads. `None` removes it.
     #[must_use]
     pub fn with(self, name: &'static str, value: Option<String>) -> Self {
         let lookup = self.lookup;
-        let lookup = move |asked: &str| if asked == name { value.clone() } else { lookup(asked) };
-        Self { lookup: Box::new(lookup), errors: self.errors }
+        let lookup = move |asked: &str| if asked == name { Ok(value.clone()) } else { lookup(asked) };
+        Self { lookup: Box::new(lookup), ..self }
     }
 
     /// The value of this setting, without white space around it. An empty value counts as not set, because templates
-    /// set empty values by default.
+    /// set empty values by default. A value that is not Unicode adds an error and returns `None`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
-        let value = (self.lookup)(name)?;
+        let value = (self.lookup)(name).unwrap_or_else(|NotUnicode| {
+            self.not_unicode.borrow_mut().insert(name.to_owned());
+            None
+        })?;
         Some(value.trim()).filter(|value| !value.is_empty()).map(str::to_owned)
     }
 
     /// The value of this setting, which must be set. `example` completes the error message "set it to …".
     pub fn required(&mut self, name: &str, example: &str) -> Option<String> {
         let value = self.get(name);
-        if value.is_none() {
+        if value.is_none() && !self.not_unicode.borrow().contains(name) {
             self.error(&format!("{name} is missing: set it to {example}"));
         }
         value
@@ -173,7 +193,10 @@ impl Environment {
     ///
     /// # Errors
     /// [`ConfigError`] with all errors.
-    pub fn finish<T>(self, settings: Option<T>) -> Result<T, ConfigError> {
+    pub fn finish<T>(mut self, settings: Option<T>) -> Result<T, ConfigError> {
+        for name in self.not_unicode.take() {
+            self.error(&format!("{name} is not Unicode: set it to text in UTF-8"));
+        }
         match settings {
             Some(settings) if self.errors.is_empty() => Ok(settings),
             Some(_) | None => Err(ConfigError { errors: self.errors }),

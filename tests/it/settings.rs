@@ -5,6 +5,9 @@ mod keys;
 mod redis;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 use std::time::Duration;
 
 use idempotent_sqs::config::{Config, ConfigError, Environment};
@@ -195,4 +198,20 @@ fn a_function_with_its_own_work_needs_no_webhook_settings() {
     let mut environment = environment(&[&without_target]);
     let config = Config::read(&mut environment);
     assert_eq!(environment.finish(config).unwrap().redis.namespace, "payments-function");
+}
+
+#[test]
+fn a_setting_that_is_not_unicode_is_an_error_and_does_not_count_as_not_set() {
+    let not_unicode = OsStr::from_bytes(b"10\xff");
+    let output = Command::new(env!("CARGO_BIN_EXE_idempotent-sqs"))
+        .env_clear()
+        .envs([("REDIS_URL", "redis://cache"), ("AWS_LAMBDA_FUNCTION_NAME", "payments")])
+        .envs([("TARGET_URL", not_unicode), ("BATCH_CONCURRENCY", not_unicode)])
+        .output()
+        .unwrap();
+    let log = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && log.contains("the settings have 2 error(s)"), "{log}");
+    for name in ["TARGET_URL", "BATCH_CONCURRENCY"] {
+        assert!(log.contains(&format!("{name} is not Unicode: set it to text in UTF-8")), "{log}");
+    }
 }
