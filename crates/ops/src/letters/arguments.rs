@@ -22,7 +22,8 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// How long letters are hidden from other consumers if this command is killed, in seconds
-    #[arg(long, global = true, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..=43_200))]
+    // SQS hides a message for 12 hours in total, and the timeout is set again after three fifths of it.
+    #[arg(long, global = true, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..=27_000))]
     pub(crate) visibility_timeout: u32,
     /// Print one JSON document
     #[arg(long, global = true)]

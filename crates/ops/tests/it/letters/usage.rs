@@ -46,7 +46,7 @@ async fn without_a_filter_all_is_required_and_without_a_terminal_yes() {
 #[tokio::test]
 async fn invalid_arguments_exit_with_2_and_name_the_error() {
     let queues = Queues::standard().await;
-    let invalid: [&[&str]; 9] = [
+    let invalid: [&[&str]; 10] = [
         &[],
         &["show"],
         &["list", "--outcome", "BROKEN"],
@@ -56,6 +56,7 @@ async fn invalid_arguments_exit_with_2_and_name_the_error() {
         &["list", "--older-than", "99999999999999999999d"],
         &["redrive", "--all", "--rate", "0"],
         &["list", "--visibility-timeout", "4"],
+        &["list", "--visibility-timeout", "27001"],
     ];
     for arguments in invalid {
         let output = queues.run(arguments).await;
