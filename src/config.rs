@@ -11,6 +11,7 @@ mod s3;
 #[cfg(feature = "webhook")]
 mod webhook;
 
+use std::fs::File;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -62,6 +63,7 @@ impl Config {
         let batch = batch(environment, &aws);
         let visibility_backoff = environment.flag("VISIBILITY_BACKOFF", true);
         let metrics = metrics(environment);
+        certificates(environment);
         Some(Self { redis: redis?, policy, batch, visibility_backoff, metrics, aws })
     }
 
@@ -215,6 +217,17 @@ fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> Fin
         environment.error(&format!("IDEMPOTENCY_FINGERPRINT: {error}"));
         default
     })
+}
+
+/// Checks the file of certificates, which the TLS library reads itself. Without it no certificate is trusted, and each
+/// connection with TLS would fail.
+fn certificates(environment: &mut Environment) {
+    let Some(path) = environment.get("SSL_CERT_FILE") else { return };
+    if let Err(error) = File::open(path) {
+        environment.error(&format!(
+            "SSL_CERT_FILE cannot be read ({error}): set it to a file of PEM certificates, or remove it"
+        ));
+    }
 }
 
 fn metrics(environment: &mut Environment) -> Option<MetricsSettings> {

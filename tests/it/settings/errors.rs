@@ -5,7 +5,7 @@ use harness::http::TOKEN;
 use harness::lambda::PASSWORD;
 use harness::soon;
 
-/// An invalid value for every optional setting.
+/// An invalid value for every optional setting, and for two that other libraries read.
 const ALL_INVALID: Settings = &[
     ("REDIS_CLUSTER", "yes"),
     ("REDIS_TIMEOUT_MS", "soon"),
@@ -31,6 +31,7 @@ const ALL_INVALID: Settings = &[
     ("TARGET_CONNECT_TIMEOUT_MS", "short"),
     ("VISIBILITY_BACKOFF", "maybe"),
     ("METRICS_NAMESPACE", "AWS/SQS"),
+    ("SSL_CERT_FILE", "/nowhere/certificates.pem"),
 ];
 
 #[test]
