@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::claim::{AcquireRequest, Claim};
+use super::claim::Claim;
 use super::deadline::Deadline;
 use super::panics::ProgramError;
 use super::record::{Failure, StoredResult};
