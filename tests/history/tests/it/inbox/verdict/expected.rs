@@ -121,6 +121,15 @@ impl Seen {
         }
     }
 
+    /// Something else than the message kept the row from being inserted or read.
+    pub(super) fn is_right_if_busy(&self, sent: &Sent, reason: &str) -> bool {
+        let may_be = |why: &str, may_be: bool| may_be && reason.contains(why);
+        may_be("no connection to PostgreSQL became free", sent.kind.tasks > 1)
+            || may_be("53300", sent.kind.user == User::Crowded)
+            || may_be("57014", self.is_cancelled(sent))
+            || may_be("40P01", self.is_contended(sent))
+    }
+
     /// Whether the statement of this run failed as its plan says.
     pub(super) fn is_planned_failure(&self, sent: &Sent, run: &Run, failed: &Failed) -> bool {
         let Some(statement) = failed.statement.as_deref() else {

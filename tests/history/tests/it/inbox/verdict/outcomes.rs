@@ -2,7 +2,7 @@
 
 use super::expected::{Expected, may_wait};
 use super::{SLACK_US, Seen, lock_us};
-use crate::inbox::kind::{BRIEF, UNREPRESENTABLE, User};
+use crate::inbox::kind::{BRIEF, UNREPRESENTABLE};
 use crate::inbox::messages::{OF_THE_KEY, UNFINISHED};
 use crate::inbox::owner::{MAX_ATTEMPTS, fingerprint};
 use crate::inbox::plan::{Before, Case, Class, Held, SECRET};
@@ -143,13 +143,17 @@ impl Seen {
             Told::Unavailable(error) if *refusal == Told::Mismatch && error.class == Class::Uncertain => {
                 error.text.contains(UNFINISHED) && self.is_unfinished(sent)
             }
+            Told::Unavailable(error) if error.class == Class::Busy => {
+                self.is_right_if_busy(sent, &error.text)
+                    || error.text.contains("55P03") && self.is_contended(sent) && has_waited(sent)
+            }
             Told::Unavailable(error) => {
                 error.class == Class::Unavailable
                     && (Self::is_cut_off(sent)
                         || self.is_disturbed(sent)
                         || self.is_contended(sent)
-                        || sent.kind.tasks > 1
-                        || sent.kind.user == User::Crowded)
+                        // It has waited for a connection until the end.
+                        || sent.kind.tasks > 1 && sent.ended_us + SLACK_US >= sent.work_us)
             }
             _ => false,
         }
@@ -171,12 +175,8 @@ impl Seen {
             Told::Conflict { remains } => self.is_contended(sent) && is_lease(sent, *remains) && has_waited(sent),
             Told::NotStarted => sent.ended_us + SLACK_US >= sent.work_us,
             Told::Unavailable(error) if error.class == Class::Busy => {
-                let may_be = |why: &str, may_be: bool| may_be && error.text.contains(why);
-                may_be("no connection to PostgreSQL became free", sent.kind.tasks > 1)
-                    || may_be("53300", sent.kind.user == User::Crowded)
-                    || may_be("was just deleted", sent.message.namespace == BRIEF)
-                    || may_be("57014", self.is_cancelled(sent))
-                    || may_be("40P01", self.is_contended(sent))
+                self.is_right_if_busy(sent, &error.text)
+                    || sent.message.namespace == BRIEF && error.text.contains("was just deleted")
             }
             Told::NoStore { reason } => {
                 is_disturbed
@@ -246,7 +246,7 @@ impl Seen {
     }
 
     /// Whether its wait for a row may have been cancelled.
-    fn is_cancelled(&self, sent: &Sent) -> bool {
+    pub(super) fn is_cancelled(&self, sent: &Sent) -> bool {
         let cancels = self.sent.iter().filter(|other| other.plan.before == Before::Held(Held::Cancelled));
         self.is_held(sent) && cancels.into_iter().any(|other| other.message.has_key_of(&sent.message))
     }
