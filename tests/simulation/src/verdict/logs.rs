@@ -110,22 +110,23 @@ impl Run {
         let own = || calls.iter().copied().filter(|call| is_of(call, message));
         let last = own().max_by_key(|call| (call.invoked_us, call.number));
         let acquire = own().filter(|call| matches!(call.call, Call::Acquire { .. })).max_by_key(|call| call.invoked_us);
-        let is_lost = last.is_some_and(|call| {
-            matches!(call.call, Call::Complete { .. } | Call::Fail { .. }) && matches!(call.answer, Answer::Lost(_))
-        });
+        let is_lost =
+            last.is_some_and(|call| matches!(call.call, Call::Complete { .. } | Call::Fail { .. }) && is_taken(call));
         let outcome = |outcome| Known { outcome: Some(outcome), ..Known::default() };
         match acquire.map(|acquire| &acquire.answer) {
             Some(Answer::Acquired { fence, attempt, recovery }) => {
                 let outcome = match recovery {
-                    _ if is_lost => "LOST",
-                    true => "ACQUIRED_STALE",
-                    false => "ACQUIRED",
+                    _ if is_lost => Some("LOST"),
+                    // Parked, which is lost too, or not started.
+                    true if self.plan.parks && last.is_some_and(|call| is_release(call) && is_taken(call)) => None,
+                    true => Some("ACQUIRED_STALE"),
+                    false => Some("ACQUIRED"),
                 };
                 // Without a payload, a claim is released.
                 if !self.has_payload(invoked, message) && last.is_some_and(is_release) {
                     return Known { outcome: Some("UNREADABLE"), ..Known::default() };
                 }
-                Known { outcome: Some(outcome), fence: Some(*fence), attempt: Some(*attempt) }
+                Known { outcome, fence: Some(*fence), attempt: Some(*attempt) }
             }
             Some(Answer::Duplicate { fence, attempts, .. }) => {
                 Known { outcome: Some("DUPLICATE"), fence: Some(*fence), attempt: Some(*attempts) }
@@ -139,6 +140,11 @@ impl Run {
             None => Known::default(),
         }
     }
+}
+
+/// Whether another owner had the record when the claim was settled.
+fn is_taken(call: &Operation) -> bool {
+    matches!(call.answer, Answer::Lost(_))
 }
 
 fn is_release(call: &Operation) -> bool {

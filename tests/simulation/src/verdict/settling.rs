@@ -29,9 +29,9 @@ impl Run {
         wrong
     }
 
-    /// Whether a claim whose work did not run may be settled by this call. A payload that is gone and a parked
-    /// recovery are permanent failures. Other claims are released if their payload cannot be read, their receiver was found
-    /// unavailable, or no time was left.
+    /// Whether a claim whose work did not run may be settled by this call. A payload that is gone is a
+    /// permanent failure. Other claims are released if they are parked, their payload cannot be read, their receiver was
+    /// found unavailable, or no time was left.
     fn may_settle_without_run(&self, call: &Operation) -> bool {
         let Some(claim) = call.claim() else { return false };
         let mut ids = self.messages.iter().flat_map(|message| &message.message_ids);
@@ -39,16 +39,15 @@ impl Run {
         let Some(sent) = id.and_then(|id| self.sent(id)) else { return false };
         let is_missing = self.is_payload_missing(id.map_or("", String::as_str), &call.process, call.invoked_us);
         match call.call {
-            Call::Fail { uncertain, permanent, .. } => {
-                let is_parked = self.plan.parks && claim.recovery;
-                (is_missing || is_parked) && permanent && uncertain == claim.recovery
-            }
+            Call::Fail { uncertain, permanent, .. } => is_missing && permanent && uncertain == claim.recovery,
             Call::Release { .. } => {
                 let is_own =
                     |invoked: &&Invoked| invoked.process == call.process && is_during(call.invoked_us, invoked);
                 // An invocation that timed out has no end.
+                let is_parked = self.plan.parks && claim.recovery;
                 !is_missing
-                    && (sent.is_unreadable()
+                    && (is_parked
+                        || sent.is_unreadable()
                         || self.invocations.iter().find(is_own).is_none_or(|invoked| {
                             let receiver = receiver(sent.payment, self.plan.receivers);
                             let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
