@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harness::lines;
 use history::{History, Outside, Rng};
 use http_history::{SERVICES, Seen, Tally, contend};
 use tokio::time::sleep;
@@ -43,6 +44,8 @@ pub async fn send_requests(plan: &Plan, redis: &Cluster, logins: &Logins, direct
         }
         sleep(rng.ms(1..20)).await;
     };
+    // Of the requests to works with their own records.
+    lines::take();
     let rng = Rng::new(plan.seed ^ 0x4177);
     let (seen, outside) = contend(rng, settings, inject_fault, &directory, LASTS, Arc::new(Tally::default())).await;
     HttpRun { seen, outside, history: History::read(&directory).expect("the services recorded their calls") }

@@ -1,15 +1,17 @@
 //! Callers of a work with a record of its own, which is a row of a database, after the function has ended. Two consumers share
-//! the database: each has records in Redis that lack what the other one did, as if Redis had lost them. Connections to Redis
-//! break, and some callers go on without it.
+//! the database, each by the core and by HTTP: each has records in Redis that lack what the others did, as if Redis had lost
+//! them. Connections to Redis break, and some callers go on without it.
 //!
 //! - `work`: the work, and the rows
+//! - `endpoint`: calls by HTTP
 
+mod endpoint;
 mod work;
 
 use std::fs;
 use std::future::pending;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use history::{History, RecordedStore, Rng, monotonic_us};
@@ -20,14 +22,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::logins::Logins;
-use crate::network;
 use crate::plan::Plan;
 use crate::redis::Cluster;
+use crate::{lock, network};
 
+pub use endpoint::HttpAnswer;
 pub use work::{BUSY, Read, Returned, Row, RowAttempt};
 use work::{Database, RowWork};
 
-const CALLERS: [&str; 4] = ["rows0", "rows1", "rows2", "rows3"];
+/// The last four call by HTTP.
+const CALLERS: [&str; 8] = ["rows0", "rows1", "rows2", "rows3", "rows4", "rows5", "rows6", "rows7"];
 
 /// Calls of each caller.
 const CALLS: usize = 16;
@@ -65,8 +69,17 @@ pub struct RowCall {
     pub rows: [Option<Row>; 2],
     pub attempt: Option<RowAttempt>,
     pub read: Option<Read>,
-    pub outcome: Result<Report, StoreError>,
+    pub outcome: RowOutcome,
 }
+
+/// What a call returned.
+#[derive(Debug)]
+pub enum RowOutcome {
+    Report(Result<Report, StoreError>),
+    Answer(HttpAnswer),
+}
+
+type SharedStore = Arc<OptionalStore<RecordedStore<RedisStore>>>;
 
 /// Runs the work under keys that the callers share. Returns the calls, and what their stores recorded.
 pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, directory: &Path) -> (Vec<RowCall>, History) {
@@ -80,7 +93,7 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
         settings.timeout = plan.redis_timeout;
         let store = RedisStore::new(&settings).expect("these settings are valid");
         let store = RecordedStore::new(store, &directory).expect("the directory is writable");
-        let (process, is_optional) = (store.process().to_owned(), number >= 2);
+        let (process, is_optional) = (store.process().to_owned(), number == 2 || number == 3);
         let outage = if is_optional { OutagePolicy::Proceed } else { OutagePolicy::Refuse };
         let mut policy = Policy::default();
         (policy.max_attempts, policy.lease_grace) = (MAX_ATTEMPTS, GRACE);
@@ -91,7 +104,9 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
         // It has no effect on a work with its own record.
         policy.recovery = Recovery::Park;
         let caller = Caller {
-            idempotency: Idempotency::new(OptionalStore::new(store, outage), policy),
+            store: Arc::new(OptionalStore::new(store, outage)),
+            policy,
+            calls_by_http: number >= 4,
             consumer,
             process,
             is_optional,
@@ -127,7 +142,9 @@ async fn break_connections(plan: &Plan, redis: &Cluster, rng: &mut Rng) {
 }
 
 struct Caller {
-    idempotency: Idempotency<OptionalStore<RecordedStore<RedisStore>>>,
+    store: SharedStore,
+    policy: Policy,
+    calls_by_http: bool,
     consumer: usize,
     process: String,
     is_optional: bool,
@@ -141,15 +158,12 @@ impl Caller {
         for number in 0..CALLS {
             // The callers share a key at a time.
             let key = number / 4;
-            let work = RowWork::new(key, u64::from(rng.happens(150)), &self.database, &mut rng);
+            let work = Arc::new(RowWork::new(key, u64::from(rng.happens(150)), &self.database, &mut rng));
             // Some have hardly time for the reply of the store.
             let time = if rng.happens(50) { rng.ms(0..30) } else { self.time };
             let deadline = Deadline::within(time);
-            let fingerprint = Fingerprint::of(work.payload.to_string().as_bytes());
-            let name = Key::new(&format!("row-{}-{key}", self.consumer)).expect("it has a text");
-            let delivery = Delivery::new(name).deadline(deadline).fingerprint(fingerprint);
             let (invoked_us, before) = (monotonic_us(), work.row());
-            let outcome = self.idempotency.run(&delivery, &work, &()).await;
+            let outcome = self.run(&format!("row-{}-{key}", self.consumer), &work, deadline).await;
             let after = work.row();
             calls.push(RowCall {
                 process: self.process.clone(),
@@ -160,13 +174,23 @@ impl Caller {
                 work_ends_us: at_us(deadline.work),
                 settling_ends_us: at_us(deadline.settle),
                 rows: [before, after],
-                attempt: work.attempt.into_inner().unwrap_or_else(PoisonError::into_inner),
-                read: work.read.into_inner().unwrap_or_else(PoisonError::into_inner),
+                attempt: lock(&work.attempt).take(),
+                read: lock(&work.read).take(),
                 outcome,
             });
             sleep(rng.ms(1..300)).await;
         }
         calls
+    }
+
+    async fn run(&self, key: &str, work: &Arc<RowWork>, deadline: Deadline) -> RowOutcome {
+        let (store, policy) = (Arc::clone(&self.store), self.policy.clone());
+        if self.calls_by_http {
+            return RowOutcome::Answer(endpoint::send((store, policy), deadline, key, Arc::clone(work)).await);
+        }
+        let fingerprint = Fingerprint::of(work.payload.to_string().as_bytes());
+        let delivery = Delivery::new(Key::new(key).expect("it has a text")).deadline(deadline).fingerprint(fingerprint);
+        RowOutcome::Report(Idempotency::new(store, policy).run(&delivery, work, &()).await)
     }
 }
 

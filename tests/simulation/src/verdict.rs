@@ -3,6 +3,7 @@
 //! - `attempts`: runs of the work
 //! - `closures`: closures that run once
 //! - `connections`: connections to Redis, and calls that it did not answer
+//! - `endpoints`: answers of works with records of their own by HTTP
 //! - `inputs`: keys, payloads and malformed records
 //! - `invocations`: claims that are not settled, leases and responses
 //! - `jitter`: delays that are drawn at random
@@ -26,6 +27,7 @@
 mod attempts;
 mod closures;
 mod connections;
+mod endpoints;
 mod inputs;
 mod invocations;
 mod jitter;

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use history::Rng;
+use http::{Response, StatusCode};
 use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt, Work, WorkErrorKind};
 use idempotent_sqs::{Claim, WorkError};
+use idempotent_sqs_http::encode_response;
 use tokio::time::{Instant, sleep};
 
 use crate::lock;
@@ -155,7 +157,7 @@ impl RowWork {
         if let Some(row) = self.row() {
             return self.found(row);
         }
-        let result = format!("the result of claim {}", claim.fence().0).into_bytes();
+        let result = encode_response(&response(claim));
         let kept = (self.ending != Ending::CommitUnfinished).then(|| result.clone());
         lock(&self.database).insert(self.key, Row { payload: self.payload, result: kept });
         if self.ending == Ending::Commit {
@@ -166,18 +168,25 @@ impl RowWork {
     }
 }
 
-impl Work<()> for RowWork {
-    async fn run(&self, _: &Claim, (): &()) -> Result<Vec<u8>, WorkError> {
+/// The result of this claim, an HTTP response.
+fn response(claim: &Claim) -> Response<String> {
+    let mut response = Response::new(format!("the result of claim {}", claim.fence().0));
+    *response.status_mut() = StatusCode::CREATED;
+    response
+}
+
+impl<T: Sync> Work<T> for RowWork {
+    async fn run(&self, _: &Claim, _: &T) -> Result<Vec<u8>, WorkError> {
         unreachable!("the core calls attempt")
     }
 
-    fn own_record(&self) -> Option<&dyn OwnRecord<()>> {
+    fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
         Some(self)
     }
 }
 
-impl OwnRecord<()> for RowWork {
-    fn attempt<'a>(&'a self, claim: &'a Claim, (): &'a ()) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+impl<T: Sync> OwnRecord<T> for RowWork {
+    fn attempt<'a>(&'a self, claim: &'a Claim, _: &'a T) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
         Box::pin(async {
             let (fence, number, is_recovery) = (claim.fence().0, claim.attempt(), claim.is_recovery());
             *lock(&self.attempt) = Some(RowAttempt { fence, number, is_recovery, returned: Returned::Nothing });

@@ -6,9 +6,10 @@ use std::time::Duration;
 use history::{Answer, Call, Operation};
 use idempotent_sqs::idempotency::{Decision, Outcome, Report, WorkErrorKind};
 
-use crate::own_records::{BUSY, MAX_ATTEMPTS, Read, Returned, Row, RowAttempt, RowCall, longest_lease};
+use crate::own_records::{BUSY, MAX_ATTEMPTS, Read, Returned, Row, RowAttempt, RowCall, RowOutcome, longest_lease};
 use crate::world::Run;
 
+use super::endpoints::is_answered;
 use super::invocations::{CLOCK_US, PAUSE_US};
 
 impl Run {
@@ -19,7 +20,10 @@ impl Run {
             let made = self.row_calls(call);
             let is_done =
                 |row: &Option<Row>| row.as_ref().is_some_and(|row| row.payload == call.payload && row.result.is_some());
-            let decision = call.outcome.as_ref().ok().map(|report| report.decision(1));
+            let decision = match &call.outcome {
+                RowOutcome::Report(report) => report.as_ref().ok().map(|report| report.decision(1)),
+                RowOutcome::Answer(answer) => (answer.status == 201).then_some(Decision::Ack),
+            };
             let checks = [
                 (
                     is_expected(call, &made, longest_lease(&self.plan)),
@@ -47,8 +51,12 @@ impl Run {
 
 /// Whether the outcome is that of the attempt, of the read, or of the store's answer.
 fn is_expected(call: &RowCall, made: &[&Operation], longest_lease: Duration) -> bool {
+    let outcome = match &call.outcome {
+        RowOutcome::Report(outcome) => outcome,
+        RowOutcome::Answer(answer) => return is_answered(call, answer, made, longest_lease),
+    };
     let answer = made.iter().find_map(|made| matches!(made.call, Call::Acquire { .. }).then_some(&made.answer));
-    match (&call.attempt, &call.read, &call.outcome) {
+    match (&call.attempt, &call.read, outcome) {
         (Some(attempt), None, Err(error)) => attempt.returned == Returned::Unreachable && error.is_unavailable(),
         (Some(attempt), None, Ok(report)) => {
             let is_own = report.fence.is_some_and(|fence| fence.0 == attempt.fence)
