@@ -11,7 +11,7 @@ mod s3;
 #[cfg(feature = "webhook")]
 mod webhook;
 
-use std::fs::File;
+use std::fs;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -219,11 +219,11 @@ fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> Fin
     })
 }
 
-/// Checks the file of certificates, which the TLS library reads itself. Without it no certificate is trusted, and each
-/// connection with TLS would fail.
+/// Checks the file of certificates, which the TLS library reads itself. Clients fail if it cannot be read, some of them also
+/// if `SSL_CERT_DIR` has certificates.
 fn certificates(environment: &mut Environment) {
     let Some(path) = environment.get("SSL_CERT_FILE") else { return };
-    if let Err(error) = File::open(path) {
+    if let Err(error) = fs::read(path) {
         environment.error(&format!(
             "SSL_CERT_FILE cannot be read ({error}): set it to a file of PEM certificates, or remove it"
         ));

@@ -127,6 +127,7 @@ pub(crate) enum AttemptResult {
     /// The work failed, panicked or was cancelled.
     Failed(WorkError),
     /// The work must not run. The attempt fails with this error.
+    #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only batches know this before the attempt"))]
     NotRun(WorkError),
     /// An earlier attempt may have taken effect, and the policy parks recoveries.
     Parked,

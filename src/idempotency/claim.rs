@@ -88,9 +88,9 @@ impl Claim {
 
     /// The same claim, to settle an attempt that is not counted.
     pub(super) fn uncounted(&self) -> Self {
-        let Self { ref request, fence, number, recovery, without_store, lease_ends, ends } = *self;
-        let (request, number) = (request.clone(), number.saturating_sub(1));
-        Self { request, fence, number, recovery, without_store, lease_ends, ends }
+        let number = self.number.saturating_sub(1);
+        let claim = Self::new(self.request.clone(), self.fence, number, self.recovery);
+        Self { without_store: self.without_store, ..claim }
     }
 
     /// The claim of work that another record shows as done, such as the row of an inbox. It owns no record and can only

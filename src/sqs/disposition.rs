@@ -73,6 +73,8 @@ impl MessageReport {
         };
         let disposition = Disposition::of(report.decision(message.receive_count.unwrap_or(1)), message);
         let acquired = match report.fence {
+            // The deadline passed before the acquire.
+            None if matches!(report.outcome, Outcome::NotStarted) => MessageOutcome::NotProcessed,
             // The work's own record could not be read, or does not show what took effect.
             None if matches!(report.outcome, Outcome::Unavailable { .. }) => MessageOutcome::Unavailable,
             // The store says that it has failed, and the work's own record does not show that it is done.
@@ -299,6 +301,14 @@ impl Disposition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_whose_deadline_passed_before_its_acquire_was_not_processed() {
+        let (outcome, fence, attempts) = (Outcome::NotStarted, None, None);
+        let report = Report { outcome, fence, attempts, ran: false, recovery: false, is_settled: false };
+        let report = MessageReport::of(report, &Message::default(), true);
+        assert_eq!((report.outcome, report.dead_letter), (MessageOutcome::NotProcessed, None));
+    }
 
     #[test]
     fn a_message_that_is_done_is_not_acknowledged_by_an_invocation_that_fails() {

@@ -15,7 +15,7 @@ use super::message::Message;
 #[non_exhaustive]
 pub enum EventError {
     /// The event is not an SQS event.
-    #[error("not an SQS event: it has no list of messages; check that the function's trigger is an SQS queue")]
+    #[error("not an SQS event: its records are no messages of SQS; check that the function's trigger is an SQS queue")]
     NotSqs,
     /// A record has no messageId, so the response cannot name it.
     #[error(
@@ -51,13 +51,13 @@ pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
     }
 }
 
-/// Whether a record names another service as its source, such as `aws:s3`. The records of SNS, S3, Kinesis and others
-/// have no messageId. SNS writes the name of the field with a capital letter.
+/// Whether a record without a messageId names another service as its source, such as `aws:s3`: those of SNS, S3, Kinesis and
+/// others have none. SNS writes the name of the field with a capital letter.
 fn is_of_another_service(event: &str) -> bool {
     let Ok(event) = serde_json::from_str::<Event<&RawValue>>(event) else { return false };
     event.records.into_iter().map(fields).any(|fields| {
         let source = text(&fields, "eventSource").or_else(|| text(&fields, "EventSource"));
-        source.is_some_and(|source| source != "aws:sqs")
+        text(&fields, "messageId").is_none() && source.is_some_and(|source| source != "aws:sqs" && !source.is_empty())
     })
 }
 

@@ -234,8 +234,11 @@ fn an_event_of_another_service_is_not_an_sqs_event() {
         let error = sqs::messages(&json!({ "Records": [record] }).to_string()).unwrap_err().to_string();
         assert!(error.contains("check that the function's trigger is an SQS queue"), "{record}: {error}");
     }
-    let of_sqs = json!({ "Records": [{ "eventSource": "aws:sqs", "body": "b" }] }).to_string();
-    assert!(sqs::messages(&of_sqs).unwrap_err().to_string().contains("record 0 has no messageId"));
+    let other = json!({ "eventSource": "test", "messageId": "1" });
+    for record in [json!({ "eventSource": "aws:sqs", "body": "b" }), json!({ "eventSource": "", "body": "b" })] {
+        let of_sqs = json!({ "Records": [record, other] }).to_string();
+        assert!(sqs::messages(&of_sqs).unwrap_err().to_string().contains("record 0 has no messageId"));
+    }
 }
 
 #[tokio::test]

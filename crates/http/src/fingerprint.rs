@@ -53,8 +53,13 @@ impl MediaType {
         let is_json = essence == "application/json" || essence.ends_with("+json");
         // A parameter's value, such as a boundary, may depend on case.
         let text = if is_json {
+            let mut is_quoted = false;
+            let parameters = parameters.split(|character| {
+                is_quoted ^= character == '"';
+                character == ';' && !is_quoted
+            });
             let is_kept = |text: &&str| !text.is_empty() && !text.to_ascii_lowercase().starts_with("charset=");
-            let parameters = parameters.split(';').map(str::trim).filter(is_kept);
+            let parameters = parameters.map(str::trim).filter(is_kept);
             iter::once(&*essence).chain(parameters).collect::<Vec<_>>().join(";")
         } else {
             format!("{essence};{}", parameters.trim())
@@ -81,6 +86,7 @@ mod tests {
             ("application/json", r#"{ "to": ["x", null], "amount": 1250 }"#),
             ("application/json; charset=utf-8", r#"{"amount":1250,"to":["\u0078",null]}"#),
             ("Application/JSON", r#"{"amount":1250,"to":["x",null]}"#),
+            (r#"application/json;Charset="utf-8""#, r#"{"amount":1250,"to":["x",null]}"#),
         ];
         for (content_type, body) in same {
             assert_eq!(print("POST", "/p?a=1&b=2", content_type, body.as_bytes()), first, "{body}");
@@ -135,6 +141,8 @@ mod tests {
             print("POST", "/p", "application/json; version=2", b"1"),
             print("POST", "/p", "application/ld+json", b"1"),
             print("POST", "/p", r#"application/ld+json; profile="flat""#, b"1"),
+            print("POST", "/p", r#"application/ld+json; profile="a;charset=x""#, b"1"),
+            print("POST", "/p", r#"application/ld+json; profile="a;charset=y""#, b"1"),
             print("POST", "/p", "multipart/mixed; boundary=a", b"1"),
             print("POST", "/p", "multipart/mixed; boundary=A", b"1"),
             print("POST", "/p", "application/json", b"2"),

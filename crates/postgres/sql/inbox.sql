@@ -3,7 +3,8 @@
 --     psql "$DATABASE_URL" --single-transaction --set ON_ERROR_STOP=1 --file crates/postgres/sql/inbox.sql
 --
 -- Requires PostgreSQL 14 or newer. The file can be run again, even while functions are running. The function's user
--- needs SELECT, INSERT, UPDATE and DELETE on the table. The tables are created in the first schema of the search path.
+-- needs SELECT, INSERT, UPDATE and DELETE on the table. The role that runs it needs the language plpgsql, which each role
+-- may use by default. The tables are created in the first schema of the search path.
 
 CREATE TABLE IF NOT EXISTS idempotency_inbox (
     namespace    text        NOT NULL,  -- the logical consumer: IDEMPOTENCY_NAMESPACE

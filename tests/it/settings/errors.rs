@@ -31,7 +31,8 @@ const ALL_INVALID: Settings = &[
     ("TARGET_CONNECT_TIMEOUT_MS", "short"),
     ("VISIBILITY_BACKOFF", "maybe"),
     ("METRICS_NAMESPACE", "AWS/SQS"),
-    ("SSL_CERT_FILE", "/nowhere/certificates.pem"),
+    // A directory.
+    ("SSL_CERT_FILE", "/"),
 ];
 
 #[test]
