@@ -25,14 +25,14 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        // The store may start the lease at any time after this.
-        let asked = Instant::now();
-        let request = self.new_request(delivery);
         let deadline = &delivery.deadline;
         if deadline.has_passed() {
             // An acquire whose reply comes too late would look like an attempt.
             return Ok(NextStep::Report(Report::without_claim(Outcome::NotStarted, None, None)));
         }
+        // The store may start the lease at any time after this.
+        let asked = Instant::now();
+        let request = self.new_request(delivery);
         let answer = timeout_at(deadline.work, self.store.acquire(request.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
         if answer.as_ref().is_err_and(StoreError::may_have_run) {
