@@ -210,20 +210,45 @@ async fn a_lock_on_the_table_of_the_inbox_is_not_counted_and_leaves_no_statement
     }
 }
 
+/// A store in which the first of two messages has failed permanently.
+async fn after_a_failure(base: &Base) -> Arc<MemoryStore> {
+    let store = Arc::new(MemoryStore::default());
+    let refuses = Pay { fails: Some(|| WorkError::permanent("no such account")), ..Pay::default() };
+    run_messages(&store, inbox(refuses, database(&base.url())), &["first"]).await;
+    store
+}
+
+/// Runs these messages, one at a time, and returns their reasons.
+async fn run_messages(store: &Arc<MemoryStore>, inbox: Inbox<Pay>, ids: &[&str]) -> Vec<String> {
+    let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId], concurrency = NonZeroUsize::MIN);
+    let messages: Vec<_> = ids.iter().map(|id| Message::new(*id, "{}")).collect();
+    let batch = Batch::new(on(Arc::clone(store)), inbox, settings);
+    let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
+    reports.into_iter().map(|report| report.reason.into_owned()).collect()
+}
+
 #[tokio::test]
 async fn a_locked_row_of_a_failed_message_does_not_hold_up_the_other_messages_of_its_batch() {
     let base = base().await;
-    let store = Arc::new(MemoryStore::default());
-    let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId], concurrency = NonZeroUsize::MIN);
-    let refuses = Pay { fails: Some(|| WorkError::permanent("no such account")), ..Pay::default() };
-    let messages = ["first", "second"].map(|id| Message::new(id, "{}"));
-    let batch = Batch::new(on(Arc::clone(&store)), inbox(refuses, database(&base.url())), settings.clone());
-    batch.run(&messages[..1], Deadline::within(TIME)).await.unwrap();
+    let store = after_a_failure(&base).await;
     let lock = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'first', '', 1, 1)";
     base.client.batch_execute(lock).await.unwrap();
     let short = with!(database_settings(&base.url()), timeout = Duration::from_millis(200));
-    let batch = Batch::new(on(store), inbox(Pay::default(), Database::new(&short)), settings);
-    let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
-    assert!(reports[0].reason.contains("55P03"), "{reports:?}");
-    assert_eq!(reports[1].reason, "done", "{reports:?}");
+    let reasons = run_messages(&store, inbox(Pay::default(), Database::new(&short)), &["first", "second"]).await;
+    assert!(reasons[0].contains("55P03"), "{reasons:?}");
+    assert_eq!(reasons[1], "done", "{reasons:?}");
+}
+
+#[tokio::test]
+async fn a_failed_message_without_a_connection_does_not_hold_up_the_other_messages_of_its_batch() {
+    let base = base().await;
+    let user = format!("limited_{}", base.name);
+    let limit =
+        format!("CREATE ROLE {user} LOGIN CONNECTION LIMIT 0; GRANT ALL ON idempotency_inbox, effects TO {user}");
+    base.client.batch_execute(&limit).await.unwrap();
+    let store = after_a_failure(&base).await;
+    let limited = database(&base.url().replace("app@", &format!("{user}@")));
+    let reasons = run_messages(&store, inbox(Pay::default(), limited), &["first", "second"]).await;
+    // Each has tried.
+    assert!(reasons.iter().all(|reason| reason.contains("53300")), "{reasons:?}");
 }

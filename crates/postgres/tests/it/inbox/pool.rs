@@ -134,26 +134,6 @@ async fn a_server_with_too_many_connections_does_not_hold_up_the_other_messages_
     done(&first);
 }
 
-#[tokio::test]
-async fn a_failed_message_without_a_connection_does_not_hold_up_the_other_messages_of_its_batch() {
-    let base = base().await;
-    let user = format!("limited_{}", base.name);
-    let limit =
-        format!("CREATE ROLE {user} LOGIN CONNECTION LIMIT 0; GRANT ALL ON idempotency_inbox, effects TO {user}");
-    base.client.batch_execute(&limit).await.unwrap();
-    let store = Arc::new(MemoryStore::default());
-    let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId], concurrency = NonZeroUsize::MIN);
-    let refuses = Pay { fails: Some(|| WorkError::permanent("no such account")), ..Pay::default() };
-    let messages = ["first", "second"].map(|id| Message::new(id, "{}"));
-    let batch = Batch::new(on(Arc::clone(&store)), inbox(refuses, database(&base.url())), settings.clone());
-    batch.run(&messages[..1], Deadline::within(TIME)).await.unwrap();
-    let limited = database(&base.url().replace("app@", &format!("{user}@")));
-    let batch = Batch::new(on(store), inbox(Pay::default(), limited), settings);
-    let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
-    // Each has tried.
-    assert!(reports.iter().all(|report| report.reason.contains("53300")), "{reports:?}");
-}
-
 /// Counts its logins, and limits their sessions.
 #[derive(Debug)]
 struct Sessions {
