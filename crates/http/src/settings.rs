@@ -171,8 +171,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     }
 
     /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait. If
-    /// only the inbox of an [endpoint](IdempotencyLayer::endpoint) knows the running one, it gets
-    /// 409 after at most the timeout of the database.
+    /// only the inbox of an [endpoint](IdempotencyLayer::endpoint) knows the running one, it gets 409 after at most the
+    /// timeout of the database.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait)
     }

@@ -29,6 +29,7 @@ mod store;
 mod tally;
 mod verdict;
 
+use std::array;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
@@ -71,8 +72,8 @@ pub async fn contend(
 ) -> (Seen, Outside) {
     let (requests, begun) = (Arc::new(Requests::default()), Instant::now());
     let service = |number, kind| Service::new(kind, &settings(number), directory, &tally);
-    let mut numbers = 0..;
-    let services = Arc::new(KINDS.map(|kind| service(numbers.next().unwrap(), kind)));
+    let services: [_; KINDS.len()] = array::from_fn(|number| service(number, KINDS[number]));
+    let services = Arc::new(services);
     let watch = tokio::spawn(Arc::clone(&tally).watch_machine());
     let mut clients = JoinSet::new();
     for rng in [(); CLIENTS].map(|()| rng.fork()) {

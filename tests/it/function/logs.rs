@@ -57,7 +57,7 @@ async fn each_message_of_an_invocation_that_fails_without_redis_has_a_log_line()
     assert_eq!(lines.len(), 2);
 }
 
-/// Lambda shows the error of an invocation to nobody if the trigger is a queue.
+/// If the trigger is a queue, the error of an invocation is in the log alone.
 #[tokio::test]
 async fn an_event_without_a_response_is_logged_with_what_is_wrong() {
     let fixture = Fixture::start().await;
