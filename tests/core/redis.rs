@@ -278,8 +278,8 @@ async fn a_wrong_password_is_an_error_without_the_password() {
     let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await;
     let address = format!("127.0.0.1:{}", redis.port());
     acquired(&on(&format!("redis://:open-sesame@{address}")), attempt("pay_1")).await;
-    for url in [format!("redis://:open-barley@{address}"), format!("redis://{address}")] {
-        let error = on(&url).acquire(attempt("pay_2")).await.unwrap_err();
+    for (login, database) in [(":open-barley@", ""), ("", ""), (":open-barley@", "/1"), ("", "/1")] {
+        let error = on(&format!("redis://{login}{address}{database}")).acquire(attempt("pay_2")).await.unwrap_err();
         assert!(error.is_unavailable());
         let text = format!("{error:?}");
         assert!(text.contains("Redis rejected the user and password of REDIS_URL, or requires them"), "{text}");

@@ -49,9 +49,11 @@ impl StreamingCredentialsProvider for ClusterLogins {
 
 /// Whether the server rejected the login.
 pub(super) fn is_rejected(error: &RedisError) -> bool {
-    // The cluster client keeps only the text of the error.
-    let in_a_cluster = |detail: &str| detail.contains("AuthenticationFailed");
+    // The cluster client keeps only the text of the error, and so does the selection of a database, which is sent together
+    // with the login.
+    let is_in_text =
+        |detail: &str| detail.contains("AuthenticationFailed") || detail.contains("Authentication required");
     error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
-        || error.detail().is_some_and(in_a_cluster)
+        || error.detail().is_some_and(is_in_text)
 }

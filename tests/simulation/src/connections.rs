@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use history::monotonic_us;
+use redis::ConnectionAddr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
@@ -20,6 +21,7 @@ static CONNECTIONS: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub client: String,
+    pub address: ConnectionAddr,
     pub dialled_us: u64,
     /// Whether there was a stream.
     pub is_open: bool,
@@ -35,11 +37,11 @@ pub struct Connection {
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub command: String,
+    /// Of AUTH and SELECT.
+    pub arguments: Vec<String>,
     /// The keys of the records of a script call, and whether they are declared.
     pub records: Vec<String>,
     pub declares_keys: bool,
-    /// The password, or the token.
-    pub password: Option<String>,
     pub sent_us: u64,
     pub answered_us: Option<u64>,
     /// The reply, if it is an error.
@@ -60,10 +62,13 @@ pub fn dial_redis() {
     use idempotent_sqs::stores::redis::simulation::{Stream, dial_with};
     // The timeout of the client library.
     const CONNECT: Duration = Duration::from_millis(500);
-    dial_with(|address, _port| {
+    dial_with(|address| {
         Box::pin(async move {
-            let recording = Recording::begin(&address);
-            let stream = timeout(CONNECT, network::connect(&address)).await;
+            let (ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) = &address else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            let recording = Recording::begin(host, &address);
+            let stream = timeout(CONNECT, network::connect(host)).await;
             let stream = stream.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
             recording.change(|connection| connection.is_open = true);
             let recorded = Recorded { stream, recording, sent: Vec::new(), received: Vec::new(), answered: 0 };
@@ -78,11 +83,12 @@ struct Recording {
 }
 
 impl Recording {
-    fn begin(address: &str) -> Self {
-        let (_server, client) = address.split_once('.').unwrap_or_default();
+    fn begin(host: &str, address: &ConnectionAddr) -> Self {
+        let (_server, client) = host.split_once('.').unwrap_or_default();
         let mut connections = lock();
         connections.push(Connection {
             client: client.to_owned(),
+            address: address.clone(),
             dialled_us: monotonic_us(),
             is_open: false,
             broken_us: None,
@@ -152,11 +158,12 @@ impl AsyncWrite for Recorded {
         while let Some(command) = take_command(sent) {
             let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
             let name = text(&command[0]);
-            let password = command.last().filter(|_| name == "AUTH").map(text);
+            let has_arguments = name == "AUTH" || name == "SELECT";
+            let arguments = command[1..].iter().filter(|_| has_arguments).map(text).collect();
             let sent_us = monotonic_us();
             let (records, declares_keys) = records(&command);
             let (answered_us, error) = (None, None);
-            let exchange = Exchange { command: name, records, declares_keys, password, sent_us, answered_us, error };
+            let exchange = Exchange { command: name, arguments, records, declares_keys, sent_us, answered_us, error };
             recording.change(|connection| connection.exchanges.push(exchange));
         }
         Poll::Ready(written)

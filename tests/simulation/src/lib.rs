@@ -17,6 +17,7 @@
 //! - `closures`: run closures once
 //! - `own_records`: work with a record of its own
 //! - `http`: HTTP requests to services with the layer
+//! - `deployments`: connect to servers, clusters and sentinels by their URLs
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -33,6 +34,7 @@ mod callers;
 mod closures;
 pub mod command;
 pub mod connections;
+mod deployments;
 pub mod deterministic;
 mod faults;
 mod function;

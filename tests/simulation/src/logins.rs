@@ -17,7 +17,7 @@ use crate::trace::event;
 const TOKEN_LASTS_US: u64 = 2_000_000;
 
 /// The user of a connection that names none.
-const DEFAULT_USER: &str = "default";
+pub const DEFAULT_USER: &str = "default";
 
 /// What the servers accept. Clones share it.
 #[derive(Clone, Debug)]

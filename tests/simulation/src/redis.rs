@@ -5,6 +5,7 @@
 //! - `version`: what differs between versions
 //! - `script`, `structs`: executes the scripts that it is sent, in Lua 5.1
 //! - `server`: one server
+//! - `sentinel`: one sentinel
 //! - `faults`, `crash`: what happens to a server
 //! - `cluster`: which server of a cluster serves a slot
 
@@ -14,6 +15,7 @@ mod faults;
 mod keyspace;
 mod resp;
 mod script;
+mod sentinel;
 mod server;
 mod structs;
 mod version;
@@ -21,4 +23,5 @@ mod version;
 pub use cluster::Cluster;
 pub(crate) use resp::{take_command, take_reply};
 pub use script::remove;
+pub use sentinel::{Known, Sentinel};
 pub use server::Server;

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::after::{After, after};
 use crate::connections::Connection;
+use crate::deployments::deploy;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
 use crate::logins::Logins;
@@ -79,6 +80,8 @@ pub struct Run {
     /// What is wrong with calls of an owner for keys whose values are not records.
     pub other_values: Vec<String>,
     pub connections: Vec<Connection>,
+    /// What is wrong with the connections to other deployments of Redis.
+    pub deployments: Vec<String>,
     /// The client of each process in the history.
     pub clients: BTreeMap<String, String>,
     pub logins: Logins,
@@ -211,6 +214,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         contention,
         other_values,
         connections: connections::connections(),
+        deployments: deploy(seed).await,
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         logins,
         injected: faults.injected,

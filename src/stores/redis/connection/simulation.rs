@@ -14,12 +14,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Opens a stream to this host and port.
-pub type Dial = fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
+/// Opens a stream to this address, without TLS.
+pub type Dial = fn(ConnectionAddr) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
 
 static DIAL: OnceLock<Dial> = OnceLock::new();
 
-/// From now on, all connections of this process are opened by `dial`, without TLS. The first call counts.
+/// From now on, all connections of this process are opened by `dial`. The first call counts.
 pub fn dial_with(dial: Dial) {
     let _first = DIAL.set(dial);
 }
@@ -35,10 +35,10 @@ impl Connect for Node {
     {
         Box::pin(async move {
             let server = server.into_connection_info()?;
-            let (Some(dial), ConnectionAddr::Tcp(host, port)) = (DIAL.get(), server.addr()) else {
+            let Some(dial) = DIAL.get() else {
                 return MultiplexedConnection::connect_with_config(server, config).await.map(Self);
             };
-            let stream = dial(host.clone(), *port).await?;
+            let stream = dial(server.addr().clone()).await?;
             let settings = server.redis_settings();
             let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
             tokio::spawn(driver);

@@ -103,6 +103,12 @@ impl Cluster {
         Self { servers: servers.collect(), slots }
     }
 
+    /// Servers that are no cluster.
+    pub fn of(servers: Vec<Server>) -> Self {
+        let names = servers.iter().map(|server| server.name().to_owned()).collect();
+        Self { servers, slots: Arc::new(Mutex::new(Slots { names, owners: Vec::new(), moving: BTreeMap::new() })) }
+    }
+
     /// The slots of the keys that are stored.
     pub fn used_slots(&self) -> Vec<u16> {
         let mut slots: Vec<_> =

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::cluster::Member;
+use super::cluster::{Member, PORT};
 use super::crash::Crash;
 use super::keyspace::Keyspace;
 use super::resp::{Command, Reply, take_command};
 use super::script::{Script, Scripts};
 use crate::lock;
-use crate::logins::Logins;
+use crate::logins::{DEFAULT_USER, Logins};
 use crate::network::{self, Accepted};
 use crate::servers::Version;
 use crate::trace::event;
@@ -35,11 +35,16 @@ pub(super) struct State {
     /// The reply to each script.
     pub(super) refusal: Option<&'static str>,
     running: Running,
-    logins: Option<Logins>,
+    /// Whether clients may log in with these arguments of AUTH. Without this, they need no login.
+    accepts: Option<Accepts>,
+    /// The reply to INFO. Without this, it is that of a safe server.
+    info: Option<Reply>,
     /// The version of each start, again and again.
     pub(super) versions: VecDeque<Version>,
     pub(super) crash: Option<Crash>,
 }
+
+type Accepts = Arc<dyn Fn(&[Vec<u8>]) -> bool + Send + Sync>;
 
 /// The script that is being executed.
 #[derive(Default)]
@@ -69,13 +74,30 @@ impl Server {
     /// Sets who may log in, and the version of each start, again and again. Without this, clients need no login.
     pub fn configure(&self, logins: &Logins, versions: &[Version]) {
         let mut state = lock(&self.state);
-        state.logins = Some(logins.clone()).filter(Logins::are_required);
+        let logins = logins.clone();
+        state.accepts =
+            logins.are_required().then(|| Arc::new(move |login: &[Vec<u8>]| logins.accept_arguments(login)) as _);
         state.versions = versions.iter().copied().collect();
         lock(&self.scripts).set_version(state.version());
     }
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Requires this user and password of each connection.
+    pub fn require_login(&self, user: Option<String>, password: String) {
+        let expected = [user.unwrap_or_else(|| DEFAULT_USER.to_owned()), password].map(String::into_bytes);
+        let accepts = move |login: &[Vec<u8>]| match login {
+            [password] => expected[0] == DEFAULT_USER.as_bytes() && *password == expected[1],
+            login => *login == expected,
+        };
+        lock(&self.state).accepts = Some(Arc::new(accepts));
+    }
+
+    /// Sets the reply to INFO. An error is one if it is `Err`.
+    pub fn set_info(&self, info: Result<String, String>) {
+        lock(&self.state).info = Some(info.map_or_else(Reply::Error, Reply::bulk));
     }
 
     pub(super) fn listen(&self) {
@@ -89,8 +111,8 @@ impl Server {
 
     async fn serve(self, Accepted { client, mut stream }: Accepted) {
         let (mut received, mut asking) = (Vec::with_capacity(16_384), false);
-        let logins = lock(&self.state).logins.clone();
-        let mut is_logged_in = logins.is_none();
+        let accepts = lock(&self.state).accepts.clone();
+        let mut is_logged_in = accepts.is_none();
         while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
             let (mut replies, mut commands) = (Vec::new(), Vec::new());
             while let Some(command) = take_command(&mut received) {
@@ -99,7 +121,7 @@ impl Server {
                     asking = true;
                     Reply::ok()
                 } else if command[0].eq_ignore_ascii_case(b"AUTH") {
-                    is_logged_in = logins.as_ref().is_some_and(|logins| logins.accept_arguments(&command[1..]));
+                    is_logged_in = accepts.as_ref().is_some_and(|accepts| accepts(&command[1..]));
                     if is_logged_in { Reply::ok() } else { Reply::error(WRONG_PASSWORD) }
                 } else if is_logged_in {
                     self.execute(&command, asked, &client)
@@ -124,9 +146,16 @@ impl Server {
             (b"PING", []) => Reply::Status("PONG".to_owned()),
             (b"CLIENT" | b"SELECT" | b"READONLY", _) => Reply::ok(),
             (b"INFO", _) => {
-                let version = lock(&self.state).version().name();
-                Reply::bulk(format!("redis_version:{version}\r\nrole:master\r\naof_enabled:1\r\n"))
+                let state = lock(&self.state);
+                let version = state.version().name();
+                let safe = || Reply::bulk(format!("redis_version:{version}\r\nrole:master\r\naof_enabled:1\r\n"));
+                state.info.clone().unwrap_or_else(safe)
             }
+            (b"ROLE", []) if lock(&self.state).is_replica => {
+                let primary = [Reply::bulk("slave"), Reply::bulk("another"), Reply::Integer(PORT.into())];
+                Reply::Array(primary.into_iter().chain([Reply::bulk("connected"), Reply::Integer(1)]).collect())
+            }
+            (b"ROLE", []) => Reply::Array(vec![Reply::bulk("master"), Reply::Integer(1), Reply::Array(Vec::new())]),
             (b"CLUSTER", [what]) if what.eq_ignore_ascii_case(b"SLOTS") => match &lock(&self.state).member {
                 Some(member) => member.ranges(client),
                 None => Reply::error("ERR This instance has cluster support disabled"),

@@ -22,7 +22,8 @@ impl Run {
         let mut wrong: Vec<_> = self.connections.iter().filter_map(|connection| self.outlived(connection)).collect();
         let exchanges = || self.connections.iter().flat_map(|connection| &connection.exchanges);
         let mut known = BTreeSet::new();
-        for token in exchanges().filter_map(|exchange| exchange.password.as_ref()) {
+        let logins = exchanges().filter(|exchange| exchange.command == "AUTH");
+        for token in logins.filter_map(|exchange| exchange.arguments.last()) {
             if !known.insert(token) && self.plan.redis.logins == LoginKind::Token {
                 wrong.push(format!("{token}: is the login of two connections"));
             }

@@ -1,0 +1,374 @@
+//! Deployments of Redis that a seed describes: a server, a cluster, or a service of sentinels, with a login, a database, TLS
+//! and a configuration. The URL of each is written from these parts. A store with it must connect to the right server in the
+//! right way, say why it cannot, and find what is unsafe in the configuration. There are no faults.
+//!
+//! - `address`: writes the URL
+//! - `configuration`: writes the reply to INFO
+
+mod address;
+mod configuration;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::lines;
+use history::Rng;
+use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
+use idempotent_sqs::idempotency::{AcquireRequest, Store, error_chain};
+use idempotent_sqs::{Key, RedisSettings, RedisStore};
+use redis::ConnectionAddr;
+use tokio::time::sleep;
+
+use crate::connections::{Connection, connections};
+use crate::network::address as host_of;
+use crate::redis::{Cluster, Known, Sentinel, Server};
+use address::{Address, secret};
+use configuration::Configuration;
+
+/// Number of deployments of a seed.
+const DEPLOYMENTS: u64 = 4;
+
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+const NAMESPACE: &str = "deployed";
+
+/// Default ports: <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/>.
+const SERVER_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// What a source of credentials advises.
+const ADVICE: &str = "check the login of the simulation";
+
+/// What a sentinel does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum SentinelState {
+    /// It names the primary after the last failover.
+    Current,
+    /// It names the one before.
+    Outdated,
+    /// It does not know the service.
+    Unaware,
+    Silent,
+    Refuses,
+}
+
+/// A deployment and a client of its own.
+#[derive(Debug)]
+struct Deployment {
+    client: String,
+    address: Address,
+    kind: Kind,
+    /// The login of a source of credentials, which the URL does not have.
+    source: Option<Login>,
+    /// Whether the servers require another password.
+    rejects: bool,
+    /// Whether they refuse INFO.
+    refuses_info: bool,
+    configurations: Vec<Configuration>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Server,
+    Cluster,
+    /// A node of a cluster, whose client does not use the protocol of clusters.
+    Node,
+    Sentinels(Vec<SentinelState>),
+}
+
+/// Connects to the deployments of this seed. Returns what is wrong.
+pub async fn deploy(seed: u64) -> Vec<String> {
+    let rng = &mut Rng::new(seed ^ 0xde91);
+    let mut wrong = Vec::new();
+    for number in 0..DEPLOYMENTS {
+        let deployment = Deployment::of(number, rng);
+        lines::take();
+        let faults = deployment.run(rng).await;
+        wrong.extend(faults.into_iter().map(|fault| format!("{fault}: {deployment:?}")));
+    }
+    lines::take();
+    wrong
+}
+
+impl Deployment {
+    fn of(number: u64, rng: &mut Rng) -> Self {
+        use SentinelState::{Current, Outdated, Refuses, Silent, Unaware};
+        let client = format!("client{number}");
+        let kind = match rng.draw(0..6) {
+            0 | 1 => Kind::Server,
+            2 => Kind::Cluster,
+            3 if rng.happens(300) => Kind::Node,
+            _ => {
+                let states = [Current, Current, Current, Outdated, Unaware, Silent, Refuses];
+                Kind::Sentinels((0..rng.draw(1..4)).map(|_| *rng.pick(&states)).collect())
+            }
+        };
+        let (is_cluster, by_sentinel) =
+            (matches!(kind, Kind::Cluster | Kind::Node), matches!(kind, Kind::Sentinels(_)));
+        let hosts = match &kind {
+            Kind::Sentinels(states) => (0..states.len()).map(|at| format!("sentinel{number}{at}")).collect(),
+            _ => vec![format!("deployed{number}0")],
+        };
+        let mut port = || rng.happens(500).then(|| if is_cluster { SERVER_PORT } else { 7000 });
+        let hosts = hosts.into_iter().map(|name| (host_of(&name, &client), port())).collect();
+        let (has_user, has_password) = (rng.happens(400), rng.happens(500));
+        let source =
+            rng.happens(250).then(|| Login { user: rng.happens(500).then(|| secret(rng)), password: secret(rng) });
+        let address = Address {
+            tls: rng.happens(300),
+            user: (has_user).then(|| secret(rng)),
+            password: (has_password && source.is_none()).then(|| secret(rng)),
+            hosts,
+            service: by_sentinel.then(|| (*rng.pick(&["mymaster", "pay.ments_1", "2"])).to_owned()),
+            database: (!is_cluster && rng.happens(400)).then(|| *rng.pick(&[0, 1, 15])),
+            sentinel_login: (by_sentinel && rng.happens(400)).then(|| [secret(rng), secret(rng)]),
+        };
+        let servers = if kind == Kind::Server { 1 } else { 2 };
+        let is_replica = rng.happens(150) && !is_cluster;
+        let configurations = (0..servers).map(|at| Configuration::of(rng, is_replica && at == 0)).collect();
+        let (rejects, refuses_info) = (rng.happens(120), rng.happens(150));
+        Self { client, address, kind, source, rejects, refuses_info, configurations }
+    }
+
+    /// The login that a connection to a server must have.
+    fn login(&self) -> Option<Login> {
+        let of_url = self
+            .address
+            .password
+            .as_ref()
+            .map(|password| Login { user: self.address.user.clone(), password: password.clone() });
+        self.source.clone().or(of_url)
+    }
+
+    fn name(&self, server: usize) -> String {
+        format!("deployed{}{server}", &self.client["client".len()..])
+    }
+
+    async fn run(&self, rng: &mut Rng) -> Vec<String> {
+        let url = self.address.url(rng);
+        let url = match url.parse() {
+            Ok(url) => url,
+            Err(error) => return vec![format!("{url} is not valid: {error}")],
+        };
+        let mut wrong = self.address.wrong_parts(&url);
+        wrong.extend(self.address.wrong_errors(rng));
+        let servers = self.start();
+        let mut settings = RedisSettings::new(url, NAMESPACE);
+        (settings.cluster, settings.timeout) = (self.kind == Kind::Cluster, TIMEOUT);
+        settings.credentials = self.source.clone().map(|login| Arc::new(Source(login)) as _);
+        let store = RedisStore::new(&settings).expect("these settings are valid");
+        let mut error = None;
+        // Keys of both nodes of a cluster.
+        for number in 0..8 {
+            let key = Key::new(&format!("key{number}")).expect("it has a text");
+            error = store.acquire(AcquireRequest::new(key)).await.err().map(|error| error_chain(&error));
+        }
+        // Until INFO is answered.
+        sleep(TIMEOUT).await;
+        wrong.extend(self.wrong_outcome(error.as_deref()));
+        wrong.extend(self.wrong_findings(store.findings(), error.is_none()));
+        let used = |server: &Server| !server.keys(|key| key.starts_with(b"deployed:key")).is_empty();
+        let stored: Vec<_> = servers.servers.iter().map(used).collect();
+        let expected = match (&self.kind, error.is_none()) {
+            (_, false) => None,
+            (Kind::Cluster, true) => Some(vec![true, true]),
+            (Kind::Node, true) => None,
+            (_, true) if self.is_certain() => Some((0..stored.len()).map(|at| Some(at) == self.primary()).collect()),
+            (_, true) => None,
+        };
+        if expected.as_ref().is_some_and(|expected| *expected != stored) {
+            wrong.push(format!("servers with records: {stored:?}, not {expected:?}"));
+        }
+        let own: Vec<_> = connections().into_iter().filter(|made| made.client == self.client).collect();
+        wrong.extend(own.iter().flat_map(|made| self.wrong_connection(made)));
+        wrong
+    }
+
+    /// Starts the servers and the sentinels.
+    fn start(&self) -> Cluster {
+        let names: Vec<_> = (0..self.configurations.len()).map(|server| self.name(server)).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let cluster = match self.kind {
+            Kind::Cluster | Kind::Node => Cluster::start(&names),
+            Kind::Server | Kind::Sentinels(_) => Cluster::of(names.iter().map(|name| Server::start(name)).collect()),
+        };
+        for (server, configuration) in cluster.servers.iter().zip(&self.configurations) {
+            if let Some(Login { user, password }) = self.login().filter(|_| !self.rejects) {
+                server.require_login(user, password);
+            } else if self.rejects {
+                server.require_login(None, "another".to_owned());
+            }
+            let refused = "NOPERM User default has no permissions to run the 'info' command".to_owned();
+            server.set_info(if self.refuses_info { Err(refused) } else { Ok(configuration.info()) });
+            server.set_replica(configuration.is_replica);
+        }
+        let Kind::Sentinels(states) = &self.kind else { return cluster };
+        let service = self.address.service.clone().unwrap_or_default();
+        for ((host, _), state) in self.address.hosts.iter().zip(states) {
+            let (name, _client) = host.split_once('.').expect("it is an address of the simulated network");
+            let (epoch, primary) = if *state == SentinelState::Current { (10, 0) } else { (9, 1) };
+            let primary = (host_of(&self.name(primary), &self.client), SERVER_PORT + 1);
+            let mut services =
+                BTreeMap::from([("other".to_owned(), Known { epoch: 99, primary: ("nowhere".to_owned(), 1) })]);
+            if *state != SentinelState::Unaware {
+                services.insert(service.clone(), Known { epoch, primary });
+            }
+            let login = self.address.sentinel_login.clone();
+            if *state != SentinelState::Refuses {
+                Sentinel { login, services, replies: *state != SentinelState::Silent }.start(name);
+            }
+        }
+        cluster
+    }
+
+    fn count(&self, state: SentinelState) -> usize {
+        let Kind::Sentinels(states) = &self.kind else { return 0 };
+        states.iter().filter(|other| **other == state).count()
+    }
+
+    /// Whether the primary does not depend on which sentinels reply first: each majority has one that is current, or all
+    /// are asked.
+    fn is_certain(&self) -> bool {
+        let Kind::Sentinels(states) = &self.kind else { return true };
+        let (current, outdated) = (self.count(SentinelState::Current), self.count(SentinelState::Outdated));
+        current == 0 || outdated <= states.len() / 2
+    }
+
+    /// The number of the server that the client must connect to. `None` if no sentinel names one.
+    fn primary(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::Sentinels(_) if self.count(SentinelState::Current) > 0 => Some(0),
+            Kind::Sentinels(_) => (self.count(SentinelState::Outdated) > 0).then_some(1),
+            Kind::Server | Kind::Cluster | Kind::Node => Some(0),
+        }
+    }
+
+    /// A part of the error, if calls must fail.
+    fn expected_error(&self) -> Option<String> {
+        let is_replica = self.primary().is_some_and(|server| self.configurations[server].is_replica);
+        let by_sentinel = matches!(self.kind, Kind::Sentinels(_));
+        let silent = self.count(SentinelState::Silent) + self.count(SentinelState::Refuses);
+        let service = self.address.service.as_deref().unwrap_or_default();
+        match self.primary() {
+            None if self.count(SentinelState::Unaware) == 0 => Some(format!("none of {silent} sentinels replied")),
+            None if silent == 0 => Some(format!("no sentinel knows the service {service}: check its name")),
+            None => Some(format!("no sentinel knows the service {service}, and some did not reply")),
+            Some(_) if self.rejects && self.source.is_some() => Some(ADVICE.to_owned()),
+            Some(_) if self.rejects => Some("Redis rejected the user and password of REDIS_URL".to_owned()),
+            Some(_) if self.kind == Kind::Node => Some("set REDIS_CLUSTER=true".to_owned()),
+            Some(_) if is_replica && by_sentinel => Some("which is not a primary: is a failover under way?".to_owned()),
+            Some(_) if is_replica => Some("You can't write against a read only replica".to_owned()),
+            Some(_) => None,
+        }
+    }
+
+    fn wrong_outcome(&self, error: Option<&str>) -> Option<String> {
+        if !self.is_certain() {
+            return None;
+        }
+        let expected = self.expected_error();
+        let is_expected = match (&expected, error) {
+            (None, None) => true,
+            (Some(expected), Some(error)) => error.contains(expected),
+            // The node serves the keys of its own slots.
+            (Some(_), None) => self.kind == Kind::Node,
+            (None, Some(_)) => false,
+        };
+        (!is_expected).then(|| format!("the last call ended with {error:?}, not {expected:?}"))
+    }
+
+    fn wrong_findings(&self, count: Option<u64>, is_open: bool) -> Option<String> {
+        let logged: Vec<_> = lines::take()
+            .into_iter()
+            .filter(|line| line.get("message") == Some("unsafe Redis configuration"))
+            .filter_map(|line| line.get("finding").map(str::to_owned))
+            .collect();
+        let checked = match &self.kind {
+            Kind::Cluster => &self.configurations[..],
+            Kind::Server | Kind::Node => &self.configurations[..1],
+            Kind::Sentinels(_) => self.primary().map_or(&[][..], |server| &self.configurations[server..=server]),
+        };
+        let by_sentinel = matches!(self.kind, Kind::Sentinels(_));
+        let expected: BTreeSet<_> =
+            checked.iter().flat_map(|configuration| configuration.findings(by_sentinel)).collect();
+        let is_connected = !self.rejects && (is_open || !by_sentinel);
+        if !self.is_certain() || by_sentinel && !is_open {
+            return None;
+        }
+        let is_right = if is_connected && !self.refuses_info {
+            let is_logged = |part: &String| logged.iter().filter(|finding| finding.contains(part)).count() == 1;
+            logged.len() == expected.len() && expected.iter().all(is_logged) && count == Some(expected.len() as u64)
+        } else {
+            logged.is_empty() && count.is_none()
+        };
+        (!is_right).then(|| format!("{count:?} findings {logged:?}, not {expected:?}"))
+    }
+
+    /// What is wrong with a connection: its address, its TLS, its login or its database.
+    fn wrong_connection(&self, made: &Connection) -> Vec<String> {
+        let (host, port, tls) = match &made.address {
+            ConnectionAddr::Tcp(host, port) => (host, *port, false),
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None } => (host, *port, true),
+            other => return vec![format!("connected to {other:?}")],
+        };
+        let mut wrong = Vec::new();
+        let to_sentinel = host.starts_with("sentinel");
+        let own = self.address.hosts.iter().find(|(own, _)| own == host);
+        let default = if self.address.service.is_some() { SENTINEL_PORT } else { SERVER_PORT };
+        let expected = match own {
+            Some((_, port)) => port.unwrap_or(default),
+            None if self.address.service.is_some() => SERVER_PORT + 1,
+            None => SERVER_PORT,
+        };
+        if port != expected || tls != self.address.tls {
+            wrong.push(format!("{host}:{port} with TLS {tls}, not port {expected}"));
+        }
+        let of = |name: &str| -> Vec<_> {
+            made.exchanges.iter().filter(|sent| sent.command == name).map(|sent| sent.arguments.clone()).collect()
+        };
+        let login = if to_sentinel {
+            self.address.sentinel_login.clone().map(|[user, password]| Login { user: Some(user), password })
+        } else {
+            self.login()
+        };
+        let expected = login.map(|Login { user, password }| match user {
+            Some(user) => vec![user, password],
+            // The source of credentials names the default user.
+            None if self.source.is_some() => vec!["default".to_owned(), password],
+            None => vec![password],
+        });
+        // The library logs in twice with a login of a source in a cluster.
+        let mut logins = of("AUTH");
+        logins.dedup();
+        if made.is_open && logins != Vec::from_iter(expected.clone()) {
+            wrong.push(format!("{host}: the logins {logins:?}, not {expected:?}"));
+        }
+        let database = self.address.database.filter(|number| *number > 0 && !to_sentinel);
+        let is_used = made.exchanges.iter().any(|sent| sent.command.starts_with("EVAL"));
+        if is_used && of("SELECT") != Vec::from_iter(database.map(|number| vec![number.to_string()])) {
+            wrong.push(format!("{host}: the databases {:?}, not {database:?}", of("SELECT")));
+        }
+        let is_replica = self.configurations.iter().enumerate().any(|(server, configuration)| {
+            configuration.is_replica && *host == host_of(&self.name(server), &self.client)
+        });
+        if is_used && is_replica && self.address.service.is_some() {
+            wrong.push(format!("{host}: a replica was called"));
+        }
+        wrong
+    }
+}
+
+/// A source with one login.
+#[derive(Debug)]
+struct Source(Login);
+
+impl CredentialsSource for Source {
+    fn login<'a>(&'a self, _rejected: Option<&'a Login>) -> LoginFuture<'a> {
+        Box::pin(async { Ok(self.0.clone()) })
+    }
+
+    fn advice(&self) -> &'static str {
+        ADVICE
+    }
+}
