@@ -11,6 +11,7 @@
 //! - `logs`, `reasons`: the log, and the reasons in it
 //! - `losses`: lost writes, and the effects that these repeat
 //! - `metrics`: metrics of each invocation
+//! - `notes`: what lines say of dead letters
 //! - `messages`: deletions, acknowledgements and order
 //! - `objects`: payloads in S3
 //! - `own_records`: works with records of their own
@@ -37,6 +38,7 @@ mod logs;
 mod losses;
 mod messages;
 mod metrics;
+mod notes;
 mod objects;
 mod own_records;
 mod progress;

@@ -44,6 +44,7 @@ impl Run {
                 };
                 let faults = self.wrong_fields(invoked, &calls, message, line).into_iter();
                 let faults = faults.chain(self.wrong_reason(invoked, &calls, message, line));
+                let faults = faults.chain(self.wrong_note(invoked, &calls, message, line));
                 wrong.extend(faults.map(|fault| format!("{}: {fault}: {line:?}", message.body)));
             }
         }

@@ -12,15 +12,10 @@ use crate::world::Run;
 
 use super::invocations::{is_during, is_of};
 use super::logs::is_of_message;
+use super::notes::{is_moved, is_of_outage, split};
 
 /// Longest reason of a letter, bytes: docs/failures.md.
 const LONGEST_REASON: usize = 1024;
-
-/// What follows the reason of a message that is moved, now or before, or not yet.
-const NOTES: [&str; 3] = ["; moved to the dead-letter queue", "; its dead letter was sent before", "; not moved to"];
-
-/// What follows the reason of a message that an invocation without Redis found done or moved.
-const NOT_ACKNOWLEDGED: &str = "; not acknowledged, because the idempotency store is unavailable";
 
 /// What precedes the reason of an in-batch duplicate.
 const OF_DUPLICATE: &str = "same key and payload as another message of the batch: ";
@@ -39,13 +34,11 @@ impl Run {
         line: &Line,
     ) -> Option<String> {
         let (whole, outcome) = (line.get("reason").unwrap_or_default(), line.get("outcome").unwrap_or_default());
-        let of_outage = whole.strip_suffix(NOT_ACKNOWLEDGED);
-        let noted = noted(of_outage.unwrap_or(whole));
-        let is_moved = line.get("disposition") == Some("dead_letter") || of_outage.is_some() && noted.is_some();
-        if is_moved != noted.is_some_and(|(note, _)| note != NOTES[2]) {
+        let (reason, note) = split(whole);
+        let was_moved = line.get("disposition") == Some("dead_letter") || is_of_outage(whole) && note.is_some();
+        if was_moved != is_moved(whole) {
             return Some("whether it was moved".to_owned());
         }
-        let reason = noted.map_or(of_outage.unwrap_or(whole), |(_, reason)| reason);
         if reason.starts_with(OF_DUPLICATE) != (outcome == "IN_BATCH_DUPLICATE") {
             return Some("whether another message ran for it".to_owned());
         }
@@ -78,7 +71,7 @@ impl Run {
                 && line.get("message_id") == Some(&letter.message_id)
         };
         let whole = self.lines.iter().find(is_own)?.get("reason")?;
-        let expected = noted(whole).map_or(whole, |(_, reason)| reason).replace(ADDRESS, "<address>");
+        let expected = split(whole).0.replace(ADDRESS, "<address>");
         let reason = &letter.reason.as_ref()?.reason;
         let is_right = match reason.strip_suffix('…') {
             // A large letter has room for less.
@@ -137,9 +130,4 @@ impl Run {
             Call::Acquire { .. } => None,
         }
     }
-}
-
-/// The note after the reason of a line, and the reason.
-fn noted(reason: &str) -> Option<(&'static str, &str)> {
-    NOTES.iter().find_map(|note| Some((*note, reason.split_once(note)?.0)))
 }
