@@ -222,13 +222,18 @@ fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> Fin
 /// Checks the file of certificates, which the TLS library reads itself. Clients fail if it cannot be read, some of them also
 /// if `SSL_CERT_DIR` has certificates.
 fn certificates(environment: &mut Environment) {
-    let Some(path) = environment.get("SSL_CERT_FILE") else { return };
-    if let Err(error) = fs::read(path) {
-        environment.error(&format!(
-            "SSL_CERT_FILE cannot be read ({error}): set it to a file of PEM certificates, or remove it"
-        ));
-    }
+    // That library reads the value as it is.
+    let Some(path) = environment.value("SSL_CERT_FILE").filter(|path| !path.is_empty()) else { return };
+    let why = match fs::read(path) {
+        Ok(file) if file.windows(CERTIFICATE.len()).any(|text| text == CERTIFICATE) => return,
+        Ok(_) => "has no certificate".to_owned(),
+        Err(error) => format!("cannot be read ({error})"),
+    };
+    environment.error(&format!("SSL_CERT_FILE {why}: set it to a file of PEM certificates, or remove it"));
 }
+
+/// How a certificate begins in PEM: <https://www.rfc-editor.org/rfc/rfc7468#section-5>.
+const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 fn metrics(environment: &mut Environment) -> Option<MetricsSettings> {
     let (namespace, consumer) = (environment.get("METRICS_NAMESPACE")?, redis::namespace(environment));

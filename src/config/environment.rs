@@ -107,11 +107,16 @@ impl Environment {
     /// set empty values by default. A value that is not Unicode adds an error and returns `None`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
-        let value = (self.lookup)(name).unwrap_or_else(|NotUnicode| {
+        let value = self.value(name)?;
+        Some(value.trim()).filter(|value| !value.is_empty()).map(str::to_owned)
+    }
+
+    /// The value of this setting as it is.
+    pub(super) fn value(&self, name: &str) -> Option<String> {
+        (self.lookup)(name).unwrap_or_else(|NotUnicode| {
             self.not_unicode.borrow_mut().insert(name.to_owned());
             None
-        })?;
-        Some(value.trim()).filter(|value| !value.is_empty()).map(str::to_owned)
+        })
     }
 
     /// The value of this setting, which must be set. `example` completes the error message "set it to …".

@@ -17,7 +17,12 @@ pub(super) fn extended_client(environment: &mut Environment, aws: &AwsConfig) ->
 }
 
 pub(super) fn results(environment: &mut Environment, aws: &AwsConfig) -> Option<Results> {
-    let name = environment.get("RESULT_BUCKET")?;
+    let Some(name) = environment.get("RESULT_BUCKET") else {
+        if environment.get("RESULT_PREFIX").is_some() {
+            environment.error("RESULT_PREFIX is set, and RESULT_BUCKET is not: set both, or remove RESULT_PREFIX");
+        }
+        return None;
+    };
     let bucket = bucket(environment, "RESULT_BUCKET", &name);
     let objects = s3(environment, "RESULT_BUCKET", aws);
     let [prefix, namespace] = [environment.get("RESULT_PREFIX"), namespace(environment)].map(Option::unwrap_or_default);

@@ -32,6 +32,10 @@ impl ProgramError {
     pub(super) fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(Some(error.into()))
     }
+
+    pub(super) fn get_ref(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.0.as_deref()
+    }
 }
 
 impl Drop for ProgramError {

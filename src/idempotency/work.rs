@@ -292,6 +292,11 @@ impl WorkError {
     pub fn is_attempt(&self) -> bool {
         !matches!(self.kind, WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. })
     }
+
+    /// The error that it was created from.
+    pub(crate) fn get_ref(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.reason.get_ref()
+    }
 }
 
 impl fmt::Display for WorkError {

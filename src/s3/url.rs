@@ -36,21 +36,30 @@ impl Variant {
     }
 }
 
-/// The URL of an object. The bucket is part of the host name. It is part of the path instead if an endpoint is set,
-/// or if its name has a dot, which the certificate of S3 does not cover. An endpoint that is set has no variants.
+/// The URL of an object. The bucket is part of the host name. It is part of the path instead if an endpoint is set, or if
+/// its name has a dot, which the certificate of S3 does not cover, or a character that older names have and host names do
+/// not distinguish: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/VirtualHosting.html>. An endpoint that is set has
+/// no variants.
 pub(super) fn url(settings: &S3Settings, variant: Variant, location: &Location) -> Result<Url, ObjectError> {
     let Location { bucket, name } = location;
     let S3Settings { region, endpoint } = settings;
     let (service, domain) = (variant.service(), dns_suffix(region));
     let (host, path) = match endpoint {
         Some(endpoint) => (endpoint.as_str().trim_end_matches('/').to_owned(), format!("/{bucket}/")),
-        None if bucket.contains('.') => (format!("https://{service}.{region}.{domain}"), format!("/{bucket}/")),
+        None if !bucket.bytes().all(is_of_label) => {
+            (format!("https://{service}.{region}.{domain}"), format!("/{bucket}/"))
+        }
         None => (format!("https://{bucket}.{service}.{region}.{domain}"), "/".to_owned()),
     };
     let text = format!("{host}{path}{}", utf8_percent_encode(name, ESCAPED));
     let url = Url::parse(&text).map_err(ObjectError::unavailable)?;
     // Parsing resolves the segments `.` and `..`. The URL would be of another object, perhaps in another bucket.
-    if url.as_str() == text { Ok(url) } else { Err(ObjectError::NotFound) }
+    // It also writes a host in lower case, which is the same host.
+    if url.as_str().eq_ignore_ascii_case(&text) { Ok(url) } else { Err(ObjectError::NotFound) }
+}
+
+fn is_of_label(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
 }
 
 /// Characters of an object's name that are escaped in a path: all except the unreserved ones of RFC 3986 and the slash.
@@ -77,6 +86,8 @@ mod tests {
             url("eu-central-1", None, "files.example", "a"),
             "https://s3.eu-central-1.amazonaws.com/files.example/a"
         );
+        assert_eq!(url("us-east-1", None, "Old_files", "A"), "https://s3.us-east-1.amazonaws.com/Old_files/A");
+        assert_eq!(url("EU-CENTRAL-1", None, "files", "A"), "https://files.s3.eu-central-1.amazonaws.com/A");
         assert_eq!(url("cn-north-1", None, "files", "a"), "https://files.s3.cn-north-1.amazonaws.com.cn/a");
         assert_eq!(url("eusc-de-east-1", None, "files", "a"), "https://files.s3.eusc-de-east-1.amazonaws.eu/a");
         assert_eq!(url("eu-central-1", Some("http://127.0.0.1:9000"), "files", "a"), "http://127.0.0.1:9000/files/a");

@@ -21,15 +21,14 @@ impl SqsClient {
         Self { aws, connections: Connections::default() }
     }
 
-    /// The client, in the region of `queue`. An event source mapping and its queue are in the same region, and so are a
-    /// queue and its dead-letter queue.
-    pub(super) async fn get(&self, queue: Option<QueueArn<'_>>) -> Client {
+    /// The client, in this region. Without one, it is in that of the program's configuration of the SDK.
+    pub(super) async fn get(&self, region: Option<&str>) -> Client {
         let config = self.aws.load().await;
         // A letter is sent once, so its connection must be one that works.
         self.connections.unless_old(|| {
             let config = Builder::from(config);
-            Client::from_conf(match queue {
-                Some(queue) => config.region(Region::new(queue.region.to_owned())).build(),
+            Client::from_conf(match region {
+                Some(region) => config.region(Region::new(region.to_owned())).build(),
                 None => config.build(),
             })
         })
@@ -39,7 +38,7 @@ impl SqsClient {
 /// The parts of a queue's ARN: `arn:aws:sqs:eu-central-1:123456789012:payments`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueArn<'a> {
-    region: &'a str,
+    pub(super) region: &'a str,
     account: &'a str,
     name: &'a str,
 }
@@ -61,10 +60,28 @@ impl<'a> QueueArn<'a> {
         format!("https://sqs.{region}.{}/{account}/{name}", dns_suffix(region))
     }
 
-    /// Whether this URL is that of the queue. Endpoints differ, so only the account and the name are compared.
+    /// Whether this URL is that of the queue. Endpoints differ, so only the account, the name, and the region if the URL
+    /// has one are compared.
     pub(super) fn has_url(&self, url: &str) -> bool {
-        url.ends_with(&format!("/{}/{}", self.account, self.name))
+        region_of(url).is_none_or(|region| region == self.region)
+            && url.ends_with(&format!("/{}/{}", self.account, self.name))
     }
+}
+
+/// The region in the URL of a queue. Some endpoints have none, such as those of simulators:
+/// <https://docs.aws.amazon.com/general/latest/gr/sqs-service.html>
+pub(super) fn region_of(url: &str) -> Option<&str> {
+    let (_scheme, rest) = url.split_once("://")?;
+    let mut labels = rest.split(['/', ':']).next()?.split('.').peekable();
+    let is_region = |label: &&str| label.contains('-');
+    // `sqs.REGION.…`, after the label of a VPC endpoint if there is one, or `REGION.queue.…`.
+    while let Some(label) = labels.next() {
+        match (label, labels.peek().copied()) {
+            ("sqs" | "sqs-fips", Some(region)) | (region, Some("queue")) => return Some(region).filter(is_region),
+            _ => {}
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -103,6 +120,24 @@ mod tests {
             assert!(queue.has_url("http://localhost:4566/123456789012/payments"));
             assert!(!queue.has_url("https://sqs.eu-central-1.amazonaws.com/123456789012/payments-dead"));
             assert!(!queue.has_url("https://sqs.eu-central-1.amazonaws.com/210987654321/payments"));
+            assert!(!queue.has_url("https://sqs.us-east-1.amazonaws.com/123456789012/payments"));
         });
+    }
+
+    #[test]
+    fn the_region_of_a_queue_is_in_each_form_of_its_url() {
+        for (url, region) in [
+            ("https://sqs.us-east-1.amazonaws.com/123456789012/payments", Some("us-east-1")),
+            ("https://sqs-fips.us-east-1.amazonaws.com/123456789012/payments", Some("us-east-1")),
+            ("https://sqs.us-east-1.api.aws/123456789012/payments", Some("us-east-1")),
+            ("https://us-east-1.queue.amazonaws.com/123456789012/payments", Some("us-east-1")),
+            ("https://queue.amazonaws.com/123456789012/payments", None),
+            ("https://vpce-1-2.sqs.cn-north-1.vpce.amazonaws.com.cn/123456789012/payments", Some("cn-north-1")),
+            ("http://sqs.eu-west-1.localhost.localstack.cloud:4566/000000000000/sqs.us-east-1", Some("eu-west-1")),
+            ("http://127.0.0.1:4566/000000000000/payments", None),
+            ("http://localhost:4566/000000000000/payments", None),
+        ] {
+            assert_eq!(region_of(url), region, "{url}");
+        }
     }
 }

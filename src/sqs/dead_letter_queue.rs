@@ -13,7 +13,7 @@ use aws_smithy_types::{Blob, DateTime, date_time};
 use tokio::time::{Instant, timeout_at};
 
 use super::attribute::{AttributeValue, MessageAttribute};
-use super::client::{QueueArn, SqsClient};
+use super::client::{QueueArn, SqsClient, region_of};
 use super::dead_letter::{DeadLetter, DeadLetterOutcome};
 use super::disposition::MessageReport;
 use super::message::Message;
@@ -167,8 +167,10 @@ impl DeadLetterQueue {
         match &*self.sqs {
             Sqs::Client(client) => {
                 let until = until.min(Instant::now() + TIMEOUT);
+                // A URL without a region is that of a simulator, or of a queue in the region of the source queue.
+                let region = region_of(&self.url).or_else(|| QueueArn::of(from).map(|queue| queue.region));
                 let send = async {
-                    let request = client.get(QueueArn::of(from)).await.send_message().queue_url(&self.url);
+                    let request = client.get(region).await.send_message().queue_url(&self.url);
                     // A retry after a lost reply would send a second letter.
                     let once = Builder::new().retry_config(RetryConfig::disabled());
                     with_message(request, message).customize().config_override(once).send().await

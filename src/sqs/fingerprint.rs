@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::envelope::{self, Form};
-use super::json::Value;
+use super::json::{Value, is_pointer};
 use super::payload::Payload;
 use crate::idempotency::Fingerprint;
 
@@ -77,7 +77,10 @@ fn values_at<'a>(
 
 /// The text is not a [`FingerprintSource`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a fingerprint source: use body, body:/json/pointer,/another or none")]
+#[error(
+    "{0:?} is not a fingerprint source: use body, body:/json/pointer,/another or none; a pointer has ~0 for each ~ and ~1 \
+     for each / of a name"
+)]
 pub struct FingerprintSourceError(String);
 
 impl FromStr for FingerprintSource {
@@ -87,7 +90,7 @@ impl FromStr for FingerprintSource {
         match source.split_once(':') {
             None if source == "body" => Ok(Self::Body),
             None if source == "none" => Ok(Self::None),
-            Some(("body", pointers)) if pointers.split(',').all(|pointer| pointer.trim().starts_with('/')) => {
+            Some(("body", pointers)) if pointers.split(',').map(str::trim).all(is_pointer) => {
                 Ok(Self::Pointers(pointers.split(',').map(|pointer| pointer.trim().into()).collect()))
             }
             Some(_) | None => Err(FingerprintSourceError(source.to_owned())),

@@ -61,7 +61,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value at this JSON Pointer (RFC 6901), which is empty or starts with a slash.
+    /// The value at this JSON Pointer, which is empty or [one](is_pointer).
     pub(super) fn pointer(self, pointer: &str) -> Option<Self> {
         pointer.split('/').skip(1).try_fold(self, |value, step| {
             let step = step.replace("~1", "/").replace("~0", "~");
@@ -148,6 +148,12 @@ fn split_length(bytes: &[u8]) -> (usize, &[u8]) {
     let digits = bytes.iter().position(|digit| *digit <= 0x7f).map_or(0, |last| last + 1);
     let (digits, rest) = bytes.split_at(digits);
     (digits.iter().rev().fold(0, |length, digit| length << 7 | usize::from(digit & 0x7f)), rest)
+}
+
+/// Whether a text is a JSON Pointer that is not empty. No name has another escape than `~0` and `~1`, so a pointer with one
+/// would find nothing: <https://www.rfc-editor.org/rfc/rfc6901#section-3>.
+pub(super) fn is_pointer(text: &str) -> bool {
+    text.starts_with('/') && text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::attribute::MessageAttribute;
-use super::json::{self, Kind, Value};
+use super::json::{self, Kind, Value, is_pointer};
 use super::message::Message;
 use super::payload::Payload;
 use crate::idempotency::Key;
@@ -143,7 +143,8 @@ impl fmt::Display for KeySource {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a key source: use attribute:NAME, body:/json/pointer, deduplicationId or messageId; a NAME that SQS \
-     accepts has letters, digits, underscores, hyphens and periods"
+     accepts has letters, digits, underscores, hyphens and periods, and a pointer has ~0 for each ~ and ~1 for each / of a \
+     name"
 )]
 pub struct KeySourceError(String);
 
@@ -154,7 +155,7 @@ impl FromStr for KeySource {
         let source = source.trim();
         match source.split_once(':').map(|(kind, rest)| (kind, rest.trim())) {
             Some(("attribute", name)) if is_attribute_name(name) => Ok(Self::Attribute(name.into())),
-            Some(("body", pointer)) if pointer.starts_with('/') => Ok(Self::Body(pointer.into())),
+            Some(("body", pointer)) if is_pointer(pointer) => Ok(Self::Body(pointer.into())),
             None if source == "deduplicationId" => Ok(Self::DeduplicationId),
             None if source == "messageId" => Ok(Self::MessageId),
             Some(_) | None => Err(KeySourceError(source.to_owned())),

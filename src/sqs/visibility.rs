@@ -110,7 +110,7 @@ impl Visibility {
                 // The SDK panics if no certificate of this system can be loaded. The work may be done by now.
                 let change = AssertUnwindSafe(change_in_sqs(client, changes, until)).catch_unwind();
                 if change.await.is_err() {
-                    log_unchanged(changes.len(), "the AWS SDK panicked", None);
+                    log_unchanged(changes.len(), "the AWS SDK panicked", Some(NO_CERTIFICATES));
                 }
             }
             Sqs::Replacement(change) => {
@@ -143,7 +143,7 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
         }
     }
     let Some(queue) = by_queue.keys().next() else { return };
-    let client = match timeout_at(until, sqs.get(Some(*queue))).await {
+    let client = match timeout_at(until, sqs.get(Some(queue.region))).await {
         Ok(client) => client,
         Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
     };
@@ -185,6 +185,10 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
         changes = again;
     }
 }
+
+/// What to do if the SDK panicked.
+const NO_CERTIFICATES: &str =
+    "check that SSL_CERT_FILE or SSL_CERT_DIR, if one is set, or else the system has certificates";
 
 /// What to do if a call failed. A refused entry is another matter: SQS was reached, and permitted the call.
 const OF_A_CALL: &str = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";

@@ -460,6 +460,27 @@ async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_t
     assert!(reports[0].dead_letter.is_none());
 }
 
+/// As a row of an inbox that another transaction has locked.
+#[tokio::test]
+async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_the_work_is_busy() {
+    let settings = with_payloads_in(Arc::new(MemoryObjectStore::default()));
+    let work = RecordingWork::always(|| unreachable!("there is no payload"));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let run = async || {
+        let deadline = Deadline::within(Duration::from_secs(30));
+        batch.run(&[pointing("m1", "missing")], deadline).await.unwrap().remove(0)
+    };
+    work.set_record(Err(|| WorkError::busy("PostgreSQL returned error 55P03")));
+    let report = run().await;
+    assert!(report.dead_letter.is_none() && report.reason.contains("55P03"), "{report:?}");
+    // The store says that it has failed, and the record is looked up before anything else.
+    work.set_record(Ok(None));
+    assert!(run().await.failed_permanently);
+    work.set_record(Err(|| WorkError::busy("PostgreSQL returned error 55P03")));
+    let report = run().await;
+    assert!(report.dead_letter.is_none() && report.reason.contains("55P03"), "{report:?}");
+}
+
 /// A work that records the bodies for which it names a receiver.
 #[derive(Default)]
 struct Named(Mutex<Vec<String>>);

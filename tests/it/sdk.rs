@@ -6,19 +6,23 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use harness::sqs::SqsApi;
+use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::aws::AwsConfig;
-use idempotent_sqs::sqs::{Message, Visibility};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, Visibility};
+use idempotent_sqs::{Deadline, Idempotency, MemoryStore, Policy};
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 use tokio::time::{Instant, advance, pause, resume};
 
-/// A configuration with which the SDK calls this server.
-fn config(sqs: &SqsApi) -> AwsConfig {
+/// A configuration with which the SDK calls the server at this address.
+fn config(endpoint: &str) -> AwsConfig {
     let credentials = Credentials::new("local", "local", None, None, "test");
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("eu-central-1"))
-        .endpoint_url(sqs.endpoint())
+        .endpoint_url(endpoint)
         .credentials_provider(SharedCredentialsProvider::new(credentials));
     config.build().into()
 }
@@ -32,7 +36,7 @@ async fn calls_of_sqs_use_the_configuration_that_the_program_loaded() {
 
     let mut message = Message::new(received.message_id, "a payment");
     (message.receipt_handle, message.queue_arn) = (Some(received.receipt_handle.clone()), Some(queue.arn()));
-    let visibility = Visibility::new(config(&sqs));
+    let visibility = Visibility::new(config(&sqs.endpoint()));
     let until = Instant::now() + Duration::from_secs(60);
     visibility.change(&[(&message, Duration::from_secs(7))], until).await;
 
@@ -61,7 +65,7 @@ async fn if_sqs_refuses_a_long_visibility_timeout_an_hour_less_is_asked_for_unti
     let sqs = SqsApi::start(&[&queue]).await;
     let longest = hours(12) - Duration::from_secs(1200);
     let changes = messages.each_ref().map(|message| (message, longest));
-    Visibility::new(config(&sqs)).change(&changes, Instant::now() + Duration::from_secs(60)).await;
+    Visibility::new(config(&sqs.endpoint())).change(&changes, Instant::now() + Duration::from_secs(60)).await;
     let asked = |call: &Value| {
         let entries = call["Entries"].as_array().unwrap().iter();
         entries.map(|entry| entry["VisibilityTimeout"].as_u64().unwrap()).collect::<Vec<_>>()
@@ -88,7 +92,31 @@ async fn a_visibility_timeout_that_sqs_refuses_for_another_reason_is_asked_for_o
         let mut message = Message::new("m1", "a payment");
         (message.receipt_handle, message.queue_arn) = (Some(handle.into()), Some(queue.arn()));
         let hours = Duration::from_secs(9 * 3600);
-        Visibility::new(config(&sqs)).change(&[(&message, hours)], Instant::now() + Duration::from_secs(60)).await;
+        Visibility::new(config(&sqs.endpoint()))
+            .change(&[(&message, hours)], Instant::now() + Duration::from_secs(60))
+            .await;
         assert_eq!(sqs.calls("ChangeMessageVisibilityBatch").len(), 1, "the receipt handle is invalid");
     }
+}
+
+#[tokio::test]
+async fn a_letter_is_sent_to_the_region_of_its_queue() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = config(&format!("http://{}", listener.local_addr().unwrap()));
+    let mut settings = BatchSettings::default();
+    settings.dead_letter_queue = Some(DeadLetterQueue::new("https://sqs.us-east-1.amazonaws.com/1/letters", config));
+    let work = ScriptedWork::always(Action::FailPermanently);
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let mut message = Message::new("m1", "a payment");
+    message.queue_arn = Some("arn:aws:sqs:eu-central-1:1:payments".into());
+    let request = async {
+        let (mut stream, _client) = listener.accept().await.unwrap();
+        let mut text = vec![0; 4096];
+        let length = stream.read(&mut text).await.unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let messages = [message];
+    let run = batch.run(&messages, Deadline::within(Duration::from_secs(10)));
+    let (_report, request) = tokio::join!(run, request);
+    assert!(request.contains("/us-east-1/sqs/aws4_request"), "{request}");
 }

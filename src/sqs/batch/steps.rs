@@ -1,5 +1,6 @@
 //! The steps of one message: acquire → work → settle.
 
+use std::error::Error;
 use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
@@ -41,7 +42,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let has_payload = missing.is_none();
         match self.run_steps(&delivery, message, receiver, missing, (slot, turn)).await {
             // Nothing ran, and the attempt was not counted: a corrected setting may make the payload readable.
-            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if !has_payload && !error.is_unavailable() => {
+            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if is_of_payload(&error) => {
                 MessageReport::unreadable_payload(error_chain(&error), message).with_key(key)
             }
             Ok(report) => {
@@ -124,4 +125,10 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         }
         Ok(report)
     }
+}
+
+/// Whether this error is that of the payload. Others are of the work's own record: a later look-up may show that the work
+/// is done.
+fn is_of_payload(error: &WorkError) -> bool {
+    error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<ExtendedClientError>)
 }

@@ -1,5 +1,7 @@
 //! Errors in settings: all are reported together, name the valid values and contain no secrets.
 
+use std::fs;
+
 use super::{REQUIRED, Settings, error_of, errors, read};
 use harness::http::TOKEN;
 use harness::lambda::PASSWORD;
@@ -283,6 +285,40 @@ fn each_error_in_the_s3_settings_names_the_valid_values() {
         let errors = errors(&[REQUIRED, &invalid]);
         assert!(errors.len() == 1 && errors[0].contains("an http:// or https:// address"), "{errors:?}");
     }
+}
+
+#[test]
+fn a_pointer_with_an_escape_that_no_name_has_is_an_error() {
+    for (name, value) in [
+        ("IDEMPOTENCY_KEY", "body:/a~2b,messageId"),
+        ("IDEMPOTENCY_KEY", "body:/a~,messageId"),
+        ("IDEMPOTENCY_FINGERPRINT", "body:/currency,/amount~2eur"),
+    ] {
+        let error = error_of(name, value);
+        assert!(error.contains("~0 for each ~ and ~1 for each /"), "{error}");
+    }
+    read(&[REQUIRED, &[("IDEMPOTENCY_KEY", "body:/a~1b~0,messageId")]]).unwrap();
+}
+
+#[test]
+fn a_prefix_of_results_without_their_bucket_is_an_error() {
+    let error = error_of("RESULT_PREFIX", "results/");
+    assert!(error.starts_with("RESULT_PREFIX is set, and RESULT_BUCKET is not"), "{error}");
+}
+
+/// TLS reads the path with the white space around it.
+#[test]
+fn a_file_of_certificates_that_tls_cannot_use_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let [with, without] = ["with.pem", "without.pem"].map(|name| directory.path().join(name));
+    fs::write(&with, "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n").unwrap();
+    fs::write(&without, "no certificate").unwrap();
+    let [with, without] = [with, without].map(|path| path.to_str().unwrap().to_owned());
+    read(&[REQUIRED, &[("SSL_CERT_FILE", &with)]]).unwrap();
+    let error = error_of("SSL_CERT_FILE", &without);
+    assert!(error.starts_with("SSL_CERT_FILE has no certificate: set it to a file of PEM"), "{error}");
+    let error = error_of("SSL_CERT_FILE", &format!(" {with}"));
+    assert!(error.starts_with("SSL_CERT_FILE cannot be read"), "{error}");
 }
 
 #[test]
