@@ -17,6 +17,7 @@
 //! - `closures`: run closures once
 //! - `own_records`: work with a record of its own
 //! - `http`: HTTP requests to services with the layer
+//! - `inputs`: settings, messages and events are read
 //! - `deployments`: connect to servers, clusters and sentinels by their URLs
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
@@ -39,6 +40,7 @@ pub mod deterministic;
 mod faults;
 mod function;
 mod http;
+mod inputs;
 mod logins;
 mod maintenance;
 mod malformed;

@@ -18,6 +18,7 @@ use crate::connections::Connection;
 use crate::deployments::deploy;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
+use crate::inputs::read_inputs;
 use crate::logins::Logins;
 use crate::maintenance::maintain;
 use crate::network::{self, Conditions};
@@ -82,6 +83,8 @@ pub struct Run {
     pub connections: Vec<Connection>,
     /// What is wrong with the connections to other deployments of Redis.
     pub deployments: Vec<String>,
+    /// What is wrong with how inputs are read.
+    pub inputs: Vec<String>,
     /// The client of each process in the history.
     pub clients: BTreeMap<String, String>,
     pub logins: Logins,
@@ -215,6 +218,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         other_values,
         connections: connections::connections(),
         deployments: deploy(seed).await,
+        inputs: read_inputs(seed),
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         logins,
         injected: faults.injected,
