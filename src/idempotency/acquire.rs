@@ -5,6 +5,7 @@ use tokio::time::{Instant, timeout_at};
 use super::claim::{AcquireRequest, Claim};
 use super::deadline::Deadline;
 use super::delivery::Delivery;
+use super::fingerprint::Fingerprint;
 use super::owner::{Fence, Owner};
 use super::panics::catch_async;
 use super::record::StoredResult;
@@ -104,9 +105,12 @@ impl<S: Store> Idempotency<S> {
         match (read_own_record(record, &request, deadline).await, by_store) {
             (recorded, Outcome::Duplicate { .. }) => Outcome::Duplicate { result: recorded.ok().flatten() },
             (Ok(Some(result)), _) => {
-                let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts).until(deadline.work);
-                // The work is done, regardless of the store's reply. It does not replace the record of another payload.
-                let _settled = self.complete(&claim, &result, deadline, true).await;
+                // Without a fingerprint, a completed record would make any other payload a duplicate.
+                if request.fingerprint != Fingerprint::NONE {
+                    let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts);
+                    // The work is done, regardless of the store's reply. It does not replace the record of another payload.
+                    let _settled = self.complete(&claim.until(deadline.work), &result, deadline, true).await;
+                }
                 Outcome::Duplicate { result: Some(result) }
             }
             (Ok(None), by_store) => by_store,

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use harness::with;
 use harness::work::RecordingWork;
 use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Claim, Deadline, Idempotency, Key, Location, ObjectError, ObjectStore, Policy, Store,
-    Work, WorkError,
+    Acquire, AcquireRequest, Claim, Deadline, Idempotency, Key, Location, ObjectError, ObjectStore, Policy,
+    RecordedAttempt, Store, Work, WorkError,
 };
 use idempotent_sqs::sqs::{
     Batch, BatchSettings, DeadLetter, DeadLetterOutcome, DeadLetterQueue, Disposition, Envelopes, ExtendedClient,
@@ -479,6 +479,26 @@ async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_t
     work.set_record(Err(|| WorkError::busy("PostgreSQL returned error 55P03")));
     let report = run().await;
     assert!(report.dead_letter.is_none() && report.reason.contains("55P03"), "{report:?}");
+}
+
+/// The row of an inbox says that the work is done for another payload.
+#[tokio::test]
+async fn a_message_that_is_done_and_has_no_payload_does_not_make_another_payload_a_duplicate() {
+    for has_failed in [false, true] {
+        let objects = Arc::new(MemoryObjectStore::default());
+        let location = Location { bucket: "payloads".into(), name: "another".into() };
+        objects.put(&location, b"another payload".to_vec()).await.unwrap();
+        let work = RecordingWork::always(|| Ok(RecordedAttempt::Mismatch));
+        let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+        let batch = Batch::new(idempotency, &work, with_payloads_in(objects));
+        let run = async |message| batch.run(&[message], Deadline::within(Duration::from_secs(30))).await.unwrap();
+        if has_failed {
+            assert!(run(pointing("m1", "missing")).await[0].failed_permanently);
+        }
+        work.set_record(Ok(Some(b"done".to_vec())));
+        assert_eq!(outcomes(&run(pointing("m1", "missing")).await), ["DUPLICATE"]);
+        assert_eq!(outcomes(&run(pointing("m2", "another")).await), ["MISMATCH"], "failed before: {has_failed}");
+    }
 }
 
 /// A work that records the bodies for which it names a receiver.

@@ -93,7 +93,13 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             };
             // The work may have been done, and the payload deleted afterwards.
             match recorded {
-                Ok(Some(result)) => AttemptResult::Returned(RecordedAttempt::DoneBefore(result)),
+                Ok(Some(result)) => {
+                    // The record is released: if it was completed without a payload, any other payload would be a duplicate.
+                    let report = idempotency.settle(&claim, AttemptResult::NotStarted, true, deadline).await?;
+                    let done = RecordedAttempt::DoneBefore(Vec::new());
+                    self.receivers.observe(receiver, &AttemptResult::Returned(done));
+                    return Ok(Report { outcome: Outcome::Duplicate { result: Some(result) }, ..report });
+                }
                 Ok(None) if matches!(missing, ExtendedClientError::NotFound) => {
                     AttemptResult::NotRun(WorkError::permanent(missing))
                 }

@@ -1,10 +1,12 @@
 //! Callers of a work with a record of its own, which is a row of a database, after the function has ended. Two consumers share
-//! the database, each by the core and by HTTP: each has records in Redis that lack what the others did, as if Redis had lost
+//! the database, each by the core, by HTTP and by batches of one message: each has records in Redis that lack what the others did, as if Redis had lost
 //! them. Connections to Redis break, and some callers go on without it.
 //!
 //! - `work`: the work, and the rows
 //! - `endpoint`: calls by HTTP
+//! - `batch`: calls by a batch
 
+mod batch;
 mod endpoint;
 mod work;
 
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 use history::{History, RecordedStore, Rng, monotonic_us};
 use idempotent_sqs::idempotency::{Deadline, Recovery, Report, StoreError};
+use idempotent_sqs::sqs::MessageReport;
 use idempotent_sqs::{Delivery, Fingerprint, Idempotency, Key, Policy, RedisStore};
 use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
 use tokio::task::JoinSet;
@@ -26,12 +29,14 @@ use crate::plan::Plan;
 use crate::redis::Cluster;
 use crate::{lock, network};
 
+pub use batch::Missing;
 pub use endpoint::HttpAnswer;
 pub use work::{BUSY, Read, Returned, Row, RowAttempt};
 use work::{Database, RowWork};
 
-/// The last four call by HTTP.
-const CALLERS: [&str; 8] = ["rows0", "rows1", "rows2", "rows3", "rows4", "rows5", "rows6", "rows7"];
+/// Four each call by the core, by HTTP and by a batch.
+const CALLERS: [&str; 12] =
+    ["rows0", "rows1", "rows2", "rows3", "rows4", "rows5", "rows6", "rows7", "rows8", "rows9", "rows10", "rows11"];
 
 /// Calls of each caller.
 const CALLS: usize = 16;
@@ -59,6 +64,8 @@ pub struct RowCall {
     pub payload: u64,
     /// Whether it goes on without Redis.
     pub is_optional: bool,
+    /// Why there is no payload.
+    pub missing: Option<Missing>,
     pub invoked_us: u64,
     pub returned_us: u64,
     /// When work ends.
@@ -77,6 +84,7 @@ pub struct RowCall {
 pub enum RowOutcome {
     Report(Result<Report, StoreError>),
     Answer(HttpAnswer),
+    Message(Result<MessageReport, StoreError>),
 }
 
 type SharedStore = Arc<OptionalStore<RecordedStore<RedisStore>>>;
@@ -93,7 +101,7 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
         settings.timeout = plan.redis_timeout;
         let store = RedisStore::new(&settings).expect("these settings are valid");
         let store = RecordedStore::new(store, &directory).expect("the directory is writable");
-        let (process, is_optional) = (store.process().to_owned(), number == 2 || number == 3);
+        let (process, is_optional) = (store.process().to_owned(), [2, 3, 10].contains(&number));
         let outage = if is_optional { OutagePolicy::Proceed } else { OutagePolicy::Refuse };
         let mut policy = Policy::default();
         (policy.max_attempts, policy.lease_grace) = (MAX_ATTEMPTS, GRACE);
@@ -106,7 +114,7 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
         let caller = Caller {
             store: Arc::new(OptionalStore::new(store, outage)),
             policy,
-            calls_by_http: number >= 4,
+            calls_by: [CallsBy::Core, CallsBy::Http, CallsBy::Batch][number / 4],
             consumer,
             process,
             is_optional,
@@ -141,10 +149,18 @@ async fn break_connections(plan: &Plan, redis: &Cluster, rng: &mut Rng) {
     }
 }
 
+/// What a caller calls.
+#[derive(Clone, Copy, PartialEq)]
+enum CallsBy {
+    Core,
+    Http,
+    Batch,
+}
+
 struct Caller {
     store: SharedStore,
     policy: Policy,
-    calls_by_http: bool,
+    calls_by: CallsBy,
     consumer: usize,
     process: String,
     is_optional: bool,
@@ -163,12 +179,14 @@ impl Caller {
             let time = if rng.happens(50) { rng.ms(0..30) } else { self.time };
             let deadline = Deadline::within(time);
             let (invoked_us, before) = (monotonic_us(), work.row());
-            let outcome = self.run(&format!("row-{}-{key}", self.consumer), &work, deadline).await;
+            let missing = if self.calls_by == CallsBy::Batch { Missing::of(&mut rng) } else { None };
+            let outcome = self.run(key, &work, deadline, missing).await;
             let after = work.row();
             calls.push(RowCall {
                 process: self.process.clone(),
                 payload: work.payload,
                 is_optional: self.is_optional,
+                missing,
                 invoked_us,
                 returned_us: monotonic_us(),
                 work_ends_us: at_us(deadline.work),
@@ -183,14 +201,24 @@ impl Caller {
         calls
     }
 
-    async fn run(&self, key: &str, work: &Arc<RowWork>, deadline: Deadline) -> RowOutcome {
+    async fn run(&self, key: usize, work: &Arc<RowWork>, deadline: Deadline, missing: Option<Missing>) -> RowOutcome {
         let (store, policy) = (Arc::clone(&self.store), self.policy.clone());
-        if self.calls_by_http {
-            return RowOutcome::Answer(endpoint::send((store, policy), deadline, key, Arc::clone(work)).await);
+        let key = format!("row-{}-{key}", self.consumer);
+        match self.calls_by {
+            CallsBy::Core => {
+                let fingerprint = Fingerprint::of(work.payload.to_string().as_bytes());
+                let delivery = Delivery::new(Key::new(&key).expect("it has a text"));
+                let delivery = delivery.deadline(deadline).fingerprint(fingerprint);
+                RowOutcome::Report(Idempotency::new(store, policy).run(&delivery, work, &()).await)
+            }
+            CallsBy::Http => {
+                RowOutcome::Answer(endpoint::send((store, policy), deadline, &key, Arc::clone(work)).await)
+            }
+            CallsBy::Batch => {
+                let (key, work) = (format!("message-{key}"), Arc::clone(work));
+                RowOutcome::Message(batch::send((store, policy), deadline, &key, work, missing).await)
+            }
         }
-        let fingerprint = Fingerprint::of(work.payload.to_string().as_bytes());
-        let delivery = Delivery::new(Key::new(key).expect("it has a text")).deadline(deadline).fingerprint(fingerprint);
-        RowOutcome::Report(Idempotency::new(store, policy).run(&delivery, work, &()).await)
     }
 }
 

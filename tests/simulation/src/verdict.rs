@@ -20,6 +20,7 @@
 //! - `reductions`: visibility timeouts that SQS refuses
 //! - `requests`: settings and results
 //! - `results`: large results in S3
+//! - `row_messages`: messages of works with records of their own
 //! - `script_calls`: script calls of Redis
 //! - `settling`: how runs are settled
 //! - `sqs`: calls of SQS
@@ -47,6 +48,7 @@ mod receivers;
 mod reductions;
 mod requests;
 mod results;
+mod row_messages;
 mod script_calls;
 mod settling;
 mod sqs;

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use history::Rng;
 use http::{Response, StatusCode};
 use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt, Work, WorkErrorKind};
-use idempotent_sqs::{Claim, WorkError};
+use idempotent_sqs::{Claim, Fingerprint, WorkError};
 use idempotent_sqs_http::encode_response;
 use tokio::time::{Instant, sleep};
 
@@ -117,6 +117,7 @@ impl RowWork {
             0 => Some(Ending::UnavailableError),
             1 => Some(Ending::Panic),
             2 => Some(Ending::Wait),
+            3 => Some(Ending::BusyError),
             _ => None,
         };
         let (takes, database) = (rng.ms(0..120), Arc::clone(database));
@@ -196,17 +197,24 @@ impl<T: Sync> OwnRecord<T> for RowWork {
         })
     }
 
-    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(async {
+    fn recorded<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+        _: Instant,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(async move {
             *lock(&self.read) = Some(Read::Unavailable);
             sleep(Duration::from_millis(1)).await;
             match self.read_fails {
                 None => {}
                 Some(Ending::Panic) => resume_unwind(Box::new(PLANNED)),
                 Some(Ending::Wait) => pending().await,
+                Some(Ending::BusyError) => return Err(WorkError::busy(PLANNED)),
                 Some(_) => return Err(WorkError::unavailable(PLANNED)),
             }
-            let row = self.row().filter(|row| row.payload == self.payload);
+            // A message without its payload is compared by its key alone.
+            let is_same = |row: &Row| row.payload == self.payload || request.fingerprint == Fingerprint::NONE;
+            let row = self.row().filter(is_same);
             let (read, result) = match row.map(|row| row.result) {
                 Some(Some(result)) => (Read::Done(result.clone()), Ok(Some(result))),
                 Some(None) => (Read::Unfinished, Err(WorkError::uncertain(PLANNED))),

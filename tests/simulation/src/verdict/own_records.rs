@@ -4,13 +4,17 @@
 use std::time::Duration;
 
 use history::{Answer, Call, Operation};
-use idempotent_sqs::idempotency::{Decision, Outcome, Report, WorkErrorKind};
+use idempotent_sqs::idempotency::{Decision, Outcome, Report, StoreError, WorkErrorKind};
+use idempotent_sqs::sqs::{Disposition, MessageReport};
 
-use crate::own_records::{BUSY, MAX_ATTEMPTS, Read, Returned, Row, RowAttempt, RowCall, RowOutcome, longest_lease};
+use crate::own_records::{
+    BUSY, MAX_ATTEMPTS, Missing, Read, Returned, Row, RowAttempt, RowCall, RowOutcome, longest_lease,
+};
 use crate::world::Run;
 
 use super::endpoints::is_answered;
 use super::invocations::{CLOCK_US, PAUSE_US};
+use super::row_messages::is_reported;
 
 impl Run {
     /// What is wrong with calls of works with their own records.
@@ -18,11 +22,13 @@ impl Run {
         let mut wrong = Vec::new();
         for call in &self.after.rows {
             let made = self.row_calls(call);
-            let is_done =
-                |row: &Option<Row>| row.as_ref().is_some_and(|row| row.payload == call.payload && row.result.is_some());
+            // A message without its payload is compared by its key alone.
+            let is_same = |row: &Row| row.payload == call.payload || call.missing.is_some();
+            let is_done = |row: &Option<Row>| row.as_ref().is_some_and(|row| is_same(row) && row.result.is_some());
             let decision = match &call.outcome {
                 RowOutcome::Report(report) => report.as_ref().ok().map(|report| report.decision(1)),
                 RowOutcome::Answer(answer) => (answer.status == 201).then_some(Decision::Ack),
+                RowOutcome::Message(report) => report.as_ref().ok().and_then(decision),
             };
             let checks = [
                 (
@@ -49,15 +55,25 @@ impl Run {
     }
 }
 
+/// What to do with a message that has this report, if that is decided.
+fn decision(report: &MessageReport) -> Option<Decision> {
+    match (report.disposition, report.dead_letter) {
+        (Disposition::Done, _) => Some(Decision::Ack),
+        (_, Some(_)) => Some(Decision::DeadLetter),
+        _ => None,
+    }
+}
+
 /// Whether the outcome is that of the attempt, of the read, or of the store's answer.
 fn is_expected(call: &RowCall, made: &[&Operation], longest_lease: Duration) -> bool {
     let outcome = match &call.outcome {
         RowOutcome::Report(outcome) => outcome,
         RowOutcome::Answer(answer) => return is_answered(call, answer, made, longest_lease),
+        RowOutcome::Message(Ok(report)) => return is_reported(call, report, made),
+        RowOutcome::Message(Err(error)) => return is_outage(call, error),
     };
     let answer = made.iter().find_map(|made| matches!(made.call, Call::Acquire { .. }).then_some(&made.answer));
     match (&call.attempt, &call.read, outcome) {
-        (Some(attempt), None, Err(error)) => attempt.returned == Returned::Unreachable && error.is_unavailable(),
         (Some(attempt), None, Ok(report)) => {
             let is_own = report.fence.is_some_and(|fence| fence.0 == attempt.fence)
                 && (report.attempts, report.recovery) == (Some(attempt.number), attempt.is_recovery);
@@ -87,12 +103,19 @@ fn is_expected(call: &RowCall, made: &[&Operation], longest_lease: Duration) -> 
             Outcome::NotStarted => call.returned_us + CLOCK_US >= call.work_ends_us,
             _ => false,
         },
-        (None, None, Err(error)) => {
-            // A call goes on without the store if it knows in time that there is none.
-            error.is_unavailable() && (!call.is_optional || call.returned_us + CLOCK_US >= call.work_ends_us)
-        }
+        (_, None, Err(error)) => is_outage(call, error),
         (Some(_), Some(_), _) | (None, Some(_), Err(_)) => false,
     }
+}
+
+/// Whether a call ended with the error of a store, or of a database, that is unavailable.
+fn is_outage(call: &RowCall, error: &StoreError) -> bool {
+    error.is_unavailable()
+        && match &call.attempt {
+            Some(attempt) => attempt.returned == Returned::Unreachable,
+            // A call goes on without the store if it knows in time that there is none.
+            None => !call.is_optional || call.returned_us + CLOCK_US >= call.work_ends_us,
+        }
 }
 
 /// Whether a report says how this attempt ended.
@@ -136,7 +159,7 @@ fn is_of_attempt(report: &Report, attempt: &RowAttempt, made: &[&Operation]) -> 
 /// Whether the claim is settled as its attempt ended: by one call, if the row says that it is done or it was made without the
 /// store, and else until the store replies.
 fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
-    let Some(attempt) = &call.attempt else { return true };
+    let Some(attempt) = &call.attempt else { return is_settled_without_payload(call, made) };
     let is_last = attempt.number >= MAX_ATTEMPTS;
     let without_store = !made.iter().any(|made| made.acquired().is_some());
     let settling: Vec<_> = made.iter().filter(|made| !matches!(made.call, Call::Acquire { .. })).collect();
@@ -171,4 +194,19 @@ fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
     let has_reply = settling.last().is_some_and(|made| !made.is_failed());
     let is_enough = if is_once { settling.len() == 1 } else { !settling.is_empty() && (has_reply || !has_time) };
     is_enough && settling.into_iter().all(is_right)
+}
+
+/// Whether the claim of a message without its payload is released, unless the payload was deleted and the work is not done,
+/// or its row does not say what took effect.
+fn is_settled_without_payload(call: &RowCall, made: &[&Operation]) -> bool {
+    let (Some(missing), Some(read)) = (call.missing, &call.read) else { return true };
+    let fails = (missing, read) == (Missing::Deleted, &Read::NotDone);
+    let is_doubtful = *read == Read::Unfinished;
+    let is_right = |made: &&Operation| match made.call {
+        Call::Fail { permanent, uncertain, .. } => fails && permanent || is_doubtful && uncertain && !permanent,
+        Call::Release { .. } => !fails && !is_doubtful,
+        Call::Complete { .. } => false,
+        Call::Acquire { .. } => true,
+    };
+    made.iter().all(is_right)
 }
