@@ -17,6 +17,7 @@
 //! - `closures`: run closures once
 //! - `own_records`: work with a record of its own
 //! - `http`: HTTP requests to services with the layer
+//! - `sharing`: records of a cluster share script calls
 //! - `inputs`: settings, messages and events are read
 //! - `deployments`: connect to servers, clusters and sentinels by their URLs
 //! - [`world`]: one run
@@ -56,6 +57,7 @@ pub mod redis;
 pub mod runner;
 mod sent;
 mod servers;
+mod sharing;
 mod sqs;
 mod trace;
 mod verdict;

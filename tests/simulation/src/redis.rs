@@ -20,7 +20,7 @@ mod server;
 mod structs;
 mod version;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, slot};
 pub(crate) use resp::{take_command, take_reply};
 pub use script::remove;
 pub use sentinel::{Known, Sentinel};

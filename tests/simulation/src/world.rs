@@ -30,6 +30,7 @@ use crate::queue::{dead_letter_queue, mapping, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::{Cluster, Server};
 use crate::sent::Sent;
+use crate::sharing::share_calls;
 use crate::sqs::{Letter, SdkCall, Sqs, VisibilityChange};
 use crate::work::{Attempt, Attempts};
 use crate::{busy, connections, deterministic, trace};
@@ -83,6 +84,8 @@ pub struct Run {
     pub connections: Vec<Connection>,
     /// What is wrong with the connections to other deployments of Redis.
     pub deployments: Vec<String>,
+    /// What is wrong with calls that records of a cluster share.
+    pub sharing: Vec<String>,
     /// What is wrong with how inputs are read.
     pub inputs: Vec<String>,
     /// The client of each process in the history.
@@ -218,6 +221,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         other_values,
         connections: connections::connections(),
         deployments: deploy(seed).await,
+        sharing: share_calls(seed).await,
         inputs: read_inputs(seed),
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         logins,

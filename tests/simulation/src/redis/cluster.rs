@@ -30,6 +30,8 @@ pub(super) struct Slots {
     owners: Vec<usize>,
     /// The slots that are being moved, and their new servers.
     moving: BTreeMap<u16, usize>,
+    /// Whether CLUSTER SLOTS names another server than the owner of each slot.
+    names_wrong_servers: bool,
 }
 
 /// A server as a member of its cluster.
@@ -76,10 +78,11 @@ impl Member {
     pub(super) fn ranges(&self, client: &str) -> Reply {
         let slots = self.lock();
         let mut ranges: Vec<(u16, u16, usize)> = Vec::new();
-        for (slot, owner) in (0..SLOTS).zip(&slots.owners) {
+        let named = |owner: &usize| if slots.names_wrong_servers { (owner + 1) % slots.names.len() } else { *owner };
+        for (slot, owner) in (0..SLOTS).zip(slots.owners.iter().map(named)) {
             match ranges.last_mut() {
-                Some((_, last, of)) if of == owner => *last = slot,
-                _ => ranges.push((slot, slot, *owner)),
+                Some((_, last, of)) if *of == owner => *last = slot,
+                _ => ranges.push((slot, slot, owner)),
             }
         }
         let range = |(first, last, owner): &(u16, u16, usize)| {
@@ -96,7 +99,8 @@ impl Cluster {
     pub fn start(names: &[&str]) -> Self {
         let owners = (0..SLOTS).map(|slot| usize::from(slot) * names.len() / usize::from(SLOTS)).collect();
         let names_of: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let slots = Arc::new(Mutex::new(Slots { names: names_of, owners, moving: BTreeMap::new() }));
+        let slots = Slots { names: names_of, owners, moving: BTreeMap::new(), names_wrong_servers: false };
+        let slots = Arc::new(Mutex::new(slots));
         // A single server is not in cluster mode: it accepts calls with keys of several slots.
         let member = |number| (names.len() > 1).then(|| Member { slots: Arc::clone(&slots), number });
         let servers = names.iter().enumerate().map(|(number, name)| Server::start_in(name, member(number)));
@@ -106,7 +110,18 @@ impl Cluster {
     /// Servers that are no cluster.
     pub fn of(servers: Vec<Server>) -> Self {
         let names = servers.iter().map(|server| server.name().to_owned()).collect();
-        Self { servers, slots: Arc::new(Mutex::new(Slots { names, owners: Vec::new(), moving: BTreeMap::new() })) }
+        let slots = Slots { names, owners: Vec::new(), moving: BTreeMap::new(), names_wrong_servers: false };
+        Self { servers, slots: Arc::new(Mutex::new(slots)) }
+    }
+
+    /// From now on, clients are told another server for each slot, as of a cluster behind one address.
+    pub fn name_wrong_servers(&self) {
+        lock(&self.slots).names_wrong_servers = true;
+    }
+
+    /// The server of a slot.
+    pub fn owner(&self, slot: u16) -> usize {
+        lock(&self.slots).owners[usize::from(slot)]
     }
 
     /// The slots of the keys that are stored.
@@ -157,7 +172,7 @@ impl Cluster {
 }
 
 /// The slot of a key: CRC16 of the key, or of its hash tag.
-pub(super) fn slot(key: &[u8]) -> u16 {
+pub fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let length = key[open + 1..].iter().position(|byte| *byte == b'}').filter(|length| *length > 0)?;
         Some(&key[open + 1..open + 1 + length])

@@ -66,6 +66,11 @@ impl Server {
         lock(&self.state).refusal = refusal;
     }
 
+    /// Sets the error that is the reply to each script without declared keys.
+    pub fn refuse_shared(&self, refusal: Option<&'static str>) {
+        lock(&self.state).shared_refusal = refusal;
+    }
+
     /// Its keys that match.
     pub fn keys(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         lock(&self.state).keyspace.keys(matches)

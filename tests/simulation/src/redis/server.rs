@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) is_replica: bool,
     /// The reply to each script.
     pub(super) refusal: Option<&'static str>,
+    /// The reply to each script without declared keys.
+    pub(super) shared_refusal: Option<&'static str>,
     running: Running,
     /// Whether clients may log in with these arguments of AUTH. Without this, they need no login.
     accepts: Option<Accepts>,
@@ -171,6 +173,9 @@ impl Server {
                     script.ok_or_else(|| Reply::error("NOSCRIPT No matching script. Please use EVAL."))
                 };
                 let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok());
+                if let Some(refusal) = lock(&self.state).shared_refusal.filter(|_| count == Some(0)) {
+                    return Reply::error(refusal);
+                }
                 match (script, count) {
                     (Ok(script), Some(count)) if count <= rest.len() => {
                         let (keys, arguments) = rest.split_at(count);

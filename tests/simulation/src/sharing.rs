@@ -1,0 +1,252 @@
+//! Records of a cluster that share script calls, while slots move, nodes refuse calls, and clusters hide their shards. Each
+//! seed does one of these after another, each with a cluster and a client of its own. There are no other faults.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use harness::lines;
+use history::Rng;
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Store, StoreError};
+use idempotent_sqs::{Key, RedisSettings, RedisStore};
+use tokio::time::sleep;
+
+use crate::connections::{Exchange, connections};
+use crate::network::address;
+use crate::redis::{Cluster, Server, slot};
+
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+const NAMESPACE: &str = "shared";
+
+/// Records of a burst: fewer than a call may have.
+const RECORDS: usize = 24;
+
+/// Records that a call may have at most, of each server.
+const RECORDS_PER_CALL: usize = 64;
+
+/// How long records do not share calls after a node refused a shared one, and what is logged then: docs/cluster.md.
+const PAUSE: Duration = Duration::from_secs(60);
+const WARNING: &str = "the records of a shard cannot share script calls for now: each has its own call";
+
+/// Replies of a node that is in a passing state.
+const OF_STATE: [&str; 9] = [
+    "LOADING Redis is loading the dataset in memory",
+    "CLUSTERDOWN The cluster is down",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "READONLY You can't write against a read only replica.",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "NOREPLICAS Not enough good replicas to write.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+];
+
+/// Replies of a node that refuses shared calls.
+const OF_CALL: [&str; 3] = [
+    "ERR Script attempted to access a key that is not declared",
+    "NOPERM User default has no permissions to access one of the keys used as arguments",
+    "ERR unknown command",
+];
+
+/// What is wrong with the calls of this seed.
+pub async fn share_calls(seed: u64) -> Vec<String> {
+    let rng = &mut Rng::new(seed ^ 0x54a2);
+    let mut wrong = Vec::new();
+    for number in 0..5 {
+        let sharer = Sharer::start(number);
+        lines::take();
+        let (what, faults) = match number {
+            0 => ("many", sharer.send_many().await),
+            1 => ("moved slots", sharer.move_slots(rng).await),
+            2 => ("refused", sharer.refuse_shared_calls(rng).await),
+            3 => ("hidden shards", sharer.hide_shards().await),
+            _ => ("passing state", sharer.refuse_all_calls(rng).await),
+        };
+        wrong.extend(faults.into_iter().map(|fault| format!("{what}: {fault}")));
+    }
+    lines::take();
+    wrong
+}
+
+/// A client of a cluster of two servers.
+struct Sharer {
+    client: String,
+    cluster: Cluster,
+    store: RedisStore,
+}
+
+/// What a burst of acquires did.
+struct Burst {
+    answers: Vec<Result<Acquire, StoreError>>,
+    calls: Vec<Exchange>,
+}
+
+impl Burst {
+    /// Calls without declared keys.
+    fn shared(&self) -> usize {
+        self.calls.iter().filter(|call| !call.declares_keys).count()
+    }
+
+    fn wrong_answers(&self) -> Option<String> {
+        let is_wrong = |answer: &&Result<Acquire, StoreError>| !matches!(answer, Ok(Acquire::Acquired(_)));
+        self.answers.iter().find(is_wrong).map(|answer| format!("not acquired: {answer:?}"))
+    }
+}
+
+impl Sharer {
+    fn start(number: usize) -> Self {
+        let names = [0, 1].map(|server| format!("shared{number}{server}"));
+        let cluster = Cluster::start(&names.each_ref().map(String::as_str));
+        let client = format!("sharer{number}");
+        let url = format!("redis://{}", address(&names[0], &client)).parse().expect("this is a valid URL");
+        let mut settings = RedisSettings::new(url, NAMESPACE);
+        (settings.cluster, settings.timeout) = (true, TIMEOUT);
+        let store = RedisStore::new(&settings).expect("these settings are valid");
+        Self { client, cluster, store }
+    }
+
+    /// Acquires keys at once. Those of a round are the same each time.
+    async fn burst(&self, round: &str, records: usize) -> Burst {
+        let before = self.calls().len();
+        let acquire = |number: usize| {
+            let key = Key::new(&format!("{round}-{number}")).expect("it has a text");
+            self.store.acquire(AcquireRequest::new(key))
+        };
+        let answers = join_all((0..records).map(acquire)).await;
+        Burst { answers, calls: self.calls().split_off(before) }
+    }
+
+    /// The script calls of the client so far, in their order, without those for which a server lacked the script.
+    fn calls(&self) -> Vec<Exchange> {
+        let own = connections().into_iter().filter(|connection| connection.client == self.client);
+        let mut calls: Vec<_> = own.flat_map(|connection| connection.exchanges).collect();
+        let lacks_script = |call: &Exchange| call.error.as_ref().is_some_and(|error| error.starts_with("NOSCRIPT"));
+        calls.retain(|call| !call.records.is_empty() && !lacks_script(call));
+        calls.sort_by_key(|call| call.sent_us);
+        calls
+    }
+
+    /// What is wrong with a burst of records that share calls: one for each server.
+    async fn wrong_sharing(&self, round: &str) -> Vec<String> {
+        let burst = self.burst(round, RECORDS).await;
+        let mut wrong = Vec::from_iter(burst.wrong_answers());
+        if burst.calls.len() != 2 || burst.shared() != 2 {
+            wrong.push(format!("{round}: the calls {:?}", burst.calls));
+        }
+        wrong
+    }
+
+    /// More records than a call may have.
+    async fn send_many(&self) -> Vec<String> {
+        let mut wrong = self.wrong_first().await;
+        let burst = self.burst("many", 5 * RECORDS_PER_CALL).await;
+        wrong.extend(burst.wrong_answers());
+        let sizes: Vec<_> = burst.calls.iter().map(|call| call.records.len()).collect();
+        let is_full = |size: &&usize| **size == RECORDS_PER_CALL;
+        if sizes.iter().any(|size| *size > RECORDS_PER_CALL) || sizes.iter().filter(|size| !is_full(size)).count() > 2 {
+            wrong.push(format!("calls of {sizes:?} records"));
+        }
+        wrong
+    }
+
+    /// The first records load the script.
+    async fn wrong_first(&self) -> Vec<String> {
+        let mut wrong = Vec::from_iter(self.burst("first", RECORDS).await.wrong_answers());
+        wrong.extend(self.wrong_sharing("second").await);
+        wrong
+    }
+
+    /// Records whose slots have moved are sent alone, once. Then they share calls with the others of their server.
+    async fn move_slots(&self, rng: &mut Rng) -> Vec<String> {
+        let mut wrong = self.wrong_first().await;
+        self.burst("moved", RECORDS).await;
+        self.cluster.servers.iter().for_each(Server::flush);
+        // Fewer than half of the records of a server, so that no call is in vain.
+        let records: Vec<_> = (0..RECORDS).map(|number| format!("{NAMESPACE}:moved-{number}")).collect();
+        let mut moved = BTreeSet::new();
+        for record in records.iter().filter(|_| rng.happens(150)) {
+            let moved_slot = slot(record.as_bytes());
+            let owner = self.cluster.owner(moved_slot);
+            self.cluster.begin_move(moved_slot, 1 - owner);
+            while self.cluster.step_move(moved_slot) {}
+            moved.extend(records.iter().filter(|other| slot(other.as_bytes()) == moved_slot));
+        }
+        let burst = self.burst("moved", RECORDS).await;
+        wrong.extend(burst.wrong_answers());
+        let alone: BTreeSet<_> =
+            burst.calls.iter().filter(|call| call.declares_keys).flat_map(|call| &call.records).collect();
+        if alone != moved || burst.shared() != 2 {
+            wrong.push(format!("{moved:?} have moved: the calls {:?}", burst.calls));
+        }
+        wrong.extend(self.wrong_sharing("afterwards").await);
+        wrong.extend(wrong_warnings(0));
+        wrong
+    }
+
+    /// Each record is sent alone for a minute after a node refused a shared call.
+    async fn refuse_shared_calls(&self, rng: &mut Rng) -> Vec<String> {
+        let mut wrong = self.wrong_first().await;
+        let refusal = *rng.pick(&OF_CALL);
+        self.cluster.servers.iter().for_each(|server| server.refuse_shared(Some(refusal)));
+        let alone = async |round: &str, shared: usize| {
+            let burst = self.burst(round, RECORDS).await;
+            let is_right = burst.calls.len() - burst.shared() == RECORDS && burst.shared() == shared;
+            let wrong = burst.wrong_answers();
+            wrong.or_else(|| (!is_right).then(|| format!("{round}, by {refusal}: the calls {:?}", burst.calls)))
+        };
+        wrong.extend(alone("refused", 2).await);
+        wrong.extend(alone("at once", 0).await);
+        sleep(PAUSE - 4 * TIMEOUT).await;
+        wrong.extend(alone("a minute later", 0).await);
+        sleep(4 * TIMEOUT).await;
+        wrong.extend(alone("again", 2).await);
+        wrong.extend(wrong_warnings(1));
+        self.cluster.servers.iter().for_each(|server| server.refuse_shared(None));
+        sleep(PAUSE).await;
+        wrong.extend(self.wrong_sharing("accepted").await);
+        wrong
+    }
+
+    /// Three calls in a row in vain end the sharing.
+    async fn hide_shards(&self) -> Vec<String> {
+        self.cluster.name_wrong_servers();
+        let mut wrong = Vec::new();
+        let mut shared = Vec::new();
+        for round in ["one", "two", "three", "four"] {
+            let burst = self.burst(round, RECORDS).await;
+            wrong.extend(burst.wrong_answers());
+            shared.push(burst.shared());
+        }
+        // Two calls are in flight at once.
+        if shared != [2, 2, 0, 0] {
+            wrong.push(format!("shared calls of each burst: {shared:?}"));
+        }
+        wrong.extend(wrong_warnings(1));
+        wrong
+    }
+
+    /// A node that refuses every call for now does not end the sharing.
+    async fn refuse_all_calls(&self, rng: &mut Rng) -> Vec<String> {
+        let mut wrong = self.wrong_first().await;
+        let refusal = *rng.pick(&OF_STATE);
+        self.cluster.servers.iter().for_each(|server| server.refuse(Some(refusal)));
+        let burst = self.burst("refused", RECORDS).await;
+        let is_unavailable =
+            |answer: &Result<Acquire, StoreError>| answer.as_ref().is_err_and(StoreError::is_unavailable);
+        if !burst.answers.iter().all(is_unavailable) {
+            wrong.push(format!("by {refusal}: {:?}", burst.answers));
+        }
+        self.cluster.servers.iter().for_each(|server| server.refuse(None));
+        self.burst("again", RECORDS).await;
+        wrong.extend(self.wrong_sharing("afterwards").await.into_iter().map(|fault| format!("{refusal}: {fault}")));
+        wrong.extend(wrong_warnings(0));
+        wrong
+    }
+}
+
+/// Whether there are so many warnings that records cannot share calls.
+fn wrong_warnings(expected: usize) -> Option<String> {
+    let warnings = lines::take().into_iter().filter(|line| line.get("message") == Some(WARNING)).count();
+    (warnings != expected).then(|| format!("{warnings} warnings, not {expected}"))
+}
