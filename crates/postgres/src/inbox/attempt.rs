@@ -94,11 +94,11 @@ impl<W> Inbox<W> {
             Ok(RowState::Done { result, fence: _ }) => Ok(Some(result)),
             Ok(RowState::Absent | RowState::OtherPayload) => Ok(None),
             Ok(RowState::Unfinished) => Err(unfinished()),
-            // Other messages can be processed.
-            Err(error) if error.is_busy() => Err(error.into()),
             Err(error) => match self.explain(error, until).await {
                 // The database cannot store this key, so there is no row.
                 error if error.is_of_the_key() => Ok(None),
+                // Other messages can be processed.
+                error if error.is_busy() => Err(WorkError::busy(error)),
                 error => Err(WorkError::unavailable(error)),
             },
         }
@@ -179,17 +179,16 @@ impl<W> Inbox<W> {
         if let DatabaseError::Server { is_row_wait: true, .. } = error {
             return Ok(RecordedAttempt::Busy { after: claim.request().lease });
         }
-        if error.is_busy() {
-            return Err(error.into());
-        }
         match self.explain(error, claim.ends()).await {
             error if error.is_of_the_key() => Err(WorkError::permanent(error)),
+            error if error.is_busy() => Err(WorkError::busy(error)),
             error => Ok(RecordedAttempt::Unreachable(Box::new(error))),
         }
     }
 
     /// Adds the cause. For a character that its encoding cannot represent, the database does not say whether it is in
-    /// the namespace or in the key, so a statement with the namespace alone is executed.
+    /// the namespace or in the key, so a statement with the namespace alone is executed. If that one fails, its error is
+    /// returned.
     async fn explain(&self, error: DatabaseError, until: Instant) -> InboxError {
         let explained = InboxError::of(error.clone());
         if !matches!(explained, InboxError::NamespaceEncoding(_)) {

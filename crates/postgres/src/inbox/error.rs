@@ -56,4 +56,9 @@ impl InboxError {
     pub(super) fn is_of_the_key(&self) -> bool {
         matches!(self, Self::KeyEncoding(_))
     }
+
+    /// Whether other messages may succeed, as for [`DatabaseError::is_busy`].
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Database(error) if error.is_busy())
+    }
 }

@@ -1,6 +1,8 @@
 //! Keys and namespaces in a database whose encoding is not UTF8.
 
 use super::*;
+use std::num::NonZeroUsize;
+
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, KeySource, MessageOutcome, MessageReport};
 
 /// As [`base`], with the encoding LATIN1.
@@ -56,4 +58,25 @@ async fn a_namespace_that_the_encoding_cannot_represent_fails_the_invocation_and
     let report = deliver(&idempotency, &of_consumer("payments", &base), "plain").await;
     done(&report);
     assert_eq!((report.attempts, report.recovery), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_key_that_the_encoding_cannot_represent_holds_up_no_other_message_while_the_table_is_locked() {
+    let base = latin1().await;
+    let settings = with!(BatchSettings::default(), keys = vec![KeySource::MessageId], concurrency = NonZeroUsize::MIN);
+    let database = Database::new(&with!(database_settings(&base.url()), timeout = Duration::from_millis(300)));
+    let batch = Batch::new(on(MemoryStore::default()), inbox(Pay::default(), database), settings);
+    // The statements of the inbox are prepared, so the server finds the character before it waits for the lock.
+    reports(&batch, &["plain"]).await;
+    // The second time, the store says that the key has failed, and the row is looked up.
+    for _ in 0..2 {
+        base.client.batch_execute("BEGIN; LOCK TABLE idempotency_inbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        let locked = reports(&batch, &["💸", "after"]).await;
+        base.client.batch_execute("COMMIT").await.unwrap();
+        // Each has tried.
+        assert!(locked.iter().all(|report| report.reason.contains("55P03")), "{locked:?}");
+        reports(&batch, &["💸"]).await;
+    }
+    assert_eq!(reports(&batch, &["💸"]).await[0].outcome, MessageOutcome::Failed);
+    assert_eq!(base.count(EFFECTS).await, 1);
 }
