@@ -15,7 +15,7 @@ use http_body::Body;
 use http_body_util::Empty;
 use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt};
 use idempotent_sqs::{Claim, Deadline, Store, Work, WorkError};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use crate::answer::{Answer, Summary, reject, whole};
@@ -25,7 +25,7 @@ use crate::layer::Shared;
 use crate::pending::PendingRequest;
 use crate::problem::Problem;
 use crate::request::IdempotentRequest;
-use crate::run::Attempt;
+use crate::run::{Attempt, READ_KEPT};
 use crate::service::serve;
 use crate::settings::Settings;
 use crate::stored;
@@ -146,10 +146,14 @@ impl<W: Work<Request<Bytes>>> OwnRecord<()> for WorkRun<W> {
         request: &'a AcquireRequest,
         until: Instant,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        match self.work.own_record() {
-            Some(record) => record.recorded(request, until),
-            None => Box::pin(ready(Ok(None))),
-        }
+        let Some(record) = self.work.own_record() else { return Box::pin(ready(Ok(None))) };
+        // The store has answered that nothing runs for this request: reading the record is not waiting for the store.
+        drop(self.request.start());
+        let until = until.min(Instant::now() + READ_KEPT);
+        Box::pin(async move {
+            let read = timeout_at(until, record.recorded(request, until)).await;
+            read.unwrap_or_else(|elapsed| Err(WorkError::unavailable(elapsed)))
+        })
     }
 }
 

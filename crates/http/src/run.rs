@@ -20,8 +20,8 @@ use crate::time_limit::TimeLimit;
 /// With less time, an acquire might be executed whose reply comes too late to release it.
 const SHORTEST_RUN: Duration = Duration::from_millis(50);
 
-/// Time to read a response that is kept as an object, in addition to the time for the store.
-const READ_OBJECT: Duration = Duration::from_secs(5);
+/// Time to read a response that is kept outside the store: as an object, or in the work's own record.
+pub(crate) const READ_KEPT: Duration = Duration::from_secs(5);
 
 /// Pause between two acquires of a request that waits for another one.
 const WAIT_STEP: Duration = Duration::from_millis(50);
@@ -144,7 +144,7 @@ impl<S: Store, A: Attempt> Protected<S, A> {
                 // Nothing runs for this request any more, even if the record is lost now.
                 drop(self.attempt.request().start());
                 let read = self.shared.idempotency.run(&delivery, &self.attempt, &());
-                let limit = self.shared.settings.store_timeout.saturating_add(READ_OBJECT);
+                let limit = self.shared.settings.store_timeout.saturating_add(READ_KEPT);
                 let read =
                     timeout(limit, read).await.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)))?;
                 let is_read = matches!(read.outcome, Outcome::Duplicate { .. });

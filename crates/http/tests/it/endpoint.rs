@@ -1,15 +1,17 @@
 //! A work that answers requests.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::{Request, Response};
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use harness::with;
 use harness::work::RecordingWork;
-use idempotent_sqs::idempotency::RecordedAttempt;
+use idempotent_sqs::idempotency::{AcquireRequest, OwnRecord, RecordedAttempt};
 use idempotent_sqs::{Claim, MemoryStore, Store, Work, WorkError};
 use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, encode_response};
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -260,5 +262,48 @@ async fn a_work_recovers_after_a_run_that_may_have_taken_effect() {
     for replayed in [false, true] {
         let answer = send(&router, request("pay")).await;
         assert_eq!((&*answer.body, answer.is_replayed()), (b"recovered".as_slice(), replayed));
+    }
+}
+
+/// Fails permanently. Its own record, which then has a response, is read in this time.
+struct ReadSlowly(Duration);
+
+impl Work<Request<Bytes>> for ReadSlowly {
+    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<Request<Bytes>> for ReadSlowly {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Request<Bytes>) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(ready(Err(WorkError::permanent("refused"))))
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(async {
+            sleep(self.0).await;
+            Ok(Some(encode_response(&Response::builder().status(201).body("paid").unwrap())))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_the_work_that_is_read_slowly_is_no_outage_of_the_store() {
+    for (seconds, answered, outcome) in [(3, 201, RequestOutcome::Replayed), (9, 503, RequestOutcome::Released)] {
+        for spawn in [true, false] {
+            let outcomes = Arc::new(Mutex::new(Vec::new()));
+            let seen = Arc::clone(&outcomes);
+            let layer = builder().spawn(spawn).report(move |report| seen.lock().unwrap().push(report.outcome)).build();
+            let router = Router::new().fallback_service(layer.endpoint(ReadSlowly(Duration::from_secs(seconds))));
+            assert_eq!(send(&router, request("pay")).await.problem(), "failed-before");
+            let started = Instant::now();
+            let answer = send(&router, request("pay")).await;
+            assert_eq!((answer.status, started.elapsed().as_secs()), (answered, seconds.min(5)));
+            assert_eq!(outcomes.lock().unwrap()[1..], [outcome]);
+        }
     }
 }
