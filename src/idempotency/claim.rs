@@ -88,9 +88,7 @@ impl Claim {
 
     /// The same claim, to settle an attempt that is not counted.
     pub(super) fn uncounted(&self) -> Self {
-        let number = self.number.saturating_sub(1);
-        let claim = Self::new(self.request.clone(), self.fence, number, self.recovery);
-        Self { without_store: self.without_store, ..claim }
+        Self::new(self.request.clone(), self.fence, self.number.saturating_sub(1), self.recovery)
     }
 
     /// The claim of work that another record shows as done, such as the row of an inbox. It owns no record and can only

@@ -78,12 +78,13 @@ impl<S: Store> Idempotency<S> {
                 let is_settled = is_recorded(&self.release(claim, deadline).await);
                 (Outcome::Conflict { lease_remains: after }, is_settled)
             }
-            RecordedAttempt::Mismatch if claim.is_recovery() => {
+            RecordedAttempt::Mismatch if claim.is_recovery() && !claim.is_without_store() => {
                 // Another payload took effect under this key, so no attempt with this one did, earlier ones included.
                 let failure = Failure { uncertain: false, permanent: false };
                 (Outcome::Mismatch, is_recorded(&self.record_failure(&claim.uncounted(), failure, deadline).await))
             }
-            // A mismatch is not counted: the next delivery is one again, however many there are.
+            // A mismatch is not counted: the next delivery is one again, however many there are. Without the store, the
+            // number of the attempt is not known.
             RecordedAttempt::Mismatch => (Outcome::Mismatch, is_recorded(&self.release(claim, deadline).await)),
             RecordedAttempt::Unreachable(reason) => {
                 let _released = self.release(claim, deadline).await;

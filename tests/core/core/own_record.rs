@@ -387,3 +387,39 @@ async fn a_recovery_of_a_work_with_its_own_record_is_never_parked() {
     let report = try_run(&idempotency, &work).await.unwrap();
     assert!(report.recovery && matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
 }
+
+/// A store whose acquires are executed and have no reply, so that the work goes on without it.
+struct WithoutReplies<'a>(&'a MemoryStore);
+
+impl Store for WithoutReplies<'_> {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        self.0.acquire(request.clone()).await?;
+        Ok(Acquire::claimed_without_store(request, Fence(1)))
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.0.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.0.fail(claim, failure).await
+    }
+
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.0.release(request, claim).await
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_without_the_store_that_is_not_counted_keeps_the_number_of_the_others() {
+    for answer in [Err(WorkError::retryable("no")), Ok(RecordedAttempt::Mismatch)] {
+        let store = MemoryStore::default();
+        let normal = Idempotency::new(&store, Policy::default());
+        for _ in 0..3 {
+            try_run(&normal, &RecordingWork::new([Err(WorkError::retryable("no"))])).await.unwrap();
+        }
+        let without = Idempotency::new(WithoutReplies(&store), Policy::default());
+        try_run(&without, &RecordingWork::new([answer])).await.unwrap();
+        assert_eq!(try_run(&normal, &RecordingWork::new([])).await.unwrap().attempts, Some(4));
+    }
+}

@@ -62,7 +62,9 @@ impl Seen {
                 is_completed(result) && *by_own_record == (answer != Some(Answer::Recorded))
             }
             (Some(_), Told::Duplicate { result: Some(result) }) => is_completed(result),
-            (Some(_), Told::Mismatch) if sent.claimed().is_some_and(|claimed| claimed.is_recovery) => {
+            (Some(_), Told::Mismatch)
+                if !without_store && sent.claimed().is_some_and(|claimed| claimed.is_recovery) =>
+            {
                 fails(Failure { uncertain: false, permanent: false })
             }
             (
