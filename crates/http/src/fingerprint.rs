@@ -53,9 +53,11 @@ impl MediaType {
         let is_json = essence == "application/json" || essence.ends_with("+json");
         // A parameter's value, such as a boundary, may depend on case.
         let text = if is_json {
-            let mut is_quoted = false;
+            let (mut is_quoted, mut is_escaped) = (false, false);
             let parameters = parameters.split(|character| {
-                is_quoted ^= character == '"';
+                // A backslash escapes the next character of a quoted value.
+                is_quoted ^= character == '"' && !is_escaped;
+                is_escaped = is_quoted && character == '\\' && !is_escaped;
                 character == ';' && !is_quoted
             });
             let is_kept = |text: &&str| !text.is_empty() && !text.to_ascii_lowercase().starts_with("charset=");
@@ -143,6 +145,8 @@ mod tests {
             print("POST", "/p", r#"application/ld+json; profile="flat""#, b"1"),
             print("POST", "/p", r#"application/ld+json; profile="a;charset=x""#, b"1"),
             print("POST", "/p", r#"application/ld+json; profile="a;charset=y""#, b"1"),
+            print("POST", "/p", r#"application/ld+json; profile="a\"; charset=x""#, b"1"),
+            print("POST", "/p", r#"application/ld+json; profile="a\"; charset=y""#, b"1"),
             print("POST", "/p", "multipart/mixed; boundary=a", b"1"),
             print("POST", "/p", "multipart/mixed; boundary=A", b"1"),
             print("POST", "/p", "application/json", b"2"),

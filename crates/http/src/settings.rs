@@ -181,8 +181,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     /// reach, in addition to [`wait`](Self::wait). It should be longer than the store's own timeouts, so that a lost reply
     /// is repeated first. It does not limit the recording of a response, which ends within the
     /// [`timeout`](Self::timeout), nor reading one that is kept as an object or in the work's own record, which takes 5
-    /// seconds at most. Without [`spawn`](Self::spawn) it has no effect,
-    /// and a request may wait until its timeout or its [`deadline`](Self::deadline). Default: 2 seconds.
+    /// seconds at most. Without [`spawn`](Self::spawn) it has no effect, and a request may wait until its timeout or its
+    /// [`deadline`](Self::deadline). Default: 2 seconds.
     pub fn store_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.store_timeout = timeout)
     }
