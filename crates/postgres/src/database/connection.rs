@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use futures_util::TryStreamExt;
 use futures_util::future::ready;
@@ -20,6 +21,8 @@ pub(super) struct Connection {
     /// Whether the work has executed the SQL statement `PREPARE`. Only the end of the session removes such a statement,
     /// because `DEALLOCATE ALL` would also remove those of the driver.
     has_sql_prepare: AtomicBool,
+    /// When it was opened, by the wall clock.
+    pub(super) opened: SystemTime,
     /// Whether the server has `transaction_timeout`, as since PostgreSQL 17.
     pub(super) has_transaction_timeout: bool,
 }
@@ -36,12 +39,13 @@ const RESET_SESSION: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL;
 const MAX_STATEMENTS: usize = 256;
 
 impl Connection {
-    pub(super) fn new(client: Client, task: JoinHandle<()>, has_transaction_timeout: bool) -> Self {
+    pub(super) fn new(client: Client, task: JoinHandle<()>, opened: SystemTime, has_transaction_timeout: bool) -> Self {
         Self {
             client,
             task,
             statements: Mutex::default(),
             has_sql_prepare: AtomicBool::new(false),
+            opened,
             has_transaction_timeout,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use rustls::ClientConfig;
@@ -52,12 +52,12 @@ impl Manager for Dialer {
         })
     }
 
-    async fn recycle(&self, connection: &mut Connection, metrics: &Metrics) -> RecycleResult<DatabaseError> {
+    async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<DatabaseError> {
         if connection.client.is_closed() {
             return Err(RecycleError::message("the connection was closed"));
         }
         let longest = self.credentials.as_ref().and_then(|source| source.max_session());
-        if longest.is_some_and(|longest| metrics.age() >= longest) {
+        if longest.is_some_and(|longest| has_ended(connection.opened, longest)) {
             return Err(RecycleError::message("its session has ended"));
         }
         Ok(())
@@ -122,6 +122,7 @@ where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
+    let opened = SystemTime::now();
     let (client, connection) = match config.connect(tls).await {
         Ok(connected) => connected,
         Err(error) => return Ok(Err(error)),
@@ -134,7 +135,13 @@ where
     let has_transaction_timeout = major.is_some_and(|major| major >= TRANSACTION_TIMEOUT_VERSION);
     // Its error is also returned to the callers that wait for replies.
     let task = tokio::spawn(async move { drop(connection.await) });
-    Ok(Ok(Connection::new(client, task, has_transaction_timeout)))
+    Ok(Ok(Connection::new(client, task, opened, has_transaction_timeout)))
+}
+
+/// Whether a session that began at this time has lasted for `longest`, by the wall clock: it also counts the time during
+/// which the process was frozen. A time in the future counts as ended: the clock was set, so the age is unknown.
+fn has_ended(opened: SystemTime, longest: Duration) -> bool {
+    opened.elapsed().map_or(true, |age| age >= longest)
 }
 
 /// The first part of a version such as `15.18 (Debian 15.18-0+deb12u1)` or `17beta1`.
@@ -183,7 +190,15 @@ fn unreachable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> DatabaseError
 
 #[cfg(test)]
 mod tests {
-    use super::major;
+    use super::*;
+
+    #[test]
+    fn a_session_ends_by_the_wall_clock() {
+        let (now, minute) = (SystemTime::now(), Duration::from_mins(1));
+        for (opened, ended) in [(now, false), (now - minute, false), (now - 3 * minute, true), (now + minute, true)] {
+            assert_eq!(has_ended(opened, 2 * minute), ended, "{opened:?}");
+        }
+    }
 
     #[test]
     fn the_major_version_is_parsed() {
