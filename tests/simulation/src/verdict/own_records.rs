@@ -177,9 +177,9 @@ fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
         }
         // Doubts of earlier attempts are cleared.
         (Returned::Mismatch, Call::Fail { uncertain, permanent, .. }) => {
-            attempt.is_recovery && !uncertain && !permanent
+            attempt.is_recovery && !without_store && !uncertain && !permanent
         }
-        (Returned::Mismatch, Call::Release { .. }) => !attempt.is_recovery,
+        (Returned::Mismatch, Call::Release { .. }) => !attempt.is_recovery || without_store,
         (Returned::Error(kind), Call::Fail { uncertain, permanent, .. }) => match kind {
             WorkErrorKind::Retryable { .. } => (*uncertain, *permanent) == (attempt.is_recovery, is_last),
             WorkErrorKind::Permanent => *uncertain == attempt.is_recovery && *permanent,
