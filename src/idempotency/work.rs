@@ -293,8 +293,9 @@ impl WorkError {
         !matches!(self.kind, WorkErrorKind::Unavailable { .. } | WorkErrorKind::Busy { .. })
     }
 
-    /// The error that it was created from.
-    pub(crate) fn get_ref(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+    /// The error that this one was created from, as of [`std::io::Error::get_ref`].
+    #[must_use]
+    pub fn get_ref(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.reason.get_ref()
     }
 }

@@ -110,7 +110,7 @@ impl Deployment {
             Kind::Sentinels(states) => (0..states.len()).map(|at| format!("sentinel{number}{at}")).collect(),
             _ => vec![format!("deployed{number}0")],
         };
-        let mut port = || rng.happens(500).then(|| if is_cluster { SERVER_PORT } else { 7000 });
+        let mut port = || rng.happens(500).then_some(if is_cluster { SERVER_PORT } else { 7000 });
         let hosts = hosts.into_iter().map(|name| (host_of(&name, &client), port())).collect();
         let (has_user, has_password) = (rng.happens(400), rng.happens(500));
         let source =
@@ -171,9 +171,8 @@ impl Deployment {
         let used = |server: &Server| !server.keys(|key| key.starts_with(b"deployed:key")).is_empty();
         let stored: Vec<_> = servers.servers.iter().map(used).collect();
         let expected = match (&self.kind, error.is_none()) {
-            (_, false) => None,
+            (_, false) | (Kind::Node, true) => None,
             (Kind::Cluster, true) => Some(vec![true, true]),
-            (Kind::Node, true) => None,
             (_, true) if self.is_certain() => Some((0..stored.len()).map(|at| Some(at) == self.primary()).collect()),
             (_, true) => None,
         };

@@ -45,8 +45,8 @@ enum Content {
 impl Content {
     fn of(rng: &mut Rng) -> Self {
         match rng.draw(0..10) {
-            0 => Self::Text(*rng.pick(&["a payment", "", "ä"])),
-            1 => Self::Broken(*rng.pick(&["{\"a\":", "[1", " {'a':1}", "\u{feff}{"])),
+            0 => Self::Text(rng.pick::<&str>(&["a payment", "", "ä"])),
+            1 => Self::Broken(rng.pick::<&str>(&["{\"a\":", "[1", " {'a':1}", "\u{feff}{"])),
             _ => Self::Json(Document::of(rng, 3)),
         }
     }
@@ -123,8 +123,7 @@ fn wrong_messages(rng: &mut Rng) -> Vec<String> {
 
 fn message(content: &Content, rng: &mut Rng) -> Message {
     let mut message = Message::new(format!("m{}", rng.draw(0..5)), content.written(rng));
-    let id = |rng: &mut Rng| rng.pick(&[None, None, Some("d1"), Some("")]).map(str::to_owned);
-    message.deduplication_id = id(rng);
+    message.deduplication_id = rng.pick(&[None, None, Some("d1"), Some("")]).map(str::to_owned);
     message.group_id = rng.pick(&[None, Some("g1"), Some("g1"), Some("g 1"), Some("")]).map(str::to_owned);
     if let Some(key) = *rng.pick(&[None, None, Some("pay_1"), Some("")]) {
         message.attributes.insert("Idempotency-Key".to_owned(), MessageAttribute::from(key));

@@ -17,9 +17,10 @@
 //! - `closures`: run closures once
 //! - `own_records`: work with a record of its own
 //! - `http`: HTTP requests to services with the layer
-//! - `sharing`: records of a cluster share script calls
-//! - `inputs`: settings, messages and events are read
-//! - `deployments`: connect to servers, clusters and sentinels by their URLs
+//! - `parts`: parts of the library on their own
+//! - `deployments`: connections to servers, clusters and sentinels by their URLs
+//! - `sharing`: script calls that records of a cluster share
+//! - `inputs`: settings, messages and events
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -49,6 +50,7 @@ pub mod network;
 mod objects;
 mod own_records;
 mod owners;
+mod parts;
 mod plan;
 mod producers;
 mod queue;

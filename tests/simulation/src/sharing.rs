@@ -25,8 +25,8 @@ const RECORDS: usize = 24;
 /// Records that a call may have at most, of each server.
 const RECORDS_PER_CALL: usize = 64;
 
-/// How long records do not share calls after a node refused a shared one, and what is logged then: docs/cluster.md.
-const PAUSE: Duration = Duration::from_secs(60);
+/// How long records do not share calls after a node refused a shared one, s, and what is logged then.
+const PAUSE_S: u64 = 60;
 const WARNING: &str = "the records of a shard cannot share script calls for now: each has its own call";
 
 /// Replies of a node that is in a passing state.
@@ -197,13 +197,13 @@ impl Sharer {
         };
         wrong.extend(alone("refused", 2).await);
         wrong.extend(alone("at once", 0).await);
-        sleep(PAUSE - 4 * TIMEOUT).await;
+        sleep(Duration::from_secs(PAUSE_S - 1)).await;
         wrong.extend(alone("a minute later", 0).await);
-        sleep(4 * TIMEOUT).await;
+        sleep(Duration::from_secs(1)).await;
         wrong.extend(alone("again", 2).await);
         wrong.extend(wrong_warnings(1));
         self.cluster.servers.iter().for_each(|server| server.refuse_shared(None));
-        sleep(PAUSE).await;
+        sleep(Duration::from_secs(PAUSE_S)).await;
         wrong.extend(self.wrong_sharing("accepted").await);
         wrong
     }

@@ -79,9 +79,7 @@ impl Run {
             let report = Report::of_functions(history, outside, allowances);
             faults.extend(report.faults().chain(seen.faults(history)).map(|fault| format!("http: {fault}")));
         }
-        faults.extend(self.inputs.iter().map(|fault| format!("input: {fault}")));
-        faults.extend(self.sharing.iter().map(|fault| format!("shared calls: {fault}")));
-        faults.extend(self.deployments.iter().map(|fault| format!("deployment: {fault}")));
+        faults.extend(self.parts.iter().cloned());
         faults.extend(contention.faults().map(|fault| format!("contention: {fault}")));
         faults.extend(self.other_values.iter().map(|fault| format!("not a record: {fault}")));
         faults.extend(report.not_linearizable.iter().chain(&report.undecided).chain(&report.not_in_model).cloned());

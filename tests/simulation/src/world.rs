@@ -15,22 +15,20 @@ use tokio::time::{sleep, timeout};
 
 use crate::after::{After, after};
 use crate::connections::Connection;
-use crate::deployments::deploy;
 use crate::faults::Faults;
 use crate::function::{Acknowledged, Invoked, Shared};
-use crate::inputs::read_inputs;
 use crate::logins::Logins;
 use crate::maintenance::maintain;
 use crate::network::{self, Conditions};
 use crate::objects::{Log, Objects};
 use crate::owners::contend;
+use crate::parts::simulate_parts;
 use crate::plan::Plan;
 use crate::producers::messages;
 use crate::queue::{dead_letter_queue, mapping, queue};
 use crate::receiver::{Counted, Receiver};
 use crate::redis::{Cluster, Server};
 use crate::sent::Sent;
-use crate::sharing::share_calls;
 use crate::sqs::{Letter, SdkCall, Sqs, VisibilityChange};
 use crate::work::{Attempt, Attempts};
 use crate::{busy, connections, deterministic, trace};
@@ -82,12 +80,8 @@ pub struct Run {
     /// What is wrong with calls of an owner for keys whose values are not records.
     pub other_values: Vec<String>,
     pub connections: Vec<Connection>,
-    /// What is wrong with the connections to other deployments of Redis.
-    pub deployments: Vec<String>,
-    /// What is wrong with calls that records of a cluster share.
-    pub sharing: Vec<String>,
-    /// What is wrong with how inputs are read.
-    pub inputs: Vec<String>,
+    /// What is wrong with parts of the library on their own.
+    pub parts: Vec<String>,
     /// The client of each process in the history.
     pub clients: BTreeMap<String, String>,
     pub logins: Logins,
@@ -199,6 +193,8 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     // Callers wait for done work.
     let after =
         if drained { after(&plan, &history, &faults.jumps, &shared, directory).await } else { After::default() };
+    let connections = connections::connections();
+    let parts = simulate_parts(seed).await;
     Run {
         history,
         effects: receiver.effects(),
@@ -219,10 +215,8 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         after,
         contention,
         other_values,
-        connections: connections::connections(),
-        deployments: deploy(seed).await,
-        sharing: share_calls(seed).await,
-        inputs: read_inputs(seed),
+        connections,
+        parts,
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         logins,
         injected: faults.injected,

@@ -1,4 +1,4 @@
-//! The configuration of a server in INFO, and which of its settings can lose records: docs/runbook.md, "CheckFindingsAlarm".
+//! The configuration of a server in INFO, and which of its settings can lose records: docs/runbook.md.
 
 use std::collections::BTreeSet;
 

@@ -28,7 +28,7 @@ impl Document {
             3 => Self::Null,
             4 => Self::Bool(rng.happens(500)),
             5..=7 => Self::Number(*rng.pick(&[0, 1, -1, 10, 2500, 9_007_199_254_740_993, i64::MIN])),
-            _ => Self::Text(*rng.pick(&TEXTS)),
+            _ => Self::Text(rng.pick::<&str>(&TEXTS)),
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) fn wrong_envelope(rng: &mut Rng) -> Vec<String> {
         let (id, has_attribute, has_defect) = (format!("sns-{level}"), rng.happens(400), rng.happens(150));
         let (text, is_valid) = sns(&body, &id, has_attribute.then_some(level), has_defect, rng);
         if is_valid {
-            found.id = found.id.clone().or_else(|| Some(id));
+            found.id = found.id.clone().or(Some(id));
             found.attribute = found.attribute.clone().or_else(|| has_attribute.then(|| level.to_string()));
             opened += 1;
         } else {
@@ -85,7 +85,7 @@ fn sns(message: &str, id: &str, attribute: Option<u64>, has_defect: bool, rng: &
         2 if fields[at].0 != "Message" => fields[at].1 = json!(""),
         3 => {
             fields[2].1 =
-                json!(*rng.pick(&["topic", "arn:aws:sqs:eu-central-1:1:payments", "urn:aws:sns:a:1:b", "arn:aws"]))
+                json!(*rng.pick(&["topic", "arn:aws:sqs:eu-central-1:1:payments", "urn:aws:sns:a:1:b", "arn:aws"]));
         }
         _ => fields.push(fields[at].clone()),
     }
