@@ -20,6 +20,8 @@
 //! - `parts`: parts of the library on their own
 //! - `deployments`: connections to servers, clusters and sentinels by their URLs
 //! - `sharing`: script calls that records of a cluster share
+//! - `memory`: records in memory
+//! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `inputs`: settings, messages and events
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
@@ -46,6 +48,7 @@ mod inputs;
 mod logins;
 mod maintenance;
 mod malformed;
+mod memory;
 pub mod network;
 mod objects;
 mod own_records;
@@ -63,6 +66,7 @@ mod sharing;
 mod sqs;
 mod trace;
 mod verdict;
+mod visibility;
 mod work;
 pub mod world;
 

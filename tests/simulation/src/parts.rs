@@ -1,13 +1,22 @@
 //! Parts of the library on their own, after the function has ended and without its faults.
 
+use std::path::Path;
+
 use crate::deployments::deploy;
 use crate::inputs::read_inputs;
+use crate::memory::contend_in_memory;
 use crate::sharing::share_calls;
+use crate::visibility::change_visibility;
 
 /// What is wrong with the parts. They depend on the seed alone.
-pub async fn simulate_parts(seed: u64) -> Vec<String> {
-    let parts =
-        [("deployment", deploy(seed).await), ("shared calls", share_calls(seed).await), ("input", read_inputs(seed))];
+pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
+    let parts = [
+        ("deployment", deploy(seed).await),
+        ("shared calls", share_calls(seed).await),
+        ("memory", contend_in_memory(seed, directory).await),
+        ("visibility", change_visibility(seed).await),
+        ("input", read_inputs(seed)),
+    ];
     parts
         .into_iter()
         .flat_map(|(part, faults)| faults.into_iter().map(move |fault| format!("{part}: {fault}")))

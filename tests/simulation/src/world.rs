@@ -194,7 +194,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     let after =
         if drained { after(&plan, &history, &faults.jumps, &shared, directory).await } else { After::default() };
     let connections = connections::connections();
-    let parts = simulate_parts(seed).await;
+    let parts = simulate_parts(seed, directory).await;
     Run {
         history,
         effects: receiver.effects(),

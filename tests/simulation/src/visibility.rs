@@ -1,0 +1,148 @@
+//! Changes of visibility timeouts of messages that were received long ago: which SQS accepts, how much less is asked for, and
+//! what is logged. SQS has no faults.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use harness::lines;
+use history::Rng;
+use idempotent_sqs::sqs::{Message, Visibility};
+use idempotent_sqs_testing::{Queue, QueueSettings};
+use tokio::time::{Instant, sleep};
+
+use crate::lock;
+use crate::sqs::{SdkCall, Sqs};
+
+const HOUR_S: u64 = 3600;
+
+/// Longest visibility timeout, counted from the receive:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+const LONGEST_S: u64 = 12 * HOUR_S;
+
+/// The process of the client.
+const CLIENT: &str = "visibility";
+
+const WARNING: &str = "visibility timeouts were not changed; the queue's default applies";
+
+/// A message, and what SQS must be asked for.
+struct Change {
+    message: Message,
+    after: Duration,
+    /// The visibility timeouts, s, in their order.
+    asked: Vec<u64>,
+    /// Whether none of them is accepted.
+    is_refused: bool,
+}
+
+/// What is wrong with the changes of this seed, to SQS and to a replacement of it.
+pub async fn change_visibility(seed: u64) -> Vec<String> {
+    let rng = &mut Rng::new(seed ^ 0x7151);
+    let mut wrong = Vec::new();
+    for replaces_sqs in [false, true] {
+        let age_s = rng.draw(0..12) * HOUR_S + HOUR_S / 2;
+        let queue = queue(seed);
+        let changes = changes(&queue, age_s, replaces_sqs, rng);
+        sleep(Duration::from_secs(age_s)).await;
+        lines::take();
+        let asked =
+            if replaces_sqs { ask_replacement(&queue, &changes).await } else { ask(&queue, &changes, rng).await };
+        for change in &changes {
+            let handle = change.message.receipt_handle.clone().unwrap_or_default();
+            let found = asked.get(&handle).cloned().unwrap_or_default();
+            if found != change.asked {
+                wrong.push(format!("{:?} after {age_s} s: asked for {found:?}, not {:?}", change.after, change.asked));
+            }
+        }
+        let warnings: Vec<_> = lines::take().into_iter().filter(|line| line.get("message") == Some(WARNING)).collect();
+        let failed: usize = warnings.iter().filter_map(|line| line.get("failed")?.parse::<usize>().ok()).sum();
+        let refused = changes.iter().filter(|change| change.is_refused).count();
+        if failed != refused || warnings.iter().any(|line| line.get("advice").is_some() || line.get("reason").is_none())
+        {
+            wrong.push(format!("{refused} changes were refused: {warnings:?}"));
+        }
+    }
+    wrong
+}
+
+fn queue(seed: u64) -> Queue {
+    let settings = QueueSettings {
+        name: "visibility".to_owned(),
+        visibility_timeout: Duration::from_secs(LONGEST_S),
+        ..QueueSettings::default()
+    };
+    Queue::new(settings, seed)
+}
+
+/// Changes of messages that were received now, and will be this old.
+fn changes(queue: &Queue, age_s: u64, replaces_sqs: bool, rng: &mut Rng) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for _ in 0..rng.draw(1..25) {
+        queue.send("a payment").expect("SQS accepts this message");
+        let received = queue.receive(1).remove(0);
+        let mut message = Message::new(received.message_id, "a payment");
+        (message.receipt_handle, message.queue_arn) = (Some(received.receipt_handle), Some(queue.arn()));
+        let after = match rng.draw(0..4) {
+            0 => rng.ms(1..90_000),
+            1 => Duration::from_secs(42_000),
+            _ => Duration::from_secs(rng.draw(1..12) * HOUR_S + 1),
+        };
+        let (mut asked, mut is_refused) = (vec![after.as_secs() + u64::from(after.subsec_nanos() > 0)], false);
+        match rng.draw(0..12) {
+            // An expired one is refused whatever is asked for.
+            0 => {
+                message.receipt_handle = Some(format!("unknown-{}", changes.len()));
+                is_refused = true;
+            }
+            // Without its queue, SQS is not asked.
+            1 if !replaces_sqs => {
+                (message.queue_arn, asked) = (None, Vec::new());
+                is_refused = true;
+            }
+            _ => {
+                while asked.last().is_some_and(|last| last + age_s > LONGEST_S) {
+                    match asked.last().map(|last| last.saturating_sub(HOUR_S)) {
+                        Some(less) if less > 0 => asked.push(less),
+                        _ => {
+                            is_refused = true;
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        changes.push(Change { message, after, asked, is_refused });
+    }
+    changes
+}
+
+fn pairs(changes: &[Change]) -> Vec<(&Message, Duration)> {
+    changes.iter().map(|change| (&change.message, change.after)).collect()
+}
+
+/// What the SDK asks SQS for, by receipt handle.
+async fn ask(queue: &Queue, changes: &[Change], rng: &mut Rng) -> BTreeMap<String, Vec<u64>> {
+    let sqs = Sqs::new(queue.clone(), queue.clone(), rng.fork(), false);
+    sqs.end_faults();
+    sqs.listen();
+    let until = Instant::now() + Duration::from_secs(60);
+    Visibility::new(sqs.config(CLIENT, CLIENT)).change(&pairs(changes), until).await;
+    let mut asked: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for change in sqs.calls().iter().flat_map(SdkCall::changes) {
+        asked.entry(change.receipt_handle).or_default().push(change.after.as_secs());
+    }
+    asked
+}
+
+/// The same of a replacement.
+async fn ask_replacement(queue: &Queue, changes: &[Change]) -> BTreeMap<String, Vec<u64>> {
+    let asked = Arc::new(Mutex::new(BTreeMap::<String, Vec<u64>>::new()));
+    let (noted, queue) = (Arc::clone(&asked), queue.clone());
+    let visibility = Visibility::with_replacement(move |message, after| {
+        let handle = message.receipt_handle.clone().unwrap_or_default();
+        lock(&noted).entry(handle.clone()).or_default().push(after.as_secs());
+        queue.change_visibility(&handle, after).map_err(|error| format!("{}: {}", error.code, error.reason))
+    });
+    visibility.change(&pairs(changes), Instant::now() + Duration::from_secs(60)).await;
+    lock(&asked).clone()
+}
