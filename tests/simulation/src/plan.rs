@@ -244,7 +244,8 @@ impl Plan {
 
     /// Lets batches have messages of two receivers, which are unavailable at different times. Processes do not freeze.
     fn add_outages(&mut self, rng: &mut Rng) {
-        (self.has_outages, self.receivers, self.fifo) = (true, 2, false);
+        (self.has_outages, self.receivers) = (true, 2);
+        self.fifo = Rng::new(self.seed ^ 0xf1f0).happens(300);
         (self.burst, self.batch_size, self.repeats) = (10, 10, 60);
         (self.concurrency, self.messages) = (*rng.pick(&[1, 1, 2, 4]), self.messages.max(30));
         (self.work_ms, self.failures, self.has_forms) = (100, 50, rng.happens(600) || self.has_forms);

@@ -122,7 +122,11 @@ impl Run {
                 Some(Note::Moved)
             }
             Answer::Acquired { .. } => {
-                let is_unsettled = |call: &&Operation| call.is_failed() || matches!(call.answer, Answer::Lost(_));
+                // A release that fails does not change what is said of the send.
+                let is_unsettled = |call: &&Operation| {
+                    matches!(call.call, Call::Fail { .. })
+                        && (call.is_failed() || matches!(call.answer, Answer::Lost(_)))
+                };
                 let sends: Vec<_> = self.sends(invoked).collect();
                 // A letter without its reason does not name its message.
                 let is_known = |send: &&SdkCall| letter_of(send).is_some();

@@ -71,6 +71,22 @@ impl Run {
             && !has_calls(calls, message)
     }
 
+    /// Whether nothing but a lack of time can have kept a message from its start: its payload and its key can be read, the store
+    /// answers, and its receiver is not known to be unavailable.
+    pub(super) fn lacks_only_time(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
+        let is_malformed = invoked.malformed.messages.contains(&message.message_id);
+        let Some(sent) = self.sent(&message.message_id).filter(|_| !is_malformed) else { return false };
+        let receiver = receiver(sent.payment, self.plan.receivers);
+        let last = self.last_at(receiver, &invoked.process, invoked.from_us);
+        let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver);
+        sent.object.is_none()
+            && self.expected_key(&message.message_id).is_some()
+            && !has_calls(calls, message)
+            && !has_outage(calls)
+            && !last.is_some_and(Attempt::is_unavailable)
+            && !runs.any(Attempt::is_unavailable)
+    }
+
     /// Number of receivers that were unavailable when this run began. Each is called by one more run.
     pub(super) fn unavailable_at(&self, run: &Attempt) -> usize {
         self.unavailable_to(&run.process, run.began_us)

@@ -54,6 +54,11 @@ impl Run {
             if let Some(change) = self.change(invoked, message).filter(|_| has_lost(calls, message)) {
                 return Some(format!("{}: another owner has its claim, but it has {change:?}", message.body));
             }
+            if let Some(change) =
+                self.change(invoked, message).filter(|_| self.lacks_only_time(invoked, calls, message))
+            {
+                return Some(format!("{}: only the time for its work had passed, but it has {change:?}", message.body));
+            }
             let waits =
                 self.waits_for_receiver(invoked, calls, message) && !self.follows_unchanged(invoked, calls, message);
             (backoff_of(invoked, message), has_time && waits)
