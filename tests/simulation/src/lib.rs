@@ -20,6 +20,7 @@
 //! - `parts`: parts of the library on their own
 //! - `deployments`: connections to servers, clusters and sentinels by their URLs
 //! - `sharing`: script calls that records of a cluster share
+//! - `letters`: reasons and sizes of dead letters
 //! - `memory`: records in memory
 //! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `inputs`: settings, messages and events
@@ -45,6 +46,7 @@ mod faults;
 mod function;
 mod http;
 mod inputs;
+mod letters;
 mod logins;
 mod maintenance;
 mod malformed;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::deployments::deploy;
 use crate::inputs::read_inputs;
+use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
 use crate::sharing::share_calls;
 use crate::visibility::change_visibility;
@@ -15,6 +16,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("shared calls", share_calls(seed).await),
         ("memory", contend_in_memory(seed, directory).await),
         ("visibility", change_visibility(seed).await),
+        ("letter", write_letters(seed).await),
         ("input", read_inputs(seed)),
     ];
     parts

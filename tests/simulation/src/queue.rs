@@ -6,6 +6,9 @@ use idempotent_sqs_testing::{DeadLetter, Mapping, MappingSettings, Queue, QueueS
 
 use crate::plan::Plan;
 
+/// The region of the queue of the function.
+pub const REGION: &str = "eu-central-1";
+
 /// The queue of the function.
 pub fn queue(plan: &Plan) -> Queue {
     let (visibility_timeout, rate) = (plan.visibility_timeout, f64::from(plan.duplicates) / 1000.0);
@@ -23,7 +26,17 @@ pub fn queue(plan: &Plan) -> Queue {
 
 /// The queue to which the function sends dead letters.
 pub fn dead_letter_queue(plan: &Plan) -> Queue {
-    standard_or_fifo("payments-dead", plan.has_fifo_letters(), plan)
+    let settings = QueueSettings {
+        name: name("payments-dead", plan.has_fifo_letters()),
+        region: letters_region(plan).to_owned(),
+        ..QueueSettings::default()
+    };
+    Queue::new(settings, plan.seed)
+}
+
+/// The region of its dead-letter queue, half of the time another one.
+pub fn letters_region(plan: &Plan) -> &'static str {
+    if plan.seed.is_multiple_of(2) && !plan.is_own_letter_queue { "us-east-1" } else { REGION }
 }
 
 /// The mapping of the queue.

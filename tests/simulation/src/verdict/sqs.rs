@@ -4,13 +4,11 @@ use history::{Answer, Operation};
 
 use crate::function::Invoked;
 use crate::plan::Fault;
+use crate::queue::{REGION, letters_region};
 use crate::sqs::SdkCall;
 use crate::world::Run;
 
 use super::invocations::{CLOCK_US, is_during};
-
-/// The endpoint and the region of all queues.
-const ENDPOINT: (&str, &str) = ("sqs.eu-central-1.amazonaws.com", "eu-central-1");
 
 /// Longest time of a call, µs: docs/faults.md, row 42, and docs/failures.md.
 const LONGEST_US: u64 = 3_000_000;
@@ -26,7 +24,10 @@ impl Run {
         for call in self.sqs_calls.iter().filter(|call| !is_frozen && lasts_us(call) > LONGEST_US + CLOCK_US) {
             wrong.push(format!("this call lasted too long: {call:?}"));
         }
-        let is_elsewhere = |call: &&SdkCall| (&*call.endpoint.0, &*call.endpoint.1) != ENDPOINT;
+        let is_elsewhere = |call: &&SdkCall| {
+            let region = if call.action == "SendMessage" { letters_region(&self.plan) } else { REGION };
+            call.endpoint != (format!("sqs.{region}.amazonaws.com"), region.to_owned())
+        };
         let elsewhere = self.sqs_calls.iter().filter(is_elsewhere);
         wrong.extend(elsewhere.map(|call| format!("this call is not for the region of the queue: {call:?}")));
         for invoked in self.timed_out.iter().filter(|_| !is_frozen) {
