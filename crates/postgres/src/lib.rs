@@ -82,6 +82,6 @@ mod sqlstate;
 
 pub use backfill::Backfill;
 pub use config::{BackfillConfig, InboxConfig};
-pub use database::{Database, DatabaseError, DatabaseSettings, DatabaseUrl, Transaction};
+pub use database::{Database, DatabaseError, DatabaseSettings, DatabaseUrl, DatabaseUrlError, Transaction};
 pub use inbox::{Inbox, InboxError, InboxSettings, TransactionalWork};
 pub use optional_store::{OptionalStore, OutagePolicy};

@@ -24,7 +24,8 @@ use tokio::time::sleep;
 use crate::connections::connections;
 use crate::network::address as host_of;
 use crate::redis::{Cluster, Known, Sentinel, Server};
-use address::{Address, secret};
+use address::Address;
+pub use address::{encoded, secret};
 use configuration::Configuration;
 
 /// Number of deployments of a seed.

@@ -1,11 +1,13 @@
 //! Settings, messages and events that a seed writes from their parts. The settings of keys and fingerprints must be parsed,
 //! and the key and the fingerprint of each message must be what its parts say. Nothing is sent.
 //!
+//! - `database`: URLs of PostgreSQL
 //! - `document`: JSON documents, and how they are written
 //! - `envelopes`: envelopes of SNS, EventBridge and S3, and bodies that are almost some
 //! - `events`: events of SQS and of other services
 //! - `sources`: settings of keys and fingerprints
 
+mod database;
 mod document;
 mod envelopes;
 mod events;
@@ -28,6 +30,7 @@ pub fn read_inputs(seed: u64) -> Vec<String> {
         wrong.extend(wrong_messages(rng));
         wrong.extend(envelopes::wrong_envelope(rng));
         wrong.extend(events::wrong_event(rng));
+        wrong.extend(database::wrong_url(rng));
     }
     wrong
 }

@@ -20,13 +20,13 @@ pub(super) struct Address {
 }
 
 /// A user or a password with characters that have a meaning in URLs.
-pub(super) fn secret(rng: &mut Rng) -> String {
+pub fn secret(rng: &mut Rng) -> String {
     const CHARACTERS: [&str; 14] = ["a", "Z", "0", "-", "_", "/", "?", "#", "@", ":", "%", " ", "+", "ü"];
     (0..rng.draw(1..12)).map(|_| *rng.pick(&CHARACTERS)).collect()
 }
 
 /// Percent-encodes what is not unreserved, and sometimes what is: <https://www.rfc-editor.org/rfc/rfc3986#section-2>.
-fn encoded(text: &str, rng: &mut Rng) -> String {
+pub fn encoded(text: &str, rng: &mut Rng) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
