@@ -129,6 +129,9 @@ pub(crate) enum AttemptResult {
     /// The work must not run. The attempt fails with this error.
     #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only batches know this before the attempt"))]
     NotRun(WorkError),
+    /// The delivery has no payload, and the work's own record shows that the work is done.
+    #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only batches have deliveries without a payload"))]
+    DoneWithoutPayload(Vec<u8>),
     /// An earlier attempt may have taken effect, and the policy parks recoveries.
     Parked,
     /// The deadline passed before the work started.

@@ -71,7 +71,7 @@ fn s3(environment: &mut Environment, _setting: &str, aws: &AwsConfig) -> Option<
         }
         url
     });
-    let mut settings = S3Settings::new(region?);
+    let mut settings = S3Settings::new(region?.to_ascii_lowercase());
     settings.endpoint = endpoint;
     Some(Arc::new(S3::new(settings, aws.clone())))
 }

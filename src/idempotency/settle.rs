@@ -48,6 +48,13 @@ impl<S: Store> Idempotency<S> {
                 let settled = self.release(claim, deadline).await;
                 failed(settled, Outcome::FailedPermanently { error, uncertain: true })
             }
+            AttemptResult::DoneWithoutPayload(result) => {
+                // Without a fingerprint, a completed record would make any other payload a duplicate. The work's own record
+                // decides about each delivery.
+                let release = || self.store.release(claim.request(), Some(claim));
+                let settled = retry_until(deadline.settle, true, release).await;
+                (Outcome::Duplicate { result: Some(result) }, is_recorded(&settled))
+            }
             AttemptResult::Returned(attempt) => self.settle_returned(claim, attempt, has_own_record, deadline).await?,
         };
         let (fence, attempts) = (Some(claim.fence()), Some(claim.attempt()));

@@ -72,8 +72,20 @@ impl<'a> QueueArn<'a> {
 /// <https://docs.aws.amazon.com/general/latest/gr/sqs-service.html>
 pub(super) fn region_of(url: &str) -> Option<&str> {
     let (_scheme, rest) = url.split_once("://")?;
-    let mut labels = rest.split(['/', ':']).next()?.split('.').peekable();
-    let is_region = |label: &&str| label.contains('-');
+    let host = rest.split(['/', ':']).next()?;
+    if host == "queue.amazonaws.com" {
+        return Some("us-east-1");
+    }
+    let mut labels = host.split('.').peekable();
+    // As in `us-gov-west-1`.
+    let is_region = |label: &&str| {
+        let (name, number) = label.rsplit_once('-').unwrap_or_default();
+        let is_of_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+        name.contains('-')
+            && name.bytes().all(is_of_name)
+            && !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit())
+    };
     // `sqs.REGION.…`, after the label of a VPC endpoint if there is one, or `REGION.queue.…`.
     while let Some(label) = labels.next() {
         match (label, labels.peek().copied()) {
@@ -131,7 +143,12 @@ mod tests {
             ("https://sqs-fips.us-east-1.amazonaws.com/123456789012/payments", Some("us-east-1")),
             ("https://sqs.us-east-1.api.aws/123456789012/payments", Some("us-east-1")),
             ("https://us-east-1.queue.amazonaws.com/123456789012/payments", Some("us-east-1")),
-            ("https://queue.amazonaws.com/123456789012/payments", None),
+            ("https://queue.amazonaws.com/123456789012/payments", Some("us-east-1")),
+            ("https://sqs.us-gov-west-1.amazonaws.com/123456789012/payments", Some("us-gov-west-1")),
+            ("https://sqs.us-iso-east-1.c2s.ic.gov/123456789012/payments", Some("us-iso-east-1")),
+            ("http://sqs.test-env.svc.cluster.local:9324/000000000000/payments", None),
+            ("https://my-proxy.queue.example.com/123456789012/payments", None),
+            ("https://sqs.US-EAST-1.amazonaws.com/123456789012/payments", None),
             ("https://vpce-1-2.sqs.cn-north-1.vpce.amazonaws.com.cn/123456789012/payments", Some("cn-north-1")),
             ("http://sqs.eu-west-1.localhost.localstack.cloud:4566/000000000000/sqs.us-east-1", Some("eu-west-1")),
             ("http://127.0.0.1:4566/000000000000/payments", None),

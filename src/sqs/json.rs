@@ -150,8 +150,8 @@ fn split_length(bytes: &[u8]) -> (usize, &[u8]) {
     (digits.iter().rev().fold(0, |length, digit| length << 7 | usize::from(digit & 0x7f)), rest)
 }
 
-/// Whether a text is a JSON Pointer that is not empty. No name has another escape than `~0` and `~1`, so a pointer with one
-/// would find nothing: <https://www.rfc-editor.org/rfc/rfc6901#section-3>.
+/// Whether a text is a JSON Pointer that is not empty. It has no other escapes than `~0` and `~1`:
+/// <https://www.rfc-editor.org/rfc/rfc6901#section-3>.
 pub(super) fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']))
 }

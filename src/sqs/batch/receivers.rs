@@ -85,7 +85,7 @@ impl<'a> Receivers<'a> {
             AttemptResult::Returned(RecordedAttempt::Unreachable(_)) => self.insert(receiver),
             AttemptResult::Failed(error) => self.observe_error(receiver, error),
             AttemptResult::NotRun(_) | AttemptResult::Parked | AttemptResult::NotStarted => {}
-            AttemptResult::Returned(_) => {
+            AttemptResult::Returned(_) | AttemptResult::DoneWithoutPayload(_) => {
                 self.known.lock().remove(receiver);
             }
         }
@@ -129,6 +129,7 @@ mod tests {
             AttemptResult::Returned(RecordedAttempt::DoneBefore(Vec::new())),
             AttemptResult::Returned(RecordedAttempt::Busy { after }),
             AttemptResult::Returned(RecordedAttempt::Mismatch),
+            AttemptResult::DoneWithoutPayload(Vec::new()),
         ] {
             assert!(!stays_unavailable(&responds));
         }

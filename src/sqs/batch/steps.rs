@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::Batch;
 use super::run::{RECEIVER_UNAVAILABLE, Run};
 use crate::idempotency::{
-    AttemptResult, Delivery, Fingerprint, Key, NextStep, Outcome, RecordedAttempt, Report, Store, StoreError, Work,
-    WorkError, error_chain, own_record, read_own_record,
+    AttemptResult, Delivery, Fingerprint, Key, NextStep, Outcome, Report, Store, StoreError, Work, WorkError,
+    error_chain, own_record, read_own_record,
 };
 use crate::sqs::disposition::MessageReport;
 use crate::sqs::extended_client::ExtendedClientError;
@@ -42,7 +42,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let has_payload = missing.is_none();
         match self.run_steps(&delivery, message, receiver, missing, (slot, turn)).await {
             // Nothing ran, and the attempt was not counted: a corrected setting may make the payload readable.
-            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if is_of_payload(&error) => {
+            Ok(Report { outcome: Outcome::Unavailable { error }, .. }) if !has_payload && is_of_payload(&error) => {
                 MessageReport::unreadable_payload(error_chain(&error), message).with_key(key)
             }
             Ok(report) => {
@@ -93,13 +93,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             };
             // The work may have been done, and the payload deleted afterwards.
             match recorded {
-                Ok(Some(result)) => {
-                    // The record is released: if it was completed without a payload, any other payload would be a duplicate.
-                    let report = idempotency.settle(&claim, AttemptResult::NotStarted, true, deadline).await?;
-                    let done = RecordedAttempt::DoneBefore(Vec::new());
-                    self.receivers.observe(receiver, &AttemptResult::Returned(done));
-                    return Ok(Report { outcome: Outcome::Duplicate { result: Some(result) }, ..report });
-                }
+                Ok(Some(result)) => AttemptResult::DoneWithoutPayload(result),
                 Ok(None) if matches!(missing, ExtendedClientError::NotFound) => {
                     AttemptResult::NotRun(WorkError::permanent(missing))
                 }

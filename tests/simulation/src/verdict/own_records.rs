@@ -202,11 +202,21 @@ fn is_settled_without_payload(call: &RowCall, made: &[&Operation]) -> bool {
     let (Some(missing), Some(read)) = (call.missing, &call.read) else { return true };
     let fails = (missing, read) == (Missing::Deleted, &Read::NotDone);
     let is_doubtful = *read == Read::Unfinished;
-    let is_right = |made: &&Operation| match made.call {
+    let settling: Vec<_> = made.iter().filter(|made| !matches!(made.call, Call::Acquire { .. })).collect();
+    let is_claimed = made.iter().any(|made| made.acquired().is_some());
+    let is_without_store = call.is_optional && made.iter().all(|made| made.is_failed() || made.acquired().is_none());
+    let has_time = call.returned_us + PAUSE_US + CLOCK_US < call.settling_ends_us;
+    let has_reply = settling.last().is_some_and(|made| !made.is_failed());
+    let is_enough = match read {
+        Read::Done(_) if is_claimed => settling.len() == 1,
+        _ if is_claimed => !settling.is_empty() && (has_reply || !has_time),
+        // Without the store, or without a claim.
+        _ => settling.len() <= usize::from(is_without_store),
+    };
+    let is_right = |made: &&&Operation| match made.call {
         Call::Fail { permanent, uncertain, .. } => fails && permanent || is_doubtful && uncertain && !permanent,
         Call::Release { .. } => !fails && !is_doubtful,
-        Call::Complete { .. } => false,
-        Call::Acquire { .. } => true,
+        Call::Complete { .. } | Call::Acquire { .. } => false,
     };
-    made.iter().all(is_right)
+    is_enough && settling.iter().all(is_right)
 }
