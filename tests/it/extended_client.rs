@@ -23,7 +23,7 @@ use idempotent_sqs::sqs::{
     KeySource, Message, MessageAttribute, MessageReport, Payload,
 };
 use idempotent_sqs::stores::MemoryStore;
-use idempotent_sqs_testing::MemoryObjectStore;
+use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
 /// Class name in a pointer of current client libraries.
 const CURRENT: &str = "software.amazon.payloadoffloading.PayloadS3Pointer";
@@ -499,6 +499,23 @@ async fn a_message_that_is_done_and_has_no_payload_does_not_make_another_payload
         assert_eq!(outcomes(&run(pointing("m1", "missing")).await), ["DUPLICATE"]);
         assert_eq!(outcomes(&run(pointing("m2", "another")).await), ["MISMATCH"], "failed before: {has_failed}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_done_and_has_no_payload_holds_up_no_other_one_while_its_release_fails() {
+    let store = FaultyStore::new(MemoryStore::default());
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let work = RecordingWork::always(|| unreachable!("there is no payload"));
+    work.set_record(Ok(Some(b"done".to_vec())));
+    let settings = with_payloads_in(Arc::new(MemoryObjectStore::default()));
+    let settings = with!(settings, concurrency = NonZeroUsize::MIN);
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
+    let mut other = pointing("m2", "missing");
+    other.attributes.insert("Idempotency-Key".into(), "pay_2".into());
+    let messages = [pointing("m1", "missing"), other];
+    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    assert_eq!(outcomes(&reports), ["DUPLICATE", "DUPLICATE"]);
+    assert_eq!(store.calls(StoreCall::Settle), 2, "each is released once");
 }
 
 /// A work that records the bodies for which it names a receiver.
