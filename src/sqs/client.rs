@@ -76,7 +76,7 @@ pub(super) fn region_of(url: &str) -> Option<&str> {
     if host == "queue.amazonaws.com" {
         return Some("us-east-1");
     }
-    let mut labels = host.split('.').peekable();
+    let labels: Vec<_> = host.split('.').collect();
     // As in `us-gov-west-1`.
     let is_region = |label: &&str| {
         let (name, number) = label.rsplit_once('-').unwrap_or_default();
@@ -87,13 +87,11 @@ pub(super) fn region_of(url: &str) -> Option<&str> {
             && number.bytes().all(|b| b.is_ascii_digit())
     };
     // `sqs.REGION.…`, after the label of a VPC endpoint if there is one, or `REGION.queue.…`.
-    while let Some(label) = labels.next() {
-        match (label, labels.peek().copied()) {
-            ("sqs" | "sqs-fips", Some(region)) | (region, Some("queue")) => return Some(region).filter(is_region),
-            _ => {}
-        }
-    }
-    None
+    let region = labels.windows(2).find_map(|two| match *two {
+        ["sqs" | "sqs-fips", region] | [region, "queue"] => Some(region),
+        _ => None,
+    });
+    region.filter(is_region)
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl Deployment {
             rng.happens(250).then(|| Login { user: rng.happens(500).then(|| secret(rng)), password: secret(rng) });
         let address = Address {
             tls: rng.happens(300),
-            user: (has_user).then(|| secret(rng)),
+            user: has_user.then(|| secret(rng)),
             password: (has_password && source.is_none()).then(|| secret(rng)),
             hosts,
             service: by_sentinel.then(|| (*rng.pick(&["mymaster", "pay.ments_1", "2"])).to_owned()),

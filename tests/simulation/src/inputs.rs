@@ -144,7 +144,7 @@ fn expected_key(sources: &[KeySource], message: &Message, content: &Content) -> 
             KeySource::DeduplicationId => match (&message.deduplication_id, &message.group_id) {
                 (None, _) => None,
                 (Some(id), _) if id.is_empty() => Some(None),
-                (Some(id), Some(group)) if ["g1"].contains(&group.as_str()) => Some(Some(format!("{group} {id}"))),
+                (Some(id), Some(group)) if group == "g1" => Some(Some(format!("{group} {id}"))),
                 _ => return Err(KeyError::NoMessageGroup),
             },
             KeySource::MessageId => Some(Some(message.id.clone())),

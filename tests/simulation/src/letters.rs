@@ -64,7 +64,6 @@ fn error(rng: &mut Rng) -> (String, String) {
         if rng.happens(300) {
             let before = *rng.pick(&BEFORE);
             error.extend([before, *rng.pick(&ADDRESSES), space]);
-            // The first character of two between words is that of the address.
             reason.extend([before, "<address>", space]);
         } else {
             let word = *rng.pick(&WORDS);

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::connections::{Exchange, connections};
 use crate::network::address;
-use crate::redis::{Cluster, Server, slot};
+use crate::redis::{Cluster, slot};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -106,7 +106,7 @@ impl Sharer {
         Self { client, cluster, store }
     }
 
-    /// Acquires keys at once. Those of a round are the same each time.
+    /// Acquires so many keys of this round at once.
     async fn burst(&self, round: &str, records: usize) -> Burst {
         let before = self.calls().len();
         let acquire = |number: usize| {
@@ -160,8 +160,6 @@ impl Sharer {
     /// Records whose slots have moved are sent alone, once. Then they share calls with the others of their server.
     async fn move_slots(&self, rng: &mut Rng) -> Vec<String> {
         let mut wrong = self.wrong_first().await;
-        self.burst("moved", RECORDS).await;
-        self.cluster.servers.iter().for_each(Server::flush);
         // Fewer than half of the records of a server, so that no call is in vain.
         let records: Vec<_> = (0..RECORDS).map(|number| format!("{NAMESPACE}:moved-{number}")).collect();
         let mut moved = BTreeSet::new();

@@ -33,7 +33,6 @@ impl Configuration {
 
     /// The text of INFO.
     pub(super) fn info(&self) -> String {
-        let number = u32::from;
         let max_memory = self.max_memory.map(|bytes| format!("maxmemory:{bytes}\r\nmaxmemory_human:1.00K\r\n"));
         let needs_replica = if self.needs_replica { "min_slaves_good_slaves:1\r\n" } else { "" };
         format!(
@@ -43,7 +42,7 @@ impl Configuration {
             self.version,
             max_memory.unwrap_or_default(),
             self.policy,
-            number(self.appends),
+            u32::from(self.appends),
             if self.is_replica { "slave" } else { "master" },
             self.replicas,
         )

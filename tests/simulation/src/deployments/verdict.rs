@@ -46,6 +46,10 @@ impl Deployment {
     }
 
     pub(super) fn wrong_findings(&self, count: Option<u64>, is_open: bool) -> Option<String> {
+        let by_sentinel = matches!(self.kind, Kind::Sentinels(_));
+        if !self.is_certain() || by_sentinel && !is_open {
+            return None;
+        }
         let logged: Vec<_> = lines::take()
             .into_iter()
             .filter(|line| line.get("message") == Some("unsafe Redis configuration"))
@@ -56,14 +60,9 @@ impl Deployment {
             Kind::Server | Kind::Node => &self.configurations[..1],
             Kind::Sentinels(_) => self.primary().map_or(&[][..], |server| &self.configurations[server..=server]),
         };
-        let by_sentinel = matches!(self.kind, Kind::Sentinels(_));
         let expected: BTreeSet<_> =
             checked.iter().flat_map(|configuration| configuration.findings(by_sentinel)).collect();
-        let is_connected = !self.rejects && (is_open || !by_sentinel);
-        if !self.is_certain() || by_sentinel && !is_open {
-            return None;
-        }
-        let is_right = if is_connected && !self.refuses_info {
+        let is_right = if !self.rejects && !self.refuses_info {
             let is_logged = |part: &String| logged.iter().filter(|finding| finding.contains(part)).count() == 1;
             logged.len() == expected.len() && expected.iter().all(is_logged) && count == Some(expected.len() as u64)
         } else {

@@ -12,6 +12,7 @@ use crate::sqs::SdkCall;
 use crate::world::Run;
 
 use super::invocations::{CLOCK_US, is_during, is_of};
+use super::letters::letter_key;
 
 impl Run {
     /// What is wrong with the records of dead letters.
@@ -97,7 +98,7 @@ impl Run {
             calls.iter().any(|call| is_of(call, message) && is_final(call) && call.ends_us() < ends_us)
         };
         let is_tried = |message: &ReceivedMessage| {
-            let key = format!("dead-letter:{}", message.message_id);
+            let key = letter_key(&message.message_id);
             calls.iter().any(|call| call.call.key() == key)
         };
         let is_movable = |message: &&ReceivedMessage| {

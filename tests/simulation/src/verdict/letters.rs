@@ -66,7 +66,7 @@ impl Run {
             own.any(|call| call.answer == Answer::Mismatch && call.ends_us() < ends_us)
         };
         let is_tried = |message: &ReceivedMessage| {
-            let key = format!("dead-letter:{}", message.message_id);
+            let key = letter_key(&message.message_id);
             calls.iter().any(|call| call.call.key() == key)
         };
         let is_kept = |message: &&ReceivedMessage| {
@@ -134,7 +134,7 @@ impl Run {
 
     /// The calls for the record of a dead letter.
     fn letter_calls(&self, letter: &Letter) -> impl Iterator<Item = &Operation> {
-        let key = format!("dead-letter:{}", letter.message_id);
+        let key = letter_key(&letter.message_id);
         self.history.keys.get(&key).into_iter().flatten()
     }
 
@@ -197,6 +197,11 @@ impl Run {
         let last = acquires.max_by_key(|call| (call.invoked_us, call.number));
         last.is_some_and(|acquire| matches!(acquire.answer, Answer::Acquired { .. } | Answer::Failed))
     }
+}
+
+/// The key of the record of a message's dead letter.
+pub(super) fn letter_key(message_id: &str) -> String {
+    format!("dead-letter:{message_id}")
 }
 
 fn is_acquired(call: &Operation) -> bool {

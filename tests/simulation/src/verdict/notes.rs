@@ -11,6 +11,7 @@ use crate::sqs::SdkCall;
 use crate::world::Run;
 
 use super::invocations::is_during;
+use super::letters::letter_key;
 
 /// What follows the reason of a message that is moved, now or before, or not yet.
 const MOVED: &str = "; moved to the dead-letter queue";
@@ -70,7 +71,7 @@ impl Run {
                 && line.get("message_id") == Some(&message.message_id)
         };
         let warnings: Vec<_> = self.lines.iter().filter(is_warning).collect();
-        let key = format!("dead-letter:{}", message.message_id);
+        let key = letter_key(&message.message_id);
         let own: Vec<_> = calls.iter().copied().filter(|call| call.call.key() == key).collect();
         let Some(note) = note else {
             return (!own.is_empty() || !warnings.is_empty())

@@ -190,10 +190,14 @@ fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
         _ => false,
     };
     let is_once = without_store || matches!(attempt.returned, Returned::Done(_) | Returned::DoneBefore(_));
+    is_enough(call, &settling, is_once) && settling.into_iter().all(is_right)
+}
+
+/// Whether a claim is settled by one call, or by calls until the store replies or there is no time.
+fn is_enough(call: &RowCall, settling: &[&&Operation], is_once: bool) -> bool {
     let has_time = call.returned_us + PAUSE_US + CLOCK_US < call.settling_ends_us;
     let has_reply = settling.last().is_some_and(|made| !made.is_failed());
-    let is_enough = if is_once { settling.len() == 1 } else { !settling.is_empty() && (has_reply || !has_time) };
-    is_enough && settling.into_iter().all(is_right)
+    if is_once { settling.len() == 1 } else { !settling.is_empty() && (has_reply || !has_time) }
 }
 
 /// Whether the claim of a message without its payload is released, unless the payload was deleted and the work is not done,
@@ -204,14 +208,11 @@ fn is_settled_without_payload(call: &RowCall, made: &[&Operation]) -> bool {
     let is_doubtful = *read == Read::Unfinished;
     let settling: Vec<_> = made.iter().filter(|made| !matches!(made.call, Call::Acquire { .. })).collect();
     let is_claimed = made.iter().any(|made| made.acquired().is_some());
-    let is_without_store = call.is_optional && made.iter().all(|made| made.is_failed() || made.acquired().is_none());
-    let has_time = call.returned_us + PAUSE_US + CLOCK_US < call.settling_ends_us;
-    let has_reply = settling.last().is_some_and(|made| !made.is_failed());
-    let is_enough = match read {
-        Read::Done(_) if is_claimed => settling.len() == 1,
-        _ if is_claimed => !settling.is_empty() && (has_reply || !has_time),
-        // Without the store, or without a claim.
-        _ => settling.len() <= usize::from(is_without_store),
+    let is_enough = if is_claimed {
+        is_enough(call, &settling, matches!(read, Read::Done(_)))
+    } else {
+        // Without the store, the claim is settled once. There may be none.
+        settling.len() <= usize::from(call.is_optional)
     };
     let is_right = |made: &&&Operation| match made.call {
         Call::Fail { permanent, uncertain, .. } => fails && permanent || is_doubtful && uncertain && !permanent,

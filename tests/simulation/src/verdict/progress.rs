@@ -10,6 +10,7 @@ use crate::work::{Attempt, receiver};
 use crate::world::Run;
 
 use super::invocations::{CLOCK_US, has_outage, is_of};
+use super::letters::letter_key;
 
 /// When a message of an invocation was processed, µs.
 struct Processed<'a> {
@@ -69,7 +70,7 @@ impl Run {
         let last = self.last_at(receiver, &invoked.process, invoked.from_us);
         let end_us = |ended_us: Option<u64>| ended_us.unwrap_or(u64::MAX).min(invoked.until_us);
         let own = || calls.iter().filter(|call| is_of(call, message));
-        let letter = format!("dead-letter:{}", message.message_id);
+        let letter = letter_key(&message.message_id);
         let of_letter = || calls.iter().filter(|call| call.call.key() == letter);
         let reads = self.reads(&message.message_id, &invoked.process);
         let reads: Vec<_> =
