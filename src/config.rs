@@ -226,7 +226,7 @@ fn certificates(environment: &mut Environment) {
     let Some(path) = environment.value("SSL_CERT_FILE").filter(|path| !path.is_empty()) else { return };
     let why = match fs::read(path) {
         Ok(file) if file.windows(CERTIFICATE.len()).any(|text| text == CERTIFICATE) => return,
-        // It may have the certificates.
+        // The directory may have the certificates.
         Ok(_) if environment.get("SSL_CERT_DIR").is_some() => return,
         Ok(_) => "has no certificate".to_owned(),
         Err(error) => format!("cannot be read ({error})"),
