@@ -1,4 +1,4 @@
-//! Settings, messages and events that a seed writes from their parts. The settings of keys and fingerprints must be parsed,
+//! Messages, events and their settings, which a seed writes from their parts. The settings of keys and fingerprints must be parsed,
 //! and the key and the fingerprint of each message must be what its parts say. Nothing is sent.
 //!
 //! - `database`: URLs of PostgreSQL
@@ -17,6 +17,7 @@ use history::Rng;
 use idempotent_sqs::sqs::{Envelopes, FingerprintSource, KeyError, KeySource, Message, MessageAttribute, Payload};
 
 use document::{Document, equals};
+pub use sources::{fingerprint_source, key_source};
 
 /// Number of messages, settings and events of each kind of a seed.
 const ROUNDS: usize = 40;

@@ -24,6 +24,7 @@
 //! - `memory`: records in memory
 //! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `inputs`: settings, messages and events
+//! - `settings`: environments
 //! - [`world`]: one run
 //! - `verdict`: what is wrong
 //! - [`command`]: the command line
@@ -64,6 +65,7 @@ pub mod redis;
 pub mod runner;
 mod sent;
 mod servers;
+mod settings;
 mod sharing;
 mod sqs;
 mod trace;

@@ -6,6 +6,7 @@ use crate::deployments::deploy;
 use crate::inputs::read_inputs;
 use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
+use crate::settings::read_settings;
 use crate::sharing::share_calls;
 use crate::visibility::change_visibility;
 
@@ -18,6 +19,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("visibility", change_visibility(seed).await),
         ("letter", write_letters(seed).await),
         ("input", read_inputs(seed)),
+        ("settings", read_settings(seed)),
     ];
     parts
         .into_iter()

@@ -99,6 +99,7 @@ impl Run {
         faults.extend(self.wrong_acknowledgements());
         faults.extend(self.wrong_invocations());
         faults.extend(self.wrong_lines());
+        faults.extend(self.wrong_overlaps());
         faults.extend(self.wrong_metrics());
         faults.extend(self.wrong_jitter());
         faults.extend(self.wrong_settling());

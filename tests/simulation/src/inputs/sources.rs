@@ -40,7 +40,7 @@ pub(super) fn written(source: &KeySource) -> String {
 }
 
 /// The text of a key source, and the source if it is valid.
-fn key_source(rng: &mut Rng) -> (String, Option<KeySource>) {
+pub fn key_source(rng: &mut Rng) -> (String, Option<KeySource>) {
     let (text, source) = match rng.draw(0..8) {
         0..=2 => {
             let (name, is_valid) = attribute_name(rng);
@@ -94,7 +94,7 @@ fn pointer(rng: &mut Rng) -> (String, bool) {
     if rng.happens(600) { ((*rng.pick(&valid)).to_owned(), true) } else { ((*rng.pick(&invalid)).to_owned(), false) }
 }
 
-fn fingerprint_source(rng: &mut Rng) -> (String, Option<FingerprintSource>) {
+pub fn fingerprint_source(rng: &mut Rng) -> (String, Option<FingerprintSource>) {
     match rng.draw(0..6) {
         0 => ("body".to_owned(), Some(FingerprintSource::Body)),
         1 => ("none".to_owned(), Some(FingerprintSource::None)),

@@ -1,6 +1,6 @@
 //! Whether the log has one line for each message of an invocation, and whether it says what happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use harness::lines::Line;
 use history::{Answer, Call, Operation};
@@ -70,11 +70,11 @@ impl Run {
         }
         let is_retained = invoked.retained.as_ref().is_none_or(|retained| is_in(retained));
         let is_moved = self.is_letter_sent(&message.message_id, invoked.until_us);
-        // A message may be delivered again because its delete was lost.
+        // A message may be delivered again because its delete was lost. An invocation that fails deletes none.
         let is_disposed = match line.get("disposition") {
             Some("redeliver") => is_retained,
             Some("dead_letter") => is_moved,
-            Some("done") => !is_retained || !self.plan.is_quiet,
+            Some("done") => invoked.retained.is_some() && (!is_retained || !self.plan.is_quiet),
             _ => false,
         };
         if !is_disposed {
@@ -94,6 +94,27 @@ impl Run {
             return Some(format!("its outcome is {outcome:?} with {expected:?}"));
         }
         None
+    }
+
+    /// What is wrong with the warnings that a message was delivered again during its lease. A process logs it once.
+    pub(super) fn wrong_overlaps(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut warned = BTreeSet::new();
+        for invoked in &self.invocations {
+            let number = invoked.number.to_string();
+            let own = || self.lines.iter().filter(|line| line.get("number") == Some(&*number));
+            let warnings =
+                own().filter(|line| line.get("message").is_some_and(|text| text.contains("during its lease")));
+            let overlaps = own().any(|line| {
+                let count = line.get("receive_count").and_then(|count| count.parse::<u32>().ok());
+                line.get("outcome") == Some("CONFLICT") && count.is_some_and(|count| count > 1)
+            });
+            let expected = overlaps && warned.insert(&invoked.process);
+            if warnings.count() != usize::from(expected) {
+                wrong.push(format!("a message came during its lease: {expected}, first in its process: {invoked:?}"));
+            }
+        }
+        wrong
     }
 
     /// The key of a message as its producer wrote it, if it has one.

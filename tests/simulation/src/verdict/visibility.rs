@@ -26,7 +26,7 @@ impl Run {
         calls: &[&Operation],
         message: &ReceivedMessage,
     ) -> Option<String> {
-        let retained = invoked.retained.as_ref()?;
+        let Some(retained) = &invoked.retained else { return self.wrong_in_outage(invoked, message) };
         if let Some(change) = self.change(invoked, message)
             && self.is_moved_by(invoked, calls, message)
         {
@@ -65,6 +65,20 @@ impl Run {
         };
         let is_right = after(message).map_or(!is_changed || !has_handle, |after| expected.contains(&after));
         (!is_right).then(|| format!("{}: visible after {:?}, not {expected:?}", message.body, after(message)))
+    }
+
+    /// What is wrong with the visibility timeout of a message whose invocation failed: each message has its backoff, unless a
+    /// record has no messageId.
+    fn wrong_in_outage(&self, invoked: &Invoked, message: &ReceivedMessage) -> Option<String> {
+        let change = self.change(invoked, message);
+        let has_time = invoked.until_us < self.work_ends_us(invoked) || !self.plan.has(Fault::Freeze);
+        let is_changed = !invoked.malformed.has_unnamed;
+        let has_handle = !is_named_in(&invoked.malformed.receipt_handles, message);
+        let is_right = match change {
+            Some(change) => is_changed && backoff_of(invoked, message).contains(&change.after),
+            None => !is_changed || !has_handle || !has_time,
+        };
+        (!is_right).then(|| format!("{}: {change:?} in an outage, {:?}", message.body, backoff_of(invoked, message)))
     }
 
     /// The visibility timeout that it has: after a conflict, it ends with the lease; after a failure, with the delay that the
