@@ -2,12 +2,14 @@
 //! and the key and the fingerprint of each message must be what its parts say. Nothing is sent.
 //!
 //! - `database`: URLs of PostgreSQL
+//! - `decimal`: numbers in JSON
 //! - `document`: JSON documents, and how they are written
 //! - `envelopes`: envelopes of SNS, EventBridge and S3, and bodies that are almost some
 //! - `events`: events of SQS and of other services
 //! - `sources`: settings of keys and fingerprints
 
 mod database;
+mod decimal;
 mod document;
 mod envelopes;
 mod events;
@@ -36,6 +38,27 @@ pub fn read_inputs(seed: u64) -> Vec<String> {
     wrong
 }
 
+/// The deepest JSON that is read: docs/envelopes.md.
+const DEEPEST: usize = 128;
+
+/// An exponent beyond 128 bits.
+const HUGE: &str = "[1e170141183460469231731687303715884105728]";
+
+/// JSON that is one level too deep.
+fn deep() -> &'static str {
+    const LISTS: &[u8; 2 * (DEEPEST + 1)] = &{
+        let mut lists = [b'['; 2 * (DEEPEST + 1)];
+        let (_, closed) = lists.split_at_mut(DEEPEST + 1);
+        let mut at = 0;
+        while at < closed.len() {
+            closed[at] = b']';
+            at += 1;
+        }
+        lists
+    };
+    str::from_utf8(LISTS).expect("it is ASCII")
+}
+
 /// The payload of a message.
 #[derive(Clone, Debug)]
 enum Content {
@@ -50,7 +73,8 @@ impl Content {
     fn of(rng: &mut Rng) -> Self {
         match rng.draw(0..10) {
             0 => Self::Text(rng.pick::<&str>(&["a payment", "", "ä"])),
-            1 => Self::Broken(rng.pick::<&str>(&["{\"a\":", "[1", " {'a':1}", "\u{feff}{"])),
+            1 => Self::Broken(rng.pick::<&str>(&["{\"a\":", "[1", " {'a':1}", "\u{feff}{", HUGE, deep()])),
+            2 if rng.happens(200) => Self::Json(Document::nested(DEEPEST)),
             _ => Self::Json(Document::of(rng, 3)),
         }
     }
@@ -153,7 +177,7 @@ fn expected_key(sources: &[KeySource], message: &Message, content: &Content) -> 
                 Content::Json(document) => match document.at(pointer) {
                     None | Some(Document::Null) => None,
                     Some(Document::Text(text)) => Some(Some((*text).to_owned())),
-                    Some(Document::Number(number)) => Some(Some(number.to_string())),
+                    Some(Document::Number(number)) => Some(Some(number.canonical())),
                     Some(_) => Some(None),
                 },
                 Content::Text(_) => None,

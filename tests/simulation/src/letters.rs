@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use history::Rng;
 use idempotent_sqs::sqs::{
-    Batch, BatchSettings, DeadLetter, DeadLetterMessage, DeadLetterQueue, Message, MessageAttribute,
+    Batch, BatchSettings, DeadLetter, DeadLetterMessage, DeadLetterOutcome, DeadLetterQueue, Message, MessageAttribute,
 };
 use idempotent_sqs::{Claim, Deadline, Idempotency, MemoryStore, Policy, WorkError, work_fn};
 
@@ -71,6 +71,10 @@ fn error(rng: &mut Rng) -> (String, String) {
             reason.extend([if word == "://" { "<address>" } else { word }, space]);
         }
     }
+    if rng.happens(300) {
+        error.truncate(error.trim_end().len());
+        reason.truncate(reason.trim_end().len());
+    }
     if reason.len() > LONGEST_REASON {
         let end = (0..=LONGEST_REASON - "…".len()).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or_default();
         reason = format!("{}…", &reason[..end]);
@@ -108,7 +112,8 @@ fn wrong_letter(letter: &DeadLetterMessage, message: &Message, reason: &str) -> 
     let read: DeadLetter = serde_json::from_str(&text).expect("it is JSON");
     // SQS does not accept these characters.
     let is_accepted = !text.contains(['\u{fffe}', '\u{ffff}']);
-    (read.reason != reason || !is_accepted).then(|| format!("its reason is not {reason:?}: {text:?}"))
+    let is_right = read.reason == reason && read.outcome == DeadLetterOutcome::FailedPermanently;
+    (!is_right || !is_accepted).then(|| format!("its reason is not {reason:?}: {text:?}"))
 }
 
 /// What is wrong with a letter that has this room for its text, if all of its text is this one.

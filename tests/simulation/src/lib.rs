@@ -23,6 +23,8 @@
 //! - `letters`: reasons and sizes of dead letters
 //! - `memory`: records in memory
 //! - `visibility`: visibility timeouts of messages that were received long ago
+//! - `store_errors`: invocations whose store fails
+//! - `regions`: the regions of dead letters
 //! - `inputs`: settings, messages and events
 //! - `settings`: environments
 //! - [`world`]: one run
@@ -62,12 +64,14 @@ mod producers;
 mod queue;
 mod receiver;
 pub mod redis;
+mod regions;
 pub mod runner;
 mod sent;
 mod servers;
 mod settings;
 mod sharing;
 mod sqs;
+mod store_errors;
 mod trace;
 mod verdict;
 mod visibility;

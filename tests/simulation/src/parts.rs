@@ -6,8 +6,10 @@ use crate::deployments::deploy;
 use crate::inputs::read_inputs;
 use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
+use crate::regions::send_to_regions;
 use crate::settings::read_settings;
 use crate::sharing::share_calls;
+use crate::store_errors::fail_store;
 use crate::visibility::change_visibility;
 
 /// What is wrong with the parts. They depend on the seed alone.
@@ -18,6 +20,8 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("memory", contend_in_memory(seed, directory).await),
         ("visibility", change_visibility(seed).await),
         ("letter", write_letters(seed).await),
+        ("store error", fail_store(seed).await),
+        ("region", send_to_regions(seed).await),
         ("input", read_inputs(seed)),
         ("settings", read_settings(seed)),
     ];

@@ -3,13 +3,17 @@
 
 use history::Rng;
 
+use super::decimal::Decimal;
+
 /// A document.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Document {
     Null,
     Bool(bool),
-    Number(i64),
+    Number(Decimal),
     Text(&'static str),
+    /// A text of half of a surrogate pair, which is not Unicode.
+    Surrogate(u16),
     List(Vec<Self>),
     /// Names, which may be repeated, and their values.
     Object(Vec<(&'static str, Self)>),
@@ -18,7 +22,14 @@ pub(super) enum Document {
 /// Names with characters that pointers escape, and names that look like indexes.
 const NAMES: [&str; 9] = ["a", "b/c", "d~e", "~1", "", "0", "01", "ä", "\"q\\"];
 
-const TEXTS: [&str; 5] = ["", "a", "1", "ä\n\"", "n"];
+const TEXTS: [&str; 8] = ["", "a", "1", "ä\n\"", "n", "\u{8}\u{c}\r\t/\\", "€😀", LONG];
+
+/// The length of its text has two bytes in the canonical form.
+const LONG: &str = "payments of a hundred and thirty characters, and a few more, so that there is more than one byte for \
+                    their number, and \"quotes\" far from the start";
+
+/// More lists than may be within each other.
+const MANY: usize = 130;
 
 impl Document {
     pub(super) fn of(rng: &mut Rng, depth: u64) -> Self {
@@ -27,9 +38,18 @@ impl Document {
             1 | 2 => Self::Object((0..rng.draw(0..5)).map(|_| (*rng.pick(&NAMES), Self::of(rng, depth - 1))).collect()),
             3 => Self::Null,
             4 => Self::Bool(rng.happens(500)),
-            5..=7 => Self::Number(*rng.pick(&[0, 1, -1, 10, 2500, 9_007_199_254_740_993, i64::MIN])),
-            _ => Self::Text(rng.pick::<&str>(&TEXTS)),
+            5..=7 => Self::Number(Decimal::of(rng)),
+            _ => match rng.draw(0..20) {
+                0 => Self::Surrogate(*rng.pick(&[0xd800, 0xdbff, 0xdc00, 0xdfff])),
+                1 => Self::List(vec![Self::List(Vec::new()); MANY]),
+                _ => Self::Text(rng.pick::<&str>(&TEXTS)),
+            },
         }
+    }
+
+    /// So many lists within each other.
+    pub(super) fn nested(depth: usize) -> Self {
+        (1..depth).fold(Self::List(Vec::new()), |inner, _| Self::List(vec![inner]))
     }
 
     /// The value at a pointer. Of a repeated name it is the last one.
@@ -92,12 +112,9 @@ impl Document {
         let text = match self {
             Self::Null => "null".to_owned(),
             Self::Bool(value) => value.to_string(),
-            Self::Number(number) => match rng.draw(0..4) {
-                0 => format!("{number}.0"),
-                1 if *number != 0 => format!("{number}0E-1"),
-                2 if number % 10 == 0 && *number != 0 => format!("{}e1", number / 10),
-                _ => number.to_string(),
-            },
+            Self::Number(number) => number.written(rng),
+            Self::Surrogate(code) if rng.happens(500) => format!("\"\\u{code:04X}\""),
+            Self::Surrogate(code) => format!("\"\\u{code:04x}\""),
             Self::Text(text) => written_text(text, rng),
             Self::List(items) => {
                 let items: Vec<_> =
@@ -122,12 +139,28 @@ impl Document {
 }
 
 fn written_text(text: &str, rng: &mut Rng) -> String {
-    let character = |c: char| match c {
-        '"' | '\\' | '\n' => format!("\\u{:04x}", u32::from(c)),
-        _ if rng.happens(150) => format!("\\u{:04X}", u32::from(c)),
-        _ => c.to_string(),
-    };
-    format!("\"{}\"", text.chars().map(character).collect::<String>())
+    let mut written = String::new();
+    for c in text.chars() {
+        let short = match c {
+            '"' | '\\' | '/' => Some(c),
+            '\u{8}' => Some('b'),
+            '\u{c}' => Some('f'),
+            '\n' => Some('n'),
+            '\r' => Some('r'),
+            '\t' => Some('t'),
+            _ => None,
+        };
+        match short {
+            Some(short) if rng.happens(500) => written.extend(['\\', short]),
+            Some('/') | None if rng.happens(850) => written.push(c),
+            // Two units are a surrogate pair.
+            _ if rng.happens(500) => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| written += &format!("\\u{unit:04x}"))
+            }
+            _ => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| written += &format!("\\u{unit:04X}")),
+        }
+    }
+    format!("\"{written}\"")
 }
 
 /// Whether two values are equal, each of which may be missing. The values of a repeated name count all.

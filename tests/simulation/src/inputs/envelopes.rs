@@ -75,6 +75,12 @@ fn sns(message: &str, id: &str, attribute: Option<u64>, has_defect: bool, rng: &
         fields.extend(attributes.map(|attributes| ("MessageAttributes", attributes)));
         return (object(&fields), true);
     }
+    if rng.happens(200) {
+        let attribute = r#""Level":{"Type":"String","Value":"1"}"#;
+        let repeated = [format!("{attribute},{attribute}"), attribute.replace("}", r#","Value":"2"}"#)];
+        let attributes = format!(r#"{{{},"MessageAttributes":{{{}}}}}"#, inner(&fields), rng.pick(&repeated));
+        return (attributes, false);
+    }
     let at = usize::try_from(rng.draw(0..5)).unwrap_or_default();
     match rng.draw(0..5) {
         0 => drop(fields.remove(at)),
@@ -92,8 +98,13 @@ fn sns(message: &str, id: &str, attribute: Option<u64>, has_defect: bool, rng: &
 
 /// An object of these fields, in this order.
 fn object(fields: &[(&str, Value)]) -> String {
+    format!("{{{}}}", inner(fields))
+}
+
+/// The same without its brackets.
+fn inner(fields: &[(&str, Value)]) -> String {
     let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{}:{value}", json!(name))).collect();
-    format!("{{{}}}", fields.join(","))
+    fields.join(",")
 }
 
 /// An event of EventBridge, or almost one.

@@ -1,0 +1,231 @@
+//! Invocations whose store fails in one way, for one kind of call: what the function logs and answers, how often it calls the
+//! store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md.
+
+use std::sync::{Arc, Mutex};
+
+use harness::lines::{self, Line};
+use history::Rng;
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, StoreError, StoredResult};
+use idempotent_sqs::lambda::Handler;
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, Visibility};
+use idempotent_sqs::{Claim, Idempotency, MemoryStore, Policy, Store, WorkError, work_fn};
+use idempotent_sqs_testing::{BatchOutcome, Mapping, MappingSettings, Queue, QueueSettings};
+
+use crate::lock;
+
+/// Number of invocations of a seed.
+const INVOCATIONS: usize = 20;
+
+/// The error of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The value under the key is not a record.
+    NotARecord,
+    Unreachable,
+    /// The call may have been executed, and was not.
+    Unavailable,
+}
+
+/// The calls that fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    None,
+    Acquire,
+    Settle,
+    AcquireOfLetter,
+    SettleOfLetter,
+}
+
+/// How the work ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Done,
+    Failed,
+    Unavailable,
+    Permanent,
+}
+
+/// What is chosen for an invocation.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    fault: Fault,
+    calls: Calls,
+    end: End,
+    changes_visibility: bool,
+}
+
+/// What an invocation must show.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    outcome: String,
+    disposition: String,
+    has_delay: bool,
+    /// The runs of the work.
+    runs: usize,
+    letters: usize,
+    is_error: bool,
+    /// Whether a warning says that the letter was not sent.
+    has_warning: bool,
+    /// Whether a call that failed was made again.
+    is_repeated: bool,
+}
+
+/// What is wrong with the invocations of this seed.
+pub async fn fail_store(seed: u64) -> Vec<String> {
+    let rng = &mut Rng::new(seed ^ 0x57e0);
+    let mut wrong = Vec::new();
+    for number in 0..INVOCATIONS {
+        let case = Case {
+            fault: *rng.pick(&[Fault::NotARecord, Fault::NotARecord, Fault::Unreachable, Fault::Unavailable]),
+            calls: *rng.pick(&[
+                Calls::None,
+                Calls::Acquire,
+                Calls::Settle,
+                Calls::AcquireOfLetter,
+                Calls::SettleOfLetter,
+            ]),
+            end: *rng.pick(&[End::Done, End::Failed, End::Unavailable, End::Permanent, End::Permanent]),
+            changes_visibility: rng.happens(500),
+        };
+        let (seen, expected) = (case.invoke(seed, number).await, case.expected());
+        if seen != expected {
+            wrong.push(format!("{case:?}: {seen:?}, not {expected:?}"));
+        }
+    }
+    wrong
+}
+
+impl Case {
+    /// Whether these calls fail.
+    fn fails(self, calls: Calls) -> bool {
+        self.calls == calls
+    }
+
+    fn is_outage(self) -> bool {
+        self.fault != Fault::NotARecord
+    }
+
+    fn expected(self) -> Seen {
+        let (is_started, is_permanent) = (!self.fails(Calls::Acquire), self.end == End::Permanent);
+        let is_letter = is_started && is_permanent && !self.fails(Calls::Settle);
+        let is_sent = is_letter && !self.fails(Calls::AcquireOfLetter);
+        let is_done = is_started && self.end == End::Done && !self.fails(Calls::Settle);
+        let outcome = match self.fault {
+            _ if is_started => "ACQUIRED",
+            Fault::NotARecord => "NOT_A_RECORD",
+            Fault::Unreachable | Fault::Unavailable => "UNAVAILABLE",
+        };
+        Seen {
+            outcome: outcome.to_owned(),
+            disposition: if is_done {
+                "done"
+            } else if is_sent {
+                "dead_letter"
+            } else {
+                "redeliver"
+            }
+            .to_owned(),
+            has_delay: self.changes_visibility && !is_done && !is_sent,
+            runs: usize::from(is_started),
+            letters: usize::from(is_sent),
+            // Nothing ran.
+            is_error: !is_started && self.is_outage(),
+            has_warning: is_letter && !is_sent && !self.is_outage(),
+            // What could not be recorded is repeated until the time for settling ends.
+            is_repeated: is_started && self.fails(Calls::Settle) && self.is_outage(),
+        }
+    }
+
+    async fn invoke(self, seed: u64, number: usize) -> Seen {
+        let queue = Queue::new(QueueSettings { name: "store-errors".to_owned(), ..QueueSettings::default() }, seed);
+        queue.send(format!("a payment {number}").as_str()).expect("SQS accepts this message");
+        let mapping = Mapping::new(&queue, MappingSettings::default());
+        let invocation = mapping.poll().expect("the queue has a message");
+        let store = Arc::new(Failing { case: self, records: MemoryStore::default(), failed: Mutex::default() });
+        let (runs, letters) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+        let mut settings = BatchSettings::default();
+        let sent = Arc::clone(&letters);
+        settings.dead_letter_queue = Some(DeadLetterQueue::with_replacement("https://sqs/1/letters", move |_| {
+            *lock(&sent) += 1;
+            Ok(())
+        }));
+        let ran = Arc::clone(&runs);
+        let work = work_fn(move |_: &Claim, _: &Message| {
+            *lock(&ran) += 1;
+            async move {
+                match self.end {
+                    End::Done => Ok(Vec::new()),
+                    End::Failed => Err(WorkError::retryable("refused")),
+                    End::Unavailable => Err(WorkError::unavailable("overloaded")),
+                    End::Permanent => Err(WorkError::permanent("rejected")),
+                }
+            }
+        });
+        let batch = Batch::new(Idempotency::new(Arc::clone(&store), Policy::default()), work, settings);
+        let visibility = self.changes_visibility.then(|| Visibility::with_replacement(|_, _| Ok(())));
+        lines::take();
+        let outcome = invocation.run(&Handler::new(batch, visibility)).await;
+        let lines = lines::take();
+        let with = |text: &str| lines.iter().filter(|line| line.get("message") == Some(text)).collect::<Vec<_>>();
+        let of_message = with("message");
+        let field = |name| of_message.first().and_then(|line: &&Line| line.get(name));
+        let (runs, letters) = (*lock(&runs), *lock(&letters));
+        Seen {
+            outcome: field("outcome").unwrap_or_default().to_owned(),
+            disposition: field("disposition").unwrap_or_default().to_owned(),
+            has_delay: field("retry_after_s").is_some(),
+            runs,
+            letters,
+            is_error: matches!(outcome, BatchOutcome::Failed { .. }),
+            has_warning: !with("a dead letter was not sent").is_empty(),
+            is_repeated: lock(&store.failed).iter().filter(|call| **call != Calls::Acquire).count() > 1,
+        }
+    }
+}
+
+/// A store that fails in one way.
+struct Failing {
+    case: Case,
+    records: MemoryStore,
+    /// The calls that failed.
+    failed: Mutex<Vec<Calls>>,
+}
+
+impl Failing {
+    /// Fails if the calls of this kind, or those for letters, fail.
+    fn check(&self, request: &AcquireRequest, calls: Calls, of_letter: Calls) -> Result<(), StoreError> {
+        let is_of_letter = request.key.stored().starts_with("dead-letter:");
+        let calls = if is_of_letter { of_letter } else { calls };
+        if !self.case.fails(calls) {
+            return Ok(());
+        }
+        lock(&self.failed).push(calls);
+        Err(match self.case.fault {
+            Fault::NotARecord => StoreError::NotARecord(request.key.stored().into_owned()),
+            Fault::Unreachable => StoreError::unreachable("refused"),
+            Fault::Unavailable => StoreError::unavailable("no reply"),
+        })
+    }
+}
+
+impl Store for Failing {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        self.check(&request, Calls::Acquire, Calls::AcquireOfLetter)?;
+        self.records.acquire(request).await
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.check(claim.request(), Calls::Settle, Calls::SettleOfLetter)?;
+        self.records.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.check(claim.request(), Calls::Settle, Calls::SettleOfLetter)?;
+        self.records.fail(claim, failure).await
+    }
+
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.check(request, Calls::Settle, Calls::SettleOfLetter)?;
+        self.records.release(request, claim).await
+    }
+}
