@@ -13,7 +13,8 @@ use crate::conditions;
 use crate::switches::marks;
 
 /// The files whose conditions are removed: the start of their paths, and how they name the library.
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 10] = [
+    ("src/config", "crate"),
     ("src/idempotency", "crate"),
     ("src/lambda", "crate"),
     ("src/metrics", "crate"),

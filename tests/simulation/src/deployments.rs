@@ -160,6 +160,10 @@ impl Deployment {
         (settings.cluster, settings.timeout) = (self.kind == Kind::Cluster, TIMEOUT);
         settings.credentials = self.source.clone().map(|login| Arc::new(Source(login)) as _);
         let store = RedisStore::new(&settings).expect("these settings are valid");
+        settings.cluster = true;
+        if RedisStore::new(&settings).is_ok() == self.address.service.is_some() {
+            wrong.push("a client of a cluster, which sentinels do not know".to_owned());
+        }
         let mut error = None;
         // Keys of both nodes of a cluster.
         for number in 0..8 {

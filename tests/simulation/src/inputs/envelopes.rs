@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 /// Number of envelopes within each other that are opened at most: docs/envelopes.md.
 const DEEPEST: u64 = 4;
 
+/// How the id of a notification of S3 begins.
+const OF_S3: &str = "s3-";
+
 /// What must be found in a body.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Found {
@@ -19,13 +22,13 @@ struct Found {
 
 /// A body, and what must be found in it. Each level may have a defect: then it is a payload.
 pub(super) fn wrong_envelope(rng: &mut Rng) -> Vec<String> {
-    let is_event_bridge = rng.happens(300);
-    let (mut body, mut found) = if is_event_bridge {
-        event_bridge(rng)
-    } else {
-        ("a payment".to_owned(), Found { text: "a payment".to_owned(), ..Found::default() })
+    let innermost = rng.draw(0..10);
+    let (mut body, mut found) = match innermost {
+        0..=2 => event_bridge(rng),
+        3 => s3(rng),
+        _ => ("a payment".to_owned(), Found { text: "a payment".to_owned(), ..Found::default() }),
     };
-    let levels = rng.draw(if is_event_bridge { 0..6 } else { 1..7 });
+    let levels = rng.draw(if innermost < 4 { 0..6 } else { 1..7 });
     let mut opened = u64::from(found.id.is_some());
     for level in 0..levels {
         let (id, has_attribute, has_defect) = (format!("sns-{level}"), rng.happens(400), rng.happens(150));
@@ -48,6 +51,8 @@ pub(super) fn wrong_envelope(rng: &mut Rng) -> Vec<String> {
     let payload = Payload::of(&message, Envelopes::Auto);
     let key = |source: &str| KeySource::find(&[source.parse().expect("it is valid")], &payload).ok();
     let id = key("messageId").map(|key| key.as_str().to_owned()).filter(|id| id != "m1");
+    // A hash follows.
+    let id = id.map(|id| if id.starts_with(OF_S3) { OF_S3.to_owned() } else { id });
     let attribute = key("attribute:Level").map(|key| key.as_str().to_owned());
     let mut wrong = Vec::new();
     let seen = Found { text: payload.text().to_owned(), id, attribute };
@@ -129,4 +134,37 @@ fn event_bridge(rng: &mut Rng) -> (String, Found) {
     let body = object(&fields);
     let id = (!has_defect).then(|| "id".to_owned());
     (body.clone(), Found { text: body, id, attribute: None })
+}
+
+/// A notification of S3, or almost one: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>.
+fn s3(rng: &mut Rng) -> (String, Found) {
+    const BUCKET: &str = r#""name":"payments""#;
+    const OBJECT: &str = r#""key":"7.json","eTag":"e","sequencer":"0055AED6""#;
+    let written = |of_record: &str, of_s3: &str, of_bucket: &str, of_object: &str| {
+        let s3 = format!(r#"{of_s3}"bucket":{{{of_bucket}}},"object":{{{of_object}}}"#);
+        format!(r#"{{{of_record},"s3":{{{s3}}}}}"#)
+    };
+    let of_record = r#""eventSource":"aws:s3","eventName":"ObjectCreated:Put""#;
+    let valid = written(of_record, "", BUCKET, OBJECT);
+    let almost = [
+        written(&of_record.replace("aws:s3", "aws:sqs"), "", BUCKET, OBJECT),
+        written(r#""eventSource":"aws:s3""#, "", BUCKET, OBJECT),
+        written(&format!("{of_record},{of_record}"), "", BUCKET, OBJECT),
+        written(of_record, r#""bucket":{},"#, BUCKET, OBJECT),
+        written(of_record, "", "", OBJECT),
+        written(of_record, "", &format!("{BUCKET},{BUCKET}"), OBJECT),
+        written(of_record, "", BUCKET, &OBJECT.replace("7.json", "").replace("\"key\":\"\",", "")),
+        written(of_record, "", BUCKET, &OBJECT.replace("\"7.json\"", "7")),
+        written(of_record, "", BUCKET, &format!("{OBJECT},{OBJECT}")),
+    ];
+    let mut records = vec![valid; *rng.pick(&[1, 1, 2])];
+    let has_defect = rng.happens(500);
+    if has_defect {
+        match rng.draw(0..8) {
+            0 => records.clear(),
+            _ => *records.last_mut().expect("there is one") = rng.pick(&almost).clone(),
+        }
+    }
+    let body = format!(r#"{{"Records":[{}]}}"#, records.join(","));
+    (body.clone(), Found { text: body, id: (!has_defect).then(|| OF_S3.to_owned()), attribute: None })
 }
