@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::idempotency::{Outcome, Report, WorkErrorKind};
 
+/// Longest reason in a dead letter, bytes.
+pub(super) const MAX_REASON_BYTES: usize = 1024;
+
 /// What a message attribute of a dead letter says about it: a JSON object in the attribute
 /// [`DeadLetter::ATTRIBUTE`]. The key is as the producer chose it. Nothing else is taken from the message, but an error of
 /// the work can contain whatever the work puts into it, except addresses.
@@ -58,6 +61,26 @@ pub struct DeadLetter {
 impl DeadLetter {
     /// The name of the message attribute.
     pub const ATTRIBUTE: &str = "Idempotency-Dead-Letter";
+
+    /// The letter as the text of an attribute, with its reason shortened so that name, type and text have at most `max`
+    /// bytes. `None` if it does not fit without its reason.
+    pub(super) fn text_within(mut self, max: usize) -> Option<String> {
+        let max = max.checked_sub(Self::ATTRIBUTE.len() + "String".len())?;
+        loop {
+            // SQS refuses these two characters, and JSON does not escape them:
+            // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+            let text = serde_json::to_string(&self).ok()?.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff");
+            let excess = match text.len().checked_sub(max) {
+                None | Some(0) => return Some(text),
+                Some(excess) => excess,
+            };
+            if self.reason.is_empty() {
+                return None;
+            }
+            // A character of the reason takes at least as many bytes in JSON.
+            self.reason = shortened(&self.reason, self.reason.len().saturating_sub(excess.max("…".len()))).to_owned();
+        }
+    }
 }
 
 /// Why a message cannot succeed.
@@ -159,5 +182,78 @@ impl FromStr for DeadLetterOutcome {
     fn from_str(outcome: &str) -> Result<Self, DeadLetterOutcomeError> {
         let found = Self::ALL.into_iter().find(|known| known.as_str() == outcome);
         found.ok_or_else(|| DeadLetterOutcomeError(outcome.to_owned()))
+    }
+}
+
+/// The reason of a report without addresses, which may contain secrets.
+pub(super) fn reason(reason: &str) -> String {
+    let mut text = String::with_capacity(reason.len());
+    for word in reason.split_inclusive(char::is_whitespace) {
+        match word.find("://") {
+            Some(scheme_end) => {
+                let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+                let before = word[..scheme_end].trim_end_matches(is_scheme);
+                text.push_str(before);
+                text.push_str("<address>");
+                text.extend(word.chars().next_back().filter(|c| c.is_whitespace()));
+            }
+            None => text.push_str(word),
+        }
+    }
+    match text.len() {
+        0..=MAX_REASON_BYTES => text,
+        _ => format!("{}…", shortened(&text, MAX_REASON_BYTES - "…".len())),
+    }
+}
+
+/// The longest start of the text with at most `max` bytes.
+fn shortened(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_contains_no_address() {
+        for (with_address, without) in [
+            ("no answer from https://user:secret@host/path?token=1 in time", "no answer from <address> in time"),
+            ("error for url (http://host/?token=1): closed", "error for url (<address> closed"),
+            ("redis://:secret@host\nfailed", "<address>\nfailed"),
+            ("a://b://c", "<address>"),
+            ("no address: // or :/", "no address: // or :/"),
+        ] {
+            assert_eq!(reason(with_address), without);
+        }
+    }
+
+    #[test]
+    fn a_long_reason_is_shortened_between_two_characters() {
+        let long = reason(&"ö".repeat(MAX_REASON_BYTES));
+        assert!(long.len() <= MAX_REASON_BYTES && long.ends_with("ö…"), "{long}");
+        assert_eq!(reason(&"x".repeat(MAX_REASON_BYTES)), "x".repeat(MAX_REASON_BYTES));
+    }
+
+    #[test]
+    fn a_letter_has_only_characters_that_sqs_accepts() {
+        let letter = DeadLetter {
+            outcome: DeadLetterOutcome::Mismatch,
+            reason: "a\u{1}b\u{ffff}".into(),
+            key: Some("\u{fffe}\u{0}ö\u{10ffff}".into()),
+            attempts: None,
+            fence: None,
+            source_queue_arn: None,
+            message_id: "m1".into(),
+            first_receive: None,
+            last_receive: None,
+            function: None,
+            version: None,
+        };
+        let text = letter.clone().text_within(1_048_576).unwrap();
+        let is_accepted =
+            |c| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
+        assert!(text.chars().all(is_accepted), "{text}");
+        assert_eq!(serde_json::from_str::<DeadLetter>(&text).unwrap(), letter);
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::attribute::{AttributeValue, MessageAttribute};
 use super::client::{QueueArn, SqsClient, region_of};
-use super::dead_letter::{DeadLetter, DeadLetterOutcome};
+use super::dead_letter::{DeadLetter, DeadLetterOutcome, reason};
 use super::disposition::MessageReport;
 use super::message::Message;
 use crate::aws::AwsConfig;
@@ -27,9 +27,6 @@ const MAX_ATTRIBUTES: usize = 10;
 /// Largest message with its attributes, bytes:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
 const MAX_MESSAGE_BYTES: usize = 1_048_576;
-
-/// Longest reason in a dead letter, bytes.
-const MAX_REASON_BYTES: usize = 1024;
 
 /// Longest time for SQS to reply, including credentials and the TLS handshake of the first call. The message is
 /// delivered again if it was not sent, and the invocation's duration is billed.
@@ -141,7 +138,7 @@ impl DeadLetterQueue {
         attributes.remove(DeadLetter::ATTRIBUTE);
         if attributes.len() < MAX_ATTRIBUTES {
             let size = body.len() + attributes.iter().map(|(name, value)| name.len() + value.size()).sum::<usize>();
-            if let Some(text) = text_within(letter, MAX_MESSAGE_BYTES.saturating_sub(size)) {
+            if let Some(text) = letter.text_within(MAX_MESSAGE_BYTES.saturating_sub(size)) {
                 attributes.insert(DeadLetter::ATTRIBUTE.to_owned(), text.into());
             }
         }
@@ -209,52 +206,6 @@ fn with_message(request: SendMessageFluentBuilder, message: DeadLetterMessage) -
     request
 }
 
-/// The letter as the text of an attribute, with its reason shortened so that name, type and text have at most `max`
-/// bytes. `None` if it does not fit without its reason.
-fn text_within(mut letter: DeadLetter, max: usize) -> Option<String> {
-    let max = max.checked_sub(DeadLetter::ATTRIBUTE.len() + "String".len())?;
-    loop {
-        // SQS refuses these two characters, and JSON does not escape them:
-        // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
-        let text = serde_json::to_string(&letter).ok()?.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff");
-        let excess = match text.len().checked_sub(max) {
-            None | Some(0) => return Some(text),
-            Some(excess) => excess,
-        };
-        if letter.reason.is_empty() {
-            return None;
-        }
-        // A character of the reason takes at least as many bytes in JSON.
-        letter.reason = shortened(&letter.reason, letter.reason.len().saturating_sub(excess.max("…".len()))).to_owned();
-    }
-}
-
-/// The reason of a report without addresses, which may contain secrets.
-fn reason(reason: &str) -> String {
-    let mut text = String::with_capacity(reason.len());
-    for word in reason.split_inclusive(char::is_whitespace) {
-        match word.find("://") {
-            Some(scheme_end) => {
-                let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
-                let before = word[..scheme_end].trim_end_matches(is_scheme);
-                text.push_str(before);
-                text.push_str("<address>");
-                text.extend(word.chars().next_back().filter(|c| c.is_whitespace()));
-            }
-            None => text.push_str(word),
-        }
-    }
-    match text.len() {
-        0..=MAX_REASON_BYTES => text,
-        _ => format!("{}…", shortened(&text, MAX_REASON_BYTES - "…".len())),
-    }
-}
-
-/// The longest start of the text with at most `max` bytes.
-fn shortened(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
-}
-
 fn whole_milliseconds(time: SystemTime) -> DateTime {
     let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     DateTime::from_millis(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX))
@@ -262,6 +213,7 @@ fn whole_milliseconds(time: SystemTime) -> DateTime {
 
 #[cfg(test)]
 mod tests {
+    use super::super::dead_letter::MAX_REASON_BYTES;
     use super::*;
 
     #[test]
@@ -306,47 +258,5 @@ mod tests {
         assert_eq!(size(&sent(most - letter)), MAX_MESSAGE_BYTES, "with the whole reason");
         assert!(size(&sent(most - letter + 1)) <= MAX_MESSAGE_BYTES, "with a shortened reason");
         assert_eq!(sent(most).attributes.len(), 1, "without the letter");
-    }
-
-    #[test]
-    fn a_reason_contains_no_address() {
-        for (with_address, without) in [
-            ("no answer from https://user:secret@host/path?token=1 in time", "no answer from <address> in time"),
-            ("error for url (http://host/?token=1): closed", "error for url (<address> closed"),
-            ("redis://:secret@host\nfailed", "<address>\nfailed"),
-            ("a://b://c", "<address>"),
-            ("no address: // or :/", "no address: // or :/"),
-        ] {
-            assert_eq!(reason(with_address), without);
-        }
-    }
-
-    #[test]
-    fn a_long_reason_is_shortened_between_two_characters() {
-        let long = reason(&"ö".repeat(MAX_REASON_BYTES));
-        assert!(long.len() <= MAX_REASON_BYTES && long.ends_with("ö…"), "{long}");
-        assert_eq!(reason(&"x".repeat(MAX_REASON_BYTES)), "x".repeat(MAX_REASON_BYTES));
-    }
-
-    #[test]
-    fn a_letter_has_only_characters_that_sqs_accepts() {
-        let letter = DeadLetter {
-            outcome: DeadLetterOutcome::Mismatch,
-            reason: "a\u{1}b\u{ffff}".into(),
-            key: Some("\u{fffe}\u{0}ö\u{10ffff}".into()),
-            attempts: None,
-            fence: None,
-            source_queue_arn: None,
-            message_id: "m1".into(),
-            first_receive: None,
-            last_receive: None,
-            function: None,
-            version: None,
-        };
-        let text = text_within(letter.clone(), MAX_MESSAGE_BYTES).unwrap();
-        let is_accepted =
-            |c| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
-        assert!(text.chars().all(is_accepted), "{text}");
-        assert_eq!(serde_json::from_str::<DeadLetter>(&text).unwrap(), letter);
     }
 }

@@ -164,7 +164,7 @@ impl Copy {
     }
 
     /// The condition whose switch causes this error: of those around it, the innermost one that may change a type, or else the
-    /// innermost one. Around none, a statement between the places that the error names.
+    /// innermost one. Around none, a statement between the places that the error names, or a condition around one of them.
     fn at_fault(&self, message: &Value) -> Result<Option<&Condition>, Box<dyn Error>> {
         let message = &message["message"];
         let spans = || message["spans"].as_array().into_iter().flatten();
@@ -175,20 +175,25 @@ impl Copy {
             return Ok(None);
         };
         let (text, at) = (fs::read_to_string(self.directory.join("project").join(file))?, usize::try_from(at)?);
-        let length = |condition: &Condition| {
-            let [start, end] = marks(condition.number).map(|mark| text.find(&mark));
-            let (start, end) = (start?, end?);
-            (start..=end).contains(&at).then_some(end - start)
-        };
         let of_file = || self.conditions.iter().filter(|condition| condition.file == file);
-        let around = of_file().filter_map(|condition| Some((length(condition)?, condition)));
-        let innermost = around.min_by_key(|(length, condition)| (!condition.removal.may_change_type(), *length));
-        let lines = || spans().filter(|span| span["file_name"] == file).filter_map(|span| span["line_start"].as_u64());
+        let innermost = |at: usize| {
+            let length = |condition: &Condition| {
+                let [start, end] = marks(condition.number).map(|mark| text.find(&mark));
+                let (start, end) = (start?, end?);
+                (start..=end).contains(&at).then_some(end - start)
+            };
+            let around = of_file().filter_map(|condition| Some((length(condition)?, condition)));
+            let innermost = around.min_by_key(|(length, condition)| (!condition.removal.may_change_type(), *length));
+            innermost.map(|(_, condition)| condition)
+        };
+        let places = || spans().filter(|span| span["file_name"] == file);
+        let lines = || places().filter_map(|span| span["line_start"].as_u64());
         let (first, last) = (lines().min().unwrap_or_default(), lines().max().unwrap_or_default());
         let is_between = |condition: &&Condition| {
             condition.removal == Removal::Statement && (first..=last + 1).contains(&(condition.line as u64))
         };
-        Ok(innermost.map(|(_, condition)| condition).or_else(|| of_file().find(is_between)))
+        let near = || places().find_map(|span| innermost(usize::try_from(span["byte_start"].as_u64()?).ok()?));
+        Ok(innermost(at).or_else(|| of_file().find(is_between)).or_else(near))
     }
 }
 

@@ -20,7 +20,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("memory", contend_in_memory(seed, directory).await),
         ("visibility", change_visibility(seed).await),
         ("letter", write_letters(seed).await),
-        ("store error", fail_store(seed).await),
+        ("store error", Box::pin(fail_store(seed)).await),
         ("region", send_to_regions(seed).await),
         ("input", read_inputs(seed)),
         ("settings", read_settings(seed)),

@@ -99,7 +99,7 @@ fn arn(rng: &mut Rng) -> (String, Option<(&'static str, &'static str, &'static s
     if rng.happens(200) {
         return (rng.pick(&invalid).clone(), None);
     }
-    (arn(*rng.pick(&["aws", "aws-cn"]), "sqs", region, account, name), Some((region, account, name)))
+    (arn(rng.pick::<&str>(&["aws", "aws-cn"]), "sqs", region, account, name), Some((region, account, name)))
 }
 
 /// Sends the letter of this message, which SQS need not accept.

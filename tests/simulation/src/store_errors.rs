@@ -56,19 +56,23 @@ struct Case {
 
 /// What an invocation must show.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct Shown {
     outcome: String,
     disposition: String,
-    has_delay: bool,
     /// The runs of the work.
     runs: usize,
     letters: usize,
-    is_error: bool,
-    /// Whether a warning says that the letter was not sent.
-    has_warning: bool,
-    /// Whether a call that failed was made again.
-    is_repeated: bool,
+    marks: Vec<&'static str>,
 }
+
+/// The visibility timeout of the message is changed.
+const DELAYED: &str = "delayed";
+/// The invocation fails.
+const ERROR: &str = "error";
+/// A warning says that the letter was not sent.
+const WARNING: &str = "warning";
+/// A call that failed was made again.
+const REPEATED: &str = "repeated";
 
 /// What is wrong with the invocations of this seed.
 pub async fn fail_store(seed: u64) -> Vec<String> {
@@ -87,9 +91,9 @@ pub async fn fail_store(seed: u64) -> Vec<String> {
             end: *rng.pick(&[End::Done, End::Failed, End::Unavailable, End::Permanent, End::Permanent]),
             changes_visibility: rng.happens(500),
         };
-        let (seen, expected) = (case.invoke(seed, number).await, case.expected());
-        if seen != expected {
-            wrong.push(format!("{case:?}: {seen:?}, not {expected:?}"));
+        let (shown, expected) = (case.invoke(seed, number).await, case.expected());
+        if shown != expected {
+            wrong.push(format!("{case:?}: {shown:?}, not {expected:?}"));
         }
     }
     wrong
@@ -105,7 +109,7 @@ impl Case {
         self.fault != Fault::NotARecord
     }
 
-    fn expected(self) -> Seen {
+    fn expected(self) -> Shown {
         let (is_started, is_permanent) = (!self.fails(Calls::Acquire), self.end == End::Permanent);
         let is_letter = is_started && is_permanent && !self.fails(Calls::Settle);
         let is_sent = is_letter && !self.fails(Calls::AcquireOfLetter);
@@ -115,7 +119,7 @@ impl Case {
             Fault::NotARecord => "NOT_A_RECORD",
             Fault::Unreachable | Fault::Unavailable => "UNAVAILABLE",
         };
-        Seen {
+        Shown {
             outcome: outcome.to_owned(),
             disposition: if is_done {
                 "done"
@@ -125,18 +129,20 @@ impl Case {
                 "redeliver"
             }
             .to_owned(),
-            has_delay: self.changes_visibility && !is_done && !is_sent,
             runs: usize::from(is_started),
             letters: usize::from(is_sent),
-            // Nothing ran.
-            is_error: !is_started && self.is_outage(),
-            has_warning: is_letter && !is_sent && !self.is_outage(),
-            // What could not be recorded is repeated until the time for settling ends.
-            is_repeated: is_started && self.fails(Calls::Settle) && self.is_outage(),
+            marks: marks([
+                (DELAYED, self.changes_visibility && !is_done && !is_sent),
+                // Nothing ran.
+                (ERROR, !is_started && self.is_outage()),
+                (WARNING, is_letter && !is_sent && !self.is_outage()),
+                // What could not be recorded is repeated until the time for settling ends.
+                (REPEATED, is_started && self.fails(Calls::Settle) && self.is_outage()),
+            ]),
         }
     }
 
-    async fn invoke(self, seed: u64, number: usize) -> Seen {
+    async fn invoke(self, seed: u64, number: usize) -> Shown {
         let queue = Queue::new(QueueSettings { name: "store-errors".to_owned(), ..QueueSettings::default() }, seed);
         queue.send(format!("a payment {number}").as_str()).expect("SQS accepts this message");
         let mapping = Mapping::new(&queue, MappingSettings::default());
@@ -170,17 +176,23 @@ impl Case {
         let of_message = with("message");
         let field = |name| of_message.first().and_then(|line: &&Line| line.get(name));
         let (runs, letters) = (*lock(&runs), *lock(&letters));
-        Seen {
+        Shown {
             outcome: field("outcome").unwrap_or_default().to_owned(),
             disposition: field("disposition").unwrap_or_default().to_owned(),
-            has_delay: field("retry_after_s").is_some(),
             runs,
             letters,
-            is_error: matches!(outcome, BatchOutcome::Failed { .. }),
-            has_warning: !with("a dead letter was not sent").is_empty(),
-            is_repeated: lock(&store.failed).iter().filter(|call| **call != Calls::Acquire).count() > 1,
+            marks: marks([
+                (DELAYED, field("retry_after_s").is_some()),
+                (ERROR, matches!(outcome, BatchOutcome::Failed { .. })),
+                (WARNING, !with("a dead letter was not sent").is_empty()),
+                (REPEATED, lock(&store.failed).iter().filter(|call| **call != Calls::Acquire).count() > 1),
+            ]),
         }
     }
+}
+
+fn marks(marks: [(&'static str, bool); 4]) -> Vec<&'static str> {
+    marks.into_iter().filter_map(|(mark, is_set)| is_set.then_some(mark)).collect()
 }
 
 /// A store that fails in one way.

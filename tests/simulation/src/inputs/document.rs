@@ -153,14 +153,18 @@ fn written_text(text: &str, rng: &mut Rng) -> String {
         match short {
             Some(short) if rng.happens(500) => written.extend(['\\', short]),
             Some('/') | None if rng.happens(850) => written.push(c),
-            // Two units are a surrogate pair.
-            _ if rng.happens(500) => {
-                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| written += &format!("\\u{unit:04x}"))
-            }
-            _ => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| written += &format!("\\u{unit:04X}")),
+            _ => write_escape(c, rng.happens(500), &mut written),
         }
     }
     format!("\"{written}\"")
+}
+
+/// Two units are a surrogate pair.
+fn write_escape(c: char, is_upper: bool, text: &mut String) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        let unit = if is_upper { format!("{unit:04X}") } else { format!("{unit:04x}") };
+        text.extend(["\\u", &unit]);
+    }
 }
 
 /// Whether two values are equal, each of which may be missing. The values of a repeated name count all.

@@ -82,7 +82,7 @@ fn sns(message: &str, id: &str, attribute: Option<u64>, has_defect: bool, rng: &
     }
     if rng.happens(200) {
         let attribute = r#""Level":{"Type":"String","Value":"1"}"#;
-        let repeated = [format!("{attribute},{attribute}"), attribute.replace("}", r#","Value":"2"}"#)];
+        let repeated = [format!("{attribute},{attribute}"), attribute.replace('}', r#","Value":"2"}"#)];
         let attributes = format!(r#"{{{},"MessageAttributes":{{{}}}}}"#, inner(&fields), rng.pick(&repeated));
         return (attributes, false);
     }
@@ -162,7 +162,7 @@ fn s3(rng: &mut Rng) -> (String, Found) {
     if has_defect {
         match rng.draw(0..8) {
             0 => records.clear(),
-            _ => *records.last_mut().expect("there is one") = rng.pick(&almost).clone(),
+            _ => records.last_mut().expect("there is one").clone_from(rng.pick(&almost)),
         }
     }
     let body = format!(r#"{{"Records":[{}]}}"#, records.join(","));

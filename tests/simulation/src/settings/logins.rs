@@ -46,7 +46,7 @@ fn source(written: &mut Written) -> Source {
 fn login<'a>(written: &mut Written, logins: &'a [Login], is_valid: impl Fn(&Login) -> bool) -> &'a Login {
     let is_any = written.is_invalid();
     let logins: Vec<_> = logins.iter().filter(|login| is_any || is_valid(login)).collect();
-    *written.rng.pick::<&Login>(&logins)
+    written.rng.pick::<&Login>(&logins)
 }
 
 pub(super) fn write_redis(written: &mut Written) {

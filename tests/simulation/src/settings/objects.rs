@@ -105,7 +105,7 @@ fn write_endpoint(written: &mut Written) {
 }
 
 fn valid_bucket(written: &mut Written) -> &'static str {
-    *written.rng.pick(&["payments-payloads", "a.b", "0a1", long(63)])
+    written.rng.pick::<&str>(&["payments-payloads", "a.b", "0a1", long(63)])
 }
 
 /// A text that is not the name of a bucket, which is an error.

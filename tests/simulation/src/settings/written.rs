@@ -1,6 +1,7 @@
 //! Variables, what must be read from them, and the errors that they must have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use history::Rng;
@@ -41,7 +42,7 @@ impl Written {
         }
     }
 
-    pub(super) fn expect(&mut self, name: &'static str, read: Reader, value: impl ToString) {
+    pub(super) fn expect(&mut self, name: &'static str, read: Reader, value: impl Display) {
         self.expected.push((name, read, value.to_string()));
     }
 
