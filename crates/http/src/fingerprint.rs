@@ -2,13 +2,14 @@
 
 use std::iter;
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use idempotent_sqs::Fingerprint;
+use percent_encoding::percent_decode_str;
 
 /// The fingerprint of a request: method, path, query, content type and body.
 ///
-/// The parameters of the query are sorted by name. A JSON body is compared by value, with exact numbers, any other body
+/// The parameters of the query are sorted by their decoded names. A JSON body is compared by value, with exact numbers, any other body
 /// byte by byte.
 pub(crate) fn of(parts: &Parts, body: &[u8]) -> Fingerprint {
     let media_type = MediaType::of(parts);
@@ -22,7 +23,7 @@ pub(crate) fn of(parts: &Parts, body: &[u8]) -> Fingerprint {
     add(parts.uri.path().as_bytes());
     let mut parameters: Vec<&str> = parts.uri.query().map(|query| query.split('&').collect()).unwrap_or_default();
     // Stable: parameters of the same name keep their order.
-    parameters.sort_by_key(|parameter| parameter.split_once('=').map_or(*parameter, |(name, _)| name));
+    parameters.sort_by_cached_key(|parameter| name_of(parameter));
     add(parameters.join("&").as_bytes());
     add(media_type.text.as_bytes());
     for encoding in parts.headers.get_all(CONTENT_ENCODING) {
@@ -38,6 +39,13 @@ pub(crate) fn of(parts: &Parts, body: &[u8]) -> Fingerprint {
     Fingerprint::of(&content)
 }
 
+/// The decoded name of a parameter: `a[]` of `a%5B%5D=1`. In a form, `+` is a space:
+/// <https://url.spec.whatwg.org/#urlencoded-parsing>
+fn name_of(parameter: &str) -> Vec<u8> {
+    let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
+    percent_decode_str(&name.replace('+', " ")).collect()
+}
+
 struct MediaType {
     text: String,
     is_json: bool,
@@ -47,7 +55,9 @@ impl MediaType {
     /// The content type. JSON has no charset: <https://www.rfc-editor.org/rfc/rfc8259#section-11>
     fn of(parts: &Parts) -> Self {
         let values = parts.headers.get_all(CONTENT_TYPE).iter();
-        let value = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect::<Vec<_>>().join(", ");
+        // Each byte is a character, because a value need not be UTF-8: RFC 9110, section 5.5.
+        let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect::<String>();
+        let value = values.map(text).collect::<Vec<_>>().join(", ");
         let (essence, parameters) = value.split_once(';').unwrap_or((&value, ""));
         let essence = essence.trim().to_ascii_lowercase();
         let is_json = essence == "application/json" || essence.ends_with("+json");
@@ -93,6 +103,25 @@ mod tests {
         for (content_type, body) in same {
             assert_eq!(print("POST", "/p?a=1&b=2", content_type, body.as_bytes()), first, "{body}");
         }
+    }
+
+    #[test]
+    fn parameters_of_one_name_keep_their_order_however_it_is_encoded() {
+        let of = |query: &str| print("POST", &format!("/p?{query}"), "text/plain", b"1");
+        for [one, other] in [["a%5B%5D=1", "a[]=2"], ["%61=1", "a=2"], ["a+b=1", "a%20b=2"], ["a%2bb=1", "a%2Bb=2"]] {
+            assert_ne!(of(&format!("{one}&{other}")), of(&format!("{other}&{one}")), "{one} {other}");
+            assert_eq!(of(&format!("{one}&z=1")), of(&format!("z=1&{one}")), "{one}");
+        }
+    }
+
+    #[test]
+    fn content_types_with_other_bytes_than_ascii_are_told_apart() {
+        let of = |value: &[u8]| {
+            let request = Request::post("/").header(CONTENT_TYPE, HeaderValue::from_bytes(value).unwrap());
+            super::of(&request.body(()).unwrap().into_parts().0, b"1")
+        };
+        assert_ne!(of(b"multipart/mixed; boundary=\xe4"), of(b"multipart/mixed; boundary=\xf6"));
+        assert_eq!(of(b"multipart/mixed; boundary=\xe4"), of(b"multipart/mixed; boundary=\xe4"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct RequestReport {
     pub status: Option<StatusCode>,
     /// Method of the request.
     pub method: Method,
-    /// The key as the client sent it, if it is valid.
+    /// The key of the request, without the quotes and escapes of the header, if it is valid.
     pub client_key: Option<String>,
     /// The fence of the attempt, if the request had one, or of the earlier attempt that completed the request. An attempt
     /// whose handler did not run has one too.

@@ -46,6 +46,12 @@ impl InboxConfig {
                 None
             }
         });
+        if let Some(Err(error)) = url.as_ref().map(DatabaseUrl::check_roots) {
+            environment.error(&format!(
+                "the sslrootcert of DATABASE_URL cannot be used ({error}): set it to a file of PEM certificates, or remove \
+                 it"
+            ));
+        }
         let aws = config.map(|config| config.aws.clone()).unwrap_or_default();
         let credentials = credentials(environment, url.as_ref(), &aws);
         let Config { redis, batch, .. } = config?;

@@ -45,6 +45,9 @@ const MARGIN: Duration = Duration::from_millis(50);
 /// Longer than any invocation. A socket and the server reject more than 24 days.
 const LONGEST_TIMEOUT: Duration = Duration::from_hours(24);
 
+/// Largest pool: a client has fewer ports.
+const MAX_CONNECTIONS: usize = 65_536;
+
 /// An age of rows as a parameter of `make_interval(secs => …)`: at most a thousand years, which no row reaches. Thousands
 /// of years more are beyond the timestamps of PostgreSQL.
 pub(crate) fn interval_seconds(age: Duration) -> f64 {
@@ -66,7 +69,7 @@ pub struct DatabaseSettings {
     /// or a secret may take 3 seconds more.
     pub timeout: Duration,
     /// Maximum number of pooled connections. Each running message uses one, or waits for a free one until its
-    /// deadline.
+    /// deadline. More than 65,536 count as this number.
     pub connections: NonZeroUsize,
     /// Source of the user and password. Without it, those of the URL are used. A transaction begins only on a
     /// connection that is younger than the source's [`max_session`](CredentialsSource::max_session).
@@ -118,7 +121,8 @@ impl Database {
     pub fn new(settings: &DatabaseSettings) -> Self {
         let settings = DatabaseSettings { timeout: settings.timeout.min(LONGEST_TIMEOUT), ..settings.clone() };
         let (timeout, has_credentials) = (settings.timeout, settings.credentials.is_some());
-        let size = settings.connections.get();
+        // The pool allocates a place for each at once.
+        let size = settings.connections.get().min(MAX_CONNECTIONS);
         let pool = Pool::builder(Dialer::new(settings)).max_size(size).runtime(Runtime::Tokio1);
         let connections = pool.build().expect("a pool with a runtime can be built");
         let connect_timeout = if has_credentials { timeout + CREDENTIALS_TIMEOUT } else { timeout };

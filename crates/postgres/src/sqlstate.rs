@@ -5,15 +5,23 @@ pub(crate) mod class {
     pub(crate) const CONNECTION_EXCEPTION: &str = "08";
     pub(crate) const DATA_EXCEPTION: &str = "22";
     pub(crate) const INTEGRITY_CONSTRAINT_VIOLATION: &str = "23";
+    pub(crate) const INVALID_TRANSACTION_STATE: &str = "25";
+    /// A prepared statement that does not exist.
+    pub(crate) const INVALID_STATEMENT_NAME: &str = "26";
+    pub(crate) const INVALID_AUTHORIZATION: &str = "28";
+    /// A serialization failure, or a deadlock.
+    pub(crate) const TRANSACTION_ROLLBACK: &str = "40";
+    /// A statement that is not valid, names what does not exist, or lacks a permission.
+    pub(crate) const SYNTAX_OR_ACCESS: &str = "42";
     pub(crate) const INSUFFICIENT_RESOURCES: &str = "53";
+    /// A lock that is not available, or an object in use.
+    pub(crate) const NOT_IN_PREREQUISITE_STATE: &str = "55";
     /// A shutdown, a cancelled statement, or a server that is starting.
     pub(crate) const OPERATOR_INTERVENTION: &str = "57";
     /// The part of class 57 that ends connections: a shutdown, a crash, or a server that is starting.
     pub(crate) const SHUTDOWN: &str = "57P";
     /// An error of the operating system, such as an I/O error.
     pub(crate) const SYSTEM_ERROR: &str = "58";
-    /// Raised by a PL/pgSQL function.
-    pub(crate) const PLPGSQL_ERROR: &str = "P0";
 }
 
 pub(crate) const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";

@@ -32,8 +32,22 @@ CREATE TABLE IF NOT EXISTS ledger_audit (
     balance          bigint                  -- of the account, after the event was applied
 );
 
--- A refusal has one row per message, even if the reply to its first insert was lost.
-CREATE UNIQUE INDEX IF NOT EXISTS ledger_audit_refusal ON ledger_audit (idempotency_key, message_id)
-    WHERE outcome = 'REFUSED';
-
-CREATE INDEX IF NOT EXISTS ledger_audit_account ON ledger_audit (account_id, id);
+-- A refusal has one row per message, even if the reply to its first insert was lost. CREATE INDEX waits for every open
+-- transaction that has inserted a row, even if the index exists, and all later inserts wait behind it. So the indexes are
+-- looked up first.
+DO $$
+DECLARE
+    existing text[] := ARRAY(
+        SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+        WHERE indrelid = 'ledger_audit'::regclass
+    );
+BEGIN
+    IF NOT 'ledger_audit_refusal' = ANY (existing) THEN
+        CREATE UNIQUE INDEX IF NOT EXISTS ledger_audit_refusal ON ledger_audit (idempotency_key, message_id)
+            WHERE outcome = 'REFUSED';
+    END IF;
+    IF NOT 'ledger_audit_account' = ANY (existing) THEN
+        CREATE INDEX IF NOT EXISTS ledger_audit_account ON ledger_audit (account_id, id);
+    END IF;
+END
+$$;

@@ -27,14 +27,16 @@ pub(super) struct Run<'a, S> {
     watermark: Watermark,
     progress: BackfillProgress,
     begun: Instant,
+    /// When the next rows may be sent.
+    next_send: Instant,
     starts_over: u32,
 }
 
 impl<'a, S: Store> Run<'a, S> {
     pub(super) fn new(backfill: &'a Backfill<S>) -> Self {
         let (loss_probe, watermark) = (LossProbe::new(), Watermark::BEGINNING);
-        let progress = BackfillProgress::default();
-        Self { backfill, loss_probe, watermark, progress, begun: Instant::now(), starts_over: 0 }
+        let (progress, now) = (BackfillProgress::default(), Instant::now());
+        Self { backfill, loss_probe, watermark, progress, begun: now, next_send: now, starts_over: 0 }
     }
 
     pub(super) fn progress(&self) -> BackfillProgress {
@@ -46,7 +48,7 @@ impl<'a, S: Store> Run<'a, S> {
         start: BackfillStart,
         on_progress: &mut impl FnMut(&BackfillProgress),
     ) -> Result<BackfillEnd, BackfillError> {
-        let Backfill { table, settings, .. } = self.backfill;
+        let table = &self.backfill.table;
         if !self.start(start).await? {
             return Ok(BackfillEnd::Superseded);
         }
@@ -74,8 +76,6 @@ impl<'a, S: Store> Run<'a, S> {
                 self.progress.remaining = Some(0);
                 return Ok(BackfillEnd::Done);
             }
-            let earliest = Duration::from_secs(self.progress.sent()) / settings.rows_per_second.get();
-            sleep_until(self.begun + earliest).await;
         }
     }
 
@@ -113,6 +113,10 @@ impl<'a, S: Store> Run<'a, S> {
 
     /// Sends the rows to the store concurrently. The store combines them into few executions of its script.
     async fn send(&mut self, rows: &[CompletedRow]) -> Result<(), BackfillError> {
+        // Counted from each send, so that a slow one is not followed by a burst.
+        sleep_until(self.next_send).await;
+        let lasts = Duration::from_secs(rows.len() as u64) / self.backfill.settings.rows_per_second.get();
+        self.next_send = Instant::now() + lasts;
         let progress = &mut self.progress;
         for answer in join_all(rows.iter().map(|row| complete(&self.backfill.store, row))).await {
             match answer {

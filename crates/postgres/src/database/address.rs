@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
+use rustls::pki_types::pem;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
+
+use super::roots::trusted;
 
 /// `postgres://[user[:password]@]host[:port][/database][?sslmode=verify-full&sslrootcert=FILE]`.
 ///
@@ -67,9 +70,14 @@ impl DatabaseUrl {
         self.config.get_password().is_some()
     }
 
-    /// Whether a host is the endpoint of a server or proxy in Amazon RDS. Its certificate is for this name only.
+    /// Whether the file `sslrootcert` can be used, if there is one. The error does not contain the URL.
+    pub(crate) fn check_roots(&self) -> Result<(), pem::Error> {
+        if self.roots.is_some() && self.uses_tls() { trusted(self).map(drop) } else { Ok(()) }
+    }
+
+    /// Whether each host is the endpoint of a server or proxy in Amazon RDS.
     pub(super) fn is_on_rds(&self) -> bool {
-        self.config.get_hosts().iter().any(|host| match host {
+        self.config.get_hosts().iter().all(|host| match host {
             Host::Tcp(host) => host.to_ascii_lowercase().ends_with(".rds.amazonaws.com"),
             #[cfg(unix)]
             Host::Unix(_) => false,

@@ -112,11 +112,11 @@ fn is_sql_prepare(statement: &str) -> bool {
     statement[..end].eq_ignore_ascii_case("PREPARE")
 }
 
-/// The statement without white space and comments in front of it. Comments in `/* */` may be nested.
+/// The statement without white space, comments and empty statements in front of it. Comments in `/* */` may be nested.
 fn after_comments(statement: &str) -> &str {
-    let statement = statement.trim_start();
+    let statement = statement.trim_start_matches(|c: char| c.is_whitespace() || c == ';');
     if let Some(comment) = statement.strip_prefix("--") {
-        return comment.split_once('\n').map_or("", |(_, rest)| after_comments(rest));
+        return comment.split_once(['\n', '\r']).map_or("", |(_, rest)| after_comments(rest));
     }
     let Some(mut rest) = statement.strip_prefix("/*") else { return statement };
     let mut depth = 1_u32;

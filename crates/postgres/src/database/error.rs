@@ -4,6 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use idempotent_sqs::WorkError;
+use tokio_postgres::error::{DbError, ErrorPosition};
 
 use crate::sqlstate::{self, class};
 
@@ -27,7 +28,7 @@ pub enum DatabaseError {
     #[error("a prepared statement is no longer valid; it is prepared again at its next use")]
     StatementOutdated,
     /// The server returned an error.
-    #[error("PostgreSQL returned error {code}{}", printable(code, message, *is_raised))]
+    #[error("PostgreSQL returned error {code}{}", printable(message, *may_quote_values))]
     #[non_exhaustive]
     Server {
         /// SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
@@ -36,8 +37,8 @@ pub enum DatabaseError {
         message: String,
         /// The violated constraint.
         constraint: Option<String>,
-        /// Whether a PL/pgSQL function raised it, with a message of its own.
-        is_raised: bool,
+        /// Whether the message may contain values of rows or parameters. It is then not displayed.
+        may_quote_values: bool,
         /// Whether a lock timeout ended the wait for a row of another transaction, and not for a lock on a table. Also
         /// true of any lock within a PL/pgSQL function, where the two are not distinguished.
         is_row_wait: bool,
@@ -47,11 +48,34 @@ pub enum DatabaseError {
     InvalidStatement(String),
 }
 
-/// The server's message, unless it may quote values: for wrong data, and for errors that a PL/pgSQL function raised.
-fn printable(code: &str, message: &str, is_raised: bool) -> String {
-    let quotes_values = [class::DATA_EXCEPTION, class::PLPGSQL_ERROR].iter().any(|class| code.starts_with(class));
-    if is_raised || quotes_values { String::new() } else { format!(": {message}") }
+fn printable(message: &str, may_quote_values: bool) -> String {
+    if may_quote_values { String::new() } else { format!(": {message}") }
 }
+
+/// Whether the message of this error may quote values of rows or parameters, as `invalid input syntax for type bigint: "…"`
+/// does. Names of tables do not, unless a function got them as values.
+fn may_quote_values(error: &DbError) -> bool {
+    let code = error.code().code();
+    let is_of = |classes: &[&str]| classes.iter().any(|class| code.starts_with(class));
+    // The position in the statement itself, which has parameters instead of values.
+    let is_in_statement =
+        is_of(&[class::SYNTAX_OR_ACCESS]) && matches!(error.position(), Some(ErrorPosition::Original(_)));
+    let is_denied = code == sqlstate::INSUFFICIENT_PRIVILEGE && error.where_().is_none();
+    error.routine() == Some(RAISE) || !(is_of(&WITHOUT_VALUES) || is_in_statement || is_denied)
+}
+
+/// Classes of errors whose messages name tables, constraints, users and states of the server, but no values.
+const WITHOUT_VALUES: [&str; 9] = [
+    class::CONNECTION_EXCEPTION,
+    class::INTEGRITY_CONSTRAINT_VIOLATION,
+    class::INVALID_TRANSACTION_STATE,
+    class::INVALID_STATEMENT_NAME,
+    class::INVALID_AUTHORIZATION,
+    class::TRANSACTION_ROLLBACK,
+    class::INSUFFICIENT_RESOURCES,
+    class::NOT_IN_PREREQUISITE_STATE,
+    class::OPERATOR_INTERVENTION,
+];
 
 /// The routine of the server that executes `RAISE`, with any SQLSTATE.
 const RAISE: &str = "exec_stmt_raise";
@@ -63,7 +87,7 @@ impl From<tokio_postgres::Error> for DatabaseError {
                 code: server.code().code().to_owned(),
                 message: server.message().to_owned(),
                 constraint: server.constraint().map(str::to_owned),
-                is_raised: server.routine() == Some(RAISE),
+                may_quote_values: may_quote_values(server),
                 // The server says which row it waits for as the context of the error. For a table it has none.
                 is_row_wait: server.code().code() == sqlstate::LOCK_NOT_AVAILABLE && server.where_().is_some(),
             };
@@ -177,7 +201,7 @@ mod tests {
 
     fn server(code: &str) -> DatabaseError {
         let (code, constraint) = (code.into(), Some("of_an_account".into()));
-        DatabaseError::Server { code, message: String::new(), constraint, is_raised: false, is_row_wait: false }
+        DatabaseError::Server { code, message: String::new(), constraint, may_quote_values: false, is_row_wait: false }
     }
 
     #[test]

@@ -10,13 +10,18 @@ use super::DatabaseUrl;
 /// builds contains no file beside the binary.
 const RDS_ROOTS: &[u8] = include_bytes!("../../certificates/rds.pem");
 
-/// The certificates of the file `sslrootcert`; without it those of the system, and of RDS if the server is there.
+/// The certificates of the file `sslrootcert`; without it those of the system, and of RDS if all hosts are there.
+///
+/// # Errors
+/// If the file cannot be read, or has no certificate.
 pub(super) fn trusted(url: &DatabaseUrl) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     if let Some(file) = &url.roots {
         let certificates: Vec<_> = CertificateDer::pem_file_iter(file)?.collect::<Result<_, _>>()?;
-        roots.add_parsable_certificates(certificates);
-        return Ok(roots);
+        return match roots.add_parsable_certificates(certificates) {
+            (0, _) => Err(Error::NoItemsFound),
+            (_, _) => Ok(roots),
+        };
     }
     // The system's store may contain an invalid certificate, which is skipped.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -43,7 +48,9 @@ mod tests {
         assert_eq!(count(on_rds, "Amazon RDS eu-central-1 Root CA"), 3);
         assert_eq!(count(on_rds, "Amazon RDS "), 81);
         assert_eq!(count("postgres://payer@PAYMENTS.abcdef.eu-central-1.RDS.amazonaws.com", "Amazon RDS "), 81);
-        for other in ["db.internal", "rds.amazonaws.com.db.internal", "evil-rds.amazonaws.com"] {
+        let others =
+            ["db.internal", "rds.amazonaws.com.db.internal", "evil-rds.amazonaws.com", "a.rds.amazonaws.com,db"];
+        for other in others {
             assert_eq!(count(&format!("postgres://payer@{other}/payments"), "Amazon RDS "), 0, "{other}");
         }
     }

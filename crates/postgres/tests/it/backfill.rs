@@ -4,16 +4,21 @@ mod binary;
 mod watermark;
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Fingerprint, MessageIdHash, Store, StoredResult};
-use idempotent_sqs::{Claim, Message, Outcome, RedisStore};
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Failure, Fingerprint, MessageIdHash, Settled, Store, StoreError, StoredResult,
+};
+use idempotent_sqs::{Claim, MemoryStore, Message, Outcome, RedisStore};
 use idempotent_sqs_postgres::backfill::{
     Backfill, BackfillEnd, BackfillError, BackfillProgress, BackfillSettings, BackfillStart,
 };
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 
 use crate::fixture::*;
 use harness::postgres::{Base, until_count};
@@ -207,6 +212,53 @@ async fn no_more_rows_are_sent_in_a_second_than_the_settings_allow() {
     assert!(progress.elapsed >= 2 * SECOND, "{:?}", progress.elapsed);
     let steps: Vec<_> = seen.iter().map(|progress| (progress.sent(), progress.remaining)).collect();
     assert_eq!(steps, [(100, Some(150)), (200, Some(50)), (250, Some(0))]);
+}
+
+/// A store that hangs once, as in a failover, and notes when each row is sent.
+#[derive(Default)]
+struct HangsOnce {
+    records: MemoryStore,
+    has_hung: AtomicBool,
+    sent: Mutex<Vec<Instant>>,
+}
+
+impl Store for HangsOnce {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        self.records.acquire(request).await
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        if claim.key().as_str().starts_with("pay_") {
+            self.sent.lock().unwrap().push(Instant::now());
+            if !self.has_hung.swap(true, Ordering::SeqCst) {
+                sleep(2 * SECOND).await;
+            }
+        }
+        self.records.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.records.fail(claim, failure).await
+    }
+
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.records.release(request, claim).await
+    }
+}
+
+#[tokio::test]
+async fn a_slow_step_is_not_followed_by_more_rows_in_a_second_than_the_settings_allow() {
+    let base = base().await;
+    seed(&base, 300).await;
+    let store = Arc::new(HangsOnce::default());
+    let settings = with!(backfill_settings(), rows_per_second = NonZeroU32::new(100).unwrap());
+    let backfill = Backfill::new(Arc::clone(&store), database(&base.url()), settings);
+    backfill.run(BackfillStart::Oldest, None, |_| ()).await.unwrap();
+    let sent = store.sent.lock().unwrap();
+    let in_a_second = |from: &Instant| sent.iter().filter(|at| (*from..*from + SECOND).contains(at)).count();
+    let most = sent.iter().map(in_a_second).max();
+    // The rows of a step are not sent at one moment.
+    assert!(sent.len() == 300 && most.is_some_and(|most| most < 150), "{most:?} rows in a second");
 }
 
 /// Runs the backfill, and applies this function of the server to its session while it counts the rows. Returns the

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use idempotent_sqs::config::{Config, ConfigError, Environment};
-use idempotent_sqs_postgres::{BackfillConfig, InboxConfig, OutagePolicy};
+use idempotent_sqs_postgres::{BackfillConfig, Database, InboxConfig, OutagePolicy};
 
 use harness::lambda::PASSWORD;
 
@@ -154,4 +154,23 @@ fn the_backfill_has_the_settings_of_the_function_and_a_rate() {
     assert_eq!((settings.retention, settings.result_max_bytes), (Duration::from_hours(1), 100));
     let error = read(&[REQUIRED, &[("BACKFILL_ROWS_PER_SECOND", "1000001")]]).unwrap_err().to_string();
     assert!(error.contains("BACKFILL_ROWS_PER_SECOND") && error.contains("1000000"), "{error}");
+}
+
+#[test]
+fn an_sslrootcert_that_cannot_be_used_is_an_error_at_start() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    for (file, why) in [("/nowhere/rds.pem", "No such file"), (empty.path().to_str().unwrap(), "no items found")] {
+        let url = |mode: &str| format!("postgres://payer@db.internal/payments?sslrootcert={file}{mode}");
+        let (used, unused) = (url("").leak(), url("&sslmode=disable").leak());
+        let error = read(&[REQUIRED, &[("DATABASE_URL", used)]]).unwrap_err().to_string();
+        assert!(error.contains("the sslrootcert of DATABASE_URL cannot be used") && error.contains(why), "{error}");
+        assert!(read(&[REQUIRED, &[("DATABASE_URL", unused)]]).is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_database_can_have_any_number_of_connections() {
+    let inbox = read(&[REQUIRED, &[("AWS_LAMBDA_MAX_CONCURRENCY", "18446744073709551615")]]).unwrap();
+    assert_eq!(inbox.database.connections.get(), usize::MAX);
+    drop(Database::new(&inbox.database));
 }

@@ -22,7 +22,7 @@ use idempotent_sqs::{Deadline, Idempotency, MemoryStore, Message, Policy};
 use idempotent_sqs_postgres::{Database, DatabaseSettings, Inbox, InboxSettings};
 use serde_json::json;
 
-use harness::postgres::Base;
+use harness::postgres::{Base, connect};
 use harness::with;
 use ledger::Ledger;
 
@@ -38,6 +38,18 @@ async fn open_accounts(base: &Base, accounts: &[&str]) {
     for account in accounts {
         base.client.execute("INSERT INTO ledger_account VALUES ($1)", &[account]).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_tables_can_be_created_again_beside_an_open_transaction() {
+    let base = books(&[]).await;
+    let booking = "BEGIN; INSERT INTO ledger_audit (outcome, idempotency_key, message_id, fence) \
+                   VALUES ('APPLIED', 'pay_1', 'm1', 1)";
+    base.client.batch_execute(booking).await.unwrap();
+    let operator = connect(base.port, &base.name).await;
+    // Any wait for a lock fails.
+    let again = include_str!("../../sql/ledger.sql");
+    operator.batch_execute(&format!("SET lock_timeout = 1; BEGIN; {again}; COMMIT")).await.unwrap();
 }
 
 fn inbox(base: &Base) -> Inbox<Ledger> {

@@ -154,3 +154,45 @@ async fn claim(payload: &str) -> Claim {
         other => panic!("{other:?}"),
     }
 }
+
+#[tokio::test]
+async fn an_error_of_the_server_quotes_no_values_of_parameters() {
+    struct Find(&'static str, &'static str);
+    impl TransactionalWork<Message> for Find {
+        async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+            transaction.query(self.0, &[&self.1]).await?;
+            Ok(Vec::new())
+        }
+    }
+    let base = base().await;
+    let function = "CREATE FUNCTION lookup(customer text) RETURNS text LANGUAGE plpgsql AS \
+        $$ DECLARE found text; BEGIN EXECUTE 'SELECT name FROM customer_' || customer INTO found; RETURN found; END $$";
+    base.client.batch_execute(function).await.unwrap();
+    let error = async |statement, value| {
+        let report = run(&flushed(), &inbox(Find(statement, value), database(&base.url()))).await;
+        match &report.outcome {
+            Outcome::Unavailable { error } => error.to_string(),
+            _ => failure(&report).1,
+        }
+    };
+    for (statement, value, code) in [
+        ("SELECT to_tsquery('simple', $1)", "erika mustermann", "42601"),
+        ("SELECT $1::text::regclass::text", "mustermann", "42P01"),
+        ("SELECT jsonb_path_query('{}', $1::text::jsonpath)", "$.mustermann mustermann", "42601"),
+        ("SELECT set_config($1, '1', true)", "mustermann", "42704"),
+        ("SELECT lookup($1)", "mustermann", "42P01"),
+        ("SELECT pg_read_file($1)", "/mustermann", "58P01"),
+    ] {
+        let error = error(statement, value).await;
+        assert!(error.contains(code) && !error.contains("mustermann"), "{statement}: {error}");
+    }
+    // What the statement itself says is displayed.
+    for (statement, part) in [
+        ("SELECT name FROM customers WHERE id = $1", "relation \"customers\" does not exist"),
+        ("SELECT nmae FROM pg_class WHERE relname = $1::text", "column \"nmae\" does not exist"),
+        ("SELECT FORM $1::text", "syntax error at or near"),
+    ] {
+        let error = error(statement, "mustermann").await;
+        assert!(error.contains(part), "{statement}: {error}");
+    }
+}

@@ -44,7 +44,7 @@ const PID: &str = "SELECT pg_backend_pid()::text";
 const SQL_PREPARED: &str = "SELECT count(*)::text FROM pg_prepared_statements WHERE from_sql";
 
 /// A statement that changes the session, and one that reads the change.
-const LEFT: [(&str, &str); 13] = [
+const LEFT: [(&str, &str); 15] = [
     ("SET search_path = public, nowhere", "SELECT current_setting('search_path')"),
     ("SELECT set_config('app.tenant', 'first', false)", "SELECT coalesce(current_setting('app.tenant', true), '')"),
     ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SELECT current_setting('default_transaction_read_only')"),
@@ -58,6 +58,8 @@ const LEFT: [(&str, &str); 13] = [
     ("PREPARE mine AS SELECT 1", SQL_PREPARED),
     ("/* of /* a */ message */ PREPARE mine AS SELECT 1", SQL_PREPARED),
     ("-- a comment\nprepare/**/mine AS SELECT 1", SQL_PREPARED),
+    ("-- a comment\rPREPARE mine AS SELECT 1", SQL_PREPARED),
+    (" ;; /* a */ ; PREPARE mine AS SELECT 1", SQL_PREPARED),
 ];
 
 /// Reads whether the session has used a sequence. Every role of these tests may use the inbox.
