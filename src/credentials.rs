@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use crate::idempotency::catch_async;
+
 /// The user and password of one connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
@@ -46,6 +48,28 @@ pub trait CredentialsSource: fmt::Debug + Send + Sync {
         "the server rejected the user and password"
     }
 }
+
+/// The login of this source, as [`CredentialsSource::login`] returns it. A panic of the source is an error, which says what
+/// to check.
+///
+/// # Errors
+/// If no login is available. No connection is made.
+///
+/// ## Cancel safety
+/// The future may be dropped at any time.
+pub async fn login(
+    source: &dyn CredentialsSource,
+    rejected: Option<&Login>,
+) -> Result<Login, Box<dyn Error + Send + Sync>> {
+    // The AWS SDK panics if no certificate of this system can be loaded.
+    let login = catch_async(async { source.login(rejected).await }).await;
+    login
+        .unwrap_or_else(|| Err(format!("the AWS SDK, or another source of logins, panicked: {NO_CERTIFICATES}").into()))
+}
+
+/// What to do if the AWS SDK panicked.
+pub(crate) const NO_CERTIFICATES: &str =
+    "check that SSL_CERT_FILE or SSL_CERT_DIR, if one is set, or else the system has certificates";
 
 /// The future of [`CredentialsSource::login`].
 pub type LoginFuture<'a> = BoxFuture<'a, Result<Login, Box<dyn Error + Send + Sync>>>;

@@ -126,8 +126,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         if reported().any(|(message, report)| was_redelivered_during_lease(message, report)) {
             self.early_redelivery.call_once(|| {
                 tracing::warn!(
-                    "a message was delivered again during its lease: check that the queue's visibility timeout is \
-                     longer than the function's timeout plus LEASE_GRACE_MS"
+                    "a message was delivered again during a lease of its key: unless several messages have this key, \
+                     check that the queue's visibility timeout is longer than the function's timeout plus LEASE_GRACE_MS"
                 );
             });
         }
@@ -155,8 +155,8 @@ async fn register_timer(until: Instant) -> Pin<Box<Sleep>> {
     timer
 }
 
-/// Whether a message was delivered again before the lease of its earlier delivery ended. A conflict on a first delivery
-/// has another cause: another message with the same key.
+/// Whether a message was delivered again before the lease of its earlier delivery, or of another message with the same
+/// key, ended. A conflict on a first delivery always has the second cause.
 fn was_redelivered_during_lease(message: &Message, report: &MessageReport) -> bool {
     report.outcome == MessageOutcome::Conflict && message.receive_count.is_some_and(|count| count > 1)
 }

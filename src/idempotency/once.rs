@@ -99,7 +99,8 @@ impl<S: Store> Idempotency<S> {
     /// messageId of its own; the deadline of a key is in one minute.
     ///
     /// A later call gets the value that is read back from JSON. What JSON cannot hold, such as `NaN` or `Some(None)`, is
-    /// read back as another value, or as [`OtherType`](OnceError::OtherType).
+    /// read back as another value, or as [`OtherType`](OnceError::OtherType). So is a value that is nested more than 127
+    /// deep.
     ///
     /// ```
     /// use idempotent_sqs::{Idempotency, Key, MemoryStore, Policy, WorkError};

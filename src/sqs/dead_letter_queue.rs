@@ -18,7 +18,8 @@ use super::dead_letter::{DeadLetter, DeadLetterOutcome, reason};
 use super::disposition::MessageReport;
 use super::message::Message;
 use crate::aws::AwsConfig;
-use crate::idempotency::error_chain;
+use crate::credentials::NO_CERTIFICATES;
+use crate::idempotency::{catch_async, error_chain};
 
 /// Attributes that a message may have:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
@@ -172,10 +173,12 @@ impl DeadLetterQueue {
                     let once = Builder::new().retry_config(RetryConfig::disabled());
                     with_message(request, message).customize().config_override(once).send().await
                 };
-                match timeout_at(until, send).await {
-                    Ok(Ok(_)) => Ok(()),
-                    Ok(Err(error)) => Err(error_chain(&error)),
-                    Err(elapsed) => Err(elapsed.to_string()),
+                // The SDK panics if no certificate of this system can be loaded.
+                match catch_async(timeout_at(until, send)).await {
+                    Some(Ok(Ok(_))) => Ok(()),
+                    Some(Ok(Err(error))) => Err(error_chain(&error)),
+                    Some(Err(elapsed)) => Err(elapsed.to_string()),
+                    None => Err(format!("the AWS SDK panicked: {NO_CERTIFICATES}")),
                 }
             }
             Sqs::Replacement(send) => send(message),

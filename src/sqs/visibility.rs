@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::builders::ChangeMessageVisibilityBatchRequestEntryBuilder as EntryBuilder;
 use aws_sdk_sqs::types::{BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry as Entry};
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::{QueueArn, SqsClient};
 use super::message::Message;
 use crate::aws::AwsConfig;
+use crate::credentials::NO_CERTIFICATES;
+use crate::idempotency::catch_async;
 
 /// Entries that one call may have:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html>
@@ -108,8 +108,7 @@ impl Visibility {
         match &self.sqs {
             Sqs::Client(client) => {
                 // The SDK panics if no certificate of this system can be loaded. The work may be done by now.
-                let change = AssertUnwindSafe(change_in_sqs(client, changes, until)).catch_unwind();
-                if change.await.is_err() {
+                if catch_async(change_in_sqs(client, changes, until)).await.is_none() {
                     log_unchanged(changes.len(), "the AWS SDK panicked", Some(NO_CERTIFICATES));
                 }
             }
@@ -185,10 +184,6 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
         changes = again;
     }
 }
-
-/// What to do if the SDK panicked.
-const NO_CERTIFICATES: &str =
-    "check that SSL_CERT_FILE or SSL_CERT_DIR, if one is set, or else the system has certificates";
 
 /// What to do if a call failed. A refused entry is another matter: SQS was reached, and permitted the call.
 const OF_A_CALL: &str = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";

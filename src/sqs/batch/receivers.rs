@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{self, OwnedMutexGuard};
+use tokio::sync::{self, OwnedMutexGuard, TryLockError};
 
 use crate::idempotency::{AttemptResult, RecordedAttempt, WorkError};
 
@@ -21,10 +21,11 @@ pub(super) struct Receivers<'a> {
     /// Receivers that this batch found unavailable.
     found: KnownUnavailable,
     /// By receiver: held while a message is sent to one that is known to be unavailable.
-    turns: Mutex<HashMap<String, Turn>>,
+    turns: Mutex<HashMap<String, Arc<sync::Mutex<()>>>>,
 }
 
-type Turn = Arc<sync::Mutex<()>>;
+/// Held while a message is sent to a receiver that is known to be unavailable.
+pub(super) type Turn = OwnedMutexGuard<()>;
 
 impl KnownUnavailable {
     fn contains(&self, receiver: &str) -> bool {
@@ -41,21 +42,18 @@ impl<'a> Receivers<'a> {
         Self { known, found: KnownUnavailable::default(), turns: Mutex::default() }
     }
 
-    /// Waits until this message may be sent. If the receiver is known to be unavailable, the next message for it waits
-    /// until the returned guard is dropped.
+    /// The turn of this message, if it needs one: its receiver is known to be unavailable. It does not wait, because it
+    /// would hold up messages for others, and the receiver may hang.
     ///
-    /// ## Cancel safety
-    /// Cancel safe.
-    pub(super) async fn turn(&self, receiver: &str) -> Option<OwnedMutexGuard<()>> {
-        if !self.is_known_unavailable(receiver) {
-            return None;
+    /// # Errors
+    /// If another message has the turn.
+    pub(super) fn turn(&self, receiver: &str) -> Result<Option<Turn>, TryLockError> {
+        if !self.is_probed(receiver) {
+            return Ok(None);
         }
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(turns.entry(receiver.to_owned()).or_default())
-        };
-        let turn = turn.lock_owned().await;
-        self.is_probed(receiver).then_some(turn)
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(turns.entry(receiver.to_owned()).or_default());
+        turn.try_lock_owned().map(Some)
     }
 
     /// Whether one message at a time is sent to the receiver, until it does the work of one.
@@ -106,10 +104,7 @@ impl<'a> Receivers<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::time::Duration;
-
-    use futures_util::FutureExt;
 
     use super::*;
 
@@ -159,16 +154,16 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn messages_that_wait_for_their_turn_need_none_once_the_receiver_responds() {
+    #[test]
+    fn one_message_at_a_time_has_the_turn_until_the_receiver_responds() {
         let known = KnownUnavailable::default();
         known.lock().insert("webhook".into());
         let receivers = Receivers::new(&known);
-        let first = receivers.turn("webhook").await;
-        let mut second = pin!(receivers.turn("webhook"));
-        assert!(first.is_some() && second.as_mut().now_or_never().is_none());
-        receivers.observe("webhook", &AttemptResult::Returned(RecordedAttempt::Done(Vec::new())));
+        let first = receivers.turn("webhook");
+        assert!(matches!(first, Ok(Some(_))) && receivers.turn("webhook").is_err());
         drop(first);
-        assert!(second.await.is_none());
+        assert!(matches!(receivers.turn("webhook"), Ok(Some(_))));
+        receivers.observe("webhook", &AttemptResult::Returned(RecordedAttempt::Done(Vec::new())));
+        assert!(matches!(receivers.turn("webhook"), Ok(None)));
     }
 }

@@ -59,6 +59,9 @@ pub(super) struct Run<'a, S, W> {
 /// Why a message is not sent to its receiver.
 pub(super) const RECEIVER_UNAVAILABLE: &str = "another message of the batch found its receiver unavailable";
 
+/// The same, because another message is being sent there.
+pub(super) const RECEIVER_PROBED: &str = "its receiver was unavailable, and another message is being sent there";
+
 /// The report that messages with the same key and payload share.
 type SharedReport = Arc<OnceCell<MessageReport>>;
 

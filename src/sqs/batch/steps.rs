@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::Batch;
-use super::run::{RECEIVER_UNAVAILABLE, Run};
+use super::run::{RECEIVER_PROBED, RECEIVER_UNAVAILABLE, Run};
 use crate::idempotency::{
     AttemptResult, Delivery, Fingerprint, Key, NextStep, Outcome, Report, Store, StoreError, Work, WorkError,
     error_chain, own_record, read_own_record,
@@ -25,11 +25,18 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         fingerprint: Fingerprint,
         missing: Option<ExtendedClientError>,
     ) -> MessageReport {
-        // Before the slot, which a message that waits for its turn would keep from others.
-        let turn = self.receivers.turn(receiver).await;
-        // The semaphores are never closed.
-        let slots = if turn.is_some() { &self.probe_slots } else { &self.slots };
-        let slot = slots.acquire().await.ok();
+        let (slot, turn) = loop {
+            let Ok(turn) = self.receivers.turn(receiver) else {
+                return MessageReport::backed_off(message, RECEIVER_PROBED).with_key(key);
+            };
+            // The semaphores are never closed.
+            let slots = if turn.is_some() { &self.probe_slots } else { &self.slots };
+            let slot = slots.acquire().await.ok();
+            // Another batch of the process may have found the receiver unavailable meanwhile.
+            if turn.is_some() || !self.receivers.is_probed(receiver) {
+                break (slot, turn);
+            }
+        };
         if let Some(report) = self.must_not_start(message, receiver) {
             return report.with_key(key);
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use redis::{BasicAuth, ConnectionInfo, ErrorKind, RedisError, RedisResult, StreamingCredentialsProvider};
 
-use crate::credentials::{CredentialsSource, Login};
+use crate::credentials::{self, CredentialsSource, Login};
 
 /// User of a connection without a user name: <https://redis.io/docs/latest/commands/auth/>
 const DEFAULT_USER: &str = "default";
@@ -28,7 +28,7 @@ fn user(login: &Login) -> &str {
 
 /// The login of a new connection.
 pub(super) async fn login(source: &dyn CredentialsSource, rejected: Option<&Login>) -> RedisResult<Login> {
-    source.login(rejected).await.map_err(|error| io::Error::other(error).into())
+    credentials::login(source, rejected).await.map_err(|error| io::Error::other(error).into())
 }
 
 /// Provides the logins of connections that the cluster client opens itself.

@@ -243,3 +243,71 @@ async fn a_panic_in_the_name_of_a_receiver_fails_no_message() {
     assert_eq!(reports[0].disposition, Disposition::Done);
     assert!(work.ran.load(Ordering::Relaxed));
 }
+
+/// The receiver of a message is the first letter of its messageId. `a` is unavailable for the message `a0`, and hangs
+/// afterwards. `b` and `c` respond, `c` after a second.
+#[derive(Default)]
+struct Hanging {
+    started: Mutex<Vec<String>>,
+}
+
+impl Work<Message> for Hanging {
+    async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.started.lock().unwrap().push(message.id.clone());
+        match message.id.as_bytes() {
+            b"a0" => Err(WorkError::unavailable("no connection")),
+            [b'a', ..] => pending().await,
+            [b'c', ..] => {
+                sleep(Duration::from_secs(1)).await;
+                Ok(Vec::new())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        &message.id[..1]
+    }
+}
+
+/// The messages of a batch that are sent, beside another invocation of the process that finds `a` unavailable after
+/// 100 ms.
+async fn sent_beside_an_outage(ids: &[&str]) -> Vec<String> {
+    let work = Hanging::default();
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages: Vec<_> = ids.iter().map(|id| message(id, id)).collect();
+    let finds_it = async {
+        sleep(Duration::from_millis(100)).await;
+        batch.run(&[message("a0", "a0")], Deadline::within(TIME)).await.unwrap()
+    };
+    let (reports, _) = tokio::join!(batch.run(&messages, Deadline::within(TIME)), finds_it);
+    assert_eq!(reports.unwrap().len(), ids.len());
+    work.started.lock().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_another_invocation_found_unavailable_gets_one_message_of_a_batch() {
+    let sent = sent_beside_an_outage(&["c1", "c2", "a1", "a2", "a3", "a4", "a5", "b1"]).await;
+    let to_a = sent.iter().filter(|id| id.starts_with('a') && *id != "a0").count();
+    assert_eq!(to_a, 1, "{sent:?}");
+    assert!(sent.contains(&"b1".to_owned()), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_for_a_receiver_that_another_invocation_found_unavailable_hold_up_no_others() {
+    let sent = sent_beside_an_outage(&["c1", "c2", "c3", "c4", "a1", "a2", "a3", "a4", "a5", "b1"]).await;
+    assert!(sent.contains(&"b1".to_owned()), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_with_later_messages_for_an_unavailable_receiver_hold_up_no_other_group() {
+    let work = Hanging::default();
+    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    batch.run(&[message("a0", "a0")], Deadline::within(TIME)).await.unwrap();
+    let groups = [("g1", "b1"), ("g1", "a1"), ("g2", "b2"), ("g2", "a2"), ("g3", "b3")];
+    batch.run(&groups.map(|(group, id)| in_group(group, id, id)), Deadline::within(TIME)).await.unwrap();
+    let sent = work.started.lock().unwrap();
+    assert!(sent.contains(&"b3".to_owned()), "{sent:?}");
+}

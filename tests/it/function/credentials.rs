@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use redis::aio::MultiplexedConnection;
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
@@ -353,4 +353,18 @@ async fn an_unusable_secret_is_an_error_that_names_the_cause_until_it_is_correct
     }
     secrets.set(Some("open-sesame"));
     fixture.succeeds().await;
+}
+
+#[tokio::test]
+async fn a_login_without_certificates_ends_the_invocation_at_once_and_says_what_to_check() {
+    let redis = Redis::start_with(&["--requirepass", PASSWORD]).await;
+    let secrets = Secrets::start(PASSWORD).await;
+    let directory = tempfile::tempdir().unwrap();
+    let settings = [("SSL_CERT_DIR", directory.path().to_str().unwrap())];
+    let fixture = Fixture::with_secret(&redis.url(), &secrets, &settings).await;
+    let began = Instant::now();
+    let error = fixture.fails().await;
+    assert!(error.contains("check that SSL_CERT_FILE or SSL_CERT_DIR"), "{error}");
+    // Longer than a slow machine takes, and half of the time of the invocation.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }

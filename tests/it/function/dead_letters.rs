@@ -221,3 +221,16 @@ async fn a_letter_is_sent_at_once_although_its_connection_was_closed_during_a_fr
     function.signal("-CONT");
     assert_eq!(next.answer().await, NO_FAILURES);
 }
+
+#[tokio::test]
+async fn a_letter_that_is_not_sent_without_certificates_says_what_to_check() {
+    let fixture = Fixture::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let settings =
+        [QUEUE, ("SSL_CERT_DIR", directory.path().to_str().unwrap()), ("IDEMPOTENCY_KEY", "attribute:Other")];
+    let function = fixture.function_with(&settings).await;
+    assert_eq!(function.invoke(event([pay("m1", "pay_1")])).await, ["m1"]);
+    let lines = function.logs("a dead letter was not sent").await;
+    let line = lines.iter().find(|line| line.contains("a dead letter was not sent")).unwrap();
+    assert!(line.contains("check that SSL_CERT_FILE or SSL_CERT_DIR"), "{line}");
+}

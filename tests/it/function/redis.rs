@@ -282,7 +282,7 @@ async fn a_safe_redis_configuration_logs_no_warning() {
 
 #[tokio::test]
 async fn a_redelivery_during_a_lease_is_logged_once() {
-    const WARNING: &str = "delivered again during its lease";
+    const WARNING: &str = "delivered again during a lease of its key";
     let fixture = Fixture::start().await;
     fixture.webhook.respond(Answer::Held);
     let (owner, other) = (fixture.function().await, fixture.function().await);

@@ -12,7 +12,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use idempotent_sqs::credentials::{CredentialsSource, Login};
+use idempotent_sqs::credentials::{self, CredentialsSource, Login};
 
 use super::connection::Connection;
 use super::{DatabaseError, DatabaseSettings, DatabaseUrl, roots};
@@ -36,12 +36,12 @@ impl Manager for Dialer {
             return self.dial(None).await?.map_err(not_connected);
         };
         // Outside the timeout of the connection: the source may call AWS, and has its own timeout.
-        let login = source.login(None).await.map_err(unreachable)?;
+        let login = credentials::login(&**source, None).await.map_err(unreachable)?;
         let rejected = match self.dial(Some(&login)).await? {
             Err(error) if is_login_rejected(&error) => error,
             outcome => return outcome.map_err(not_connected),
         };
-        let other = source.login(Some(&login)).await.map_err(unreachable)?;
+        let other = credentials::login(&**source, Some(&login)).await.map_err(unreachable)?;
         let outcome = if other == login { Err(rejected) } else { self.dial(Some(&other)).await? };
         outcome.map_err(|error| {
             if is_login_rejected(&error) {

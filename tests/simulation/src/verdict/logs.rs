@@ -96,7 +96,7 @@ impl Run {
         None
     }
 
-    /// What is wrong with the warnings that a message was delivered again during its lease. A process logs it once.
+    /// What is wrong with the warnings that a message was delivered again during a lease. A process logs it once.
     pub(super) fn wrong_overlaps(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut warned = BTreeSet::new();
@@ -104,14 +104,14 @@ impl Run {
             let number = invoked.number.to_string();
             let own = || self.lines.iter().filter(|line| line.get("number") == Some(&*number));
             let warnings =
-                own().filter(|line| line.get("message").is_some_and(|text| text.contains("during its lease")));
+                own().filter(|line| line.get("message").is_some_and(|text| text.contains("during a lease of its key")));
             let overlaps = own().any(|line| {
                 let count = line.get("receive_count").and_then(|count| count.parse::<u32>().ok());
                 line.get("outcome") == Some("CONFLICT") && count.is_some_and(|count| count > 1)
             });
             let expected = overlaps && warned.insert(&invoked.process);
             if warnings.count() != usize::from(expected) {
-                wrong.push(format!("a message came during its lease: {expected}, first in its process: {invoked:?}"));
+                wrong.push(format!("a message came during a lease: {expected}, first in its process: {invoked:?}"));
             }
         }
         wrong

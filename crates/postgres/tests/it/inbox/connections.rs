@@ -320,3 +320,25 @@ impl CredentialsSource for Rotated {
         Box::pin(async move { Ok(Login { user: Some("payer".into()), password: password?.into() }) })
     }
 }
+
+/// As the AWS SDK does if no certificate can be loaded.
+#[derive(Debug)]
+struct Panics;
+
+impl CredentialsSource for Panics {
+    fn login<'a>(&'a self, _: Option<&'a Login>) -> LoginFuture<'a> {
+        panic!("no certificate")
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_panics_is_no_attempt_because_nothing_began() {
+    let base = base().await;
+    let mut settings = database_settings(&base.url());
+    settings.credentials = Some(Arc::new(Panics));
+    let idempotency = flushed();
+    let first = try_run(&idempotency, &inbox(Pay::default(), Database::new(&settings))).await;
+    assert!(format!("{first:?}").contains("check that SSL_CERT_FILE"), "{first:?}");
+    let second = run(&idempotency, &inbox(Pay::default(), Database::new(&database_settings(&base.url())))).await;
+    assert_eq!((second.attempts, second.recovery), (Some(1), false), "{first:?} {second:?}");
+}
