@@ -28,6 +28,7 @@ use idempotent_sqs::config::Environment;
 use idempotent_sqs::stores::redis::records::Records;
 
 use crate::output::{self, CommandOutput};
+use crate::panics;
 use crate::records;
 use arguments::{Arguments, ChangeArguments, Command, FilterArguments};
 use confirm::confirm;
@@ -53,7 +54,7 @@ struct Session {
 pub async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let json = arguments.json;
-    output::print(run(arguments).await, json)
+    output::print(panics::caught(Box::pin(run(arguments))).await, json)
 }
 
 async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn Error>> {

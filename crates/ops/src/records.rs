@@ -17,13 +17,14 @@ use idempotent_sqs::config::Environment;
 use idempotent_sqs::stores::redis::records::{ExpectedRecord, Force, Records};
 
 use crate::output::{self, CommandOutput};
+use crate::panics;
 use arguments::{Arguments, Command, KeyArguments};
 
 /// Runs the program with the arguments and the environment of this process.
 pub async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let json = arguments.json;
-    output::print(run(arguments).await, json)
+    output::print(panics::caught(Box::pin(run(arguments))).await, json)
 }
 
 async fn run(arguments: Arguments) -> Result<CommandOutput, Box<dyn Error>> {

@@ -13,7 +13,7 @@ use super::key::KeyArgument;
 /// It connects with the settings of the function: `REDIS_URL` and the other `REDIS_…` variables.
 ///
 /// Exit codes: 0 found or done; 1 no such record, or not removed; 2 invalid arguments or settings, no
-/// usable reply from Redis, or a missing permission.
+/// usable reply from Redis, a missing permission, or no certificate on this machine.
 #[derive(Parser)]
 #[command(name = "records", version, max_term_width = 100)]
 pub(crate) struct Arguments {

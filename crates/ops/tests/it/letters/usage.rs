@@ -90,3 +90,16 @@ async fn a_missing_permission_exits_with_2_and_names_the_call() {
         assert!(output.stderr.contains(error), "{}", output.stderr);
     }
 }
+
+/// As in an image without `ca-certificates`.
+#[tokio::test]
+async fn without_certificates_the_exit_code_is_2_and_the_reason_is_on_stderr() {
+    let queues = Queues::standard().await.with("SSL_CERT_DIR", "/nonexistent");
+    for arguments in [&["list"][..], &["redrive", "--all", "--yes"]] {
+        let output = queues.run(arguments).await;
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{}", output.stderr);
+        let error = "error: the AWS SDK panicked: check that SSL_CERT_FILE or SSL_CERT_DIR, if one is set, or else the \
+                     system has certificates\n";
+        assert!(output.stderr.ends_with(error), "{}", output.stderr);
+    }
+}
