@@ -18,8 +18,11 @@ use super::resend::{KeyChange, attributes};
 pub(crate) struct Sent {
     /// The messageIds that SQS returned. The description of a letter and the redrive policy keep them.
     ids: HashSet<String>,
-    /// For letters without a description: the hash of each content that was sent, and what [`shown`](Self::shown) was then.
+    /// The hash of each content that was sent, and what [`shown`](Self::shown) was then: for letters whose original messageId
+    /// is not known.
     contents: HashMap<u64, Option<SystemTime>>,
+    /// Those of the sends without a reply: their messageIds are not known.
+    unconfirmed: HashMap<u64, Option<SystemTime>>,
     /// The latest time that SQS has shown: a send or a first receive of a letter that was received.
     shown: Option<SystemTime>,
     hasher: RandomState,
@@ -33,9 +36,12 @@ impl Sent {
 
     /// Takes note of a message that was sent for this letter, or may have been.
     pub(crate) fn add(&mut self, letter: &Letter, key: KeyChange, id: Option<String>) {
-        self.ids.extend(id);
         let content = self.content(letter, key);
         self.contents.entry(content).or_insert(self.shown);
+        if id.is_none() {
+            self.unconfirmed.entry(content).or_insert(self.shown);
+        }
+        self.ids.extend(id);
     }
 
     /// Number of messages that SQS accepted.
@@ -49,9 +55,10 @@ impl Sent {
         if has_id(letter.id()) || letter.original_id().is_some_and(has_id) {
             return true;
         }
+        let contents = if letter.original_id().is_some() { &self.unconfirmed } else { &self.contents };
         // Another letter may have the same content. If it is older than the latest time that SQS had shown before that
         // content was sent, it was in the queue then.
-        let sent = self.contents.get(&self.content(letter, KeyChange::None));
+        let sent = contents.get(&self.content(letter, KeyChange::None));
         sent.is_some_and(|shown| letter.sent() >= *shown)
     }
 

@@ -153,3 +153,36 @@ async fn letters_with_the_same_content_are_all_redriven() {
         assert_eq!((code, results(&output), queues.payments.visible()), (0, vec!["REDRIVEN"; 25], 25));
     }
 }
+
+/// The operator lists the letter of a message before an equal message fails too.
+#[tokio::test]
+async fn an_equal_message_with_a_known_message_id_is_redriven_too() {
+    let queues = Queues::standard().await;
+    queues.add("m1", &json!({}));
+    queues.move_by_policy(SendRequest::new("2"));
+    assert_eq!(queues.listed(&[], "key").await.len(), 2);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    queues.send(SendRequest::new("m1").attribute(DeadLetter::ATTRIBUTE, queues.description("m2", &json!({}))));
+    queues.move_by_policy(SendRequest::new("2"));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let (code, output) = queues.redrive(&["--all", "--as-is"]).await;
+    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 4]), "{output}");
+}
+
+#[tokio::test]
+async fn a_letter_with_a_description_is_not_sent_again_after_a_send_without_a_reply() {
+    let queues = Queues::start("", SystemTime::now() - Duration::from_secs(3_600)).await;
+    queues.add("1", &json!({}));
+    let (payments, dead) = (queues.payments.clone(), queues.dead.clone());
+    let template = queues.description("ID", &json!({}));
+    queues.api.fail(move |call| {
+        for message in payments.receive(10) {
+            let attribute = template.replace("\"ID\"", &format!("{:?}", message.message_id));
+            dead.send(SendRequest::new(&*message.body).attribute(DeadLetter::ATTRIBUTE, attribute)).unwrap();
+            payments.delete(&message.receipt_handle).unwrap();
+        }
+        (call.action == "SendMessage").then_some(Fault::LoseReply)
+    });
+    let (code, output) = queues.redrive(&["--all", "--as-is", "--limit", "20"]).await;
+    assert_eq!((code, results(&output), &output["arrived_during_run"]), (1, vec!["MAYBE_SENT"], &json!(1)));
+}
