@@ -36,6 +36,8 @@ mod visibility;
 
 pub use attribute::{AttributeValue, MessageAttribute};
 pub use batch::{Batch, BatchSettings};
+#[doc(hidden)]
+pub use client::region_of;
 pub use dead_letter::{DeadLetter, DeadLetterOutcome, DeadLetterOutcomeError};
 pub use dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
 pub use disposition::{Disposition, MessageReport};

@@ -70,7 +70,8 @@ impl<'a> QueueArn<'a> {
 
 /// The region in the URL of a queue. Some endpoints have none, such as those of simulators:
 /// <https://docs.aws.amazon.com/general/latest/gr/sqs-service.html>
-pub(super) fn region_of(url: &str) -> Option<&str> {
+#[must_use]
+pub fn region_of(url: &str) -> Option<&str> {
     let (_scheme, rest) = url.split_once("://")?;
     let host = rest.split(['/', ':']).next()?;
     if host == "queue.amazonaws.com" {

@@ -139,9 +139,9 @@ impl State {
             Some(Fault::HoldRequest) => Ok(Value::Null),
             Some(Fault::Delay(over)) => {
                 over.notified().await;
-                self.run(&call).await
+                self.run(&call, region_of(request)).await
             }
-            Some(Fault::HoldReply | Fault::LoseReply) | None => self.run(&call).await,
+            Some(Fault::HoldReply | Fault::LoseReply) | None => self.run(&call, region_of(request)).await,
         };
         self.calls.send_modify(|calls| calls.push(call));
         match fault {
@@ -156,13 +156,22 @@ impl State {
 }
 
 impl State {
-    async fn run(&self, call: &Call) -> Result<Value, SqsError> {
+    /// A call reaches the queues in its region, and all of them if it is not signed.
+    async fn run(&self, call: &Call, region: Option<&str>) -> Result<Value, SqsError> {
         if call.action == "CreateQueue" {
             return queues::create(&mut self.queues.lock().unwrap(), &call.input);
         }
-        let queues = self.queues.lock().unwrap().clone();
+        let mut queues = self.queues.lock().unwrap().clone();
+        queues.retain(|queue| region.is_none_or(|region| region == queue.settings().region));
         actions::run(&queues, call, self.second).await
     }
+}
+
+/// The region for which the request is signed:
+/// <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-authentication-methods.html>
+fn region_of(request: &Request) -> Option<&str> {
+    let (_algorithm, credential) = request.header("Authorization")?.split_once("Credential=")?;
+    credential.split('/').nth(2)
 }
 
 const JSON: &[(&str, &str)] = &[("Content-Type", "application/x-amz-json-1.0")];

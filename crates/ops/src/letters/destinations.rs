@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::letter::Letter;
-use super::queue::DeadLetterQueue;
+use super::queue::{DeadLetterQueue, Destination};
 
 /// Sends to a queue stop after this many failures in a row. The next ones would fail too.
 const MAX_FAILURES: u32 = 5;
@@ -11,55 +11,50 @@ const MAX_FAILURES: u32 = 5;
 /// Where letters are sent.
 pub(crate) struct Destinations<'a> {
     queue: &'a DeadLetterQueue,
-    /// The URL of `--to`.
-    to: Option<String>,
-    /// URLs by ARN, or why there is none.
-    urls: HashMap<String, Result<String, String>>,
+    /// The queue of `--to`.
+    to: Option<Destination>,
+    /// Queues by ARN, or why there is none.
+    sources: HashMap<String, Result<Destination, String>>,
     /// Number of failed sends in a row, by URL.
     failures: HashMap<String, u32>,
 }
 
 impl<'a> Destinations<'a> {
     pub(crate) fn new(queue: &'a DeadLetterQueue, to: Option<String>) -> Self {
-        Self { queue, to, urls: HashMap::new(), failures: HashMap::new() }
+        let to = to.map(|url| queue.at_url(url));
+        Self { queue, to, sources: HashMap::new(), failures: HashMap::new() }
     }
 
-    /// The URL of the queue to send the letter to, or why it cannot be sent.
-    pub(crate) async fn of(&mut self, letter: &Letter) -> Result<String, String> {
-        let url = match (&self.to, letter.source_queue_arn()) {
+    /// The queue to send the letter to, or why it cannot be sent.
+    pub(crate) async fn of(&mut self, letter: &Letter) -> Result<Destination, String> {
+        let to = match (&self.to, letter.source_queue_arn()) {
             (Some(to), _) => to.clone(),
             (None, Some(arn)) => self.resolve(arn).await?,
             (None, None) => return Err("its source queue is not known: pass --to QUEUE_URL".to_owned()),
         };
-        if is_same_queue(&url, &self.queue.url) {
+        if self.queue.is(&to) {
             return Err("its destination is the dead-letter queue itself: pass --to QUEUE_URL".to_owned());
         }
-        match self.failures.get(&url) {
+        match self.failures.get(&to.url) {
             Some(&MAX_FAILURES) => Err(format!("the {MAX_FAILURES} sends before it to its queue failed")),
-            Some(_) | None => Ok(url),
+            Some(_) | None => Ok(to),
         }
     }
 
-    async fn resolve(&mut self, arn: &str) -> Result<String, String> {
-        if let Some(known) = self.urls.get(arn) {
+    async fn resolve(&mut self, arn: &str) -> Result<Destination, String> {
+        if let Some(known) = self.sources.get(arn) {
             return known.clone();
         }
-        let url = self.queue.url_of(arn).await;
-        self.urls.insert(arn.to_owned(), url.clone());
-        url
+        let source = self.queue.with_arn(arn).await;
+        self.sources.insert(arn.to_owned(), source.clone());
+        source
     }
 
-    pub(crate) fn accepted(&mut self, url: &str) {
-        self.failures.remove(url);
+    pub(crate) fn accepted(&mut self, to: &Destination) {
+        self.failures.remove(&to.url);
     }
 
-    pub(crate) fn failed(&mut self, url: &str) {
-        *self.failures.entry(url.to_owned()).or_default() += 1;
+    pub(crate) fn failed(&mut self, to: &Destination) {
+        *self.failures.entry(to.url.clone()).or_default() += 1;
     }
-}
-
-/// Whether both URLs end in the same account and name. The hosts of a queue's URLs differ between protocols and endpoints.
-fn is_same_queue(one: &str, other: &str) -> bool {
-    let queue = |url: &str| url.rsplitn(3, '/').take(2).map(str::to_owned).collect::<Vec<_>>();
-    queue(one) == queue(other)
 }

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use aws_config::BehaviorVersion;
 use aws_config::timeout::TimeoutConfig;
+use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::retry::RetryConfig;
+use aws_sdk_sqs::config::{Builder, Region};
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::operation::send_message::builders::SendMessageInputBuilder;
 use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, Message, MessageSystemAttributeName, QueueAttributeName,
 };
-use aws_sdk_sqs::{Client, Config};
 use idempotent_sqs::idempotency::error_chain;
+use idempotent_sqs::sqs::region_of;
 
 /// Most messages in a receive and in a batch request:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
@@ -24,12 +26,21 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A dead-letter queue, and the client that calls SQS.
 pub(crate) struct DeadLetterQueue {
+    /// In the region of the queue.
     client: Client,
-    /// Without retries.
+    /// The same without retries.
     sender: Client,
     pub(crate) url: String,
     /// How long received letters are hidden from other consumers, unless they are made visible before.
     pub(crate) visibility_timeout: Duration,
+}
+
+/// A queue to which letters are sent.
+#[derive(Clone)]
+pub(crate) struct Destination {
+    pub(crate) url: String,
+    /// In the region of the queue, without retries.
+    sender: Client,
 }
 
 /// A call that failed.
@@ -49,12 +60,18 @@ pub(crate) struct Counts {
 }
 
 impl DeadLetterQueue {
-    /// Loads the AWS configuration of this process. No call is made yet.
+    /// Loads the AWS configuration of this process. Its region is that of the queue if the URL has none. No call is made
+    /// yet.
     pub(crate) async fn new(url: String, visibility_timeout: Duration) -> Self {
         let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
         let config = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts).load().await;
-        let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
-        Self { client: Client::new(&config), sender: Client::from_conf(once), url, visibility_timeout }
+        let mut config = Builder::from(&config);
+        if let Some(region) = region_of(&url) {
+            config = config.region(Region::new(region.to_owned()));
+        }
+        let client = Client::from_conf(config.clone().build());
+        let sender = Client::from_conf(config.retry_config(RetryConfig::disabled()).build());
+        Self { client, sender, url, visibility_timeout }
     }
 
     pub(crate) fn is_fifo(&self) -> bool {
@@ -113,6 +130,37 @@ impl DeadLetterQueue {
         Ok(output.failed().iter().filter_map(|failed| failed.id().parse().ok()).collect())
     }
 
+    /// The queue with this ARN.
+    pub(crate) async fn with_arn(&self, arn: &str) -> Result<Destination, String> {
+        let parts: Vec<_> = arn.split(':').collect();
+        let (region, account, name) = match parts[..] {
+            ["arn", _, "sqs", region, account, name] if is_region(region) => (region, account, name),
+            _ => return Err(format!("{arn:?} is not the ARN of a queue")),
+        };
+        // In another region, a queue of the same account and name is another queue.
+        let client = in_region(&self.client, region);
+        let call = client.get_queue_url().queue_name(name).queue_owner_aws_account_id(account);
+        let output = call.send().await.map_err(|error| CallError::new("GetQueueUrl", &error).to_string())?;
+        let url = output.queue_url.ok_or_else(|| format!("SQS returned no URL for {arn}"))?;
+        Ok(Destination { url, sender: in_region(&self.sender, region) })
+    }
+
+    /// The queue at this URL. It is in the region of the dead-letter queue if the URL has none, as that of a simulator.
+    pub(crate) fn at_url(&self, url: String) -> Destination {
+        let sender = region_of(&url).map_or_else(|| self.sender.clone(), |region| in_region(&self.sender, region));
+        Destination { url, sender }
+    }
+
+    /// Whether the destination is this queue: its region, account and name are the same. The hosts of a queue's URLs differ
+    /// between protocols and endpoints.
+    pub(crate) fn is(&self, destination: &Destination) -> bool {
+        let account_and_name = |url: &str| url.rsplitn(3, '/').take(2).map(str::to_owned).collect::<Vec<_>>();
+        destination.sender.config().region() == self.sender.config().region()
+            && account_and_name(&destination.url) == account_and_name(&self.url)
+    }
+}
+
+impl Destination {
     /// Sends a message. Returns its messageId.
     ///
     /// It is tried once. If the reply is lost, another attempt could send it twice to a standard queue.
@@ -121,21 +169,28 @@ impl DeadLetterQueue {
         Ok(output.message_id.unwrap_or_default())
     }
 
-    /// The URL of the queue with this ARN.
-    pub(crate) async fn url_of(&self, arn: &str) -> Result<String, String> {
-        let parts: Vec<_> = arn.split(':').collect();
-        let ["arn", _, "sqs", _, account, name] = parts[..] else {
-            return Err(format!("{arn:?} is not the ARN of a queue"));
-        };
-        let call = self.client.get_queue_url().queue_name(name).queue_owner_aws_account_id(account);
-        let output = call.send().await.map_err(|error| CallError::new("GetQueueUrl", &error).to_string())?;
-        output.queue_url.ok_or_else(|| format!("SQS returned no URL for {arn}"))
+    pub(crate) fn is_fifo(&self) -> bool {
+        is_fifo(&self.url)
     }
+}
+
+/// The client with calls to this region.
+fn in_region(client: &Client, region: &str) -> Client {
+    let config = client.config();
+    if config.region().is_some_and(|own| own.as_ref() == region) {
+        return client.clone();
+    }
+    Client::from_conf(config.to_builder().region(Region::new(region.to_owned())).build())
+}
+
+/// Whether this can be the region of an ARN. It becomes a part of the host that is called.
+fn is_region(region: &str) -> bool {
+    !region.is_empty() && region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// Only names of FIFO queues end in this way:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
-pub(crate) fn is_fifo(url: &str) -> bool {
+fn is_fifo(url: &str) -> bool {
     url.strip_suffix(".fifo").is_some()
 }
 

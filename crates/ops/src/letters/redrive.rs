@@ -137,9 +137,9 @@ impl Run<'_> {
         let key = KeyChange::of(letter, &self.session.keys, self.as_is);
         self.new_keys += u64::from(key == KeyChange::New);
         let detail = match key {
-            KeyChange::None => to.clone(),
-            KeyChange::Added => format!("{to}, with Idempotency-Key"),
-            KeyChange::New => format!("{to}, with a new key"),
+            KeyChange::None => to.url.clone(),
+            KeyChange::Added => format!("{}, with Idempotency-Key", to.url),
+            KeyChange::New => format!("{}, with a new key", to.url),
         };
         if self.is_dry {
             return (Outcome::WouldRedrive, detail);
@@ -152,7 +152,7 @@ impl Run<'_> {
         if !self.scan.still_holds(letter).await {
             return (Outcome::NotSent, "its visibility timeout could not be extended".to_owned());
         }
-        match self.session.queue.send(resend::message(letter, &to, key)).await {
+        match to.send(resend::message(letter, &to, key)).await {
             Ok(id) => {
                 self.destinations.accepted(&to);
                 self.sent.add(letter, key, Some(id));
@@ -168,7 +168,7 @@ impl Run<'_> {
         }
         match self.scan.delete(letter).await {
             Ok(()) => (Outcome::Redriven, detail),
-            Err(error) => (Outcome::NotDeleted, format!("sent to {to}, and is in both queues: {error}")),
+            Err(error) => (Outcome::NotDeleted, format!("sent to {}, and is in both queues: {error}", to.url)),
         }
     }
 }

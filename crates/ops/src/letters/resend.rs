@@ -11,7 +11,7 @@ use idempotent_sqs::sqs::DeadLetter;
 
 use super::key::{KEY_ATTRIBUTE, KeyFinder, NewKey};
 use super::letter::Letter;
-use super::queue::is_fifo;
+use super::queue::Destination;
 
 /// Most attributes of a message:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
@@ -50,19 +50,19 @@ impl KeyChange {
 }
 
 /// The message with the letter's body, attributes, group and trace header.
-pub(crate) fn message(letter: &Letter, to: &str, key: KeyChange) -> SendMessageInputBuilder {
+pub(crate) fn message(letter: &Letter, to: &Destination, key: KeyChange) -> SendMessageInputBuilder {
     let trace = letter.system(&Name::AwsTraceHeader).map(|header| {
         let value = MessageSystemAttributeValue::builder().data_type(STRING).string_value(header).build();
         (MessageSystemAttributeNameForSends::AwsTraceHeader, value.expect("it has a data type"))
     });
     SendMessageInputBuilder::default()
-        .queue_url(to)
+        .queue_url(&to.url)
         .message_body(letter.message.body().unwrap_or_default())
         .set_message_attributes(Some(attributes(letter, key)))
         .set_message_system_attributes(trace.map(|trace| HashMap::from([trace])))
         .set_message_group_id(letter.group().map(str::to_owned))
         // A FIFO queue drops a second send within five minutes, after a run that ended between the send and the delete.
-        .set_message_deduplication_id(is_fifo(to).then(|| letter.id().to_owned()))
+        .set_message_deduplication_id(to.is_fifo().then(|| letter.id().to_owned()))
 }
 
 /// The attributes of the message: those of the producer, and the key if it is added.

@@ -76,6 +76,7 @@ async fn a_letter_without_a_known_source_needs_a_destination_and_the_others_are_
     queues.send(SendRequest::new("2").attribute(DeadLetter::ATTRIBUTE, "not JSON").attribute("Tenant", "acme"));
     queues.add("3", &json!({ "source_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:absent" }));
     queues.add("4", &json!({ "source_queue_arn": "payments" }));
+    queues.add("8", &json!({ "source_queue_arn": "arn:aws:sqs:example.com/:123456789012:payments" }));
     queues.add("5", &json!({ "source_queue_arn": queues.dead.arn() }));
     queues.add("6", &json!({}));
     let output = queues.run(&["redrive", "--all", "--yes"]).await;
@@ -84,17 +85,18 @@ async fn a_letter_without_a_known_source_needs_a_destination_and_the_others_are_
         "its source queue is not known: pass --to QUEUE_URL",
         "QueueDoesNotExist",
         "\"payments\" is not the ARN of a queue",
+        "\"arn:aws:sqs:example.com/:123456789012:payments\" is not the ARN of a queue",
         "its destination is the dead-letter queue itself",
-        "\n6 not sent, 1 redriven\n",
+        "\n7 not sent, 1 redriven\n",
     ] {
         assert!(output.stdout.contains(reason), "{reason}: {}", output.stdout);
     }
     assert_eq!(bodies(&queues.payments), ["6"]);
-    assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (6, 0));
+    assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (7, 0));
 
     let to = queues.api.queue_url(&queues.payments);
     let (code, output) = queues.redrive(&["--all", "--to", &to]).await;
-    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 6]));
+    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 7]));
     let sent = contents(&queues.payments);
     let parsed = sent.iter().find(|message| message["body"] == "2").unwrap();
     assert_eq!(parsed["messageAttributes"].as_object().unwrap().keys().collect::<Vec<_>>(), ["Tenant"]);
@@ -144,4 +146,40 @@ async fn the_rate_limits_the_sends() {
     let start = Instant::now();
     let (code, _) = queues.json(&["redrive", "--all", "--yes", "--rate", "5"]).await;
     assert!(code == 0 && start.elapsed().as_millis() >= 800, "four intervals of 200 ms: {:?}", start.elapsed());
+}
+
+/// The queues of the same account and names in another region.
+async fn with_queues_in_another_region(mut queues: Queues) -> (Queues, [Queue; 2]) {
+    let others = ["payments", "dead"].map(|name| {
+        let (name, region) = (name.into(), "eu-west-1".into());
+        Queue::new(QueueSettings { name, region, stale_handle_delete_rate: 0.0, ..QueueSettings::default() }, 7)
+    });
+    queues.api = SqsApi::start(&[&queues.payments, &queues.dead, &others[0], &others[1]]).await;
+    (queues.at_its_api(), others)
+}
+
+#[tokio::test]
+async fn a_letter_goes_to_the_queue_in_the_region_of_its_source() {
+    let (queues, [payments, dead]) = with_queues_in_another_region(Queues::standard().await).await;
+    queues.add("1", &json!({ "source_queue_arn": payments.arn() }));
+    // Not the dead-letter queue itself.
+    queues.add("2", &json!({ "source_queue_arn": dead.arn() }));
+    queues.add("3", &json!({}));
+    queues.add("4", &json!({ "source_queue_arn": "arn:aws:sqs:us-east-1:123456789012:payments" }));
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!(bodies(&payments), ["1"], "{output}");
+    assert_eq!((bodies(&dead), bodies(&queues.payments)), (vec!["2".to_owned()], vec!["3".to_owned()]));
+    assert_eq!((code, bodies(&queues.dead)), (1, vec!["4".to_owned()]), "no such queue in that region: {output}");
+}
+
+#[tokio::test]
+async fn the_region_in_the_url_of_a_queue_is_that_of_its_calls() {
+    let (queues, [payments, dead]) = with_queues_in_another_region(Queues::standard().await).await;
+    queues.add("1", &json!({}));
+    let (code, output) = queues.redrive(&["--all", "--to", &payments.url()]).await;
+    assert_eq!((code, bodies(&payments)), (0, vec!["1".to_owned()]), "{output}");
+    let attribute = queues.description("2", &json!({}));
+    dead.send(SendRequest::new("2").attribute(DeadLetter::ATTRIBUTE, attribute)).unwrap();
+    let (code, output) = queues.redrive(&["--all", "--queue-url", &dead.url()]).await;
+    assert_eq!((code, bodies(&queues.payments)), (0, vec!["2".to_owned()]), "{output}");
 }
