@@ -43,10 +43,10 @@ impl KeyFinder {
         KeySource::find(&known, &payload).ok().map(|key| key.as_str().to_owned())
     }
 
-    /// The key that the function finds in this message once it is sent again.
-    pub(crate) fn after_redrive(&self, message: &Message, added: Option<&str>) -> NewKey {
+    /// The key that the function finds in this message once it is sent again, to a FIFO queue or a standard queue.
+    pub(crate) fn after_redrive(&self, message: &Message, to_fifo: bool, added: Option<&str>) -> NewKey {
         // Two messages that differ only in the ids that SQS assigns: a key that differs comes from one of them.
-        let [message, other] = ["1", "2"].map(|id| sent_again(message, id, added));
+        let [message, other] = ["1", "2"].map(|id| sent_again(message, id, to_fifo, added));
         let [payload, other] = [&message, &other].map(|message| Payload::of(message, self.envelopes));
         for source in &self.sources {
             if matches!(source, KeySource::Body(_)) && payload.pointer().is_some() {
@@ -75,11 +75,12 @@ pub(crate) enum NewKey {
     None,
 }
 
-/// The message as the function receives it once it is sent again with this attribute, if SQS assigns this id to it.
-fn sent_again(message: &Message, id: &str, added: Option<&str>) -> sqs::Message {
+/// The message as the function receives it once it is sent again with this attribute, if SQS assigns this id to it. Only
+/// messages of FIFO queues have a deduplicationId.
+fn sent_again(message: &Message, id: &str, to_fifo: bool, added: Option<&str>) -> sqs::Message {
     let mut message = received(message);
     id.clone_into(&mut message.id);
-    message.deduplication_id = message.deduplication_id.map(|_| id.to_owned());
+    message.deduplication_id = to_fifo.then(|| id.to_owned());
     if let Some(key) = added {
         message.attributes.insert(KEY_ATTRIBUTE.to_owned(), key.into());
     }

@@ -134,7 +134,7 @@ impl Run<'_> {
             Ok(to) => to,
             Err(reason) => return (Outcome::NotSent, reason),
         };
-        let key = KeyChange::of(letter, &self.session.keys, self.as_is);
+        let key = KeyChange::of(letter, &to, &self.session.keys, self.as_is);
         self.new_keys += u64::from(key == KeyChange::New);
         let detail = match key {
             KeyChange::None => to.url.clone(),

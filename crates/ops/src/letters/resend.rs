@@ -32,8 +32,8 @@ pub(crate) enum KeyChange {
 }
 
 impl KeyChange {
-    pub(crate) fn of(letter: &Letter, keys: &KeyFinder, as_is: bool) -> Self {
-        let found = keys.after_redrive(&letter.message, None);
+    pub(crate) fn of(letter: &Letter, to: &Destination, keys: &KeyFinder, as_is: bool) -> Self {
+        let found = keys.after_redrive(&letter.message, to.is_fifo(), None);
         let Some(key) = &letter.key else {
             // A letter without a key may have had one from its messageId, unless the function found none.
             let had_none = letter.described().is_some();
@@ -44,7 +44,7 @@ impl KeyChange {
         }
         let attributes = producers_attributes(letter);
         let has_room = attributes.len() < MAX_ATTRIBUTES && !attributes.contains_key(KEY_ATTRIBUTE);
-        let is_kept = || keys.after_redrive(&letter.message, Some(key)) == NewKey::Key(key.clone());
+        let is_kept = || keys.after_redrive(&letter.message, to.is_fifo(), Some(key)) == NewKey::Key(key.clone());
         if has_room && !as_is && is_kept() { Self::Added } else { Self::New }
     }
 }
@@ -60,9 +60,16 @@ pub(crate) fn message(letter: &Letter, to: &Destination, key: KeyChange) -> Send
         .message_body(letter.message.body().unwrap_or_default())
         .set_message_attributes(Some(attributes(letter, key)))
         .set_message_system_attributes(trace.map(|trace| HashMap::from([trace])))
-        .set_message_group_id(letter.group().map(str::to_owned))
+        .set_message_group_id(group(letter, to).map(str::to_owned))
         // A FIFO queue drops a second send within five minutes, after a run that ended between the send and the delete.
         .set_message_deduplication_id(to.is_fifo().then(|| letter.id().to_owned()))
+}
+
+/// The group that the message had. In a FIFO dead-letter queue, a message that had none has its messageId as its group, which
+/// the function added.
+fn group<'a>(letter: &'a Letter, to: &Destination) -> Option<&'a str> {
+    let is_added = |group: &str| letter.described().is_some_and(|described| described.message_id == group);
+    letter.group().filter(|group| to.is_fifo() || !is_added(group))
 }
 
 /// The attributes of the message: those of the producer, and the key if it is added.

@@ -41,6 +41,20 @@ impl Queues {
         Self::start(".fifo", SystemTime::now()).await
     }
 
+    /// Queues of two types: the name of each ends with its suffix. Only the function sends to this dead-letter queue.
+    async fn of_types(payments: &str, dead: &str) -> Self {
+        let queue = |name: &str, suffix: &str| {
+            let settings = QueueSettings {
+                name: format!("{name}{suffix}"),
+                max_reordering: Duration::ZERO,
+                stale_handle_delete_rate: 0.0,
+                ..QueueSettings::default()
+            };
+            Queue::new(settings, 7)
+        };
+        Self::of(queue("payments", payments), queue("dead", dead)).await
+    }
+
     /// Queues whose clock shows this time at the start.
     async fn start(suffix: &str, created_at: SystemTime) -> Self {
         let settings = |name: &str| QueueSettings {
@@ -53,6 +67,10 @@ impl Queues {
         let dead = Queue::new(settings("dead"), 7);
         let dead_letter = Some(Policy { queue: dead.clone(), max_receive_count: 1 });
         let payments = Queue::new(QueueSettings { dead_letter, ..settings("payments") }, 7);
+        Self::of(payments, dead).await
+    }
+
+    async fn of(payments: Queue, dead: Queue) -> Self {
         let api = SqsApi::start(&[&payments, &dead]).await;
         let settings = [
             ("DEAD_LETTER_QUEUE_URL", api.queue_url(&dead)),

@@ -128,3 +128,16 @@ async fn visibility_timeouts_are_extended_during_a_slow_run() {
     assert_eq!(bodies(&queues.payments), numbers(0..7));
     assert_eq!(queues.dead.counts().received, 7, "each letter was received once");
 }
+
+/// The function sends a message without a group to a FIFO dead-letter queue with its messageId as its group.
+#[tokio::test]
+async fn a_message_that_had_no_group_has_none_after_a_redrive_and_another_keeps_its_group() {
+    let queues = Queues::of_types("", ".fifo").await;
+    queues.add_to_group("m1", "m1");
+    queues.add_to_group("a", "m2");
+    assert_eq!(queues.redrive(&["--all"]).await.0, 0);
+    let mut sent = contents(&queues.payments);
+    sent.sort_by_key(|message| message["body"].to_string());
+    let groups: Vec<_> = sent.iter().map(|message| &message["attributes"]["MessageGroupId"]).collect();
+    assert_eq!(groups, [&json!(null), &json!("a")]);
+}

@@ -124,3 +124,22 @@ async fn a_letter_whose_key_is_unknown_may_have_a_new_key() {
     let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&queues.payments)]).await;
     assert_eq!((code, &output["new_keys"]), (0, &json!(1)), "{output}");
 }
+
+/// The FIFO queue gives the message a deduplicationId, which the first source reads.
+#[tokio::test]
+async fn a_letter_of_a_standard_queue_that_goes_to_a_fifo_queue_is_reported_with_its_new_key() {
+    let queues = Queues::of_types(".fifo", "").await;
+    let queues = queues.with("IDEMPOTENCY_KEY", "deduplicationId,attribute:Idempotency-Key,messageId");
+    let attribute = queues.description("m1", &json!({ "key": "a d1" }));
+    queues.send(SendRequest::new("m1").attribute(DeadLetter::ATTRIBUTE, attribute).group("a"));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(1)));
+}
+
+/// The message has no deduplicationId in the standard queue, so the function finds the attribute.
+#[tokio::test]
+async fn a_letter_of_a_fifo_queue_that_goes_to_a_standard_queue_keeps_its_key() {
+    let queues = Queues::of_types("", ".fifo").await;
+    let queues = queues.with("IDEMPOTENCY_KEY", "deduplicationId,attribute:Idempotency-Key,messageId");
+    queues.add_to_group("m1", "m1");
+    assert_eq!(redriven_key(&queues, &[]).await, (json!("pay_m1"), json!(0)));
+}
