@@ -42,7 +42,7 @@ struct Run<'a> {
     sent: Sent,
     /// FIFO: groups of which no more letters are sent, because the order would be lost.
     blocked_groups: HashSet<Option<String>>,
-    /// Number of letters that get another key.
+    /// Number of messages with another key that SQS accepted, or in a dry run that would be sent.
     new_keys: u64,
 }
 
@@ -135,13 +135,14 @@ impl Run<'_> {
             Err(reason) => return (Outcome::NotSent, reason),
         };
         let key = KeyChange::of(letter, &to, &self.session.keys, self.as_is);
-        self.new_keys += u64::from(key == KeyChange::New);
         let detail = match key {
             KeyChange::None => to.url.clone(),
             KeyChange::Added => format!("{}, with Idempotency-Key", to.url),
             KeyChange::New => format!("{}, with a new key", to.url),
         };
+        let new_keys = u64::from(key == KeyChange::New);
         if self.is_dry {
+            self.new_keys += new_keys;
             return (Outcome::WouldRedrive, detail);
         }
         let mut interrupt = self.session.interrupt.clone();
@@ -155,6 +156,7 @@ impl Run<'_> {
         match to.send(resend::message(letter, &to, key)).await {
             Ok(id) => {
                 self.destinations.accepted(&to);
+                self.new_keys += new_keys;
                 self.sent.add(letter, key, Some(id));
             }
             Err(error) => {

@@ -1,10 +1,11 @@
 //! `redrive`: the idempotency key of the message that it sends.
 
+use harness::sqs::ACCESS_DENIED;
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::SendRequest;
 use serde_json::{Value, json};
 
-use super::{Queues, contents};
+use super::{Queues, contents, results};
 
 /// Redrives the only letter. Returns its attribute `Idempotency-Key` and the number of letters with a new key.
 async fn redriven_key(queues: &Queues, arguments: &[&str]) -> (Value, Value) {
@@ -142,4 +143,15 @@ async fn a_letter_of_a_fifo_queue_that_goes_to_a_standard_queue_keeps_its_key() 
     let queues = queues.with("IDEMPOTENCY_KEY", "deduplicationId,attribute:Idempotency-Key,messageId");
     queues.add_to_group("m1", "m1");
     assert_eq!(redriven_key(&queues, &[]).await, (json!("pay_m1"), json!(0)));
+}
+
+#[tokio::test]
+async fn only_messages_that_sqs_accepted_are_counted_under_new_keys() {
+    let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", "messageId");
+    queues.add("1", &json!({ "key": "1" }));
+    queues.api.fail(|call| (call.action == "SendMessage").then_some(ACCESS_DENIED));
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, results(&output), &output["new_keys"]), (1, vec!["NOT_SENT"], &json!(0)));
+    let (_, output) = queues.redrive(&["--all", "--dry-run"]).await;
+    assert_eq!((results(&output), &output["new_keys"]), (vec!["WOULD_REDRIVE"], &json!(1)));
 }
