@@ -1,6 +1,6 @@
 //! Command-line arguments.
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand};
 
 use super::filter::{Filter, age};
@@ -86,10 +86,11 @@ pub(crate) struct FilterArguments {
     #[arg(long, value_parser = PossibleValuesParser::new(outcome_words()))]
     outcome: Vec<String>,
     /// Letters with this idempotency key
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), allow_hyphen_values = true)]
     key: Option<String>,
     /// Letters whose reason contains this text
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    // Every reason contains the empty text, so it would be no filter.
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new(), allow_hyphen_values = true)]
     reason: Option<String>,
     /// Letters sent longer ago than this, such as 30min, 2h or 3d
     #[arg(long, value_name = "AGE", value_parser = age)]
@@ -98,7 +99,7 @@ pub(crate) struct FilterArguments {
     #[arg(long, value_name = "AGE", value_parser = age)]
     newer_than: Option<std::time::Duration>,
     /// The letter with this messageId in either queue; may be repeated
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Vec<String>,
 }
 

@@ -103,3 +103,19 @@ async fn without_certificates_the_exit_code_is_2_and_the_reason_is_on_stderr() {
         assert!(output.stderr.ends_with(error), "{}", output.stderr);
     }
 }
+
+#[tokio::test]
+async fn an_empty_filter_is_an_error_and_matches_no_letter() {
+    let queues = Queues::standard().await;
+    queues.add("1", &json!({}));
+    queues.add("2", &json!({}));
+    for command in [&["list"][..], &["redrive", "--yes"], &["delete", "--yes"]] {
+        for filter in ["--reason", "--key", "--id"] {
+            let output = queues.run(&[command, &[filter, ""]].concat()).await;
+            assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{command:?} {filter}");
+            assert!(output.stderr.contains(filter), "{}", output.stderr);
+        }
+    }
+    assert!(queues.api.calls("ReceiveMessage").is_empty());
+    assert_eq!(queues.dead.visible(), 2);
+}
