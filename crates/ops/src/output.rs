@@ -108,7 +108,7 @@ pub(crate) fn print(output: Result<CommandOutput, Box<dyn Error>>, json: bool) -
     // The reader may close the pipe early, as `head` does. That is not an error.
     let unwritten = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
     if let Some(error) = &unwritten {
-        eprintln!("error: cannot write to stdout: {error}");
+        note(&format!("error: cannot write to stdout: {error}"));
     }
     match (error, unwritten) {
         (Some(error), _) => failed(&*error),
@@ -119,6 +119,11 @@ pub(crate) fn print(output: Result<CommandOutput, Box<dyn Error>>, json: bool) -
 }
 
 fn failed(error: &dyn Error) -> ExitCode {
-    eprintln!("error: {}", error_chain(error));
+    note(&format!("error: {}", error_chain(error)));
     ExitCode::from(2)
+}
+
+/// Prints a line to stderr. If it cannot be written, nobody reads it, and the exit code remains.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -3,6 +3,8 @@
 
 mod progress;
 
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use progress::{HELP, Options, progress_line, summary_json, summary_line};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     // Logs go to stderr, because stdout has the summary.
-    lambda_runtime::tracing::init_default_subscriber_with_writer(std::io::stderr);
+    lambda_runtime::tracing::init_default_subscriber_with_writer(|| Stderr);
     let outcome = if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() { serve().await } else { command().await };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,25 +34,44 @@ async fn main() -> ExitCode {
 }
 
 async fn command() -> Result<(), Error> {
-    let Some(Options { start, json }) = Options::parse(std::env::args().skip(1))? else {
-        print!("{HELP}");
-        return Ok(());
+    let Some(Options { start, json }) = Options::parse(std::env::args_os().skip(1))? else {
+        return print(HELP.trim_end());
     };
     let backfill = BackfillConfig::from_env()?.backfill()?;
     let mut next = Instant::now();
     let on_progress = |progress: &BackfillProgress| {
         if Instant::now() >= next {
-            eprintln!("{}", progress_line(progress));
+            let _ = writeln!(Stderr, "{}", progress_line(progress));
             next = Instant::now() + PROGRESS_INTERVAL;
         }
     };
     let (progress, end) = backfill.run(start, None, on_progress).await.map_err(|error| error_chain(&error))?;
-    if json {
-        println!("{}", summary_json(&progress, end));
-    } else {
-        println!("{}", summary_line(&progress, end));
+    if json { print(summary_json(&progress, end)) } else { print(summary_line(&progress, end)) }
+}
+
+/// Prints lines to stdout.
+fn print(lines: impl Display) -> Result<(), Error> {
+    match writeln!(io::stdout(), "{lines}") {
+        // The reader may close the pipe early, as `head` does. That is not an error.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}").into())
+        }
+        Ok(()) | Err(_) => Ok(()),
     }
-    Ok(())
+}
+
+/// The stderr of this process. A write never fails: if nobody can read the lines, the run goes on without them.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 async fn serve() -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! The command line of the backfill, and its output.
 
+use std::ffi::OsString;
+
 use idempotent_sqs_postgres::backfill::{BackfillEnd, BackfillProgress, BackfillStart};
 use serde_json::{Value, json};
 
@@ -28,14 +30,16 @@ pub(crate) struct Options {
 
 impl Options {
     /// Returns `None` for `--help`.
-    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+    pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Option<Self>, String> {
         let mut options = Self { start: BackfillStart::Watermark, json: false };
         for argument in arguments {
-            match argument.as_str() {
-                "--help" | "-h" => return Ok(None),
-                "--from-start" => options.start = BackfillStart::Oldest,
-                "--json" => options.json = true,
-                _ => return Err(format!("unknown option {argument:?}: see `backfill --help`")),
+            match argument.to_str() {
+                Some("--help" | "-h") => return Ok(None),
+                Some("--from-start") => options.start = BackfillStart::Oldest,
+                Some("--json") => options.json = true,
+                Some(_) | None => {
+                    return Err(format!("unknown option {:?}: see `backfill --help`", argument.to_string_lossy()));
+                }
             }
         }
         Ok(Some(options))

@@ -4,6 +4,8 @@ use std::process;
 
 use tokio::sync::watch;
 
+use crate::output::note;
+
 /// Whether the command was interrupted.
 #[derive(Clone)]
 pub(crate) struct Interrupt(watch::Receiver<bool>);
@@ -17,7 +19,7 @@ impl Interrupt {
         let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
             signal().await;
-            eprintln!("interrupted: finishing the current letter; interrupt again to stop at once");
+            note("interrupted: finishing the current letter; interrupt again to stop at once");
             sender.send_replace(true);
             signal().await;
             process::exit(KILLED_BY_SIGINT);

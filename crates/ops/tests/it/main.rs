@@ -13,6 +13,7 @@ mod sentinel;
 mod sign_in;
 mod usage;
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use harness::lambda::PASSWORD;
@@ -71,9 +72,14 @@ impl Tool {
 
     /// Runs the tool, and checks that its output does not contain the password.
     async fn run(&self, arguments: &[&str]) -> Output {
+        Output::new(soon(self.command(arguments).output()).await.unwrap())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_records"));
         command.args(arguments).env_clear().envs(self.settings.iter().cloned());
-        Output::new(soon(command.output()).await.unwrap())
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
     }
 
     /// The exit code and the JSON document.
@@ -145,4 +151,10 @@ async fn expired_claim(store: &RedisStore, key: &str) -> Claim {
     let claim = claim(store, key, SHORT).await;
     tokio::time::sleep(SHORT * 2).await;
     claim
+}
+
+/// An output to which nothing can be written, because nobody reads it.
+fn closed() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
 }

@@ -1,10 +1,11 @@
 //! Values that are not records, TLS, invalid arguments and settings.
 
 use harness::redis::Redis;
+use harness::soon;
 use redis::AsyncCommands;
 use serde_json::json;
 
-use super::Tool;
+use super::{Tool, closed};
 
 #[tokio::test]
 async fn a_value_that_is_not_a_record_is_reported_and_never_removed() {
@@ -77,4 +78,27 @@ async fn invalid_settings_and_arguments_exit_with_2_and_name_the_error() {
     assert!(output.code == 2 && output.stderr.contains("failed-uncertain"), "{}", output.stderr);
     let help = tool.run(&["--help"]).await;
     assert!(help.code == 0 && help.stdout.contains("inspect") && help.stdout.contains("REDIS_URL"), "{}", help.stdout);
+}
+
+#[tokio::test]
+async fn errors_that_nobody_reads_exit_with_2_too() {
+    let unset = Tool { settings: Vec::new() };
+    for arguments in [&["stats"][..], &["inspect", ""], &["keys"]] {
+        let status = soon(unset.command(arguments).stderr(closed()).status()).await.unwrap();
+        assert_eq!(status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_output_that_cannot_be_written_exits_with_2() {
+    let redis = Redis::start().await;
+    let full = || std::fs::File::create("/dev/full").unwrap();
+    for arguments in [&["stats"][..], &["stats", "--json"]] {
+        let run = Tool::of(&redis).command(arguments).stdout(full()).spawn().unwrap();
+        let output = super::Output::new(soon(run.wait_with_output()).await.unwrap());
+        assert!(output.code == 2 && output.stderr.contains("cannot write to stdout: "), "{}", output.stderr);
+        let status = soon(Tool::of(&redis).command(arguments).stdout(full()).stderr(full()).status()).await.unwrap();
+        assert_eq!(status.code(), Some(2), "{arguments:?}");
+    }
 }

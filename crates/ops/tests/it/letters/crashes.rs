@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::super::Output;
+use super::super::{Output, closed};
 use super::{Queues, bodies, results};
 
 async fn signal(child: &Child, signal: &str) {
@@ -98,6 +98,18 @@ async fn after_an_interrupt_the_other_letters_are_visible_at_once_and_each_is_in
         let both: BTreeSet<_> = bodies(&queues.payments).into_iter().chain(bodies(&queues.dead)).collect();
         assert_eq!(both.len(), 15);
     }
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_a_run_also_if_nobody_reads_stderr() {
+    let queues = Queues::standard().await;
+    (0..15).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let mut command = queues.command(&["redrive", "--all", "--yes", "--rate", "1", "--json"]);
+    let run = command.stderr(closed()).spawn().unwrap();
+    queues.api.called("DeleteMessage", 1).await;
+    signal(&run, "-INT").await;
+    let (code, output) = Output::new(soon(run.wait_with_output()).await.unwrap()).json();
+    assert_eq!((code, &output["interrupted"]), (1, &json!(true)));
 }
 
 #[tokio::test]

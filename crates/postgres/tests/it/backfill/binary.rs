@@ -1,6 +1,8 @@
 //! The binary, as a command and as a function.
 
-use std::process::{Command, Output};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -76,6 +78,52 @@ async fn the_errors_of_the_command_say_what_to_do() {
 
     let (status, out, _) = output(command(&redis, &base, &["--help"])).await;
     assert!(status.status.success() && out.contains("--from-start"));
+}
+
+/// An output to which nothing can be written, because nobody reads it.
+fn closed() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+#[tokio::test]
+async fn the_command_copies_every_row_also_if_nobody_reads_its_output() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 1_500).await;
+    let mut silent = command(&redis, &base, &[]);
+    silent.stderr(closed());
+    let (status, out, _) = output(silent).await;
+    assert!(status.status.success() && out.starts_with("done; 1500 copied, "), "{}: {out}", status.status);
+    let mut unread = command(&redis, &base, &["--from-start"]);
+    unread.stdout(closed());
+    let (status, _, error) = output(unread).await;
+    assert!(status.status.success(), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_of_the_command_that_nobody_reads_exits_with_1_too() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let mut silent = command(&redis, &base, &["--all"]);
+    silent.stderr(closed());
+    assert_eq!(output(silent).await.0.status.code(), Some(1));
+
+    let mut bytes = command(&redis, &base, &[]);
+    bytes.arg(OsStr::from_bytes(b"--\xff"));
+    let (status, _, error) = output(bytes).await;
+    assert!(status.status.code() == Some(1) && error.contains("unknown option"), "{}: {error}", status.status);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_summary_or_a_help_that_cannot_be_written_exits_with_1() {
+    let (base, redis) = (base().await, Redis::start().await);
+    for arguments in [&[][..], &["--json"], &["--help"]] {
+        let mut full = command(&redis, &base, arguments);
+        full.stdout(std::fs::File::create("/dev/full").unwrap());
+        let (status, _, error) = output(full).await;
+        let said = error.contains("cannot write to stdout: ");
+        assert!(status.status.code() == Some(1) && said, "{arguments:?}: {}: {error}", status.status);
+    }
 }
 
 #[tokio::test]
