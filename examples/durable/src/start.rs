@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_sdk_lambda::Client;
@@ -10,6 +9,7 @@ use aws_sdk_lambda::error::{ConnectorError, SdkError};
 use aws_sdk_lambda::operation::invoke::InvokeError;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::InvocationType;
+use hyper_util::client::legacy;
 use idempotent_sqs::idempotency::error_chain;
 use idempotent_sqs::{Claim, Message, Work, WorkError};
 
@@ -89,14 +89,15 @@ fn may_have_started(error: &SdkError<InvokeError>) -> bool {
     }
 }
 
-/// Whether a request that failed in the connector may have been sent. The only timeout there is that of connecting.
+/// Whether a request that failed in the connector may have been sent. Without a connection it was not: the name was not found,
+/// the host was not reached in time, or the TLS handshake failed.
 fn may_be_sent(failure: &ConnectorError) -> bool {
     let mut cause = failure.source();
     while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
             return false;
         }
         cause = error.source();
     }
-    !failure.is_timeout() && !failure.is_user()
+    !failure.is_user()
 }

@@ -9,6 +9,7 @@ use durable::{Durable, Fault};
 use harness::event::{Record, event};
 use harness::lambda::Function;
 use harness::redis::{Redis, free_port};
+use tokio::net::TcpListener;
 
 const FUNCTION: &str = "arn:aws:lambda:eu-central-1:123456789012:function:order:live";
 
@@ -97,6 +98,23 @@ async fn a_throttle_or_a_missing_right_or_no_connection_is_not_an_attempt() {
     assert_eq!(closed.invoke(order("m2", "o2", r#"{"order": 2}"#)).await, ["m2"]);
     let (_, reason) = logged(&closed, 1).await;
     assert!(reason.starts_with("unavailable"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_connection_that_fails_is_not_an_attempt_whatever_the_reason() {
+    let (redis, lambda) = (Redis::start().await, Durable::start().await);
+    // The connection is accepted, and the TLS handshake has no reply.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = format!("https://{}", listener.local_addr().unwrap());
+    let no_name = format!("http://{}.invalid", "n".repeat(64));
+    let no_tls = lambda.url().replace("http://", "https://");
+    for endpoint in [no_name.as_str(), "http://255.255.255.255:80", &no_tls, &silent] {
+        let function = dispatcher(&redis, endpoint).await;
+        assert_eq!(function.invoke(order("m1", "o1", r#"{"order": 1}"#)).await, ["m1"]);
+        let (_, reason) = logged(&function, 1).await;
+        assert!(reason.starts_with("unavailable"), "{endpoint}: {reason}");
+    }
+    assert_eq!(lambda.calls(), 0);
 }
 
 #[tokio::test]
