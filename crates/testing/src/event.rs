@@ -98,6 +98,13 @@ impl From<&Attribute> for AttributeValue {
     }
 }
 
+impl ReceivedMessage {
+    /// Its size in an event, bytes, with the comma that separates it from the next.
+    pub(super) fn bytes(&self) -> usize {
+        serde_json::to_string(self).expect("text is JSON").len() + 1
+    }
+}
+
 /// The event of these deliveries.
 pub(super) fn event(records: &[ReceivedMessage]) -> String {
     #[derive(Serialize)]

@@ -160,7 +160,8 @@ impl Mapping {
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>
     #[must_use]
     pub fn poll(&self) -> Option<Invocation> {
-        let messages = self.queue.receive_within(self.settings.batch_size, LARGEST_EVENT);
+        let room = LARGEST_EVENT - event(&[]).len();
+        let messages = self.queue.receive_within(self.settings.batch_size, Some(room));
         let first = messages.first()?;
         let rng = self.rng.of(&first.receipt_handle);
         let mut counts = self.lock();

@@ -164,7 +164,7 @@ impl Queue {
     #[must_use]
     pub fn receive(&self, max: usize) -> Vec<ReceivedMessage> {
         assert!(receive::NUMBER_OF_MESSAGES.contains(&max), "a receive is of 1 to 10 messages");
-        self.receive_within(max, usize::MAX)
+        self.receive_within(max, None)
     }
 
     /// `ReceiveMessage` with a `VisibilityTimeout` of its own, for up to `max` messages, from 1 to 10.
@@ -182,7 +182,7 @@ impl Queue {
         if !self.settings().is_fifo() && self.current_state().room(Instant::now()) == 0 {
             return Err(receipts::OVER_LIMIT);
         }
-        Ok(self.receive_messages(max, usize::MAX, visibility_timeout))
+        Ok(self.receive_messages(max, None, visibility_timeout))
     }
 
     /// `DeleteMessage`.

@@ -17,20 +17,17 @@ pub(super) const NUMBER_OF_MESSAGES: RangeInclusive<usize> = 1..=10;
 /// Largest number of messages in flight, of a standard and of a FIFO queue.
 const MOST_IN_FLIGHT: usize = 120_000;
 
-/// Approximate size of a record's other fields in an event, bytes.
-const RECORD_OVERHEAD: usize = 1024;
-
 impl Queue {
-    /// Receives up to `max` messages, whose records have about `max_bytes` at most. Messages that were received too
+    /// Receives up to `max` messages, whose records in an event have `max_bytes` at most. Messages that were received too
     /// often are moved to the dead-letter queue.
-    pub(crate) fn receive_within(&self, max: usize, max_bytes: usize) -> Vec<ReceivedMessage> {
+    pub(crate) fn receive_within(&self, max: usize, max_bytes: Option<usize>) -> Vec<ReceivedMessage> {
         self.receive_messages(max, max_bytes, self.settings().visibility_timeout)
     }
 
     pub(super) fn receive_messages(
         &self,
         max: usize,
-        mut max_bytes: usize,
+        mut max_bytes: Option<usize>,
         visibility_timeout: Duration,
     ) -> Vec<ReceivedMessage> {
         let now = Instant::now();
@@ -48,12 +45,13 @@ impl Queue {
                 current.counts.dead_letters += 1;
                 continue;
             }
-            let size = message.sent.size() + RECORD_OVERHEAD;
-            if size > max_bytes {
-                break;
+            let next = next_delivery(self, number, message, now);
+            if let Some(room) = &mut max_bytes {
+                let Some(rest) = room.checked_sub(next.bytes()) else { break };
+                *room = rest;
             }
-            max_bytes -= size;
-            received.extend(current.deliver(self, number, now, visibility_timeout));
+            current.deliver(self, number, &next.receipt_handle, now, visibility_timeout);
+            received.push(next);
         }
         drop(current);
         if !dead.is_empty() {
@@ -115,15 +113,9 @@ impl QueueState {
     ///
     /// A standard queue may deliver a message more than once at a time:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html>
-    fn deliver(
-        &mut self,
-        queue: &Queue,
-        number: u64,
-        now: Instant,
-        visibility_timeout: Duration,
-    ) -> Option<ReceivedMessage> {
+    fn deliver(&mut self, queue: &Queue, number: u64, receipt: &str, now: Instant, visibility_timeout: Duration) {
         let (settings, rng) = (queue.settings(), queue.rng());
-        let message = self.messages.get_mut(&number)?;
+        let Some(message) = self.messages.get_mut(&number) else { return };
         self.counts.received += 1;
         self.counts.concurrent_deliveries += usize::from(message.in_flight(now));
         message.history.entry().receives += 1;
@@ -137,31 +129,31 @@ impl QueueState {
         let is_duplicated = !settings.is_fifo()
             && rng.happens(settings.concurrent_delivery_rate, Draw::ConcurrentDelivery, number, time);
         message.copy = is_duplicated.then_some(now);
-        let receipt = format!("AQEB{:016x}{:016x}", number, rng.draw(Draw::ReceiptHandle, number, time));
-        message.receipt = Some(receipt.clone());
-        let received = received(queue, number, message, &receipt);
-        self.receipts.insert(receipt, number);
-        Some(received)
+        message.receipt = Some(receipt.to_owned());
+        self.receipts.insert(receipt.to_owned(), number);
     }
 }
 
-fn received(queue: &Queue, number: u64, message: &Stored, receipt: &str) -> ReceivedMessage {
+/// What a receive of the message at this time returns.
+fn next_delivery(queue: &Queue, number: u64, message: &Stored, now: Instant) -> ReceivedMessage {
     // SQS assigns sequence numbers of 20 digits, with gaps.
     const FIRST_SEQUENCE_NUMBER: u128 = 18_899_000_000_000_000_000;
     let (settings, sent) = (queue.settings(), &message.sent);
-    let timestamp = |at: Option<Instant>| queue.timestamp(at.unwrap_or(message.sent_at)).to_string();
+    let timestamp = |at: Instant| queue.timestamp(at).to_string();
+    let receives = message.receives + 1;
+    let receipt = queue.rng().draw(Draw::ReceiptHandle, number, receives.into());
     ReceivedMessage {
         message_id: message.message_id.clone(),
-        receipt_handle: receipt.into(),
+        receipt_handle: format!("AQEB{number:016x}{receipt:016x}"),
         body: sent.body.clone(),
         attributes: SystemAttributes {
-            approximate_receive_count: message.receives.to_string(),
-            sent_timestamp: timestamp(None),
+            approximate_receive_count: receives.to_string(),
+            sent_timestamp: timestamp(message.sent_at),
             sequence_number: settings.is_fifo().then(|| (FIRST_SEQUENCE_NUMBER + u128::from(number) * 256).to_string()),
             message_group_id: sent.group.clone(),
             sender_id: "AROA4YSNI2G3IITN5XVKT:producer",
             message_deduplication_id: sent.deduplication_id.clone(),
-            approximate_first_receive_timestamp: timestamp(message.first_received),
+            approximate_first_receive_timestamp: timestamp(message.first_received.unwrap_or(now)),
             dead_letter_queue_source_arn: message.dead_from.clone(),
             trace_header: sent.trace_header.clone(),
         },

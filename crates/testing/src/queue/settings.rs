@@ -44,7 +44,7 @@ pub struct QueueSettings {
     /// Delay of every message without a delay of its own, in whole seconds, up to 15 minutes. Default: 0.
     pub delay: Duration,
     /// Longest time by which a later message may be delivered first. Standard queues guarantee no order, and FIFO queues
-    /// none between message groups. Default: 1 second.
+    /// none between message groups. No message waits longer than the retention, so more is the same. Default: 1 second.
     pub max_reordering: Duration,
     /// Probability that a receive returns fewer messages than are visible, and at least one. Default: 0.
     pub partial_receive_rate: f64,

@@ -99,8 +99,9 @@ impl Stored {
 
     /// Its place in the order of a receive, at most `max_reordering` later than the time since which it is visible.
     pub(super) fn place(&self, queue: &Queue, number: u64) -> Instant {
+        let settings = queue.settings();
         let fraction = queue.rng().fraction(Draw::Order, number, self.receives.into());
-        self.visible_since() + queue.settings().max_reordering.mul_f64(fraction)
+        self.visible_since() + settings.max_reordering.min(settings.retention).mul_f64(fraction)
     }
 
     pub(super) fn group(&self) -> &str {

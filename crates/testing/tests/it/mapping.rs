@@ -358,3 +358,27 @@ async fn a_message_whose_invocation_began_late_waits_as_long_as_sqs_allows() {
     let total = queue.next_change().unwrap() - received;
     assert!(total > hours(11) && total <= hours(12), "{total:?}");
 }
+
+#[test]
+fn an_event_has_at_most_6_mib_of_json() {
+    for (body, fit) in [("a", 5), ("\"", 2)] {
+        let queue = queue(settings("payments"));
+        (0..7).for_each(|_| drop(queue.send(body.repeat(1 << 20)).unwrap()));
+        let invocation = mapping(&queue).poll().unwrap();
+        assert_eq!(invocation.messages().len(), fit, "{body}");
+        assert!(invocation.event().len() <= 6 << 20, "{} bytes", invocation.event().len());
+    }
+}
+
+#[test]
+fn messages_may_be_reordered_without_a_limit() {
+    for name in ["payments", "payments.fifo"] {
+        let queue = queue(QueueSettings { max_reordering: Duration::MAX, ..settings(name) });
+        for id in ["1", "2", "3"] {
+            let message = SendRequest::new(id);
+            let is_fifo = queue.settings().is_fifo();
+            queue.send(if is_fifo { message.group(id).deduplication_id(id) } else { message }).unwrap();
+        }
+        assert_eq!(queue.receive(10).len(), 3, "{name}");
+    }
+}
