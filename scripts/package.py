@@ -7,12 +7,14 @@ BINARIES is a folder with `function`, `function-traced` (built with the feature 
     function-ARCHITECTURE.zip, function-traced-ARCHITECTURE.zip    packages that Lambda accepts as they are
     idempotent-sqs-VERSION-ARCHITECTURE.tar.gz                     the package, a template that points at it, tools, docs
 
-The same input makes the same bytes, whatever the time and the user.
+The same input makes the same bytes, whatever the time and the user. Only files that are committed are packed, as they were
+committed: a file that was changed since then is an error, and one that git does not track is left out. Requires git.
 """
 
 import gzip
 import io
 import re
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -22,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURES = ["arm64", "x86_64"]
 PACKAGES = ["function", "function-traced"]
 TOOLS = ["records", "letters"]
-# Files and folders of the repository that are part of the archive. The template is another one.
+TEMPLATE = "template.yaml"
+# Files and folders of the repository that are part of the archive, as they are.
 CONTENT = ["templates", "samconfig.toml", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT",
            "docs", "events", "crates/postgres/sql"]
 # The earliest time that a ZIP archive can express.
@@ -32,16 +35,18 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 def main(version, architecture, binaries, out):
     if architecture not in ARCHITECTURES:
         sys.exit(f"error: unknown architecture {architecture!r}: use {' or '.join(ARCHITECTURES)}")
+    content = committed([TEMPLATE, *CONTENT])
+    content.remove(TEMPLATE)
     binaries, out = Path(binaries), Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    template = (ROOT / "template.yaml").read_text()
-    files = [("template.yaml", deployable(template, architecture).encode(), 0o644)]
+    template = (ROOT / TEMPLATE).read_text()
+    files = [(TEMPLATE, deployable(template, architecture).encode(), 0o644)]
     for name in PACKAGES:
         package = lambda_package((binaries / name).read_bytes())
         (out / f"{name}-{architecture}.zip").write_bytes(package)
         files.append((f"{name}.zip", package, 0o644))
     files += [(name, (binaries / name).read_bytes(), 0o755) for name in TOOLS]
-    files += [(str(path.relative_to(ROOT)), path.read_bytes(), 0o644) for path in content()]
+    files += [(name, (ROOT / name).read_bytes(), 0o644) for name in content]
     archive = f"idempotent-sqs-{version}-{architecture}"
     (out / f"{archive}.tar.gz").write_bytes(tar(archive, files))
 
@@ -79,13 +84,24 @@ def lambda_package(binary):
     return package.getvalue()
 
 
-def content():
-    for name in CONTENT:
-        path = ROOT / name
-        if path.is_dir():
-            yield from (file for file in path.rglob("*") if file.is_file())
-        else:
-            yield path
+def committed(names):
+    """The files of the repository with these names, and in the folders with these names."""
+    # An error if a name has no file.
+    files = git("ls-files", "--error-unmatch", "-z", "--", *names)
+    if changed := git("diff", "--name-only", "-z", "HEAD", "--", *names):
+        sys.exit(f"error: not as committed: {', '.join(changed)}. Commit or restore what was changed, then try again")
+    return files
+
+
+def git(*command):
+    """The names that a command of git prints."""
+    try:
+        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
+    except OSError as why:
+        sys.exit(f"error: git is needed to tell which files are part of the repository: {why}")
+    if done.returncode:
+        sys.exit(f"error: git {command[0]}: {done.stderr.strip()}")
+    return done.stdout.split("\0")[:-1]
 
 
 def tar(folder, files):

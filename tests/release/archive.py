@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -9,6 +10,7 @@ import tempfile
 import time
 import unittest
 import zipfile
+from importlib import util
 from pathlib import Path
 
 from samtranslator.yaml_helper import yaml_parse
@@ -18,11 +20,28 @@ from objects import Objects
 ROOT = Path(__file__).resolve().parent.parent.parent
 BINARIES = {name: f"the binary {name}".encode() * 1000 for name in ("function", "function-traced", "records", "letters")}
 BUCKET = "packages"
+# Of this machine's git only the program.
+GIT = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
 
-def package(binaries, out, architecture):
-    script = [sys.executable, "-B", ROOT / "scripts" / "package.py", "v1.2.3", architecture, binaries, out]
-    subprocess.run(script, check=True)
+def repository(folder):
+    """A repository with the files of this one that a release is made of, as they are now."""
+    script = Path("scripts", "package.py")
+    spec = util.spec_from_file_location("package", ROOT / script)
+    package = util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    for name in (script, package.TEMPLATE, *package.CONTENT):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
+    author = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+    for command in (["init", "--quiet"], ["add", "--force", "."], [*author, "commit", "--quiet", "--message", "all"]):
+        subprocess.run(["git", *command], cwd=folder, env=GIT, check=True)
+    return folder
+
+
+def package(root, binaries, out, architecture, **options):
+    script = [sys.executable, "-B", root / "scripts" / "package.py", "v1.2.3", architecture, binaries, out]
+    return subprocess.run(script, capture_output=True, text=True, **options)
 
 
 class Archive(unittest.TestCase):
@@ -34,13 +53,16 @@ class Archive(unittest.TestCase):
         cls.binaries.mkdir()
         for name, data in BINARIES.items():
             (cls.binaries / name).write_bytes(data)
+        cls.root = repository(Path(cls.folder.name) / "repository")
         cls.out = Path(cls.folder.name) / "out"
         cls.unpacked = {}
         for architecture in ("arm64", "x86_64"):
-            package(cls.binaries, cls.out, architecture)
+            package(cls.root, cls.binaries, cls.out, architecture, check=True)
             archive = f"idempotent-sqs-v1.2.3-{architecture}"
             with tarfile.open(cls.out / f"{archive}.tar.gz") as tar:
-                tar.extractall(cls.folder.name, filter="data")
+                # Not an argument of extractall(), which the first versions of Python 3.11 do not have.
+                tar.extraction_filter = getattr(tarfile, "data_filter", None)
+                tar.extractall(cls.folder.name)
             cls.unpacked[architecture] = Path(cls.folder.name) / archive
 
     def test_each_package_has_the_binary_as_an_executable_bootstrap_and_nothing_else(self):
@@ -59,7 +81,7 @@ class Archive(unittest.TestCase):
         again = Path(self.folder.name) / "again"
         for path in self.binaries.iterdir():
             os.utime(path, (0, time.time() - 86400))
-        package(self.binaries, again, "arm64")
+        package(self.root, self.binaries, again, "arm64", check=True)
         files = sorted(path.name for path in again.iterdir())
         self.assertEqual(len(files), 3)
         for name in files:
@@ -72,6 +94,38 @@ class Archive(unittest.TestCase):
                 self.assertTrue(os.access(folder / name, os.X_OK))
             for name in ("README.md", "SECURITY.md", "LICENSE-MIT", "docs/deploy.md", "crates/postgres/sql/inbox.sql"):
                 self.assertEqual((folder / name).read_bytes(), (ROOT / name).read_bytes(), name)
+
+    def test_only_files_of_the_repository_are_in_the_archive(self):
+        root = Path(self.folder.name) / "with-others"
+        shutil.copytree(self.root, root)
+        for name in ("docs/notes.md", "events/.env", "templates/packaged.yaml"):
+            (root / name).write_text("TOKEN=secret")
+        again = Path(self.folder.name) / "without-others"
+        package(root, self.binaries, again, "arm64", check=True)
+        name = "idempotent-sqs-v1.2.3-arm64.tar.gz"
+        self.assertEqual((again / name).read_bytes(), (self.out / name).read_bytes())
+
+    def test_a_file_that_is_not_as_committed_is_an_error(self):
+        for name in ("samconfig.toml", "template.yaml", "docs/deploy.md"):
+            root = Path(self.folder.name) / f"changed-{Path(name).stem}"
+            shutil.copytree(self.root, root)
+            with (root / name).open("a") as file:
+                file.write("# saved by a deployment")
+            done = package(root, self.binaries, root / "out", "arm64")
+            self.assertEqual(done.returncode, 1, name)
+            self.assertIn(f"not as committed: {name}. Commit or restore", done.stderr)
+            self.assertFalse((root / "out").exists())
+
+    def test_without_git_or_a_repository_there_is_no_archive(self):
+        root = Path(self.folder.name) / "unpacked"
+        shutil.copytree(self.root, root, ignore=shutil.ignore_patterns(".git"))
+        for environment, reason in [
+            ({"PATH": str(root)}, "git is needed"),
+            ({"GIT_CEILING_DIRECTORIES": self.folder.name}, "git ls-files: fatal: not a git repository"),
+        ]:
+            done = package(root, self.binaries, root / "out", "arm64", env=os.environ | environment)
+            self.assertEqual(done.returncode, 1, reason)
+            self.assertIn(f"error: {reason}", done.stderr)
 
     def test_the_template_admits_the_architecture_of_its_package_only(self):
         for architecture, folder in self.unpacked.items():
