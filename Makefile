@@ -34,6 +34,7 @@ test:
 	.tools/venv/bin/python -B tests/release/check.py
 	.tools/venv/bin/python -B tests/identity/sign.py
 	$(PYTHON) tests/cost/check.py
+	$(PYTHON) tests/scripts/check.py
 	cargo test --workspace --exclude benches --all-features
 	cargo test --package idempotent-sqs --no-default-features --features redis,serde --lib --test core -- $(SAME)
 

@@ -157,9 +157,11 @@ def print_table(header, rows):
 
 
 def settings(redis_url, server_url):
-    """The function's environment: the user's own, without the variables that the function or the AWS SDK reads."""
+    """The function's environment: the user's own, without the settings of docs/configuration.md and of the AWS SDK.
+
+    SSL_CERT_FILE and SSL_CERT_DIR stay: without certificates the SDK does not start, and they may name the only ones."""
     prefixes = ("AWS_", "REDIS_", "IDEMPOTENCY_", "LEASE_", "BATCH_", "TARGET_", "VISIBILITY_", "METRICS_", "PAYLOAD_")
-    prefixes += ("RESULT_", "OTEL_", "RUST_LOG")
+    prefixes += ("RESULT_", "DEAD_LETTER_", "DATABASE_", "INBOX_", "BACKFILL_", "OTEL_", "RUST_LOG")
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(prefixes)},
         "REDIS_URL": redis_url,
