@@ -4,7 +4,7 @@
     python3 scripts/rds_roots.py global-bundle.pem "AWS's bundle of $(date +%F)"
 
 Keeps each root certificate of a region that is valid for at least another year, and omits those of RDS's own tests (Beta,
-Preview). Requires openssl. Roots that are in the file already and not in the bundle are kept too: AWS adds regions, and
+Preview). Requires openssl and Python 3.11. Roots that are in the file already and not in the bundle are kept too: AWS adds regions, and
 does not remove them.
 """
 

@@ -1,7 +1,8 @@
 """Installs the missing tools of `make run`, `make test`, `make mutants`, `make bench`, `make e2e` and `make compare-sqs`.
 
     python3 scripts/tools.py run     cargo-lambda, and Valkey unless Valkey or Redis 7 is installed
-    python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, RabbitMQ if possible, cfn-lint, the SAM CLI and zizmor
+    python3 scripts/tools.py test    redis-server, PostgreSQL, openssl, RabbitMQ if possible, cfn-lint, the SAM CLI and zizmor;
+                                     requires Python 3.11
     python3 scripts/tools.py mutants cargo-mutants
     python3 scripts/tools.py bench   redis-server, PostgreSQL, and the libraries to compare with: benches/peers
     python3 scripts/tools.py e2e     those of run, the SAM CLI, and ministack, which emulates AWS
@@ -39,7 +40,8 @@ def main(purpose):
         install("run", "--no-deps")
         find_server()
     elif purpose == "test":
-        install_system_tool("redis-server", apt="redis-server", brew="redis")
+        require_python((3, 11))
+        install_redis()
         install_system_tool("openssl", apt="openssl", brew="openssl")
         install_postgres()
         install_rabbitmq()
@@ -47,7 +49,7 @@ def main(purpose):
     elif purpose == "mutants":
         install_cargo_mutants()
     elif purpose == "bench":
-        install_system_tool("redis-server", apt="redis-server", brew="redis")
+        install_redis()
         install_postgres()
         install_peers()
     elif purpose == "e2e":
@@ -96,6 +98,13 @@ def wheel_platform():
 # ---- Python tools ----
 
 
+def require_python(oldest):
+    """The tests in Python need features of this version. `make run` does not."""
+    if sys.version_info < oldest:
+        version, name = platform.python_version(), ".".join(map(str, oldest))
+        raise Missing(f"Python {name} or newer is needed, and this is {version}: install it, then pass it to make: PYTHON=python{name}")
+
+
 def install(purpose, *pip_options):
     """Installs scripts/requirements-<purpose>.txt, unless it is already installed."""
     wanted = ROOT / "scripts" / f"requirements-{purpose}.txt"
@@ -131,9 +140,11 @@ def make_environment(venv):
 
 
 def environment_works(venv):
-    """A virtual environment breaks when its folder is moved or its Python is removed."""
+    """A virtual environment breaks when its folder is moved or its Python is removed. One of an older Python than this is made
+    anew, since the tests need a newer one than `make run`."""
+    is_old = f"import sys; sys.exit(sys.version_info < {tuple(sys.version_info[:2])})"
     try:
-        runs = subprocess.run([str(python_of(venv)), "-c", ""], capture_output=True).returncode == 0
+        runs = subprocess.run([str(python_of(venv)), "-c", is_old], capture_output=True).returncode == 0
         return runs and (venv / "home.txt").read_text() == str(venv)
     except OSError:
         return False
@@ -236,6 +247,25 @@ def install_system_tool(command, apt, brew):
         subprocess.run(["brew", "install", "--quiet", brew], check=True)
     if not shutil.which(command):
         raise Missing(f"{command} is needed and could not be installed: please install it, then try again")
+
+
+def install_redis():
+    """Installs Redis 7 or newer: the tests start it with an option that older ones do not have."""
+    if redis_version() >= 7:
+        return
+    if shutil.which("apt-get") and as_root() is not None:
+        apt_install("redis-server")
+    elif shutil.which("brew"):
+        say("installing redis with Homebrew")
+        subprocess.run(["brew", "install", "--quiet", "redis"], check=True)
+    if redis_version() < 7:
+        raise Missing("redis-server 7 or newer is needed and could not be installed: please install it, then try again")
+
+
+def redis_version():
+    """0 if there is none."""
+    path = shutil.which("redis-server")
+    return major_version(path) if path else 0
 
 
 def install_postgres():
