@@ -67,8 +67,8 @@ pub async fn login(
         .unwrap_or_else(|| Err(format!("the AWS SDK, or another source of logins, panicked: {NO_CERTIFICATES}").into()))
 }
 
-/// What to do if the AWS SDK panicked.
-pub(crate) const NO_CERTIFICATES: &str =
+/// What to check if the AWS SDK panicked: it does if no certificate can be loaded.
+pub const NO_CERTIFICATES: &str =
     "check that SSL_CERT_FILE or SSL_CERT_DIR, if one is set, or else the system has certificates";
 
 /// The future of [`CredentialsSource::login`].

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
+use idempotent_sqs::credentials::NO_CERTIFICATES;
 
 use crate::output::CommandOutput;
 
@@ -21,9 +22,7 @@ fn reason(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("no reason");
     if text.contains("certificates") {
-        return "the AWS SDK panicked: check that SSL_CERT_FILE or SSL_CERT_DIR, if one is set, or else the system has \
-                certificates"
-            .to_owned();
+        return format!("the AWS SDK panicked: {NO_CERTIFICATES}");
     }
     format!("the command panicked: {text}")
 }
