@@ -60,7 +60,9 @@ pub use once::{ClaimInfo, OnceError};
 pub(crate) use owner::Owners;
 pub use owner::{Fence, Owner};
 #[cfg(feature = "lambda")]
-pub(crate) use panics::{catch, catch_async};
+pub(crate) use panics::catch;
+#[cfg(feature = "redis")]
+pub(crate) use panics::catch_async;
 pub use policy::{Policy, Recovery};
 pub use record::{Failure, State, StoredResult};
 pub use report::{Outcome, Report};

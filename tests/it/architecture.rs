@@ -9,7 +9,8 @@ use harness::workspace;
 
 /// Layers of the library's modules, lowest first. A module imports only lower layers, and no module of its own layer.
 const LAYERS: &[&[&str]] = &[
-    &["idempotency", "credentials", "connections"],
+    &["idempotency", "connections"],
+    &["credentials"],
     &["stores", "aws", "traces"],
     &["s3", "sqs"],
     &["metrics", "webhook"],

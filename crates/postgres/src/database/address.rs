@@ -6,11 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
-use rustls::pki_types::pem;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
-
-use super::roots::trusted;
 
 /// `postgres://[user[:password]@]host[:port][/database][?sslmode=verify-full&sslrootcert=FILE]`.
 ///
@@ -68,11 +65,6 @@ impl DatabaseUrl {
     #[must_use]
     pub fn has_password(&self) -> bool {
         self.config.get_password().is_some()
-    }
-
-    /// Whether the file `sslrootcert` can be used, if there is one. The error does not contain the URL.
-    pub(crate) fn check_roots(&self) -> Result<(), pem::Error> {
-        if self.roots.is_some() && self.uses_tls() { trusted(self).map(drop) } else { Ok(()) }
     }
 
     /// Whether each host is the endpoint of a server or proxy in Amazon RDS.

@@ -31,6 +31,13 @@ pub(super) fn trusted(url: &DatabaseUrl) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
+impl DatabaseUrl {
+    /// Whether the file `sslrootcert` can be used, if there is one. The error does not contain the URL.
+    pub(crate) fn check_roots(&self) -> Result<(), Error> {
+        if self.roots.is_some() && self.uses_tls() { trusted(self).map(drop) } else { Ok(()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
