@@ -63,8 +63,7 @@ pub async fn login(
 ) -> Result<Login, Box<dyn Error + Send + Sync>> {
     // The AWS SDK panics if no certificate of this system can be loaded.
     let login = catch_async(async { source.login(rejected).await }).await;
-    login
-        .unwrap_or_else(|| Err(format!("the AWS SDK, or another source of logins, panicked: {NO_CERTIFICATES}").into()))
+    login.unwrap_or_else(|| Err(format!("a source of logins panicked; if it is the AWS SDK: {NO_CERTIFICATES}").into()))
 }
 
 /// What to check if the AWS SDK panicked: it does if no certificate can be loaded.

@@ -59,7 +59,7 @@ impl MediaType {
         let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect::<String>();
         let value = values.map(text).collect::<Vec<_>>().join(", ");
         let (essence, parameters) = value.split_once(';').unwrap_or((&value, ""));
-        let essence = essence.trim().to_ascii_lowercase();
+        let essence = trimmed(essence).to_ascii_lowercase();
         let is_json = essence == "application/json" || essence.ends_with("+json");
         // A parameter's value, such as a boundary, may depend on case.
         let text = if is_json {
@@ -71,13 +71,18 @@ impl MediaType {
                 character == ';' && !is_quoted
             });
             let is_kept = |text: &&str| !text.is_empty() && !text.to_ascii_lowercase().starts_with("charset=");
-            let parameters = parameters.map(str::trim).filter(is_kept);
+            let parameters = parameters.map(trimmed).filter(is_kept);
             iter::once(&*essence).chain(parameters).collect::<Vec<_>>().join(";")
         } else {
-            format!("{essence};{}", parameters.trim())
+            format!("{essence};{}", trimmed(parameters))
         };
         Self { text, is_json }
     }
+}
+
+/// Without the white space of HTTP around it: RFC 9110, section 5.6.3.
+fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t'])
 }
 
 #[cfg(test)]
@@ -121,6 +126,12 @@ mod tests {
             super::of(&request.body(()).unwrap().into_parts().0, b"1")
         };
         assert_ne!(of(b"multipart/mixed; boundary=\xe4"), of(b"multipart/mixed; boundary=\xf6"));
+        // Both are white space of Unicode.
+        for byte in [b"\xa0", b"\x85"] {
+            for value in [b"multipart/mixed; boundary=x".as_slice(), b"application/json; profile=x", b"text/plain"] {
+                assert_ne!(of(&[value, byte].concat()), of(value));
+            }
+        }
         assert_eq!(of(b"multipart/mixed; boundary=\xe4"), of(b"multipart/mixed; boundary=\xe4"));
     }
 

@@ -3,6 +3,8 @@
 /// Prefixes of codes that have something in common.
 pub(crate) mod class {
     pub(crate) const CONNECTION_EXCEPTION: &str = "08";
+    /// More rows than a statement accepts.
+    pub(crate) const CARDINALITY_VIOLATION: &str = "21";
     pub(crate) const DATA_EXCEPTION: &str = "22";
     pub(crate) const INTEGRITY_CONSTRAINT_VIOLATION: &str = "23";
     pub(crate) const INVALID_TRANSACTION_STATE: &str = "25";
@@ -13,6 +15,8 @@ pub(crate) mod class {
     pub(crate) const TRANSACTION_ROLLBACK: &str = "40";
     /// A statement that is not valid, names what does not exist, or lacks a permission.
     pub(crate) const SYNTAX_OR_ACCESS: &str = "42";
+    /// A row that its view does not have.
+    pub(crate) const CHECK_OPTION_VIOLATION: &str = "44";
     pub(crate) const INSUFFICIENT_RESOURCES: &str = "53";
     /// A lock that is not available, or an object in use.
     pub(crate) const NOT_IN_PREREQUISITE_STATE: &str = "55";
@@ -38,6 +42,7 @@ pub(crate) const UNDEFINED_COLUMN: &str = "42703";
 pub(crate) const UNDEFINED_TABLE: &str = "42P01";
 /// An ON CONFLICT clause without a matching unique constraint.
 pub(crate) const INVALID_COLUMN_REFERENCE: &str = "42P10";
+pub(crate) const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
 pub(crate) const TOO_MANY_CONNECTIONS: &str = "53300";
 pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
 pub(crate) const QUERY_CANCELED: &str = "57014";

@@ -48,12 +48,20 @@ impl<'a> Receivers<'a> {
     /// # Errors
     /// If another message has the turn.
     pub(super) fn turn(&self, receiver: &str) -> Result<Option<Turn>, TryLockError> {
-        if !self.is_probed(receiver) {
-            return Ok(None);
-        }
+        if self.is_probed(receiver) { self.turns_of(receiver).try_lock_owned().map(Some) } else { Ok(None) }
+    }
+
+    /// Waits until no message has the turn of this receiver.
+    ///
+    /// ## Cancel safety
+    /// Cancel safe.
+    pub(super) async fn turn_is_free(&self, receiver: &str) {
+        drop(self.turns_of(receiver).lock().await);
+    }
+
+    fn turns_of(&self, receiver: &str) -> Arc<sync::Mutex<()>> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = Arc::clone(turns.entry(receiver.to_owned()).or_default());
-        turn.try_lock_owned().map(Some)
+        Arc::clone(turns.entry(receiver.to_owned()).or_default())
     }
 
     /// Whether one message at a time is sent to the receiver, until it does the work of one.

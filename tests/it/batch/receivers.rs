@@ -244,8 +244,8 @@ async fn a_panic_in_the_name_of_a_receiver_fails_no_message() {
     assert!(work.ran.load(Ordering::Relaxed));
 }
 
-/// The receiver of a message is the first letter of its messageId. `a` is unavailable for the message `a0`, and hangs
-/// afterwards. `b` and `c` respond, `c` after a second.
+/// The receiver of a message is the first letter of its messageId. `a` and `c` are unavailable for the messages `a0`
+/// and `c0`. Afterwards `a` hangs, and `c` responds after a second. `b` responds.
 #[derive(Default)]
 struct Hanging {
     started: Mutex<Vec<String>>,
@@ -255,7 +255,7 @@ impl Work<Message> for Hanging {
     async fn run(&self, _claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         self.started.lock().unwrap().push(message.id.clone());
         match message.id.as_bytes() {
-            b"a0" => Err(WorkError::unavailable("no connection")),
+            b"a0" | b"c0" => Err(WorkError::unavailable("no connection")),
             [b'a', ..] => pending().await,
             [b'c', ..] => {
                 sleep(Duration::from_secs(1)).await;
@@ -310,4 +310,17 @@ async fn groups_with_later_messages_for_an_unavailable_receiver_hold_up_no_other
     batch.run(&groups.map(|(group, id)| in_group(group, id, id)), Deadline::within(TIME)).await.unwrap();
     let sent = work.started.lock().unwrap();
     assert!(sent.contains(&"b3".to_owned()), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_receiver_that_has_recovered_wait_for_one_that_another_group_sends_there() {
+    let work = Hanging::default();
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings());
+    batch.run(&[message("c0", "c0")], Deadline::within(TIME)).await.unwrap();
+    let groups = [("g1", "c9"), ("g2", "b2"), ("g2", "c8"), ("g3", "c3"), ("g4", "c4"), ("g5", "c5")];
+    let reports = batch.run(&groups.map(|(group, id)| in_group(group, id, id)), Deadline::within(TIME)).await.unwrap();
+    let redelivered: Vec<_> =
+        groups.iter().zip(&reports).filter(|(_, report)| report.disposition != Disposition::Done).collect();
+    // The first one of `c` and the one in the group of `b` come at the same time.
+    assert!(redelivered.len() <= 1, "{redelivered:#?}");
 }

@@ -3,10 +3,10 @@
 //!
 //! - `written`: variables, and what must be read from them
 //! - `logins`: how the function signs in at Redis and at PostgreSQL
-//! - `objects`: payloads and results in S3
+//! - `s3`: payloads and results in S3
 
 mod logins;
-mod objects;
+mod s3;
 mod written;
 
 use harness::lines;
@@ -18,7 +18,7 @@ use idempotent_sqs::webhook::{Webhook, WebhookSettings};
 use idempotent_sqs_postgres::{BackfillConfig, InboxConfig, OutagePolicy};
 
 use crate::inputs::{fingerprint_source, key_source};
-use objects::Objects;
+use s3::write_s3;
 use written::Written;
 
 /// Number of environments of a seed.
@@ -57,10 +57,10 @@ fn wrong_environment(rng: &mut Rng) -> Vec<String> {
     let takes_envelopes = !written.choice("IDEMPOTENCY_ENVELOPE", ["auto", "none"], |read| {
         (read.config.batch.envelopes == Envelopes::None).to_string()
     });
-    let objects = Objects::write(&mut written, &namespace, takes_envelopes);
+    let keeps_results = write_s3(&mut written, &namespace, takes_envelopes);
     write_keys(&mut written);
     write_letters(&mut written);
-    write_webhook(&mut written, objects.keeps_results);
+    write_webhook(&mut written, keeps_results);
     logins::write_redis(&mut written);
     logins::write_postgres(&mut written);
     write_inbox(&mut written, &namespace, concurrency);

@@ -44,5 +44,5 @@ async fn without_certificates_the_exit_code_is_2_and_the_reason_is_on_stderr() {
     let output = soon(command.args(["inspect", "pay_1"]).env_clear().envs(settings).output()).await.unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("panicked: check that SSL_CERT_FILE or SSL_CERT_DIR"), "{stderr}");
+    assert!(stderr.contains("the AWS SDK: check that SSL_CERT_FILE or SSL_CERT_DIR"), "{stderr}");
 }

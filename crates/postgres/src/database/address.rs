@@ -13,8 +13,8 @@ use tokio_postgres::config::{Host, SslMode};
 ///
 /// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a
 /// Unix socket). TLS always verifies the host name and the certificate, against the root certificates of the system or
-/// those of the file `sslrootcert` (PEM). The root certificates of Amazon RDS are part of this crate and trusted for its
-/// hosts, unless there is an `sslrootcert`.
+/// those of the file `sslrootcert` (PEM). The root certificates of Amazon RDS are part of this crate, and trusted if
+/// all hosts are in RDS and there is no `sslrootcert`.
 ///
 /// ```
 /// use idempotent_sqs_postgres::{DatabaseUrl, database::DatabaseUrlError};

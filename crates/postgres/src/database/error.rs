@@ -60,13 +60,18 @@ fn may_quote_values(error: &DbError) -> bool {
     // The position in the statement itself, which has parameters instead of values.
     let is_in_statement =
         is_of(&[class::SYNTAX_OR_ACCESS]) && matches!(error.position(), Some(ErrorPosition::Original(_)));
-    let is_denied = code == sqlstate::INSUFFICIENT_PRIVILEGE && error.where_().is_none();
-    error.routine() == Some(RAISE) || !(is_of(&WITHOUT_VALUES) || is_in_statement || is_denied)
+    error.routine() == Some(RAISE)
+        || !(is_of(&WITHOUT_VALUES) || is_in_statement || error.routine() == Some(PERMISSION_CHECK))
 }
 
-/// Classes of errors whose messages name tables, constraints, users and states of the server, but no values.
-const WITHOUT_VALUES: [&str; 9] = [
+/// Classes, and some codes, of errors whose messages name tables, constraints, users and states of the server, but no
+/// values.
+const WITHOUT_VALUES: [&str; 13] = [
     class::CONNECTION_EXCEPTION,
+    class::CARDINALITY_VIOLATION,
+    class::CHECK_OPTION_VIOLATION,
+    sqlstate::DUPLICATE_PREPARED_STATEMENT,
+    sqlstate::INVALID_COLUMN_REFERENCE,
     class::INTEGRITY_CONSTRAINT_VIOLATION,
     class::INVALID_TRANSACTION_STATE,
     class::INVALID_STATEMENT_NAME,
@@ -76,6 +81,9 @@ const WITHOUT_VALUES: [&str; 9] = [
     class::NOT_IN_PREREQUISITE_STATE,
     class::OPERATOR_INTERVENTION,
 ];
+
+/// The routine of the server that reports that a user may not use a table, or another object.
+const PERMISSION_CHECK: &str = "aclcheck_error";
 
 /// The routine of the server that executes `RAISE`, with any SQLSTATE.
 const RAISE: &str = "exec_stmt_raise";

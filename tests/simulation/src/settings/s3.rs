@@ -3,21 +3,14 @@
 use super::written::Written;
 use super::{Read, long};
 
-/// What the settings of S3 mean for others.
-pub(super) struct Objects {
-    pub(super) keeps_results: bool,
-}
-
-impl Objects {
-    pub(super) fn write(written: &mut Written, namespace: &str, takes_envelopes: bool) -> Self {
-        const MAX_BYTES: &str = "PAYLOAD_MAX_BYTES";
-        written
-            .number(MAX_BYTES, 1..=1 << 30, 4_194_304, |read| read.config.batch.extended_client.max_bytes.to_string());
-        write_payloads(written, takes_envelopes);
-        let keeps_results = write_results(written, namespace);
-        write_endpoint(written);
-        Self { keeps_results }
-    }
+/// Returns whether larger results are kept.
+pub(super) fn write_s3(written: &mut Written, namespace: &str, takes_envelopes: bool) -> bool {
+    const MAX_BYTES: &str = "PAYLOAD_MAX_BYTES";
+    written.number(MAX_BYTES, 1..=1 << 30, 4_194_304, |read| read.config.batch.extended_client.max_bytes.to_string());
+    write_payloads(written, takes_envelopes);
+    let keeps_results = write_results(written, namespace);
+    write_endpoint(written);
+    keeps_results
 }
 
 const PAYLOADS: &str = "PAYLOAD_BUCKETS";
