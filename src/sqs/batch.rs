@@ -127,8 +127,11 @@ async fn run_group<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, unavailable:
     if let Some(receiver) = unavailable {
         let mut started = 0;
         while started < lanes.len() && run.receivers.is_known_unavailable(receiver) {
-            // A message of another group may have the turn. Nothing else waits for these lanes.
+            // A message of another lane may have the turn. No lane of another receiver waits for these.
             run.receivers.turn_is_free(receiver).await;
+            if !run.receivers.is_known_unavailable(receiver) {
+                break;
+            }
             run.run_lane(lanes[started]).await;
             started += 1;
         }

@@ -15,11 +15,9 @@ pub(crate) mod class {
     pub(crate) const TRANSACTION_ROLLBACK: &str = "40";
     /// A statement that is not valid, names what does not exist, or lacks a permission.
     pub(crate) const SYNTAX_OR_ACCESS: &str = "42";
-    /// A row that its view does not have.
+    /// A row that its view would not show.
     pub(crate) const CHECK_OPTION_VIOLATION: &str = "44";
     pub(crate) const INSUFFICIENT_RESOURCES: &str = "53";
-    /// A lock that is not available, or an object in use.
-    pub(crate) const NOT_IN_PREREQUISITE_STATE: &str = "55";
     /// A shutdown, a cancelled statement, or a server that is starting.
     pub(crate) const OPERATOR_INTERVENTION: &str = "57";
     /// The part of class 57 that ends connections: a shutdown, a crash, or a server that is starting.
@@ -40,9 +38,10 @@ pub(crate) const DEADLOCK_DETECTED: &str = "40P01";
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 pub(crate) const UNDEFINED_COLUMN: &str = "42703";
 pub(crate) const UNDEFINED_TABLE: &str = "42P01";
+pub(crate) const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
 /// An ON CONFLICT clause without a matching unique constraint.
 pub(crate) const INVALID_COLUMN_REFERENCE: &str = "42P10";
-pub(crate) const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
+pub(crate) const OUT_OF_MEMORY: &str = "53200";
 pub(crate) const TOO_MANY_CONNECTIONS: &str = "53300";
 pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
 pub(crate) const QUERY_CANCELED: &str = "57014";

@@ -53,40 +53,49 @@ fn printable(message: &str, may_quote_values: bool) -> String {
 }
 
 /// Whether the message of this error may quote values of rows or parameters, as `invalid input syntax for type bigint: "…"`
-/// does. Names of tables do not, unless a function got them as values.
+/// does. Names do not, unless a function got them as values.
 fn may_quote_values(error: &DbError) -> bool {
     let code = error.code().code();
     let is_of = |classes: &[&str]| classes.iter().any(|class| code.starts_with(class));
     // The position in the statement itself, which has parameters instead of values.
     let is_in_statement =
         is_of(&[class::SYNTAX_OR_ACCESS]) && matches!(error.position(), Some(ErrorPosition::Original(_)));
-    error.routine() == Some(RAISE)
+    // Servers that are only compatible may not name the routine.
+    error.routine().is_none_or(|routine| RELAYS.contains(&routine))
         || !(is_of(&WITHOUT_VALUES) || is_in_statement || error.routine() == Some(PERMISSION_CHECK))
 }
 
 /// Classes, and some codes, of errors whose messages name tables, constraints, users and states of the server, but no
 /// values.
 const WITHOUT_VALUES: [&str; 13] = [
-    class::CONNECTION_EXCEPTION,
     class::CARDINALITY_VIOLATION,
-    class::CHECK_OPTION_VIOLATION,
-    sqlstate::DUPLICATE_PREPARED_STATEMENT,
-    sqlstate::INVALID_COLUMN_REFERENCE,
     class::INTEGRITY_CONSTRAINT_VIOLATION,
     class::INVALID_TRANSACTION_STATE,
     class::INVALID_STATEMENT_NAME,
     class::INVALID_AUTHORIZATION,
     class::TRANSACTION_ROLLBACK,
-    class::INSUFFICIENT_RESOURCES,
-    class::NOT_IN_PREREQUISITE_STATE,
+    class::CHECK_OPTION_VIOLATION,
     class::OPERATOR_INTERVENTION,
+    sqlstate::DUPLICATE_PREPARED_STATEMENT,
+    sqlstate::INVALID_COLUMN_REFERENCE,
+    sqlstate::OUT_OF_MEMORY,
+    sqlstate::TOO_MANY_CONNECTIONS,
+    sqlstate::LOCK_NOT_AVAILABLE,
 ];
 
 /// The routine of the server that reports that a user may not use a table, or another object.
 const PERMISSION_CHECK: &str = "aclcheck_error";
 
-/// The routine of the server that executes `RAISE`, with any SQLSTATE.
-const RAISE: &str = "exec_stmt_raise";
+/// Routines of the server that return errors of others with any SQLSTATE: `RAISE` of PL/pgSQL, PL/Python, `postgres_fdw` and
+/// `dblink`.
+const RELAYS: [&str; 6] = [
+    "exec_stmt_raise",
+    "PLy_output",
+    "PLy_elog_impl",
+    "pgfdw_report_error",
+    "pgfdw_report_internal",
+    "dblink_res_error",
+];
 
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
