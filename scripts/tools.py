@@ -240,11 +240,7 @@ def install_node_peers():
 def install_system_tool(command, apt, brew):
     if shutil.which(command):
         return
-    if shutil.which("apt-get") and as_root() is not None:
-        apt_install(apt)
-    elif shutil.which("brew"):
-        say(f"installing {brew} with Homebrew")
-        subprocess.run(["brew", "install", "--quiet", brew], check=True)
+    install_package(apt, brew)
     if not shutil.which(command):
         raise Missing(f"{command} is needed and could not be installed: please install it, then try again")
 
@@ -253,11 +249,7 @@ def install_redis():
     """Installs Redis 7 or newer: the tests start it with an option that older ones do not have."""
     if redis_version() >= 7:
         return
-    if shutil.which("apt-get") and as_root() is not None:
-        apt_install("redis-server")
-    elif shutil.which("brew"):
-        say("installing redis with Homebrew")
-        subprocess.run(["brew", "install", "--quiet", "redis"], check=True)
+    install_package(apt="redis-server", brew="redis")
     if redis_version() < 7:
         raise Missing("redis-server 7 or newer is needed and could not be installed: please install it, then try again")
 
@@ -272,11 +264,7 @@ def install_postgres():
     """Installs PostgreSQL 15 or newer. Debian and Homebrew keep its programs in a versioned folder outside PATH."""
     if postgres_version() >= 15:
         return
-    if shutil.which("apt-get") and as_root() is not None:
-        apt_install("postgresql")
-    elif shutil.which("brew"):
-        say("installing postgresql@17 with Homebrew")
-        subprocess.run(["brew", "install", "--quiet", "postgresql@17"], check=True)
+    install_package(apt="postgresql", brew="postgresql@17")
     if postgres_version() < 15:
         raise Missing("PostgreSQL 15 or newer is needed and could not be installed: please install it, then try again")
 
@@ -325,6 +313,15 @@ def stop_rabbitmq(with_erlang):
     for command in commands:
         if shutil.which(command[0]):
             subprocess.run([*as_root(), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def install_package(apt, brew):
+    """Installs a package with apt-get or Homebrew. Does nothing if this machine has neither, or no root for apt-get."""
+    if shutil.which("apt-get") and as_root() is not None:
+        apt_install(apt)
+    elif shutil.which("brew"):
+        say(f"installing {brew} with Homebrew")
+        subprocess.run(["brew", "install", "--quiet", brew], check=True)
 
 
 def apt_install(package):

@@ -128,7 +128,7 @@ async fn run_group<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, unavailable:
         let mut started = 0;
         while started < lanes.len() && run.receivers.is_known_unavailable(receiver) {
             // A message of another lane may have the turn. No lane of another receiver waits for these.
-            run.receivers.turn_is_free(receiver).await;
+            run.receivers.wait_for_free_turn(receiver).await;
             if !run.receivers.is_known_unavailable(receiver) {
                 break;
             }

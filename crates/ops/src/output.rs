@@ -123,7 +123,7 @@ fn failed(error: &dyn Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Prints a line to stderr. If it cannot be written, nobody reads it, and the exit code remains.
+/// Prints a line to stderr. A failed write is ignored, so that the exit code remains.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -60,7 +60,7 @@ fn print(lines: impl Display) -> Result<(), Error> {
     }
 }
 
-/// The stderr of this process. A write never fails: if nobody can read the lines, the run goes on without them.
+/// The stderr of this process. A failed write is ignored, so that the run continues.
 struct Stderr;
 
 impl Write for Stderr {

@@ -55,7 +55,7 @@ impl<'a> Receivers<'a> {
     ///
     /// ## Cancel safety
     /// Cancel safe.
-    pub(super) async fn turn_is_free(&self, receiver: &str) {
+    pub(super) async fn wait_for_free_turn(&self, receiver: &str) {
         drop(self.turns_of(receiver).lock().await);
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn confirm(verb: &str, url: &str, counts: Counts, all: bool) -> Resul
     let question = format!("{verb} {which} in {}, which has about {number}? [y/N] ", format::text(url));
     let mut terminal = io::stderr();
     let asked = terminal.write_all(question.as_bytes()).and_then(|()| terminal.flush());
-    asked.map_err(|error| format!("stderr cannot be written, so there is nobody to ask: pass --yes ({error})"))?;
+    asked.map_err(|error| format!("stderr cannot be written, so no question can be asked: pass --yes ({error})"))?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     match answer.trim().to_lowercase().as_str() {

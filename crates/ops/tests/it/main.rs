@@ -153,7 +153,7 @@ async fn expired_claim(store: &RedisStore, key: &str) -> Claim {
     claim
 }
 
-/// An output to which nothing can be written, because nobody reads it.
+/// An output to which nothing can be written: it has no reader.
 fn closed() -> Stdio {
     let (_, writer) = std::io::pipe().unwrap();
     writer.into()

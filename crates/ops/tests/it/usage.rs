@@ -81,7 +81,7 @@ async fn invalid_settings_and_arguments_exit_with_2_and_name_the_error() {
 }
 
 #[tokio::test]
-async fn errors_that_nobody_reads_exit_with_2_too() {
+async fn errors_that_cannot_be_written_exit_with_2_too() {
     let unset = Tool { settings: Vec::new() };
     for arguments in [&["stats"][..], &["inspect", ""], &["keys"]] {
         let status = soon(unset.command(arguments).stderr(closed()).status()).await.unwrap();

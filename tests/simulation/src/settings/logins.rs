@@ -23,7 +23,7 @@ struct Login {
     has_password: bool,
 }
 
-const LOGINS: [Login; 4] = [
+static LOGINS: [Login; 4] = [
     Login { text: "", has_user: false, has_password: false },
     Login { text: "payer@", has_user: true, has_password: false },
     Login { text: ":secret@", has_user: false, has_password: true },
@@ -43,9 +43,9 @@ fn source(written: &mut Written) -> Source {
 }
 
 /// One that has no error with this source, or any.
-fn login<'a>(written: &mut Written, logins: &'a [Login], is_valid: impl Fn(&Login) -> bool) -> &'a Login {
+fn login(written: &mut Written, is_valid: impl Fn(&Login) -> bool) -> &'static Login {
     let is_any = written.is_invalid();
-    let logins: Vec<_> = logins.iter().filter(|login| is_any || is_valid(login)).collect();
+    let logins: Vec<_> = LOGINS.iter().filter(|login| is_any || is_valid(login)).collect();
     written.rng.pick::<&Login>(&logins)
 }
 
@@ -60,7 +60,7 @@ pub(super) fn write_redis(written: &mut Written) {
         Source::Secret => !login.has_password,
         Source::Url => !login.has_user || login.has_password,
     };
-    let login = login(written, &LOGINS, is_valid);
+    let login = login(written, is_valid);
     let uses_tls = (uses_iam && !written.is_invalid()) || written.rng.happens(500);
     let may_use_sentinel = !uses_iam && !cluster || written.is_invalid();
     let uses_sentinel = may_use_sentinel && written.rng.happens(300);
@@ -154,7 +154,7 @@ pub(super) fn write_postgres(written: &mut Written) {
         Source::Secret => !login.has_password,
         Source::Url => true,
     };
-    let login = login(written, &LOGINS, is_valid);
+    let login = login(written, is_valid);
     let mode = if source != Source::Iam || written.is_invalid() {
         *written.rng.pick(&["", "?sslmode=disable", "?sslmode=verify-full"])
     } else {

@@ -20,7 +20,8 @@ const PREFIX: &str = "RESULT_PREFIX";
 fn write_payloads(written: &mut Written, takes_envelopes: bool) {
     let mut buckets = Vec::new();
     // Without envelopes, pointers are not followed.
-    if if takes_envelopes { written.rng.happens(500) } else { written.is_invalid() } {
+    let has_buckets = if takes_envelopes { written.rng.happens(500) } else { written.is_invalid() };
+    if has_buckets {
         if !takes_envelopes {
             written.error("PAYLOAD_BUCKETS is set, and with IDEMPOTENCY_ENVELOPE=none ");
         }

@@ -48,9 +48,8 @@ impl Run {
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
             return None;
         } else {
-            // Whether it is changed depends on the time that was left, unless its receiver is known to be unavailable. A
-            // process may be frozen until the time for work has passed.
-            let has_time = invoked.until_us < self.work_ends_us(invoked) || !self.plan.has(Fault::Freeze);
+            // Whether it is changed depends on the time that was left, unless its receiver is known to be unavailable.
+            let has_time = self.has_time(invoked);
             if let Some(change) = self.change(invoked, message).filter(|_| has_lost(calls, message)) {
                 return Some(format!("{}: another owner has its claim, but it has {change:?}", message.body));
             }
@@ -71,7 +70,7 @@ impl Run {
     /// record has no messageId.
     fn wrong_in_outage(&self, invoked: &Invoked, message: &ReceivedMessage) -> Option<String> {
         let change = self.change(invoked, message);
-        let has_time = invoked.until_us < self.work_ends_us(invoked) || !self.plan.has(Fault::Freeze);
+        let has_time = self.has_time(invoked);
         let is_changed = !invoked.malformed.has_unnamed;
         let has_handle = !is_named_in(&invoked.malformed.receipt_handles, message);
         let is_right = match change {
@@ -79,6 +78,12 @@ impl Run {
             None => !is_changed || !has_handle || !has_time,
         };
         (!is_right).then(|| format!("{}: {change:?} in an outage, {:?}", message.body, backoff_of(invoked, message)))
+    }
+
+    /// Whether an invocation had time to change visibility timeouts: a process may be frozen until the time for work has
+    /// passed.
+    fn has_time(&self, invoked: &Invoked) -> bool {
+        invoked.until_us < self.work_ends_us(invoked) || !self.plan.has(Fault::Freeze)
     }
 
     /// The visibility timeout that it has: after a conflict, it ends with the lease; after a failure, with the delay that the

@@ -101,7 +101,7 @@ async fn after_an_interrupt_the_other_letters_are_visible_at_once_and_each_is_in
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_a_run_also_if_nobody_reads_stderr() {
+async fn an_interrupt_ends_a_run_also_if_stderr_has_no_reader() {
     let queues = Queues::standard().await;
     (0..15).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
     let mut command = queues.command(&["redrive", "--all", "--yes", "--rate", "1", "--json"]);

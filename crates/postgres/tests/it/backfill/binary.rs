@@ -80,14 +80,14 @@ async fn the_errors_of_the_command_say_what_to_do() {
     assert!(status.status.success() && out.contains("--from-start"));
 }
 
-/// An output to which nothing can be written, because nobody reads it.
+/// An output to which nothing can be written: it has no reader.
 fn closed() -> Stdio {
     let (_, writer) = std::io::pipe().unwrap();
     writer.into()
 }
 
 #[tokio::test]
-async fn the_command_copies_every_row_also_if_nobody_reads_its_output() {
+async fn the_command_copies_every_row_also_if_its_output_has_no_reader() {
     let (base, redis) = (base().await, Redis::start().await);
     seed(&base, 1_500).await;
     let mut silent = command(&redis, &base, &[]);
@@ -101,7 +101,7 @@ async fn the_command_copies_every_row_also_if_nobody_reads_its_output() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_command_that_nobody_reads_exits_with_1_too() {
+async fn an_error_of_the_command_that_cannot_be_written_exits_with_1_too() {
     let (base, redis) = (base().await, Redis::start().await);
     let mut silent = command(&redis, &base, &["--all"]);
     silent.stderr(closed());
