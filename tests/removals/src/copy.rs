@@ -13,8 +13,10 @@ use crate::conditions;
 use crate::switches::marks;
 
 /// The files whose conditions are removed: the start of their paths, and how they name the library.
-const SOURCES: [(&str, &str); 10] = [
+const SOURCES: [(&str, &str); 12] = [
+    ("src/aws", "crate"),
     ("src/config", "crate"),
+    ("src/connections.rs", "crate"),
     ("src/idempotency", "crate"),
     ("src/lambda", "crate"),
     ("src/metrics", "crate"),

@@ -25,6 +25,7 @@
 //! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `store_errors`: invocations whose store fails
 //! - `regions`: the regions of dead letters
+//! - `identity`: logins that AWS issues
 //! - `inputs`: settings, messages and events
 //! - `settings`: environments
 //! - [`world`]: one run
@@ -48,6 +49,7 @@ pub mod deterministic;
 mod faults;
 mod function;
 mod http;
+mod identity;
 mod inputs;
 mod letters;
 mod logins;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::deployments::deploy;
+use crate::identity::{read_secrets, sign_tokens};
 use crate::inputs::read_inputs;
 use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
@@ -22,6 +23,8 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("letter", write_letters(seed).await),
         ("store error", Box::pin(fail_store(seed)).await),
         ("region", send_to_regions(seed).await),
+        ("token", sign_tokens(seed).await),
+        ("secret", read_secrets(seed).await),
         ("input", read_inputs(seed)),
         ("settings", read_settings(seed)),
     ];

@@ -24,6 +24,7 @@ use crate::lock;
 use crate::network;
 use crate::trace::event;
 
+pub(crate) use client::endpoint;
 pub use client::{SdkCall, VisibilityChange};
 pub use letter::Letter;
 pub use too_long::is_too_long;

@@ -103,7 +103,7 @@ impl HttpConnector for Connector {
 
 /// The host of a request, and the region in its signature:
 /// <https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html>
-fn endpoint(request: &HttpRequest) -> (String, String) {
+pub(crate) fn endpoint(request: &HttpRequest) -> (String, String) {
     let host = request.uri().split('/').nth(2).unwrap_or_default();
     let authorization = request.headers().get("authorization").unwrap_or_default();
     let scope = authorization.split_once("Credential=").map_or("", |(_, scope)| scope);
