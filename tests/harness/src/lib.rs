@@ -6,6 +6,7 @@
 //! - `lambda`: a function's process under a Lambda Runtime API
 //! - `http`: an HTTP server for webhooks and AWS APIs; `s3`, `secrets`: two of these APIs
 //! - `sqs`: the API of SQS on simulated queues
+//! - `collector`: an OpenTelemetry collector
 //! - `elasticache`, `rds`: TLS proxies that check IAM tokens as AWS does, with `sigv4` and `tls`
 //! - `front`: a TCP proxy that breaks connections
 //! - `event`: SQS events
@@ -21,6 +22,7 @@
 #![allow(clippy::unchecked_time_subtraction, reason = "tests subtract known times")]
 
 pub mod cluster;
+pub mod collector;
 pub mod elasticache;
 pub mod event;
 pub mod front;

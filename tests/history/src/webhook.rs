@@ -3,9 +3,11 @@
 //!
 //! - `payloads`: payloads in S3
 //! - `run`: the run of a claim
+//! - `spans`: the traces of the deliveries
 
 mod payloads;
 mod run;
+mod spans;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use crate::stuck::stuck_processes;
 
 pub use payloads::{ObjectAnswer, ObjectBody, ObjectCall, Pointer, StoredPayload};
 use run::{Run, delay_s};
+pub use spans::Span;
 
 /// The setting `TARGET_TIMEOUT_MS` of the functions.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_millis(700);
@@ -125,6 +128,8 @@ pub struct Received {
     pub stopped_us: Vec<u64>,
     /// The requests to S3 and their answers.
     pub object_calls: Vec<ObjectCall>,
+    /// The spans of the messages, as an OpenTelemetry collector received them.
+    pub spans: Vec<Span>,
 }
 
 /// What an answer means for the run.
@@ -175,6 +180,7 @@ impl Received {
         wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
         wrong.extend(self.deliveries.iter().filter_map(wrong_delivery));
         wrong.extend(self.wrong_payloads(history));
+        wrong.extend(self.wrong_spans(history));
         wrong.extend(stuck_processes(history));
         let unjustified = self.letters.iter().filter(|letter| !self.is_justified(letter, history));
         wrong.extend(

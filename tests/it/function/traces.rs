@@ -1,70 +1,18 @@
 //! Spans that are sent to an OpenTelemetry collector.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status, status::StatusCode};
-use prost::Message;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status, status::StatusCode};
 use serde_json::json;
 
 use super::{Fixture, NO_FAILURES, pay};
+use harness::collector::{Collector, attribute};
 use harness::event::{Record, event};
 use harness::http::{Answer, Request, Server};
 use harness::redis::free_port;
 
 /// The trace ID of the Runtime API's header.
 const LAMBDA_TRACE: u128 = 0x5bef_4de7_ad49_b0e8_7f6e_f6c8_7fc2_e700;
-
-/// An OpenTelemetry collector that receives traces over HTTP.
-struct Collector {
-    server: Server,
-    requests: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
-}
-
-impl Collector {
-    async fn start() -> Self {
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let received = Arc::clone(&requests);
-        let server = Server::start(move |request: Request| {
-            assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
-            assert_eq!(request.header("Content-Type"), Some("application/x-protobuf"));
-            received.lock().unwrap().push(ExportTraceServiceRequest::decode(request.body.as_slice()).unwrap());
-            async { Answer::with(200, &[("Content-Type", "application/x-protobuf")], b"") }
-        })
-        .await;
-        Self { server, requests }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}", self.server.address())
-    }
-
-    /// Resource attributes and spans of all requests.
-    fn sent(&self) -> Vec<(Vec<KeyValue>, Vec<Span>)> {
-        let requests = self.requests.lock().unwrap().clone();
-        let resources = requests.into_iter().flat_map(|request| request.resource_spans);
-        let spans = resources.map(|resource: ResourceSpans| {
-            let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans).collect();
-            (resource.resource.unwrap().attributes, spans)
-        });
-        spans.collect()
-    }
-
-    fn spans(&self) -> Vec<Span> {
-        self.sent().into_iter().flat_map(|(_, spans)| spans).collect()
-    }
-}
-
-fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
-    let value = &attributes.iter().find(|attribute| attribute.key == name)?.value.as_ref()?.value;
-    match value.as_ref()? {
-        Value::StringValue(text) => Some(text.clone()),
-        Value::IntValue(number) => Some(number.to_string()),
-        other => panic!("{other:?}"),
-    }
-}
 
 fn trace(span_or_link: &[u8]) -> u128 {
     u128::from_be_bytes(span_or_link.try_into().unwrap())
@@ -127,8 +75,7 @@ async fn a_span_of_each_message_is_sent_before_the_response_and_linked_to_its_se
     assert_eq!(attribute(&invocation.attributes, "faas.invocation_id").as_deref(), Some("request-0"));
     assert_eq!(trace(&invocation.links[0].trace_id), LAMBDA_TRACE);
     assert!(invocation.parent_span_id.is_empty());
-    let (resource, _) = &collector.sent()[0];
-    assert_eq!(attribute(resource, "service.name").as_deref(), Some("payments"));
+    assert_eq!(attribute(&collector.sent()[0].resource, "service.name").as_deref(), Some("payments"));
 }
 
 #[tokio::test]
@@ -150,7 +97,7 @@ async fn the_standard_variables_control_the_export_and_the_trace() {
     let (invocation, _) = invocation_and_messages(&collector.spans(), ["m1", "m2", "m3"]);
     assert_eq!(trace(&invocation.trace_id), LAMBDA_TRACE);
     assert_eq!(span(&invocation.parent_span_id), 0x9a91_97af_755a_6419);
-    assert_eq!(attribute(&collector.sent()[0].0, "service.name").as_deref(), Some("billing"));
+    assert_eq!(attribute(&collector.sent()[0].resource, "service.name").as_deref(), Some("billing"));
 }
 
 #[tokio::test]
@@ -213,7 +160,10 @@ async fn without_a_name_in_the_variables_the_service_is_the_function() {
         let settings = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.url()), (variable, value)];
         let function = fixture.function_with(&settings).await;
         assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
-        let (resource, _) = &collector.sent()[0];
-        assert_eq!(attribute(resource, "service.name").as_deref(), Some(expected), "{variable}={value}");
+        assert_eq!(
+            attribute(&collector.sent()[0].resource, "service.name").as_deref(),
+            Some(expected),
+            "{variable}={value}"
+        );
     }
 }

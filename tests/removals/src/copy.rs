@@ -13,7 +13,7 @@ use crate::conditions;
 use crate::switches::marks;
 
 /// The files whose conditions are removed: the start of their paths, and how they name the library.
-const SOURCES: [(&str, &str); 12] = [
+const SOURCES: [(&str, &str); 13] = [
     ("src/aws", "crate"),
     ("src/config", "crate"),
     ("src/connections.rs", "crate"),
@@ -23,16 +23,18 @@ const SOURCES: [(&str, &str); 12] = [
     ("src/s3.rs", "crate"),
     ("src/sqs", "crate"),
     ("src/stores", "crate"),
+    ("src/traces", "crate"),
     ("src/webhook", "crate"),
     ("crates/http/src", "idempotent_sqs"),
     ("crates/postgres/src", "idempotent_sqs"),
 ];
 
-/// Files of these that only tests or the operator's tools use.
-const NOT_REMOVED: [&str; 4] = [
+/// Files of these that only tests or the operator's tools use, or that are not compiled.
+const NOT_REMOVED: [&str; 5] = [
     "src/stores/redis/connection/operator.rs",
     "src/stores/redis/connection/simulation.rs",
     "src/stores/redis/records",
+    "src/traces/none.rs",
     "crates/postgres/src/main.rs",
 ];
 

@@ -44,13 +44,13 @@ impl Fixture {
         Self { tally, binary: path, redis, cluster, sqs, settings, all_sent, over }
     }
 
-    /// Starts a process. Its access key of AWS names its number.
+    /// Starts a process. Its access key of AWS names its number, and so do its spans.
     pub async fn function(&self, number: usize) -> Function {
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
-        let access_key = format!("process-{number}");
+        let (access_key, resource) = (format!("process-{number}"), format!("service.instance.id=process-{number}"));
         let mut settings = fleet::SETTINGS.to_vec();
         settings.extend([("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)]);
-        settings.push(("AWS_ACCESS_KEY_ID", &*access_key));
+        settings.extend([("AWS_ACCESS_KEY_ID", &*access_key), ("OTEL_RESOURCE_ATTRIBUTES", &*resource)]);
         settings.extend(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
         Function::start(self.binary, &settings).await
     }

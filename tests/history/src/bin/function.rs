@@ -5,12 +5,13 @@ use std::path::Path;
 
 use history::RecordedStore;
 use idempotent_sqs::config::{Config, Environment};
+use idempotent_sqs::traces;
 use idempotent_sqs::webhook::{Webhook, WebhookSettings};
 use lambda_runtime::Error;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    lambda_runtime::tracing::init_default_subscriber();
+    traces::init(lambda_runtime::tracing::init_default_subscriber);
     let mut environment = Environment::from_process();
     let config = Config::read(&mut environment);
     let webhook = WebhookSettings::read(&mut environment, config.as_ref());

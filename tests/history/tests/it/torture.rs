@@ -10,12 +10,14 @@
 mod messages;
 mod objects;
 mod receiver;
+mod spans;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use harness::collector::Collector;
 use harness::lambda::assert_holds_no_secret;
 use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
@@ -79,7 +81,7 @@ async fn torture(
     mut inject_fault: impl AsyncFnMut(&mut Rng, &Tally),
 ) -> Sum {
     let (queue, webhook) = (queue(seed), Receiver::start(seed).await);
-    let objects = Objects::start(messages, &webhook).await;
+    let (objects, collector) = (Objects::start(messages, &webhook).await, Collector::start().await);
     let settings = vec![
         ("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned()),
         ("TARGET_URL", webhook.url()),
@@ -88,6 +90,7 @@ async fn torture(
         ("PAYLOAD_BUCKETS", "other-payloads, payloads".to_owned()),
         ("PAYLOAD_MAX_BYTES", LIMIT.to_string()),
         ("AWS_ENDPOINT_URL_S3", objects.url()),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
         ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters".to_owned()),
     ];
     let binary = env!("CARGO_BIN_EXE_recorded-function");
@@ -105,7 +108,8 @@ async fn torture(
         .await;
 
     let Seen { calls, effects, closed_us, .. } = webhook.seen();
-    let received = Received { calls, closed_us, object_calls: objects.calls(), ..received(&tally, messages) };
+    let (object_calls, spans) = (objects.calls(), spans::of_messages(&collector));
+    let received = Received { calls, closed_us, object_calls, spans, ..received(&tally, messages) };
     // The run ends when all messages were deleted.
     let with_effect = received.deliveries.iter().filter(|delivery| !received.has_letter(&delivery.message_id));
     let deleted = with_effect.map(|delivery| delivery.key.clone()).collect();
