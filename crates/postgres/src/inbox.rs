@@ -128,7 +128,7 @@ pub struct Inbox<W> {
 impl<W> Inbox<W> {
     /// Creates the inbox of this work. No connection is opened yet.
     pub fn new(work: W, database: Database, settings: InboxSettings) -> Self {
-        Self { work, database, table: InboxTable { namespace: settings.namespace.clone() }, settings }
+        Self { work, database, table: InboxTable::new(&settings), settings }
     }
 
     /// The work.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use idempotent_sqs::idempotency::{AcquireRequest, Claim, OwnRecord, RecordedAttempt, Work, WorkError, WorkErrorKind};
 
-use super::table::{self, RowState};
+use super::table::{self, NewRow, RowState};
 use super::{Inbox, InboxError, TransactionalWork};
 use crate::database::{CommitError, DatabaseError, Transaction};
 
@@ -90,7 +90,7 @@ impl<W> Inbox<W> {
     }
 
     async fn read_result(&self, request: &AcquireRequest, until: Instant) -> Result<Option<Vec<u8>>, WorkError> {
-        match self.row_state(request, until).await {
+        match self.row_state(&self.table.probe(request), request, until).await {
             Ok(RowState::Done { result, fence: _ }) => Ok(Some(result)),
             Ok(RowState::Absent | RowState::OtherPayload) => Ok(None),
             Ok(RowState::Unfinished) => Err(unfinished()),
@@ -120,7 +120,7 @@ impl<W> Inbox<W> {
 
     /// Whether a commit whose reply was lost took effect. Uses another connection.
     async fn resolve_commit(&self, claim: &Claim, lost: CommitError) -> Result<RecordedAttempt, WorkError> {
-        match self.row_state(claim.request(), claim.ends()).await {
+        match self.row_state(&self.table.row(claim), claim.request(), claim.ends()).await {
             Ok(RowState::Done { result, fence }) if fence == table::fence_column(claim.fence()) => {
                 Ok(RecordedAttempt::Done(result))
             }
@@ -136,8 +136,12 @@ impl<W> Inbox<W> {
 
     /// Reads the row, after every transaction that may have inserted it has ended. A SELECT would not see a row of an
     /// open transaction, but an INSERT of the same key waits for it. The inserted row is rolled back.
-    async fn row_state(&self, request: &AcquireRequest, until: Instant) -> Result<RowState, DatabaseError> {
-        let probe = self.table.probe(request);
+    async fn row_state(
+        &self,
+        probe: &NewRow<'_>,
+        request: &AcquireRequest,
+        until: Instant,
+    ) -> Result<RowState, DatabaseError> {
         let (transaction, inserted) = self.database.begin(until, table::RUN, &probe.parameters()).await?;
         let state = if inserted == 0 { self.table.read(&transaction, request).await } else { Ok(RowState::Absent) };
         transaction.roll_back().await;
@@ -152,7 +156,7 @@ impl<W> Inbox<W> {
         W: TransactionalWork<T>,
     {
         let row = self.table.row(claim);
-        let begun = self.database.begin(claim.ends(), table::RECORD_FAILURE, &row.primary_key()).await;
+        let begun = self.database.begin(claim.ends(), table::RECORD_FAILURE, &row.parameters_of_find()).await;
         let (transaction, found) = begun?;
         if found > 0 {
             return self.row_exists(transaction, claim).await;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use idempotent_sqs::idempotency::{AcquireRequest, Claim, Fence, Fingerprint};
 
+use super::InboxSettings;
 use crate::database::types::ToSql;
-use crate::database::{DatabaseError, Transaction, TransactionStatements};
+use crate::database::{DatabaseError, Transaction, TransactionStatements, interval_seconds};
 
 /// The transaction of the work.
 pub(super) const RUN: TransactionStatements = TransactionStatements { first: INSERT, last: SET_RESULT };
@@ -17,7 +18,10 @@ pub(super) const CHECK: TransactionStatements = TransactionStatements {
               INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
               SELECT namespace, key, fingerprint, fence, attempts FROM idempotency_inbox WHERE false \
               ON CONFLICT (namespace, key) DO NOTHING \
-            ), updated AS (UPDATE idempotency_inbox SET result = result WHERE false) \
+            ), updated AS ( \
+              UPDATE idempotency_inbox SET fingerprint = fingerprint, fence = fence, attempts = attempts, \
+              result = result, done_at = done_at WHERE false \
+            ) \
             SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox \
             WHERE namespace = $1 AND false",
     last: NO_OP,
@@ -30,36 +34,46 @@ pub(super) const CLEAN_UP: TransactionStatements = TransactionStatements { first
 /// committed it since.
 pub(super) const RECORD_FAILURE: TransactionStatements = TransactionStatements { first: FIND, last: NO_OP };
 
-/// The first transaction that inserts the row does the work. A second one waits here until the first has ended.
+/// The first transaction that inserts the row does the work. A second one waits here until the first has ended. A row that
+/// has expired and is not deleted yet is replaced, unless it is unfinished. With a short retention, the row of this claim
+/// itself may have expired when the outcome of its commit is looked up, so it is kept.
 ///
 /// The statement is sent together with BEGIN. If the BEGIN fails, for example because an operator cancels it, the
 /// statement would run and commit outside a transaction. Then the setting is not set, and the NULL violates a
 /// constraint.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
      VALUES ($1, $2, $3, $4, CASE WHEN current_setting('idempotent_sqs.begun', true) = 'yes' THEN $5::smallint END) \
-     ON CONFLICT (namespace, key) DO NOTHING";
+     ON CONFLICT (namespace, key) DO UPDATE \
+     SET fingerprint = excluded.fingerprint, fence = excluded.fence, attempts = excluded.attempts, result = NULL, \
+       done_at = excluded.done_at \
+     WHERE idempotency_inbox.done_at < now() - make_interval(secs => $6) AND idempotency_inbox.result IS NOT NULL \
+       AND idempotency_inbox.fence <> excluded.fence";
 
 /// Affects the row only if this transaction inserted it. After a COMMIT or ROLLBACK of the work it affects no row.
 const SET_RESULT: &str = "UPDATE idempotency_inbox SET result = $3 \
      WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid";
 
-const FIND: &str = "SELECT FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
+/// As for [`INSERT`], an expired row does not count.
+const FIND: &str = "SELECT FROM idempotency_inbox WHERE namespace = $1 AND key = $2 \
+     AND (done_at >= now() - make_interval(secs => $3) OR result IS NULL)";
 
 const READ: &str = "SELECT fingerprint, fence, result FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
 
 /// By `ctid`, because DELETE has no LIMIT. Skips rows that another cleanup has locked, and unfinished rows, which an
-/// operator has to settle.
+/// operator has to settle. The conditions are repeated because partitions of a table may have rows with the same `ctid`.
 const DELETE_EXPIRED: &str = "DELETE FROM idempotency_inbox WHERE ctid = ANY (ARRAY( \
-     SELECT ctid FROM idempotency_inbox \
-     WHERE namespace = $1 AND done_at < now() - make_interval(secs => $2) AND result IS NOT NULL \
-     ORDER BY done_at LIMIT $3 FOR UPDATE SKIP LOCKED))";
+       SELECT ctid FROM idempotency_inbox \
+       WHERE namespace = $1 AND done_at < now() - make_interval(secs => $2) AND result IS NOT NULL \
+       ORDER BY done_at LIMIT $3 FOR UPDATE SKIP LOCKED)) \
+     AND namespace = $1 AND done_at < now() - make_interval(secs => $2) AND result IS NOT NULL";
 
 const NO_OP: &str = "SELECT 1";
 
 /// The rows of one consumer.
 #[derive(Debug)]
 pub(super) struct InboxTable {
-    pub(super) namespace: String,
+    namespace: String,
+    retention_seconds: f64,
 }
 
 /// A row to insert.
@@ -69,6 +83,7 @@ pub(super) struct NewRow<'a> {
     fingerprint: &'a [u8],
     fence: i64,
     attempts: i16,
+    retention_seconds: f64,
 }
 
 /// State of the row of a key and payload.
@@ -85,6 +100,10 @@ pub(super) enum RowState {
 }
 
 impl InboxTable {
+    pub(super) fn new(settings: &InboxSettings) -> Self {
+        Self { namespace: settings.namespace.clone(), retention_seconds: interval_seconds(settings.retention) }
+    }
+
     /// The row of the work of this claim.
     pub(super) fn row<'a>(&'a self, claim: &'a Claim) -> NewRow<'a> {
         NewRow { fence: fence_column(claim.fence()), attempts: claim.attempt().into(), ..self.probe(claim.request()) }
@@ -93,7 +112,8 @@ impl InboxTable {
     /// A row that is inserted only to check whether one exists, and is rolled back.
     pub(super) fn probe<'a>(&'a self, request: &'a AcquireRequest) -> NewRow<'a> {
         let (key, fingerprint) = (request.key.stored(), request.fingerprint.as_bytes());
-        NewRow { namespace: &self.namespace, key, fingerprint, fence: 0, attempts: 0 }
+        let Self { namespace, retention_seconds } = self;
+        NewRow { namespace, key, fingerprint, fence: 0, attempts: 0, retention_seconds: *retention_seconds }
     }
 
     /// Reads the row that could not be inserted because it exists.
@@ -119,12 +139,12 @@ impl InboxTable {
 }
 
 impl NewRow<'_> {
-    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 5] {
-        [&self.namespace, &self.key, &self.fingerprint, &self.fence, &self.attempts]
+    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 6] {
+        [&self.namespace, &self.key, &self.fingerprint, &self.fence, &self.attempts, &self.retention_seconds]
     }
 
-    pub(super) fn primary_key(&self) -> [&(dyn ToSql + Sync); 2] {
-        [&self.namespace, &self.key]
+    pub(super) fn parameters_of_find(&self) -> [&(dyn ToSql + Sync); 3] {
+        [&self.namespace, &self.key, &self.retention_seconds]
     }
 
     pub(super) fn with_result<'a>(&'a self, result: &'a Vec<u8>) -> [&'a (dyn ToSql + Sync); 3] {

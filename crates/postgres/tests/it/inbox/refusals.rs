@@ -16,6 +16,17 @@ async fn a_permanent_failure_is_recorded_although_the_work_is_rolled_back() {
 }
 
 #[tokio::test]
+async fn a_permanent_failure_is_recorded_although_the_key_has_an_expired_row() {
+    let base = base().await;
+    base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
+    done(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
+    base.client.batch_execute("UPDATE idempotency_inbox SET done_at = now() - interval '29 days'").await.unwrap();
+    let inbox = inbox(Refuses::default(), database(&base.url()));
+    assert_eq!(failure(&run(&flushed(), &inbox).await).0, PERMANENT);
+    assert_eq!(base.count("SELECT count(*) FROM refusals").await, 1);
+}
+
+#[tokio::test]
 async fn a_permanent_failure_is_final_only_when_it_is_recorded() {
     let base = base().await;
     let inbox = inbox(Refuses::default(), database(&base.url()));

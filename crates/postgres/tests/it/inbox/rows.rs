@@ -4,8 +4,6 @@ use super::*;
 use harness::postgres::program;
 use std::process::Command;
 
-use idempotent_sqs::idempotency::Outcome;
-
 #[tokio::test]
 async fn the_migration_can_be_run_repeatedly_with_psql() {
     let base = Base::empty().await;
@@ -258,12 +256,52 @@ async fn a_key_whose_row_has_expired_is_new() {
     let base = base().await;
     let settings = with!(settings(), retention = Duration::ZERO);
     let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
-    for _ in 0..2 {
-        let report = run(&flushed(), &inbox).await;
-        assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
-        assert_eq!(inbox.delete_expired().await.unwrap(), 1);
+    // The row of the first delivery is deleted before the second one, and that of the second one is replaced.
+    for (amount, is_deleted) in [("12.50 EUR", true), ("12.50 EUR", false), ("99.00 EUR", false)] {
+        let delivery = delivery("pay_1").fingerprint(Fingerprint::of(amount.as_bytes()));
+        let report = flushed().run(&delivery, &inbox, &Message::default()).await.unwrap();
+        let fence = i64::try_from(report.fence.unwrap().0).unwrap();
+        done(&report);
+        let row = base.client.query_one("SELECT fence, result FROM idempotency_inbox", &[]).await.unwrap();
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, &[u8]>(1)), (fence, b"receipt of pay_1".as_slice()));
+        if is_deleted {
+            assert_eq!(inbox.delete_expired().await.unwrap(), 1);
+        }
     }
-    assert_eq!(base.count(EFFECTS).await, 2);
+    assert_eq!(base.count(EFFECTS).await, 3);
+}
+
+#[tokio::test]
+async fn the_result_of_an_expired_row_is_not_returned() {
+    let base = base().await;
+    done(&run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await);
+    let settings = with!(settings(), retention = Duration::ZERO);
+    let expired = Inbox::new(Pay::default(), database(&base.url()), settings);
+    let request = AcquireRequest::new(idempotent_sqs::idempotency::Key::new("pay_1").unwrap());
+    let recorded = OwnRecord::<Message>::recorded(&expired, &request, tokio::time::Instant::now() + 5 * SECOND).await;
+    assert_eq!(recorded.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_cleanup_of_a_table_with_partitions_deletes_no_row_of_another_consumer() {
+    let base = base().await;
+    base.client
+        .batch_execute(
+            "ALTER TABLE idempotency_inbox RENAME TO plain; \
+             CREATE TABLE idempotency_inbox (LIKE plain INCLUDING DEFAULTS, PRIMARY KEY (namespace, key)) \
+               PARTITION BY LIST (namespace); \
+             CREATE TABLE inbox_of_payments PARTITION OF idempotency_inbox FOR VALUES IN ('payments'); \
+             CREATE TABLE inbox_of_invoices PARTITION OF idempotency_inbox FOR VALUES IN ('invoices')",
+        )
+        .await
+        .unwrap();
+    let of_invoices = with!(settings(), namespace = "invoices".to_owned());
+    let invoices = Inbox::new(Pay::default(), database(&base.url()), of_invoices);
+    invoices.check().await.unwrap();
+    done(&run(&flushed(), &invoices).await);
+    aged(&base, 2, 29).await;
+    assert_eq!(cleaning(&base).delete_expired().await.unwrap(), 2);
+    duplicate(&run(&flushed(), &invoices).await);
 }
 
 #[tokio::test]

@@ -68,7 +68,8 @@ const TABLES: &str = "
     CREATE TABLE growing (first int);
     CREATE TABLE slow_deletes (seconds float8 NOT NULL);";
 
-/// Effects that fail their commit. A log of all changes of the inbox, which has those of committed transactions.
+/// Effects that fail their commit. A log of all changes of the inbox, which has those of committed transactions. An expired row
+/// that is replaced is one that is deleted, and one that is inserted.
 const TRIGGERS: &str = "
     CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF NEW.at_commit = 'sleep' THEN PERFORM pg_sleep(0.25);
@@ -86,7 +87,12 @@ const TRIGGERS: &str = "
     CREATE FUNCTION log_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
         PERFORM pg_sleep(seconds) FROM public.slow_deletes
             WHERE TG_OP = 'DELETE' AND current_setting('application_name') LIKE 'owner-%';
-        INSERT INTO public.changes (change, changed) SELECT TG_OP, CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+        IF TG_OP = 'UPDATE' AND NEW.fence <> OLD.fence THEN
+            INSERT INTO public.changes (change, changed) VALUES ('DELETE', OLD);
+            INSERT INTO public.changes (change, changed) VALUES ('INSERT', NEW);
+        ELSE
+            INSERT INTO public.changes (change, changed) SELECT TG_OP, CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+        END IF;
         RETURN NULL;
     END $$;
     CREATE TRIGGER log_change AFTER INSERT OR UPDATE OR DELETE ON idempotency_inbox

@@ -167,8 +167,13 @@ impl Seen {
             let effects = self.tables.effects.iter().filter_map(|effect| self.runs.get(effect.run));
             let effects = effects.filter(|run| {
                 let sent = &self.sent[run.delivery];
-                // What a work commits by itself is judged by its row.
-                sent.message.namespace == namespace && !sent.has_proceeded() && !run.has_ended
+                // What a work commits by itself is judged by its row. After the row has expired, the key is new.
+                let is_new = || {
+                    self.tables.changes.iter().any(|change| {
+                        change.kind == ChangeKind::Delete && u64::try_from(change.row.fence) == Ok(run.fence)
+                    })
+                };
+                sent.message.namespace == namespace && !sent.has_proceeded() && !run.has_ended && !is_new()
             });
             let outside =
                 Outside { effects: effects.filter_map(effect).collect(), own_records: true, ..Outside::default() };

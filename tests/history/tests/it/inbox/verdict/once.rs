@@ -64,10 +64,15 @@ impl Seen {
         faults
     }
 
-    /// The rows of its key that were committed before a delivery began, and were there until it had ended.
+    /// The rows of its key that were committed before a delivery began, and were there until it had ended, and had not
+    /// expired.
     fn rows_before(&self, sent: &Sent) -> Vec<&Change> {
         let rows = self.done_rows(&sent.message).into_iter();
-        rows.filter(|row| row.committed_us + SLACK_US < sent.begun_us && self.is_kept(row, sent.ended_us)).collect()
+        rows.filter(|row| {
+            let is_kept = self.is_kept(row, sent.ended_us) && !Self::has_expired(row, sent.ended_us);
+            row.committed_us + SLACK_US < sent.begun_us && is_kept
+        })
+        .collect()
     }
 
     /// Whether work of the same payload was surely done before the delivery began.

@@ -7,6 +7,7 @@ use crate::inbox::messages::{OF_THE_KEY, UNFINISHED};
 use crate::inbox::owner::{MAX_ATTEMPTS, fingerprint};
 use crate::inbox::plan::{Before, Case, Class, Held, SECRET};
 use crate::inbox::servers::ODD;
+use crate::inbox::tables::Change;
 use crate::inbox::tally::{Error, Returned, Run, Sent, Span, Told};
 use crate::inbox::watched::Acquired;
 
@@ -207,16 +208,18 @@ impl Seen {
                 && row.row.result.is_some()
                 && row.row.result.as_deref() == result
                 && row.committed_us <= sent.ended_us + SLACK_US
+                && !Self::has_expired(row, sent.begun_us)
         })
     }
 
     fn is_of_other_payload(&self, sent: &Sent) -> bool {
         let fingerprint = fingerprint(sent.message.payload);
-        let is_other = |fence: &[u8], committed_us: u64| {
-            fence != fingerprint.as_bytes() && committed_us <= sent.ended_us + SLACK_US
+        let is_other = |row: &&Change| {
+            row.row.fingerprint != fingerprint.as_bytes()
+                && row.committed_us <= sent.ended_us + SLACK_US
+                && !Self::has_expired(row, sent.begun_us)
         };
-        sent.message.key == ODD
-            || self.done_rows(&sent.message).iter().any(|row| is_other(&row.row.fingerprint, row.committed_us))
+        sent.message.key == ODD || self.done_rows(&sent.message).iter().any(is_other)
     }
 
     /// Whether a work of the same payload has committed by itself.

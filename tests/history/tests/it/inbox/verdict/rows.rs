@@ -154,6 +154,20 @@ impl Seen {
         !self.tables.changes.iter().filter(is_deletion).any(|change| change.begun_us <= until_us)
     }
 
+    /// Whether the row had expired at this time. It is not expected to be deleted by then.
+    pub(super) fn has_expired(row: &Change, at_us: u64) -> bool {
+        let retention = if row.row.namespace == BRIEF { BRIEFLY } else { RETENTION };
+        row.row.result.is_some() && row.begun_us + u64::try_from(retention.as_micros()).unwrap() <= at_us
+    }
+
+    /// Whether the transaction that deleted this row has inserted another one.
+    fn is_replaced(&self, deleted: &Change) -> bool {
+        self.tables.changes.iter().any(|change| {
+            change.kind == ChangeKind::Insert
+                && (change.transaction, &change.row.key) == (deleted.transaction, &deleted.row.key)
+        })
+    }
+
     /// Rows that a cleanup should not have deleted, and those that it should.
     pub(super) fn wrong_deletions(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -162,8 +176,8 @@ impl Seen {
         for change in &deletions {
             *counts.entry((change.transaction, &change.by)).or_default() += 1;
             // The other owners are too unlikely to clean up.
-            let is_own =
-                Kind::of(&change.by).map_or(change.by == HOUSEKEEPER, |kind| kind.namespace == change.row.namespace);
+            let is_own = self.is_replaced(change)
+                || Kind::of(&change.by).map_or(change.by == HOUSEKEEPER, |kind| kind.namespace == change.row.namespace);
             let retention_us = if change.row.namespace == BRIEF { BRIEFLY } else { RETENTION }.as_micros();
             let lived_us = i64::try_from(change.begun_us + self.ahead_us).unwrap() - change.row.done_at_us;
             let is_expired = lived_us + 1 >= i64::try_from(retention_us).unwrap();
@@ -181,7 +195,8 @@ impl Seen {
         // One attempt in a few deletes rows, if there are any.
         let is_attempt = |sent: &&Sent| sent.claimed().is_some() && Kind::of(&sent.session()).is_some();
         let attempts = self.sent.iter().filter(is_attempt).filter(|sent| !self.is_disturbed(sent));
-        if by_housekeeper == deletions.len() && attempts.count() > 80 {
+        let replaced = deletions.iter().filter(|deleted| self.is_replaced(deleted));
+        if by_housekeeper + replaced.count() == deletions.len() && attempts.count() > 80 {
             faults.push("no attempt deleted a row".to_owned());
         }
         faults
