@@ -7,9 +7,12 @@ use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// `postgres://[user[:password]@]host[:port][/database][?sslmode=verify-full&sslrootcert=FILE]`.
+///
+/// With several hosts, as in `postgres://first:5432,second:5432/payments`, each connection is opened to the first of them that
+/// accepts writes, or that `target_session_attrs` allows. Each host has an equal share of the time that is left.
 ///
 /// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a
 /// Unix socket). TLS always verifies the host name and the certificate, against the root certificates of the system or
@@ -26,7 +29,8 @@ use tokio_postgres::config::{Host, SslMode};
 /// ```
 #[derive(Clone)]
 pub struct DatabaseUrl {
-    pub(super) config: Config,
+    /// That of each host.
+    pub(super) configs: Vec<Config>,
     /// PEM file of the root certificates that replace all others.
     pub(super) roots: Option<PathBuf>,
 }
@@ -35,7 +39,7 @@ impl DatabaseUrl {
     /// The first host that is a name or an address.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
-        self.config.get_hosts().iter().find_map(|host| match host {
+        self.hosts().find_map(|host| match host {
             Host::Tcp(host) => Some(host.as_str()),
             #[cfg(unix)]
             Host::Unix(_) => None,
@@ -46,30 +50,30 @@ impl DatabaseUrl {
     #[must_use]
     pub fn port(&self) -> u16 {
         // The default port of PostgreSQL.
-        self.config.get_ports().first().copied().unwrap_or(5432)
+        self.configs.iter().find_map(|config| config.get_ports().first().copied()).unwrap_or(5432)
     }
 
     /// The user, if the URL has one.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
-        self.config.get_user().filter(|user| !user.is_empty())
+        self.first().get_user().filter(|user| !user.is_empty())
     }
 
     /// Whether the URL has exactly one host.
     #[must_use]
     pub fn has_one_host(&self) -> bool {
-        self.config.get_hosts().len() == 1 && self.host().is_some()
+        self.hosts().count() == 1 && self.host().is_some()
     }
 
     /// Whether the URL has a password.
     #[must_use]
     pub fn has_password(&self) -> bool {
-        self.config.get_password().is_some()
+        self.first().get_password().is_some()
     }
 
     /// Whether each host is the endpoint of a server or proxy in Amazon RDS.
     pub(super) fn is_on_rds(&self) -> bool {
-        self.config.get_hosts().iter().all(|host| match host {
+        self.hosts().all(|host| match host {
             Host::Tcp(host) => host.to_ascii_lowercase().ends_with(".rds.amazonaws.com"),
             #[cfg(unix)]
             Host::Unix(_) => false,
@@ -79,7 +83,16 @@ impl DatabaseUrl {
     /// Whether connections use TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
-        self.config.get_ssl_mode() != SslMode::Disable
+        self.first().get_ssl_mode() != SslMode::Disable
+    }
+
+    /// The configuration of the first host. Those of the others differ in the host alone.
+    fn first(&self) -> &Config {
+        &self.configs[0]
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.configs.iter().flat_map(Config::get_hosts)
     }
 }
 
@@ -127,27 +140,41 @@ impl FromStr for DatabaseUrl {
                 Some(_) | None => others.push(option),
             }
         }
-        let known = [address, "?", &others.join("&")].concat();
-        let mut config: Config = known.parse().map_err(|_| DatabaseUrlError::NotAUrl)?;
-        if config.get_hosts().is_empty() {
+        let query = others.join("&");
+        let configs: Result<Vec<Config>, _> =
+            each_host(address).map(|address| [&*address, "?", &query].concat().parse()).collect();
+        let mut configs = configs.map_err(|_| DatabaseUrlError::NotAUrl)?;
+        if configs.iter().any(|config| config.get_hosts().is_empty()) {
             return Err(DatabaseUrlError::NoHost);
         }
-        config.ssl_mode(match mode {
+        let mode = match mode {
             Some("disable") => SslMode::Disable,
             // These verify the certificate and the host name alike.
             Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
-            None => {
-                if is_local(&config) {
-                    SslMode::Disable
-                } else {
-                    SslMode::Require
-                }
-            }
+            None if configs.iter().all(is_local) => SslMode::Disable,
+            None => SslMode::Require,
             // `allow` and `prefer` fall back to a connection without TLS.
             Some(_) => return Err(DatabaseUrlError::SslMode),
-        });
-        Ok(Self { config, roots })
+        };
+        let must_accept_writes =
+            configs.len() > 1 && !others.iter().any(|option| option.starts_with("target_session_attrs="));
+        for config in &mut configs {
+            config.ssl_mode(mode);
+            if must_accept_writes {
+                config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+            }
+        }
+        Ok(Self { configs, roots })
     }
+}
+
+/// The address of each host in one such as `postgres://user@first:5432,second/payments`. The driver tries the next host only
+/// if it cannot connect to one, and not if one connects and does not reply.
+fn each_host(address: &str) -> impl Iterator<Item = String> {
+    let hosts_begin = address.find('@').or_else(|| address.find("//").map(|at| at + 1)).map_or(0, |at| at + 1);
+    let (login, address) = address.split_at(hosts_begin);
+    let (hosts, database) = address.split_at(address.find('/').unwrap_or(address.len()));
+    hosts.split(',').map(move |host| [login, host, database].concat())
 }
 
 fn is_local(config: &Config) -> bool {
@@ -196,9 +223,33 @@ mod tests {
         let url = "postgres://app:secret@db:6432/payments?sslrootcert=%2Fopt%2frds%20ca.pem&application_name=payments";
         let url: DatabaseUrl = url.parse().unwrap();
         assert_eq!(url.roots, Some(PathBuf::from("/opt/rds ca.pem")));
-        assert_eq!(url.config.get_application_name(), Some("payments"));
+        assert_eq!(url.first().get_application_name(), Some("payments"));
         assert_eq!((url.host(), url.port(), url.user()), (Some("db"), 6432, Some("app")));
         assert_eq!(format!("{url:?}"), "DatabaseUrl { .. }");
+    }
+
+    #[test]
+    fn each_host_has_the_login_the_database_and_the_options_and_must_accept_writes_if_there_are_several() {
+        let url = "postgres://app:s%40x@first:6432,[::1],third/payments?application_name=a";
+        let url: DatabaseUrl = url.parse().unwrap();
+        let parts = |config: &Config| {
+            let password = config.get_password().map(<[u8]>::to_vec);
+            assert_eq!((config.get_user(), password.as_deref()), (Some("app"), Some(b"s@x".as_slice())));
+            assert_eq!((config.get_dbname(), config.get_application_name()), (Some("payments"), Some("a")));
+            assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+            (config.get_hosts().to_vec(), config.get_ports().to_vec())
+        };
+        let host = |host: &str, port| (vec![Host::Tcp(host.to_owned())], vec![port]);
+        let hosts: Vec<_> = url.configs.iter().map(parts).collect();
+        assert_eq!(hosts, [host("first", 6432), host("::1", 5432), host("third", 5432)]);
+        assert!(!url.has_one_host());
+        for (url, attributes) in [
+            ("postgres://db/payments", TargetSessionAttrs::Any),
+            ("postgres://a,b/payments?target_session_attrs=any", TargetSessionAttrs::Any),
+        ] {
+            let url: DatabaseUrl = url.parse().unwrap();
+            assert_eq!(url.first().get_target_session_attrs(), attributes);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use rustls::ClientConfig;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, NoTls, Socket};
@@ -70,22 +70,42 @@ impl Dialer {
         Self { url, timeout, credentials, tls: OnceLock::new() }
     }
 
-    /// Opens a connection. The inner error is one of the server or the driver.
+    /// Opens a connection to the first host that accepts it. The inner error is one of the server or the driver.
     async fn dial(&self, login: Option<&Login>) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
-        let config = self.config(login);
-        let dial = async {
-            if self.url.uses_tls() {
-                let tls = self.tls()?;
-                connect(&config, tls).await
-            } else {
-                connect(&config, NoTls).await
+        let (ends, mut outcome) = (Instant::now() + self.timeout, Err(not_in_time(self.timeout)));
+        let hosts = &self.url.configs;
+        let left = (1..=u32::try_from(hosts.len()).unwrap_or(u32::MAX)).rev();
+        for (host, left) in hosts.iter().zip(left) {
+            // An equal share of the time that is left, because a host that does not reply uses all of its own.
+            let share = ends.saturating_duration_since(Instant::now()) / left;
+            let dialed = timeout(share, self.dial_host(host, login)).await;
+            outcome = dialed.unwrap_or_else(|_elapsed| Err(not_in_time(self.timeout)));
+            match &outcome {
+                Ok(Ok(_)) => break,
+                // The hosts have the same users.
+                Ok(Err(error)) if is_login_rejected(error) => break,
+                Ok(Err(_)) | Err(_) => {}
             }
-        };
-        timeout(self.timeout, dial).await.unwrap_or_else(|_elapsed| Err(not_in_time(self.timeout)))
+        }
+        outcome
     }
 
-    fn config(&self, login: Option<&Login>) -> Config {
-        let mut config = self.url.config.clone();
+    async fn dial_host(
+        &self,
+        host: &Config,
+        login: Option<&Login>,
+    ) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
+        let config = self.config(host, login);
+        if self.url.uses_tls() {
+            let tls = self.tls()?;
+            connect(&config, tls).await
+        } else {
+            connect(&config, NoTls).await
+        }
+    }
+
+    fn config(&self, host: &Config, login: Option<&Login>) -> Config {
+        let mut config = host.clone();
         config.connect_timeout(self.timeout);
         // Ends the connection if the peer does not acknowledge data for this long.
         config.tcp_user_timeout(self.timeout);

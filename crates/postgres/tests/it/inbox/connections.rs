@@ -39,6 +39,31 @@ async fn an_unreachable_database_is_not_a_failure_of_the_delivery() {
     assert_eq!((report.attempts, report.recovery), (Some(1), false), "the outages were not counted");
 }
 
+/// A URL with this port before that of the database.
+fn url_with_first_port(base: &Base, port: u16) -> String {
+    let own = format!("127.0.0.1:{}", base.port);
+    base.url().replace(&own, &format!("127.0.0.1:{port},{own}"))
+}
+
+#[tokio::test]
+async fn the_next_host_of_the_url_is_used_if_one_refuses_connections_or_does_not_reply() {
+    let (base, silent) = (base().await, TcpListener::bind("127.0.0.1:0").await.unwrap());
+    for port in [free_port(), silent.local_addr().unwrap().port()] {
+        let url = url_with_first_port(&base, port);
+        done(&deliver(&flushed(), &inbox(Pay::default(), impatient(&url, 2 * SECOND)), &url).await);
+    }
+}
+
+#[tokio::test]
+async fn the_next_host_of_the_url_is_used_if_one_accepts_no_writes() {
+    let (standby, base) = (Postgres::start_with(&["default_transaction_read_only=on"]), base().await);
+    let operator = harness::postgres::connect(standby.port, "postgres").await;
+    operator.batch_execute("SET default_transaction_read_only = off").await.unwrap();
+    operator.batch_execute(&format!("CREATE DATABASE {}", base.name)).await.unwrap();
+    let url = url_with_first_port(&base, standby.port);
+    done(&run(&flushed(), &inbox(Pay::default(), database(&url))).await);
+}
+
 #[tokio::test]
 async fn a_silent_connection_is_replaced_in_time() {
     let base = base().await;
