@@ -11,7 +11,7 @@ use std::time::Duration;
 use idempotent_sqs::idempotency::error_chain;
 use idempotent_sqs::{Deadline, RedisStore};
 use idempotent_sqs_postgres::BackfillConfig;
-use idempotent_sqs_postgres::backfill::{Backfill, BackfillProgress, BackfillStart};
+use idempotent_sqs_postgres::backfill::{Backfill, BackfillEnd, BackfillProgress, BackfillStart};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -46,7 +46,11 @@ async fn command() -> Result<(), Error> {
         }
     };
     let (progress, end) = backfill.run(start, None, on_progress).await.map_err(|error| error_chain(&error))?;
-    if json { print(summary_json(&progress, end)) } else { print(summary_line(&progress, end)) }
+    if json { print(summary_json(&progress, end)) } else { print(summary_line(&progress, end)) }?;
+    if end == BackfillEnd::Superseded {
+        return Err("another run has started over at the oldest row: wait until that one is done".into());
+    }
+    Ok(())
 }
 
 /// Prints lines to stdout.

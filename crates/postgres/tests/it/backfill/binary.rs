@@ -80,6 +80,20 @@ async fn the_errors_of_the_command_say_what_to_do() {
     assert!(status.status.success() && out.contains("--from-start"));
 }
 
+#[tokio::test]
+async fn the_command_exits_with_1_if_another_run_has_superseded_it() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 50).await;
+    let mut slow = command(&redis, &base, &["--json"]);
+    slow.env("BACKFILL_ROWS_PER_SECOND", "5");
+    let run = tokio::spawn(output(slow));
+    until_count(&base, "SELECT count(*) FROM idempotency_backfill", 1).await;
+    base.client.batch_execute("UPDATE idempotency_backfill SET loss_probe = 'of another run'").await.unwrap();
+    let (status, out, error) = run.await.unwrap();
+    assert_eq!((status.status.code(), out.contains("\"superseded\"")), (Some(1), true), "{out}");
+    assert!(error.contains("another run has started over"), "{error}");
+}
+
 /// An output to which nothing can be written: it has no reader.
 fn closed() -> Stdio {
     let (_, writer) = std::io::pipe().unwrap();

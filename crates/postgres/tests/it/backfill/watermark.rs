@@ -167,17 +167,29 @@ async fn a_run_ends_when_a_later_one_has_started_at_the_oldest_row() {
     assert_eq!((slow.unwrap().1, quick.unwrap().1), (BackfillEnd::Superseded, BackfillEnd::Done));
 }
 
-/// A row whose transaction begins before another row's, and commits after the backfill of this user has copied that
-/// one.
-async fn late(base: &Base, user: &str) {
+/// Shows each transaction as one that began this long before.
+async fn shift_begins(base: &Base, by: &str) {
+    let shifted = format!(
+        "CREATE VIEW pg_stat_activity AS SELECT datname, pid, usesysid, xact_start - interval '{by}' AS xact_start, \
+           backend_xid, backend_xmin FROM pg_catalog.pg_stat_activity; \
+         ALTER DATABASE {} SET search_path = public, pg_catalog",
+        base.name
+    );
+    base.client.batch_execute(&shifted).await.unwrap();
+}
+
+/// A row whose transaction begins before another row's, this long ago, and commits after the backfill of this user has
+/// copied that one.
+async fn late(base: &Base, user: &str, age: &str) {
     let redis = Redis::start().await;
     let settings = with!(backfill_settings(), overlap = Duration::ZERO);
     let url = base.url().replace("app@", &format!("{user}@"));
     let backfill = Backfill::new(redis.store(), database(&url), settings);
     let slow = harness::postgres::connect(base.port, &base.name).await;
-    slow.batch_execute("BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'late', '', 1, 1, 'receipt')")
-        .await
-        .unwrap();
+    let begin = format!(
+        "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'late', '', 1, 1, 'receipt', now() - interval '{age}')"
+    );
+    slow.batch_execute(&begin).await.unwrap();
     // Longer than the margin of the horizon.
     tokio::time::sleep(2 * SECOND).await;
     seed(base, 1).await;
@@ -189,7 +201,30 @@ async fn late(base: &Base, user: &str) {
 
 #[tokio::test]
 async fn a_row_that_commits_after_later_rows_is_copied() {
-    late(&base().await, "app").await;
+    late(&base().await, "app", "0").await;
+}
+
+#[tokio::test]
+async fn a_row_that_commits_after_more_than_half_an_hour_is_copied() {
+    let base = base().await;
+    shift_begins(&base, "45 minutes").await;
+    late(&base, "app", "45 minutes").await;
+}
+
+#[tokio::test]
+async fn an_older_transaction_that_has_changed_nothing_counts_as_half_an_hour_old() {
+    let (base, redis) = (base().await, Redis::start().await);
+    shift_begins(&base, "5 hours").await;
+    let dump = harness::postgres::connect(base.port, &base.name).await;
+    dump.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM idempotency_inbox").await.unwrap();
+    let rows = "INSERT INTO idempotency_inbox SELECT 'payments', n::text, '', 1, 1, '', now() - n * interval '1 minute' \
+                FROM generate_series(1, 60) n";
+    base.client.batch_execute(rows).await.unwrap();
+    let settings = with!(backfill_settings(), overlap = Duration::ZERO);
+    let backfill = Backfill::new(redis.store(), database(&base.url()), settings);
+    assert_eq!(run_backfill(&backfill).await.copied, 60);
+    let again = run_backfill(&backfill).await;
+    assert!((29..=31).contains(&again.already_completed) && again.sent() == again.already_completed, "{again:?}");
 }
 
 #[tokio::test]
@@ -201,5 +236,5 @@ async fn a_row_that_commits_late_is_copied_if_the_begin_of_its_transaction_is_hi
          GRANT SELECT, INSERT, UPDATE ON idempotency_backfill TO {user}"
     );
     base.client.batch_execute(&rights).await.unwrap();
-    late(&base, &user).await;
+    late(&base, &user, "0").await;
 }
