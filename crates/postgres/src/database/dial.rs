@@ -78,7 +78,7 @@ impl Dialer {
         for (host, left) in hosts.iter().zip(left) {
             // An equal share of the time that is left, because a host that does not reply uses all of its own.
             let share = ends.saturating_duration_since(Instant::now()) / left;
-            let dialed = timeout(share, self.dial_host(host, login)).await;
+            let dialed = timeout(share, Box::pin(self.dial_host(host, login))).await;
             outcome = dialed.unwrap_or_else(|_elapsed| Err(not_in_time(self.timeout)));
             match &outcome {
                 Ok(Ok(_)) => break,
