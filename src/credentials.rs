@@ -4,7 +4,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 
@@ -66,9 +66,30 @@ pub async fn login(
     login.unwrap_or_else(|| Err(format!("a source of logins panicked; if it is the AWS SDK: {NO_CERTIFICATES}").into()))
 }
 
+/// Whether a session that began at this time has lasted for `longest`, the [`max_session`](CredentialsSource::max_session) of
+/// its source. By the wall clock, which also counts the time during which the process was frozen. A time in the future counts as
+/// ended: the clock was set, so the age is unknown.
+#[must_use]
+pub fn session_has_ended(opened: SystemTime, longest: Duration) -> bool {
+    opened.elapsed().map_or(true, |age| age >= longest)
+}
+
 /// What to check if the AWS SDK panicked: it does if no certificate can be loaded.
 pub const NO_CERTIFICATES: &str =
     "check that SSL_CERT_FILE or SSL_CERT_DIR, if one is set, or else the system has certificates";
 
 /// The future of [`CredentialsSource::login`].
 pub type LoginFuture<'a> = BoxFuture<'a, Result<Login, Box<dyn Error + Send + Sync>>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_ends_by_the_wall_clock() {
+        let (now, minute) = (SystemTime::now(), Duration::from_mins(1));
+        for (opened, ended) in [(now, false), (now - minute, false), (now - 3 * minute, true), (now + minute, true)] {
+            assert_eq!(session_has_ended(opened, 2 * minute), ended, "{opened:?}");
+        }
+    }
+}

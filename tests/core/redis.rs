@@ -396,8 +396,14 @@ async fn a_command_that_the_user_may_not_run_in_a_script_is_an_error_of_the_stor
 
 #[tokio::test]
 async fn an_invalid_url_is_rejected_without_showing_it() {
-    for url in ["http://:secret@localhost", "unix:///tmp/redis.sock", "rediss://:secret@localhost/#insecure", "secret"]
-    {
+    let with_unescaped_character = "redis://payments:12#secret@localhost:6379";
+    for url in [
+        "http://:secret@localhost",
+        "unix:///tmp/redis.sock",
+        "rediss://:secret@localhost/#insecure",
+        "secret",
+        with_unescaped_character,
+    ] {
         let error = url.parse::<RedisUrl>().unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     }

@@ -56,7 +56,7 @@ impl Batcher {
     pub(super) async fn send(&self, request: Request) -> Reply {
         let (sender, receiver) = oneshot::channel();
         let is_first = {
-            let mut pending = self.lock_pending();
+            let mut pending = lock(&self.pending);
             pending.push(PendingRequest { request, reply: sender });
             pending.len() == 1
         };
@@ -64,15 +64,15 @@ impl Batcher {
             // The task starts when the caller yields to the runtime, so it finds all requests that are ready by then.
             // It is spawned, so that a caller that is dropped does not cancel the requests of others. The timeouts of
             // the connection end it.
-            tokio::spawn(self.clone().flush());
+            tokio::spawn(self.clone().flush(Scheduled(Some(Arc::clone(&self.pending)))));
         }
         // Not counted against the runtime's cooperative budget: a batch can receive more replies than the budget
         // allows, and would be polled again for each that is ready.
         unconstrained(receiver).await.unwrap_or_else(|closed| Err(StoreError::unavailable(closed)))
     }
 
-    async fn flush(self) {
-        let pending = mem::take(&mut *self.lock_pending());
+    async fn flush(self, scheduled: Scheduled) {
+        let pending = scheduled.take();
         let shards = if pending.len() > 1 { self.connection.shards().await } else { Ok(None) };
         // A connection that failed counts as a try.
         let tries = if shards.is_ok() { TRIES } else { TRIES - 1 };
@@ -145,8 +145,26 @@ impl Batcher {
         }
         redirected
     }
+}
 
-    fn lock_pending(&self) -> MutexGuard<'_, Vec<PendingRequest>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+/// The requests that a spawned task sends. If its runtime ends before the task starts, they are dropped: their callers get
+/// an error, and the next request spawns a task again.
+struct Scheduled(Option<Arc<Mutex<Vec<PendingRequest>>>>);
+
+impl Scheduled {
+    fn take(mut self) -> Vec<PendingRequest> {
+        self.0.take().map(|pending| mem::take(&mut *lock(&pending))).unwrap_or_default()
     }
+}
+
+impl Drop for Scheduled {
+    fn drop(&mut self) {
+        if let Some(pending) = &self.0 {
+            lock(pending).clear();
+        }
+    }
+}
+
+fn lock(pending: &Mutex<Vec<PendingRequest>>) -> MutexGuard<'_, Vec<PendingRequest>> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -34,10 +34,10 @@ use super::credentials::{is_rejected, login};
 use super::preflight;
 use super::scripts::{Dialect, Keys, NOT_LOCAL, ScriptCall};
 use super::{RedisSettings, RedisSettingsError};
-use crate::credentials::{CredentialsSource, Login};
+use crate::credentials::{CredentialsSource, Login, session_has_ended};
 use crate::idempotency::StoreError;
 
-use errors::{is_not_compiled, is_rejected_whole, is_reply, repeats_on_any_connection, timed_out};
+use errors::{is_not_compiled, is_rejected_whole, is_reply, lacks_permission, repeats_on_any_connection, timed_out};
 use shards::Sharing;
 use target::Target;
 use wire::Wire;
@@ -141,8 +141,9 @@ impl Connection {
                 }
                 Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
-                    // The cluster client retries by itself and reports only its last error.
-                    let rejected = !self.is_cluster() && is_rejected_whole(&error);
+                    // The cluster client retries by itself and reports only its last error. It does not retry a command that
+                    // the user may not execute.
+                    let rejected = is_rejected_whole(&error) && (!self.is_cluster() || lacks_permission(&error));
                     call.may_have_run |= sent && !rejected;
                     if call.shard.is_some() {
                         self.note_failure(call, &error);
@@ -222,12 +223,10 @@ impl Connection {
         current.wire.clone().map(|wire| (current.dial, wire))
     }
 
-    /// Whether the session of a connection has ended. A connection time in the future counts as ended: the clock was
-    /// set, so the age is unknown.
+    /// Whether the session of a connection has ended.
     fn has_expired(&self, current: &Dialled) -> bool {
         let max_session = self.credentials.as_ref().and_then(|source| source.max_session());
-        let ended = |session| current.at.elapsed().map_or(true, |age| age >= session);
-        current.wire.is_ok() && max_session.is_some_and(ended)
+        current.wire.is_ok() && max_session.is_some_and(|longest| session_has_ended(current.at, longest))
     }
 
     /// Opens a connection and authenticates it. After a rejected login, tries once more if the login has changed.

@@ -87,6 +87,10 @@ impl FromStr for RedisUrl {
     type Err = RedisUrlError;
 
     fn from_str(url: &str) -> Result<Self, RedisUrlError> {
+        // A fragment other than `#insecure` has no meaning: it begins in a password with an unescaped character.
+        if url.contains('#') && !url.ends_with("#insecure") {
+            return Err(RedisUrlError::NotAUrl);
+        }
         for (with_sentinels, scheme) in [("redis+sentinel://", "redis"), ("rediss+sentinel://", "rediss")] {
             if let Some(rest) = url.strip_prefix(with_sentinels) {
                 return by_sentinel(scheme, rest);
@@ -109,10 +113,8 @@ fn by_sentinel(scheme: &str, rest: &str) -> Result<RedisUrl, RedisUrlError> {
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)) {
         return Err(RedisUrlError::Service);
     }
-    // An `@` elsewhere is part of a password with an unescaped character, or of a login for each sentinel. A fragment
-    // other than `#insecure` has no meaning.
-    let has_fragment = rest.contains('#') && !rest.ends_with("#insecure");
-    if path.contains('@') || authority.matches('@').count() > 1 || has_fragment {
+    // An `@` elsewhere is part of a password with an unescaped character, or of a login for each sentinel.
+    if path.contains('@') || authority.matches('@').count() > 1 {
         return Err(RedisUrlError::NotAUrl);
     }
     let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));

@@ -108,6 +108,18 @@ async fn an_acquire_without_a_reply_may_have_been_executed_also_if_it_was_sent_a
     assert!(format!("{error:?}").contains("OOM") && error.may_have_run(), "{error:?}");
 }
 
+#[tokio::test]
+async fn a_call_that_the_user_of_a_cluster_may_not_execute_was_not_executed() {
+    let cluster = SmallCluster::start(2).await;
+    for node in 0..2 {
+        let limited = ["ACL", "SETUSER", "limited", "on", ">open-sesame", "~*", "+@all", "-evalsha", "-eval"];
+        cluster.ask::<()>(node, &limited).await;
+    }
+    let store = on_cluster(&cluster.url().replace("redis://", "redis://limited:open-sesame@"));
+    let error = store.acquire(attempt("pay_1")).await.unwrap_err();
+    assert!(error.is_unavailable() && !error.may_have_run(), "{error:?}");
+}
+
 /// The client of a cluster sends a call whose connection breaks to another node, which has none of the records.
 #[tokio::test]
 async fn records_of_a_shared_call_that_reached_two_nodes_may_have_been_acquired() {

@@ -4,6 +4,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::poll_immediate;
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 
 use super::*;
@@ -27,6 +28,18 @@ async fn the_next_call_reconnects_to_a_restarted_server() {
     // The record is lost with the server's memory, and restored.
     assert_eq!(store.complete(&claim, StoredResult::Inline(b"healed")).await.unwrap(), Settled::Recorded);
     assert!(matches!(store.acquire(attempt("pay_1")).await.unwrap(), Acquire::Duplicate { .. }));
+}
+
+#[test]
+fn a_call_whose_runtime_ends_before_it_is_sent_does_not_hold_up_the_calls_of_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let redis = second.block_on(Redis::start());
+    let store = on(&redis.url());
+    let unsent = std::pin::pin!(store.acquire(attempt("pay_1")));
+    assert!(first.block_on(async { poll_immediate(unsent).await }).is_none());
+    drop(first);
+    second.block_on(soon(acquired(&store, attempt("pay_2"))));
 }
 
 #[tokio::test]

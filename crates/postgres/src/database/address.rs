@@ -149,10 +149,9 @@ impl FromStr for DatabaseUrl {
         }
         let mode = match mode {
             Some("disable") => SslMode::Disable,
-            // These verify the certificate and the host name alike.
-            Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
             None if configs.iter().all(is_local) => SslMode::Disable,
-            None => SslMode::Require,
+            // These verify the certificate and the host name alike.
+            None | Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
             // `allow` and `prefer` fall back to a connection without TLS.
             Some(_) => return Err(DatabaseUrlError::SslMode),
         };

@@ -12,7 +12,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use idempotent_sqs::credentials::{self, CredentialsSource, Login};
+use idempotent_sqs::credentials::{self, CredentialsSource, Login, session_has_ended};
 
 use super::connection::Connection;
 use super::{DatabaseError, DatabaseSettings, DatabaseUrl, roots};
@@ -57,7 +57,7 @@ impl Manager for Dialer {
             return Err(RecycleError::message("the connection was closed"));
         }
         let longest = self.credentials.as_ref().and_then(|source| source.max_session());
-        if longest.is_some_and(|longest| has_ended(connection.opened, longest)) {
+        if longest.is_some_and(|longest| session_has_ended(connection.opened, longest)) {
             return Err(RecycleError::message("its session has ended"));
         }
         Ok(())
@@ -158,12 +158,6 @@ where
     Ok(Ok(Connection::new(client, task, opened, has_transaction_timeout)))
 }
 
-/// Whether a session that began at this time has lasted for `longest`, by the wall clock: it also counts the time during
-/// which the process was frozen. A time in the future counts as ended: the clock was set, so the age is unknown.
-fn has_ended(opened: SystemTime, longest: Duration) -> bool {
-    opened.elapsed().map_or(true, |age| age >= longest)
-}
-
 /// The first part of a version such as `15.18 (Debian 15.18-0+deb12u1)` or `17beta1`.
 fn major(version: &str) -> Option<u32> {
     version.split(|digit: char| !digit.is_ascii_digit()).next()?.parse().ok()
@@ -211,14 +205,6 @@ fn unreachable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> DatabaseError
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_session_ends_by_the_wall_clock() {
-        let (now, minute) = (SystemTime::now(), Duration::from_mins(1));
-        for (opened, ended) in [(now, false), (now - minute, false), (now - 3 * minute, true), (now + minute, true)] {
-            assert_eq!(has_ended(opened, 2 * minute), ended, "{opened:?}");
-        }
-    }
 
     #[test]
     fn the_major_version_is_parsed() {

@@ -5,7 +5,12 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 /// Whether another connection would fail in the same way. A plain ERR does not count: before Redis 7 it also stands
 /// for a READONLY error inside a script.
 pub(super) fn repeats_on_any_connection(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || is_wrong_type(error)
+    lacks_permission(error) || is_wrong_type(error)
+}
+
+/// Whether the user may not execute the command. Each node of a cluster refuses it.
+pub(super) fn lacks_permission(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
 }
 
 /// Whether the server rejected the script before it wrote anything. Such a rejection has a specific error code; a plain

@@ -98,6 +98,9 @@ impl Address {
                 vec![if self.service.is_some() { NotAUrl } else { Parameters }],
             ),
             (with(&|other| other.hosts.clear()).url(rng), vec![NotAUrl]),
+            (format!("{}#primary", plain.url(rng)), vec![NotAUrl]),
+            // The rest of a password whose first part is a port.
+            (plain.url(rng).replacen("://", "://payments:12#", 1), vec![NotAUrl]),
         ];
         if self.tls {
             invalid.push((format!("{}#insecure", plain.url(rng)), vec![Insecure]));
@@ -114,7 +117,6 @@ impl Address {
                     ),
                     vec![Service],
                 ),
-                (format!("{}#primary", plain.url(rng)), vec![NotAUrl]),
             ]);
             if self.password.is_some() && self.hosts.len() > 1 {
                 invalid.push((plain.url(rng).replace(',', ",other:login@"), vec![NotAUrl]));
