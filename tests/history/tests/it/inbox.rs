@@ -51,7 +51,7 @@ use tokio::time::{Instant, sleep};
 use cleanup::Housekeeper;
 use copies::{Copier, Late, wrong_copies, wrong_copies_in_steps};
 use faults::Faults;
-use kind::{BRIEF, Kind, NAMESPACES};
+use kind::{BRIEF, Kind, NAMESPACES, User};
 use losses::Losses;
 use messages::{FOREIGN, contend, finish};
 use operator::Operator;
@@ -152,6 +152,10 @@ async fn run(seed: u64, servers: &mut Servers, directory: &Path, deliveries: usi
     soon(world.join_watchers()).await;
     world.set_rivals(Vec::new());
     drop(growth);
+    let with_password = owners.iter().find(|owner| owner.kind.user == User::Payer);
+    for owner in owners.first().into_iter().chain(with_password) {
+        messages::deliver_by_each_plan(owner).await;
+    }
 
     // The server may have been restarted.
     base.client = world.operator.session().await;

@@ -71,6 +71,16 @@ pub(crate) async fn contend(world: &World, owner: &Owner, mut rng: Rng, deliveri
     }
 }
 
+/// Delivers a message by each plan, twice, while nothing else happens.
+pub(crate) async fn deliver_by_each_plan(owner: &Owner) {
+    for (number, plan) in Plan::each(owner.kind.user).enumerate() {
+        let (namespace, key) = (owner.kind.namespace, format!("plan-{}-{number}", owner.number));
+        let message = Message { namespace, key, payload: 0, id: 0 };
+        owner.deliver(&message, plan).await;
+        owner.deliver(&message, Plan::SUCCEED).await;
+    }
+}
+
 fn pick(rng: &mut Rng, namespace: &'static str, deliveries: usize) -> Message {
     let period = deliveries / KEY_LASTS;
     // A key of an earlier time may have a lease that has ended meanwhile.

@@ -214,10 +214,16 @@ pub(crate) const LEAVES: [&str; 15] = [
 /// Number of the statements that each user may execute.
 const LEAVES_OF_ALL: usize = 13;
 
+/// Number of the statements that this user may execute.
+fn leaves(user: User) -> usize {
+    if user == User::App { LEAVES.len() } else { LEAVES_OF_ALL }
+}
+
 /// SQLSTATEs of each kind, and of classes that are treated like none of them.
-const CODES: [&str; 22] = [
-    "08006", "22000", "22012", "23514", "25006", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014",
-    "57P01", "57P02", "57P03", "57P04", "58000", "58030", "P0001", "0A000", "42P01", "40002",
+const CODES: [&str; 30] = [
+    "08006", "08P01", "22000", "22012", "23514", "25001", "25006", "40001", "40P01", "53100", "53200", "53300",
+    "53400", "55006", "55P03", "57014", "57P01", "57P02", "57P03", "57P04", "58000", "58030", "P0001", "0A000",
+    "42501", "42P01", "40002", "40003", "21000", "XX000",
 ];
 
 /// SQLSTATEs of a commit that may have taken effect.
@@ -248,6 +254,44 @@ impl Plan {
         time: TIME,
     };
 
+    /// A plan for each statement, error and failure that takes no time by itself.
+    pub(crate) fn each(user: User) -> impl Iterator<Item = Self> {
+        let errors = CODES.map(Case::Raise).into_iter().chain(CODES_AT_COMMIT.map(Case::AtCommit));
+        let ends = |ends, statements| {
+            let failures = CLASSES.map(Some).into_iter().chain([None]);
+            failures.enumerate().map(move |(number, fails)| Case::End(ends, number % statements, fails))
+        };
+        let ends = ends(Ends::Commit, COMMITS.len()).chain(ends(Ends::Rollback, ROLLBACKS.len()));
+        let others = [
+            Case::Succeed(200),
+            Case::Panic,
+            Case::WrongData,
+            Case::WrongParameter,
+            Case::WrongCharacter,
+            Case::Ignored,
+            Case::Savepoint,
+            Case::Cancelled,
+            Case::Terminated,
+            Case::Deallocate,
+            Case::Outdated,
+            Case::Cut,
+            Case::CutIgnored { is_unreachable: false },
+            Case::LostReply { is_unreachable: false },
+            Case::LostRequest,
+        ];
+        let cases = errors.chain(CLASSES.map(Case::Fail)).chain(ends).chain(others);
+        let of_cases = cases.map(|case| Self { case, ..Self::SUCCEED });
+        let befores = [Before::Cut, Before::Terminated, Before::Unreachable, Before::Nothing];
+        let of_befores = befores.map(|before| Self { before, ..Self::SUCCEED });
+        let of_leaves = (0..leaves(user)).map(|leaves| Self { leaves: Some(leaves), ..Self::SUCCEED });
+        let on_failure = CLASSES.map(OnFailure::Fails).into_iter().chain([OnFailure::LostReply]);
+        let of_failures = on_failure.map(|on_failure| {
+            let case = Case::Fail(Class::Permanent);
+            Self { case, on_failure, ..Self::SUCCEED }
+        });
+        of_cases.chain(of_befores).chain(of_leaves).chain(of_failures)
+    }
+
     pub(crate) fn draw(rng: &mut Rng, kind: Kind) -> Self {
         let mut case = Case::draw(rng);
         let mut before = Before::draw(rng);
@@ -256,8 +300,7 @@ impl Plan {
             before = if let Before::Held(_) = before { before } else { Before::Nothing };
             case = if case.concerns_connection() { Case::Long } else { case };
         }
-        let leaves = if kind.user == User::App { LEAVES.len() } else { LEAVES_OF_ALL };
-        let leaves = rng.happens(400).then(|| usize::try_from(rng.draw(0..leaves as u64)).unwrap());
+        let leaves = rng.happens(400).then(|| usize::try_from(rng.draw(0..leaves(kind.user) as u64)).unwrap());
         // Several replies in turn are late.
         let may_be_late = kind.tasks == 1 && kind.timeout > 4 * LATE;
         let on_failure = match rng.draw(0..8) {
