@@ -21,9 +21,9 @@ pub struct Report {
     pub ran: bool,
     /// Whether this run was a recovery.
     pub recovery: bool,
-    /// Whether the store confirmed that it recorded how the claim ended.
-    #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only batches measure leases"))]
-    pub(crate) is_settled: bool,
+    /// Whether the store confirmed that it recorded how the claim ended. If not, the key may be in conflict until the lease
+    /// ends. It is false without a claim.
+    pub is_settled: bool,
 }
 
 impl Report {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use idempotent_sqs::idempotency::{Fence, Outcome, Report, WorkErrorKind};
-use idempotent_sqs::{Deadline, WorkError};
+use idempotent_sqs::{Deadline, Policy, WorkError};
 use tokio::time::Instant;
 
 use crate::body::ResponseBody;
@@ -48,26 +48,33 @@ pub(crate) fn conclude<RB, E>(
     deadline: Deadline,
     settings: &Settings,
 ) -> (Answer<RB, E>, Summary) {
-    let Report { outcome, fence, attempts, ran, recovery, .. } = report;
+    let Report { outcome, fence, attempts, ran, recovery, is_settled, .. } = report;
     let (answer, outcome) = if let Some(answer) = answer {
-        (answer, outcome_of_run(&outcome))
+        (answer, outcome_of_run(&outcome, is_settled))
     } else if let Some(response) = replayed(&outcome, settings) {
         (Ok(whole(response)), RequestOutcome::Replayed)
     } else {
         let cut = ended.is_none_or(|ended| ended >= deadline.work);
         // Without a claim, the store knows of an earlier failure.
         let is_doubtful = recovery || fence.is_none();
-        let problem = problem(&outcome, ran, cut, is_doubtful, settings.mismatch_status);
+        let held = (fence.is_some() && !is_settled).then(|| lease_remains(deadline, &settings.policy));
+        let problem = problem(&outcome, ran, cut, is_doubtful, held, settings.mismatch_status);
         (Ok(whole(problem.response())), problem.into())
     };
     (answer, Summary { outcome, fence, attempts, is_recovery: ran && recovery })
 }
 
+/// Remaining time of the lease of a request with this deadline.
+fn lease_remains(deadline: Deadline, policy: &Policy) -> Duration {
+    let remaining = deadline.end.saturating_duration_since(Instant::now());
+    remaining.saturating_add(policy.lease_grace).min(policy.longest_lease)
+}
+
 /// What is reported if the run returned an answer.
-fn outcome_of_run(outcome: &Outcome) -> RequestOutcome {
+fn outcome_of_run(outcome: &Outcome, is_settled: bool) -> RequestOutcome {
     match outcome {
         Outcome::Done { .. } | Outcome::DoneByOwnRecord { .. } => RequestOutcome::Completed,
-        Outcome::Unavailable { .. } => RequestOutcome::Released,
+        Outcome::Unavailable { .. } if is_settled => RequestOutcome::Released,
         Outcome::Failed { .. } | Outcome::FailedPermanently { .. } => RequestOutcome::Uncertain,
         Outcome::Unsettled { .. }
         | Outcome::Lost { .. }
@@ -76,6 +83,7 @@ fn outcome_of_run(outcome: &Outcome) -> RequestOutcome {
         | Outcome::Mismatch
         | Outcome::FailedBefore
         | Outcome::NotStarted
+        | Outcome::Unavailable { .. }
         | _ => RequestOutcome::NotRecorded,
     }
 }
@@ -87,8 +95,21 @@ fn replayed(outcome: &Outcome, settings: &Settings) -> Option<Response<Bytes>> {
 }
 
 /// The layer's own answer to a request that has no response. `cut` if its run was cancelled at the deadline, and
-/// `is_doubtful` if an earlier one may have taken effect.
-fn problem(outcome: &Outcome, ran: bool, cut: bool, is_doubtful: bool, mismatch_status: StatusCode) -> Problem {
+/// `is_doubtful` if an earlier one may have taken effect. `held` is the remaining lease if the end of the request was not
+/// recorded: until then, retries are in conflict.
+fn problem(
+    outcome: &Outcome,
+    ran: bool,
+    cut: bool,
+    is_doubtful: bool,
+    held: Option<Duration>,
+    mismatch_status: StatusCode,
+) -> Problem {
+    let unavailable = |error| Problem::Unavailable {
+        after: after(error).max(held).unwrap_or_default(),
+        is_doubtful,
+        is_released: held.is_none(),
+    };
     match outcome {
         Outcome::Conflict { lease_remains } => Problem::InFlight { lease_remains: *lease_remains },
         Outcome::Mismatch => Problem::Mismatch { status: mismatch_status },
@@ -99,13 +120,11 @@ fn problem(outcome: &Outcome, ran: bool, cut: bool, is_doubtful: bool, mismatch_
         }
         // A parked recovery, whose failure could not be recorded.
         Outcome::Unsettled { .. } | Outcome::Lost { .. } if !ran => Problem::FailedBefore,
-        Outcome::NotStarted => Problem::NotStarted,
+        Outcome::NotStarted => Problem::NotStarted { after: held.unwrap_or_default() },
         Outcome::Duplicate { .. } => Problem::ResponseNotKept,
-        Outcome::Unavailable { error } => Problem::Unavailable { after: after(error), is_doubtful },
+        Outcome::Unavailable { error } => unavailable(error),
         // This attempt had no effect, also if it was a recovery.
-        Outcome::Failed { error, .. } if error.kind() != WorkErrorKind::Uncertain => {
-            Problem::Unavailable { after: after(error), is_doubtful }
-        }
+        Outcome::Failed { error, .. } if error.kind() != WorkErrorKind::Uncertain => unavailable(error),
         // The handler panicked, was cancelled at the deadline, or its response broke off.
         Outcome::Failed { .. }
         | Outcome::FailedPermanently { .. }
@@ -142,7 +161,7 @@ mod tests {
     #[test]
     fn a_parked_recovery_whose_failure_is_not_recorded_has_failed_before() {
         let outcome = Outcome::Unsettled { error: StoreError::unreachable("planned") };
-        let problem = |ran| problem(&outcome, ran, true, false, StatusCode::UNPROCESSABLE_ENTITY);
+        let problem = |ran| problem(&outcome, ran, true, false, None, StatusCode::UNPROCESSABLE_ENTITY);
         assert_eq!([problem(false), problem(true)], [Problem::FailedBefore, Problem::Deadline]);
     }
 }

@@ -25,11 +25,15 @@ pub(crate) enum Problem {
     Failed,
     Deadline,
     FailedBefore,
-    NotStarted,
+    NotStarted {
+        after: Duration,
+    },
     /// `is_doubtful` if an earlier request with the key may have taken effect.
     Unavailable {
-        after: Option<Duration>,
+        after: Duration,
         is_doubtful: bool,
+        /// Whether the key is free.
+        is_released: bool,
     },
     StoreUnavailable,
 }
@@ -113,11 +117,11 @@ impl Problem {
                 "Requests with this Idempotency-Key have failed for good",
                 "They are not tried again for now. The request may have taken effect before.",
             ),
-            Self::NotStarted => (
+            Self::NotStarted { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "not-started",
                 "The request was not started in time",
-                "This request did not run. Send it again with the same key.",
+                "This request did not run. Send it again with the same key after the time in Retry-After.",
             ),
             Self::Unavailable { is_doubtful, .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -156,8 +160,8 @@ impl Problem {
     fn retry_after(self) -> Option<u64> {
         match self {
             Self::InFlight { lease_remains } => Some(seconds(lease_remains)),
-            Self::Unavailable { after, .. } => Some(seconds(after.unwrap_or_default())),
-            Self::NotStarted | Self::StoreUnavailable => Some(1),
+            Self::Unavailable { after, .. } | Self::NotStarted { after } => Some(seconds(after)),
+            Self::StoreUnavailable => Some(1),
             Self::KeyMissing
             | Self::KeyMalformed
             | Self::PrincipalMissing

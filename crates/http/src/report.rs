@@ -43,9 +43,9 @@ pub struct RequestReport {
 pub enum RequestOutcome {
     /// The handler ran, and its response is recorded.
     Completed,
-    /// The handler ran, and its response could not be recorded, or another owner holds the record.
+    /// The handler ran, and how it ended could not be recorded, or another owner holds the record.
     NotRecorded,
-    /// The handler answered with 429 or 503, or the work had no effect: a retry runs.
+    /// The handler answered with 429 or 503, or the work had no effect, and the key was released: a retry runs.
     Released,
     /// The handler failed, and the request may have taken effect.
     Uncertain,
@@ -115,8 +115,9 @@ impl From<Problem> for RequestOutcome {
             Problem::ResponseNotKept => Self::ResponseNotKept,
             Problem::Failed | Problem::Deadline => Self::Uncertain,
             Problem::FailedBefore => Self::FailedBefore,
-            Problem::NotStarted => Self::NotStarted,
-            Problem::Unavailable { .. } => Self::Released,
+            Problem::NotStarted { .. } => Self::NotStarted,
+            Problem::Unavailable { is_released: true, .. } => Self::Released,
+            Problem::Unavailable { is_released: false, .. } => Self::NotRecorded,
             Problem::StoreUnavailable => Self::StoreUnavailable,
         }
     }
@@ -142,6 +143,7 @@ impl Reporter {
             http.request.method = %method,
             url.path = parts.uri.path(),
             idempotency.key = client_key,
+            idempotency.record_key = Empty,
             idempotency.outcome = Empty,
             idempotency.fence = Empty,
             idempotency.attempt = Empty,

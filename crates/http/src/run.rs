@@ -92,7 +92,7 @@ impl<S: Store, A: Attempt> Protected<S, A> {
     async fn run(&self) -> Option<Answer<A::Body, A::Error>> {
         let request = self.attempt.request();
         if self.limit.deadline().work.saturating_duration_since(Instant::now()) < SHORTEST_RUN {
-            return Some(self.answer(reject(Problem::NotStarted)));
+            return Some(self.answer(reject(Problem::NotStarted { after: Duration::ZERO })));
         }
         match self.report().await {
             Ok((report, deadline)) => {

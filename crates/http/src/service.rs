@@ -1,6 +1,8 @@
 //! The service of a layer, and the path of a request with a key.
 
+use std::error::Error;
 use std::future::Future;
+use std::iter;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
 use idempotent_sqs::{Delivery, Store};
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::answer::{Answer, reject};
 use crate::body::{RequestBody, ResponseBody};
@@ -50,7 +52,7 @@ where
     Inner::Error: Send + 'static,
     S: Store + 'static,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
     RB: Body<Data = Bytes> + Send + 'static,
     RB::Error: Send,
 {
@@ -100,7 +102,7 @@ pub(crate) async fn serve<S, B, A>(
 where
     S: Store + 'static,
     B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
     A: Attempt,
 {
     let (client_key, header) = key.clone().ok().flatten().map(|key| (key.text, key.header)).unzip();
@@ -136,7 +138,7 @@ async fn accept<S, B>(
 ) -> Result<(Delivery, Request<Bytes>, Option<HeaderMap>), Problem>
 where
     B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let settings = &shared.settings;
     let key = key.map_err(|_| Problem::KeyMalformed)?.ok_or(Problem::KeyMissing)?;
@@ -144,7 +146,10 @@ where
     let body = read(body, settings.max_body_bytes, limit.waits_until(settings.timeout, Duration::ZERO)).await?;
     let (trailers, body) = (body.trailers().cloned(), body.to_bytes());
     let fingerprint = fingerprint::of(&parts, &body);
-    let delivery = Delivery::new(principal.record_key(&key.text)).fingerprint(fingerprint);
+    let record_key = principal.record_key(&key.text);
+    // With it, `records` finds the record.
+    Span::current().record("idempotency.record_key", record_key.as_str());
+    let delivery = Delivery::new(record_key).fingerprint(fingerprint);
     Ok((delivery, Request::from_parts(parts, body), trailers))
 }
 
@@ -152,15 +157,20 @@ where
 async fn read<B>(body: B, max_bytes: usize, until: Instant) -> Result<Collected<Bytes>, Problem>
 where
     B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     if body.size_hint().lower() > max_bytes as u64 {
         return Err(Problem::BodyTooLarge);
     }
     match timeout_at(until, Limited::new(body, max_bytes).collect()).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::BodyTooLarge),
+        Ok(Err(error)) if is_too_large(&*error) => Err(Problem::BodyTooLarge),
         Ok(Err(_)) => Err(Problem::BodyUnreadable),
         Err(_elapsed) => Err(Problem::BodyTimeout),
     }
+}
+
+/// Whether a body is above the limit of the layer, or above one outside of it, whose error may be wrapped.
+fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |error| (**error).source()).any(<dyn Error>::is::<LengthLimitError>)
 }

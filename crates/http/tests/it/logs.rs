@@ -38,7 +38,12 @@ async fn each_request_has_one_line_without_payload_query_or_principal() {
     let log = Log::default();
     // For all threads: whether a line is logged at all is remembered for the process. Other tests have other paths.
     tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).init();
-    let router = router(builder().build(), async |_| Response::new(Body::from("secret-response")));
+    let record_key = Arc::new(Mutex::new(String::new()));
+    let seen_key = Arc::clone(&record_key);
+    let router = router(builder().build(), move |seen| {
+        *seen_key.lock().unwrap() = seen.attempt.unwrap().key.as_str().to_owned();
+        async { Response::new(Body::from("secret-response")) }
+    });
     let request = |key: &str| {
         let request = Request::post("/logged?secret-query=1").header("idempotency-key", key);
         request.header("authorization", "Bearer secret-token").body(Body::from("secret-request")).unwrap()
@@ -54,6 +59,8 @@ async fn each_request_has_one_line_without_payload_query_or_principal() {
     }
     assert!(lines[0].contains("idempotency.key=\"pay_1\"") && lines[0].contains("idempotency.attempt=1"), "{log}");
     assert!(lines[..2].iter().all(|line| line.contains("idempotency.fence=")), "{log}");
+    let record_key = format!("idempotency.record_key={:?}", record_key.lock().unwrap());
+    assert!(record_key.ends_with(":pay_1\"") && lines[..2].iter().all(|line| line.contains(&record_key)), "{log}");
     assert!(lines.iter().all(|line| !line.contains("otel.status_code")), "{log}");
     assert!(!log.contains("secret"), "{log}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
-use http_body_util::StreamBody;
+use http_body_util::{Limited, StreamBody};
 use proptest::prelude::*;
 
 use crate::api::*;
@@ -46,6 +46,15 @@ async fn a_body_above_the_limit_is_rejected_and_one_at_the_limit_runs() {
     assert_eq!(send(&router, post_body(Body::from("12345678"))).await.status, 201);
     // A length that is known to be too large is rejected before the body arrives.
     assert_eq!(harness::soon(send(&router, post_body(Body::new(Large)))).await.problem(), "body-too-large");
+}
+
+/// As by the `RequestBodyLimitLayer` of tower-http.
+#[tokio::test]
+async fn a_body_above_a_limit_outside_of_the_layer_is_too_large() {
+    let (router, runs) = counting(builder().build());
+    let body = chunks([b"12345".as_slice(), b"6789"].into_iter().map(Ok));
+    let answer = send(&router, post_body(Body::new(Limited::new(body, 8)))).await;
+    assert_eq!((answer.status, &*answer.problem(), runs.count()), (413, "body-too-large", 0));
 }
 
 #[tokio::test]

@@ -6,12 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode};
+use axum::{Extension, Router};
 use harness::with;
 use idempotent_sqs::MemoryStore;
 use idempotent_sqs::idempotency::{
     Acquire, AcquireRequest, Claim, Failure, Results, Settled, Store, StoreError, StoredResult,
 };
-use idempotent_sqs_http::{IdempotencyLayerBuilder, RequestOutcome, StoreOutage};
+use idempotent_sqs_http::{IdempotencyLayerBuilder, IdempotentRequest, KeyRule, RequestOutcome, StoreOutage};
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 use tokio::time::{Instant, advance, sleep};
 
@@ -290,4 +291,38 @@ async fn a_value_that_is_not_a_record_is_no_outage_and_nothing_runs() {
         let (router, runs) = counting(builder_on(Foreign).store_outage(policy).build());
         assert_eq!((send(&router, post("a")).await.status, runs.count()), (503, 0));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_503_whose_release_cannot_be_recorded_is_not_reported_as_released() {
+    let (store, outcomes) = (faulty(), Arc::new(Mutex::new(Vec::new())));
+    let reported = Arc::clone(&outcomes);
+    let layer = builder_on(Arc::clone(&store)).report(move |report| reported.lock().unwrap().push(report.outcome));
+    let router = router(layer.build(), async |_| response(StatusCode::SERVICE_UNAVAILABLE, ""));
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    assert_eq!(send(&router, post("a")).await.status, 503);
+    store.always(StoreCall::Settle, None);
+    assert_eq!(send(&router, post("a")).await.problem(), "in-flight");
+    advance(Duration::from_secs(31)).await;
+    assert_eq!(send(&router, post("a")).await.status, 503);
+    let expected = [RequestOutcome::NotRecorded, RequestOutcome::InFlight, RequestOutcome::Released];
+    assert_eq!(*outcomes.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_whose_attempt_is_optional_runs_without_the_store_and_without_a_key() {
+    async fn pay(request: Option<Extension<IdempotentRequest>>) -> (StatusCode, String) {
+        (StatusCode::CREATED, request.is_some().to_string())
+    }
+    let store = faulty();
+    let layer = builder_on(Arc::clone(&store)).store_outage(StoreOutage::RunUnprotected);
+    let layer = layer.key_rule(|_| KeyRule::Optional).build();
+    let router = Router::new().route("/payments", axum::routing::post(pay)).layer(layer);
+    let mut without_key = post("a");
+    without_key.headers_mut().remove("idempotency-key");
+    assert_eq!(&*send(&router, without_key).await.body, b"false");
+    assert_eq!(&*send(&router, post("a")).await.body, b"true");
+    store.always(StoreCall::Acquire, Some(Fault::Refused));
+    let answer = send(&router, post("b")).await;
+    assert_eq!((answer.status, &*answer.body), (201, b"false".as_slice()));
 }

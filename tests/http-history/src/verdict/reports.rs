@@ -91,7 +91,7 @@ impl Seen {
         }
         match (answer, own) {
             (Answer::Receipt { is_replayed: true, .. }, _) => Some(RequestOutcome::Replayed),
-            (Answer::Problem { kind, .. }, _) => of_problem(kind, own),
+            (Answer::Problem { kind, .. }, _) => of_problem(kind, own, history),
             (_, Some(run)) => Some(of_run(run, is_recorded(run, history))),
             (_, None) => None,
         }
@@ -107,15 +107,15 @@ fn reported_key(sent: &Sent) -> Option<String> {
 /// How a run is reported whose answer the client got.
 fn of_run(run: &Run, is_recorded: bool) -> RequestOutcome {
     match run.ended {
-        Some(Ending::Answer(429 | 503) | Ending::Unavailable | Ending::Busy) => RequestOutcome::Released,
         _ if !is_recorded => RequestOutcome::NotRecorded,
+        Some(Ending::Answer(429 | 503) | Ending::Unavailable | Ending::Busy) => RequestOutcome::Released,
         Some(Ending::Answer(status)) if run.kind.keeps(status) => RequestOutcome::Completed,
         Some(_) | None => RequestOutcome::Uncertain,
     }
 }
 
 /// How a request is reported that got this problem.
-fn of_problem(problem: &str, own: Option<&Run>) -> Option<RequestOutcome> {
+fn of_problem(problem: &str, own: Option<&Run>, history: &History) -> Option<RequestOutcome> {
     Some(match problem {
         "in-flight" => RequestOutcome::InFlight,
         "mismatch" => RequestOutcome::Mismatch,
@@ -123,6 +123,7 @@ fn of_problem(problem: &str, own: Option<&Run>) -> Option<RequestOutcome> {
         "failed-before" => RequestOutcome::FailedBefore,
         "not-started" => RequestOutcome::NotStarted,
         "store-unavailable" => RequestOutcome::StoreUnavailable,
+        "unavailable" if own.is_some_and(|run| !is_recorded(run, history)) => RequestOutcome::NotRecorded,
         "unavailable" => RequestOutcome::Released,
         "failed" | "deadline" if own.is_some() => RequestOutcome::Uncertain,
         "failed" => return None,
