@@ -7,9 +7,13 @@
 //!
 //! ```
 //! use axum::{Extension, Router, routing::post};
-//! use http::{StatusCode, header::AUTHORIZATION};
+//! use http::StatusCode;
 //! use idempotent_sqs::MemoryStore;
 //! use idempotent_sqs_http::{IdempotencyLayer, IdempotentRequest, Principal};
+//!
+//! /// The authenticated caller. The authentication outside of the layer inserts it as an extension of the request.
+//! #[derive(Clone)]
+//! struct Account(String);
 //!
 //! async fn pay(Extension(request): Extension<IdempotentRequest>) -> (StatusCode, String) {
 //!     if request.is_recovery {
@@ -19,7 +23,8 @@
 //! }
 //!
 //! let layer = IdempotencyLayer::builder(MemoryStore::default(), |request| {
-//!     request.headers.get(AUTHORIZATION).map(Principal::new)
+//!     // Whose key it is. It must be the same in every retry, so not a token that is refreshed.
+//!     request.extensions.get::<Account>().map(|account| Principal::new(&account.0))
 //! })
 //! .build();
 //! let router: Router = Router::new().route("/payments", post(pay)).layer(layer);
@@ -34,7 +39,7 @@
 //! | the key was used for another request | [422](#mismatch) |
 //! | no key, or a malformed one | [400](#key-missing) |
 //! | no principal | [401](#principal-missing) |
-//! | request body too large, or too slow | [413](#body-too-large), [408](#body-timeout) |
+//! | request body too large, also for a limit outside of the layer, or too slow | [413](#body-too-large), [408](#body-timeout) |
 //! | store out of reach | [503](#store-unavailable); the handler does not run |
 //! | the handler panicked, or ran out of time | [500](#failed), [504](#deadline) |
 //! | attempts used up | [500](#failed-before) |
@@ -94,7 +99,7 @@
 //! The request has no principal that its key belongs to. The layer does not know how to authenticate, and sends no
 //! `WWW-Authenticate`: put an authentication that does outside of it.
 //! ## body-too-large
-//! The body is larger than the layer reads.
+//! The body is larger than the layer reads, or than a limit outside of the layer.
 //! ## body-timeout
 //! The body did not arrive in time. Nothing ran.
 //! ## body-unreadable
@@ -106,13 +111,16 @@
 //! ## response-not-kept
 //! The request was completed, and its response was not kept or cannot be read now.
 //! ## failed
-//! The handler failed, and the request may have taken effect. A retry is told so.
+//! The handler failed, and the request may have taken effect. A retry runs as a recovery, unless this was the last attempt
+//! or recoveries are parked: then it gets [500](#failed-before). If the result of an endpoint's work is no response, a retry
+//! gets [410](#response-not-kept).
 //! ## deadline
-//! The handler ran out of time, and the request may have taken effect. A retry is told so.
+//! The handler ran out of time, and the request may have taken effect. A retry runs as a recovery, unless this was the last
+//! attempt or recoveries are parked: then it gets [500](#failed-before).
 //! ## failed-before
 //! Requests with this key have failed for good. They may have taken effect.
 //! ## not-started
-//! There was no time left to start the handler.
+//! There was no time left to start the handler. Retry after the given time.
 //! ## unavailable
 //! The work cannot be done now. This request had no effect. The detail says if an earlier one may have had one.
 //! ## store-unavailable

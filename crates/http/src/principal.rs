@@ -2,9 +2,13 @@
 
 use idempotent_sqs::{Fingerprint, Key};
 
-/// The client that a key belongs to: keys of different principals are different keys. It is stored as a hash, so it may
-/// be made of a secret such as the header `Authorization`. The hash has no salt: a secret that is easily guessed can be
-/// found from it.
+/// The client that a key belongs to: keys of different principals are different keys.
+///
+/// It must be the same in every retry: the account or the subject that the authentication outside of the layer found, or a
+/// static API key. A token that is refreshed is not: a retry with the next one has another principal, and runs again.
+///
+/// It is stored and logged as a hash, so it may be made of a secret such as a static API key. The hash has no salt: a
+/// secret that is easily guessed can be found from it.
 ///
 /// If clients share one principal, a client that guesses the key and the request of another one gets its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +18,7 @@ impl Principal {
     /// All clients share their keys. Use it only if all clients trust each other, or if keys are secret.
     pub const GLOBAL: Self = Self(None);
 
-    /// The principal with this id: an account, a token, a tenant.
+    /// The principal with this id: an account, a tenant, a static API key.
     pub fn new(id: impl AsRef<[u8]>) -> Self {
         Self(Some(Fingerprint::of(id.as_ref())))
     }

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 /// The attempt that the handler runs in, an extension of its request.
 ///
 /// In axum it is the argument `Extension<IdempotentRequest>`. A request without a key, and one that runs without the
-/// store by [`StoreOutage::RunUnprotected`](crate::StoreOutage::RunUnprotected), does not have it.
+/// store by [`StoreOutage::RunUnprotected`](crate::StoreOutage::RunUnprotected), does not have it: for these, take
+/// `Option<Extension<IdempotentRequest>>`, or axum answers 500.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct IdempotentRequest {

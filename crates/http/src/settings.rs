@@ -18,7 +18,8 @@ use crate::report::RequestReport;
 pub enum KeyRule {
     /// A request without a key is rejected with 400.
     Required,
-    /// A request without a key runs without protection.
+    /// A request without a key runs without protection, and has no [`IdempotentRequest`](crate::IdempotentRequest): a
+    /// handler in axum must take `Option<Extension<IdempotentRequest>>`, or the answer is 500.
     Optional,
     /// The request runs without protection, and its key is not read.
     Ignored,
@@ -39,7 +40,8 @@ pub enum StoreOutage {
     /// Answer 503. Nothing runs.
     Reject,
     /// Run the handler without protection, up to its timeout: the request may take effect more than once, and a
-    /// recovery is not marked as one. An [endpoint](IdempotencyLayer::endpoint) answers 503 nevertheless.
+    /// recovery is not marked as one. The request has no [`IdempotentRequest`](crate::IdempotentRequest): a handler in axum
+    /// must take `Option<Extension<IdempotentRequest>>`, or the answer is 500. An [endpoint](IdempotencyLayer::endpoint) answers 503 nevertheless.
     RunUnprotected,
 }
 

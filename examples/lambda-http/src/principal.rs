@@ -1,4 +1,5 @@
-//! Whose key it is, by the authorizer in front of the function. Headers are the client's own words.
+//! Whose key it is, by the authorizer in front of the function, the same in every retry: the subject of a JWT and not the
+//! token, which is refreshed. The client can set any header.
 
 use idempotent_sqs_http::Principal;
 use lambda_http::RequestExt;
@@ -39,7 +40,7 @@ fn subject(issuer: Option<&str>, subject: Option<&str>) -> Option<String> {
     Some(format!("jwt {} {}", present(issuer)?, present(subject)?))
 }
 
-/// An IAM user or a session of a role.
+/// An IAM user or a session of a role. A retry in another session has another principal, and runs again.
 fn user(arn: Option<&str>) -> Option<String> {
     Some(format!("iam {}", present(arn)?))
 }

@@ -2,7 +2,9 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use idempotent_sqs_http::{KeyRule, Principal};
+use axum::middleware::{Next, from_fn};
+use idempotent_sqs::MemoryStore;
+use idempotent_sqs_http::{IdempotencyLayer, KeyRule, Principal};
 
 use crate::api::*;
 
@@ -84,9 +86,35 @@ async fn no_principal_gets_the_response_of_another() {
     assert_eq!(runs.count(), 3);
 }
 
+/// The subject of a token, as an authentication outside of the layer finds it.
+#[derive(Clone)]
+struct Subject(String);
+
+#[tokio::test]
+async fn a_retry_with_a_refreshed_token_gets_the_first_response_if_the_principal_is_the_subject() {
+    let layer = IdempotencyLayer::builder(MemoryStore::default(), |request| {
+        request.extensions.get::<Subject>().map(|Subject(subject)| Principal::new(subject))
+    });
+    let (router, runs) = counting(layer.build());
+    let authenticate = async |mut request: Request<Body>, next: Next| {
+        let token = request.headers()["authorization"].to_str().unwrap();
+        let (subject, _) = token.strip_prefix("Bearer ").unwrap().split_once('.').unwrap();
+        let subject = Subject(subject.to_owned());
+        request.extensions_mut().insert(subject);
+        next.run(request).await
+    };
+    let router = router.layer(from_fn(authenticate));
+    for (token, run) in [("alice.1", "run 1"), ("alice.2", "run 1"), ("bob.1", "run 2")] {
+        let mut request = post("pay_1");
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        assert_eq!(send(&router, request).await.body, run, "{token}");
+    }
+    assert_eq!(runs.count(), 2);
+}
+
 #[tokio::test]
 async fn a_request_without_a_principal_is_rejected() {
-    let layer = idempotent_sqs_http::IdempotencyLayer::builder(idempotent_sqs::MemoryStore::default(), |parts| {
+    let layer = IdempotencyLayer::builder(MemoryStore::default(), |parts| {
         parts.headers.get("authorization").map(Principal::new)
     });
     let (router, runs) = counting(layer.build());

@@ -68,7 +68,7 @@ pub(crate) enum Command {
 /// Which record.
 #[derive(Args)]
 pub(crate) struct KeyArguments {
-    /// The `idempotency_key` of the log line, or the key that `failed` or `stats` shows
+    /// The `idempotency_key` of the log line (`idempotency.record_key` of HTTP), or the key that `failed` or `stats` shows
     #[arg(value_parser = KeyArgument::parse, allow_hyphen_values = true)]
     pub(crate) key: KeyArgument,
     /// KEY is the stored form, also if it is the key of another record
