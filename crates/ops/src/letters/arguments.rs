@@ -61,7 +61,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         change: ChangeArguments,
         /// The queue to send to, instead of each letter's source queue
-        #[arg(long, value_name = "QUEUE_URL")]
+        #[arg(long, value_name = "QUEUE_URL", value_parser = queue_url)]
         to: Option<String>,
         /// Do not add the attribute `Idempotency-Key` to letters whose key is their messageId
         #[arg(long)]
@@ -124,5 +124,14 @@ impl FilterArguments {
     pub(crate) fn filter(self) -> Filter {
         let Self { outcome, key, reason, older_than, newer_than, id } = self;
         Filter { outcomes: outcome, key, reason, older_than, newer_than, ids: id }
+    }
+}
+
+/// Rejects what cannot be the URL of a queue, such as the empty value of a variable that a script did not set.
+fn queue_url(text: &str) -> Result<String, String> {
+    if text.starts_with("https://") || text.starts_with("http://") {
+        Ok(text.to_owned())
+    } else {
+        Err("pass the URL of a queue, such as https://sqs.eu-central-1.amazonaws.com/123456789012/payments".to_owned())
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Destinations<'a> {
 
 impl<'a> Destinations<'a> {
     pub(crate) fn new(queue: &'a DeadLetterQueue, to: Option<String>) -> Self {
-        let to = to.map(|url| queue.at_url(url));
+        let to = to.map(|url| queue.at_url(&url));
         Self { queue, to, sources: HashMap::new(), failures: HashMap::new() }
     }
 

@@ -9,7 +9,7 @@ use super::interrupt::Interrupt;
 use super::key::KeyFinder;
 use super::letter::Letter;
 use super::queue::{BATCH, CallError, Counts, DeadLetterQueue};
-use super::scan_end::{ScanEnd, Stop};
+use super::scan_end::{LastReceive, ScanEnd, Stop};
 
 /// Most letters that are held. SQS has a limit of 120,000 messages in flight, and extending their visibility timeouts takes
 /// one call for ten letters:
@@ -33,8 +33,7 @@ pub(crate) struct Scan<'a> {
     deleted: HashSet<String>,
     /// When the first visibility timeout has to be extended.
     extend_at: Instant,
-    /// Whether the last receive found no visible letter.
-    is_complete: bool,
+    last_receive: LastReceive,
     in_flight_at_start: u64,
 }
 
@@ -57,7 +56,7 @@ impl<'a> Scan<'a> {
             seen,
             deleted,
             extend_at,
-            is_complete: false,
+            last_receive: LastReceive::None,
             in_flight_at_start,
         }
     }
@@ -70,11 +69,16 @@ impl<'a> Scan<'a> {
             if let Some(letter) = self.received.pop_front() {
                 return Ok(Some(letter));
             }
-            if self.held.len() >= MAX_HELD || repeats >= MAX_REPEATS {
-                break;
-            }
-            if !self.receive().await? {
-                self.is_complete = true;
+            self.last_receive = if self.held.len() >= MAX_HELD {
+                LastReceive::Full
+            } else if repeats >= MAX_REPEATS {
+                LastReceive::Repeated
+            } else if self.receive().await? {
+                LastReceive::None
+            } else {
+                LastReceive::Empty
+            };
+            if self.last_receive != LastReceive::None {
                 break;
             }
             repeats += 1;
@@ -192,7 +196,7 @@ impl<'a> Scan<'a> {
         ScanEnd {
             interrupted: self.interrupt.is_set(),
             stop,
-            complete: self.is_complete,
+            last_receive: self.last_receive,
             blocked: dropped + counts.map_or(0, |counts| counts.visible),
             in_flight_at_start: self.in_flight_at_start,
             still_hidden,

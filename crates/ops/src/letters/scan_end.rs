@@ -18,12 +18,24 @@ pub(crate) enum Stop {
     Failure,
 }
 
+/// Why a scan receives no more letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastReceive {
+    /// It could receive more.
+    None,
+    /// No letter was visible.
+    Empty,
+    /// The scan holds as many letters as it can.
+    Full,
+    /// SQS delivered only letters that the scan has, several times in a row.
+    Repeated,
+}
+
 /// How a scan ended.
 pub(crate) struct ScanEnd {
     pub(crate) interrupted: bool,
     pub(crate) stop: Stop,
-    /// Whether the scan ended because no other letter was visible.
-    pub(crate) complete: bool,
+    pub(crate) last_receive: LastReceive,
     /// Approximate number of letters of a FIFO queue that wait for others of their groups.
     pub(crate) blocked: u64,
     /// Approximate number of letters that another consumer had received before.
@@ -37,7 +49,7 @@ pub(crate) struct ScanEnd {
 impl ScanEnd {
     /// Whether the scan returned every letter, as far as SQS shows.
     fn is_complete(&self) -> bool {
-        self.complete && self.blocked == 0 && self.in_flight_at_start == 0
+        self.last_receive == LastReceive::Empty && self.blocked == 0 && self.in_flight_at_start == 0
     }
 
     /// A line for each reason why letters may be missing.
@@ -49,10 +61,15 @@ impl ScanEnd {
             lines.extend(match self.stop {
                 Stop::Limit => Some("stopped at --limit: there may be more letters".to_owned()),
                 Stop::Failure => Some("stopped after a failed call: there may be more letters".to_owned()),
-                Stop::ScanEnded if self.complete => None,
-                Stop::ScanEnded => {
-                    Some("stopped at the largest number of letters that can be held: there may be more".to_owned())
-                }
+                Stop::ScanEnded => match self.last_receive {
+                    LastReceive::None | LastReceive::Empty => None,
+                    LastReceive::Full => {
+                        Some("stopped at the largest number of letters that can be held: there may be more".to_owned())
+                    }
+                    LastReceive::Repeated => {
+                        Some("stopped because SQS delivered the same letters again: there may be more".to_owned())
+                    }
+                },
             });
         }
         if self.blocked > 0 {

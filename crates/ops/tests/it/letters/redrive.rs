@@ -100,9 +100,23 @@ async fn a_letter_without_a_known_source_needs_a_destination_and_the_others_are_
     let sent = contents(&queues.payments);
     let parsed = sent.iter().find(|message| message["body"] == "2").unwrap();
     assert_eq!(parsed["messageAttributes"].as_object().unwrap().keys().collect::<Vec<_>>(), ["Tenant"]);
-    let to_itself = queues.api.queue_url(&queues.dead);
-    queues.add("7", &json!({}));
-    assert_eq!(queues.redrive(&["--all", "--to", &to_itself]).await.0, 1);
+}
+
+#[tokio::test]
+async fn letters_are_not_sent_to_the_dead_letter_queue_itself_however_its_url_is_written() {
+    let queues = Queues::fifo().await;
+    let url = queues.api.queue_url(&queues.dead);
+    queues.add_to_group("a", "1");
+    for (own, to) in [("", ""), ("", "/"), ("/", ""), ("", "//")] {
+        let (own, to) = (format!("{url}{own}"), format!("{url}{to}"));
+        let output = queues.run(&["redrive", "--all", "--yes", "--queue-url", &own, "--to", &to]).await;
+        let reason = "its destination is the dead-letter queue itself";
+        assert!(output.code == 1 && output.stdout.contains(reason), "{}{}", output.stdout, output.stderr);
+    }
+    assert!(queues.api.calls("SendMessage").is_empty());
+    let to = queues.api.queue_url(&queues.payments) + "/";
+    assert_eq!(results(&queues.redrive(&["--all", "--to", &to]).await.1), ["REDRIVEN"]);
+    assert_eq!(bodies(&queues.payments), ["1"]);
 }
 
 #[tokio::test]

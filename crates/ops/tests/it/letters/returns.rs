@@ -79,6 +79,20 @@ async fn a_standard_queue_that_delivers_letters_twice_has_each_one_redriven_and_
 }
 
 #[tokio::test]
+async fn a_scan_that_receives_only_the_same_letters_ends_and_says_so() {
+    let duplicates = QueueSettings { concurrent_delivery_rate: 1.0, name: "dead".into(), ..QueueSettings::default() };
+    let mut queues = Queues::standard().await;
+    queues.dead = Queue::new(duplicates, 7);
+    queues.api = SqsApi::start(&[&queues.payments, &queues.dead]).await;
+    queues.add("1", &json!({}));
+    let queues = queues.at_its_api();
+    let output = queues.run(&["list"]).await;
+    let note = "\nstopped because SQS delivered the same letters again: there may be more\n";
+    assert!(output.stdout.contains("1 letter: ") && output.stdout.contains(note), "{}", output.stdout);
+    assert_eq!(queues.json(&["list"]).await.1["complete"], json!(false));
+}
+
+#[tokio::test]
 async fn other_letters_that_arrive_during_the_run_stay_in_the_queue() {
     for command in ["redrive", "delete"] {
         let queues = Queues::standard().await;

@@ -119,3 +119,15 @@ async fn an_empty_filter_is_an_error_and_matches_no_letter() {
     assert!(queues.api.calls("ReceiveMessage").is_empty());
     assert_eq!(queues.dead.visible(), 2);
 }
+
+#[tokio::test]
+async fn a_destination_that_is_no_url_is_an_error_that_says_what_to_pass() {
+    let queues = Queues::standard().await;
+    queues.add("1", &json!({}));
+    for to in ["", " ", "payments"] {
+        let output = queues.run(&["redrive", "--all", "--yes", "--to", to]).await;
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{to:?}");
+        assert!(output.stderr.contains("--to <QUEUE_URL>") && output.stderr.contains("pass the URL of a queue"));
+    }
+    assert!(queues.api.calls("ReceiveMessage").is_empty());
+}
