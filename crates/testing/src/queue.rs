@@ -10,7 +10,7 @@ mod settings;
 mod state;
 mod validation;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -93,6 +93,8 @@ struct Inner {
     state: Mutex<QueueState>,
     /// Histories of the messages that producers sent here, regardless of their current queue.
     histories: Mutex<Vec<History>>,
+    /// Queues that messages were redriven to from here. Weak, because they may have this one as their dead-letter queue.
+    redriven_to: Mutex<Vec<Weak<Inner>>>,
     changed: Notify,
 }
 
@@ -119,6 +121,7 @@ impl Queue {
             made: Instant::now(),
             state: Mutex::default(),
             histories: Mutex::default(),
+            redriven_to: Mutex::default(),
             changed: Notify::new(),
             settings,
         }))
@@ -288,11 +291,28 @@ impl Queue {
     /// The history of each message that was sent here, in order of the sends, regardless of its current queue.
     #[must_use]
     pub fn history(&self) -> Vec<MessageHistory> {
-        for queue in self.settings().dead_letter.iter().map(|policy| &policy.queue).chain([self]) {
+        for queue in self.with_later_queues() {
             drop(queue.current_state());
         }
         let histories = self.0.histories.lock().unwrap_or_else(PoisonError::into_inner);
         histories.iter().map(|history| history.entry().clone()).collect()
+    }
+
+    /// This queue, and those that its messages may have been moved to.
+    fn with_later_queues(&self) -> Vec<Self> {
+        let (mut found, mut next) = (vec![self.clone()], 0);
+        while let Some(queue) = found.get(next).cloned() {
+            let redriven_to = queue.0.redriven_to.lock().unwrap_or_else(PoisonError::into_inner);
+            let redriven_to: Vec<_> = redriven_to.iter().filter_map(Weak::upgrade).map(Self).collect();
+            let dead_letter = queue.settings().dead_letter.iter().map(|policy| policy.queue.clone());
+            for later in dead_letter.chain(redriven_to) {
+                if !found.iter().any(|known| Arc::ptr_eq(&known.0, &later.0)) {
+                    found.push(later);
+                }
+            }
+            next += 1;
+        }
+        found
     }
 
     /// The counts so far.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -33,6 +34,7 @@ impl Queue {
             mem::take(&mut here.messages).into_iter().partition(|(_, message)| is_moved(message));
         here.messages = kept;
         drop(here);
+        self.add_redriven_to(other);
 
         let count = moved.len();
         let mut there = other.state();
@@ -50,6 +52,14 @@ impl Queue {
         self.notify();
         other.notify();
         Ok(count)
+    }
+
+    fn add_redriven_to(&self, other: &Self) {
+        let mut queues = self.0.redriven_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let other = Arc::downgrade(&other.0);
+        if !queues.iter().any(|known| known.ptr_eq(&other)) {
+            queues.push(other);
+        }
     }
 
     /// Moves these messages to the dead-letter queue. They keep their messageIds and receive counts. The retention of a

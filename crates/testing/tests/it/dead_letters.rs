@@ -68,6 +68,21 @@ async fn a_redrive_sends_the_same_work_again_as_a_new_message() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_history_shows_that_a_message_expired_in_a_queue_that_it_was_redriven_to() {
+    let (payments, dead) = with_dead_letters("payments", 1);
+    let [other, last] = ["other", "last"].map(|name| queue(settings(name)));
+    payments.send("a").unwrap();
+    receive(&payments);
+    advance(VISIBILITY).await;
+    assert!(payments.receive(10).is_empty());
+    assert_eq!((dead.redrive_to(&other), other.redrive_to(&last)), (Ok(1), Ok(1)));
+    advance(last.settings().retention - SECOND).await;
+    assert_eq!(payments.history()[0].state, MessageState::Queue("last".into()));
+    advance(SECOND).await;
+    assert_eq!(payments.history()[0].state, MessageState::Expired);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_redrive_skips_messages_in_flight_and_needs_a_queue_of_the_same_type() {
     let (one, other) = (queue(settings("dead")), queue(settings("payments")));
     one.send("a").unwrap();
