@@ -128,8 +128,8 @@ pub struct Received {
     pub stopped_us: Vec<u64>,
     /// The requests to S3 and their answers.
     pub object_calls: Vec<ObjectCall>,
-    /// The spans of the messages, as an OpenTelemetry collector received them.
-    pub spans: Vec<Span>,
+    /// The spans of the messages, as an OpenTelemetry collector received them, if there was one.
+    pub spans: Option<Vec<Span>>,
 }
 
 /// What an answer means for the run.
@@ -180,7 +180,7 @@ impl Received {
         wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
         wrong.extend(self.deliveries.iter().filter_map(wrong_delivery));
         wrong.extend(self.wrong_payloads(history));
-        wrong.extend(self.wrong_spans(history));
+        wrong.extend(self.spans.iter().flat_map(|spans| self.wrong_spans(spans, history)));
         wrong.extend(stuck_processes(history));
         let unjustified = self.letters.iter().filter(|letter| !self.is_justified(letter, history));
         wrong.extend(

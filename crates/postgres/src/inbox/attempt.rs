@@ -69,9 +69,10 @@ impl<W> Inbox<W> {
             Ok(result) => match transaction.commit(&row.with_result(&result)).await {
                 Ok(()) => return Ok(RecordedAttempt::Done(result)),
                 Err(CommitError::RolledBack(error)) => error.into(),
-                Err(lost @ CommitError::Unknown(_)) => return self.resolve_commit(claim, lost).await,
+                Err(unknown @ (CommitError::Unknown(_) | CommitError::MadeReadOnly)) => {
+                    return self.resolve_commit(claim, unknown).await;
+                }
                 Err(ended @ CommitError::EndedByWork) => return Err(WorkError::uncertain(ended)),
-                Err(read_only @ CommitError::MadeReadOnly) => return Err(WorkError::retryable(read_only)),
             },
             Err(error) => {
                 let was_ended = transaction.was_ended_by_work().await;
@@ -118,19 +119,21 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// Whether a commit whose reply was lost took effect. Uses another connection.
-    async fn resolve_commit(&self, claim: &Claim, lost: CommitError) -> Result<RecordedAttempt, WorkError> {
+    /// Whether a commit whose reply was lost took effect, or one of the work before its session was read-only. Uses another
+    /// transaction.
+    async fn resolve_commit(&self, claim: &Claim, unknown: CommitError) -> Result<RecordedAttempt, WorkError> {
         match self.row_state(&self.table.row(claim), claim.request(), claim.ends()).await {
             Ok(RowState::Done { result, fence }) if fence == table::fence_column(claim.fence()) => {
                 Ok(RecordedAttempt::Done(result))
             }
             Ok(RowState::Done { result, fence: _ }) => Ok(RecordedAttempt::DoneBefore(result)),
             Ok(RowState::OtherPayload) => Ok(RecordedAttempt::Mismatch),
+            Ok(RowState::Absent) if matches!(unknown, CommitError::MadeReadOnly) => Err(WorkError::retryable(unknown)),
             Ok(RowState::Absent) => {
                 Err(WorkError::unavailable("the connection was closed before the commit took effect"))
             }
             Ok(RowState::Unfinished) => Err(unfinished()),
-            Err(_) => Err(WorkError::uncertain(lost)),
+            Err(_) => Err(WorkError::uncertain(unknown)),
         }
     }
 

@@ -41,7 +41,7 @@ pub struct Span {
 
 impl Received {
     /// What is wrong with the spans of deliveries whose invocations returned.
-    pub(super) fn wrong_spans(&self, history: &History) -> impl Iterator<Item = String> {
+    pub(super) fn wrong_spans(&self, spans: &[Span], history: &History) -> impl Iterator<Item = String> {
         self.deliveries.iter().filter(|delivery| delivery.invocation != Invoked::Unknown).filter_map(|delivery| {
             let is_own = |span: &&Span| {
                 let meanwhile = delivery.begun_us.saturating_sub(TOLERANCE_US)..=delivery.ended_us;
@@ -49,7 +49,7 @@ impl Received {
                     && span.process == delivery.process
                     && meanwhile.contains(&span.begun_us)
             };
-            let spans: Vec<_> = self.spans.iter().filter(is_own).collect();
+            let spans: Vec<_> = spans.iter().filter(is_own).collect();
             let why = match &spans[..] {
                 [] if delivery.ended_us - delivery.begun_us > SENT_WITHIN_US => return None,
                 [] => "this delivery has no span",

@@ -1,6 +1,7 @@
 //! Requests to a webhook, runs and redeliveries made by hand, in which something is wrong or nothing is.
 
 mod payloads;
+mod spans;
 
 use std::time::Duration;
 

@@ -9,11 +9,12 @@ use crate::reported::{Reported, in_logs};
 use crate::verdict::Seen;
 
 /// The fields of a line. Others could have a payload or a principal.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "otel.status_code",
     "http.request.method",
     "url.path",
     "idempotency.key",
+    "idempotency.record_key",
     "idempotency.outcome",
     "idempotency.fence",
     "idempotency.attempt",
@@ -50,6 +51,9 @@ impl Seen {
             if has_other || !requests.contains(&request(line)) {
                 faults.push(format!("a line of no request, or with more than its head: {line:?}"));
             }
+            if line.get("idempotency.record_key").is_some_and(|record_key| !is_of_request(record_key, line)) {
+                faults.push(format!("a line with a key of a record that is not that of its request: {line:?}"));
+            }
         }
         for report in &self.reports {
             *unused.entry(told(report)).or_default() -= 1;
@@ -64,6 +68,13 @@ impl Seen {
 
 fn request(line: &Line) -> (&str, &str) {
     (line.get("http.request.method").unwrap_or_default(), line.get("url.path").unwrap_or_default())
+}
+
+/// Whether the key of a record is the hash of a principal, of 16 bytes, and the key of the request.
+fn is_of_request(record_key: &str, line: &Line) -> bool {
+    let client_key = line.get("idempotency.key").unwrap_or_default();
+    let principal = record_key.strip_suffix(client_key).and_then(|rest| rest.strip_suffix(':'));
+    principal.is_some_and(|hash| hash.len() == 32 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 /// What the line of this report says.

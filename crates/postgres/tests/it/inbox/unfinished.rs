@@ -52,6 +52,18 @@ async fn a_work_that_executes_commit_is_uncertain_and_never_runs_again() {
 }
 
 #[tokio::test]
+async fn a_work_that_executes_commit_is_uncertain_also_if_its_session_is_read_only_then() {
+    let base = base().await;
+    let trigger = "CREATE FUNCTION read_only_from_now_on() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                     PERFORM set_config('default_transaction_read_only', 'on', false); RETURN NULL; END $$; \
+                   CREATE TRIGGER read_only AFTER INSERT ON effects EXECUTE FUNCTION read_only_from_now_on()";
+    base.client.batch_execute(trigger).await.unwrap();
+    let reason = uncertain(&run(&flushed(), &inbox(commits_by_itself(None), database(&base.url()))).await);
+    assert!(reason.contains(REASON), "{reason}");
+    assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (1, 1));
+}
+
+#[tokio::test]
 async fn a_work_that_executes_rollback_is_uncertain_and_runs_again_as_a_recovery() {
     for end in ENDS {
         let (base, idempotency) = (base().await, flushed());

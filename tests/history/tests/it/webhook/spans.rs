@@ -1,0 +1,72 @@
+//! Spans of deliveries made by hand.
+
+use history::Span;
+
+use super::*;
+
+/// The span of the delivery of a message that was acquired at 1 ms.
+fn span() -> Span {
+    Span {
+        message_id: MESSAGE.to_owned(),
+        process: 0,
+        key: Some(KEY.to_owned()),
+        outcome: "ACQUIRED".to_owned(),
+        fence: Some(fence(1)),
+        attempt: Some(1),
+        is_error: false,
+        has_invocation: true,
+        begun_us: 500,
+        ended_us: 15_000,
+        received_us: 16_000,
+    }
+}
+
+fn faults(spans: Vec<Span>, delivery: Delivery) -> Vec<String> {
+    let (calls, spans) = (vec![call(200)], Some(spans));
+    let received = Received { calls, deliveries: vec![delivery], spans, ..Received::default() };
+    received.faults(&settled(10, complete(1, 1)).history())
+}
+
+#[test]
+fn each_delivery_whose_invocation_returned_in_time_has_one_span() {
+    let delivery = || delivery(Invoked::NotNamed, None);
+    assert_eq!(faults(vec![span()], delivery()), Vec::<String>::new());
+    is_one(&faults(vec![], delivery()), "has no span");
+    is_one(&faults(vec![span(), span()], delivery()), "more than one span");
+    for other in [
+        Span { process: 1, ..span() },
+        Span { message_id: "another".to_owned(), ..span() },
+        Span { begun_us: 200_000, ..span() },
+    ] {
+        is_one(&faults(vec![other], delivery()), "has no span");
+    }
+    let late = Delivery { ended_us: 1_100_000, ..delivery() };
+    assert_eq!(faults(vec![], late), Vec::<String>::new());
+    let unknown = Delivery { invocation: Invoked::Unknown, ..delivery() };
+    assert_eq!(faults(vec![], unknown), Vec::<String>::new());
+}
+
+#[test]
+fn a_span_that_differs_from_the_history_or_the_response_is_found() {
+    let delivery = delivery(Invoked::NotNamed, None);
+    for (other, text) in [
+        (Span { has_invocation: false, ..span() }, "not one of an invocation"),
+        (Span { ended_us: 400, ..span() }, "other times"),
+        (Span { received_us: 14_000, ..span() }, "other times"),
+        (Span { received_us: 100_001, ..span() }, "sent after the response"),
+        (Span { key: Some("another".to_owned()), ..span() }, "another key"),
+        (Span { is_error: true, ..span() }, "another status"),
+        (Span { fence: Some(fence(2)), ..span() }, "otherwise than the store"),
+        (Span { attempt: Some(2), ..span() }, "otherwise than the store"),
+        (Span { outcome: "ACQUIRED_STALE".to_owned(), ..span() }, "otherwise than the store"),
+        (Span { outcome: "DUPLICATE".to_owned(), ..span() }, "otherwise than the store"),
+        (Span { outcome: "CONFLICT".to_owned(), ..span() }, "otherwise than the store"),
+        (Span { outcome: "MISMATCH".to_owned(), ..span() }, "otherwise than the store"),
+        (Span { outcome: "LOST".to_owned(), ..span() }, "otherwise than the store"),
+    ] {
+        is_one(&faults(vec![other], delivery.clone()), text);
+    }
+    let malformed = Delivery { is_malformed: true, invocation: Invoked::Error(String::new()), ..delivery };
+    let faults = faults(vec![span()], malformed);
+    assert!(faults.iter().any(|fault| fault.contains("does not say that it is malformed")), "{faults:#?}");
+}
