@@ -27,7 +27,10 @@ pub(crate) async fn run(
     let (redis_key, shown) = (records.redis_key(key), format::text(key.as_str()));
     let mut json = json!({ "key": key.as_str(), "redis_key": redis_key });
     let (outcome, text) = match records.forget(key, seen, force).await? {
-        Forgotten::Removed => ("FORGOTTEN", format!("removed: the next delivery of {shown} runs the work\n")),
+        Forgotten::Removed => {
+            let line = format!("removed: the next delivery of {shown} runs the work, unless an inbox has its row\n");
+            ("FORGOTTEN", line)
+        }
         Forgotten::Absent => ("ABSENT", absent(records, key)),
         Forgotten::Changed { now } => {
             output::extend(&mut json, output::seen_json(now));
