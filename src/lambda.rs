@@ -111,10 +111,7 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         let messages = event?;
         let timings = Timings::default();
         let measured = self.metrics.is_some().then_some(&timings);
-        let (mut reports, outage) = self.batch.run_timed(&messages, deadline, measured).await;
-        if outage.is_some() {
-            reports = messages.iter().zip(reports).map(|(message, report)| report.in_outage(message)).collect();
-        }
+        let (reports, outage) = self.batch.run_timed(&messages, deadline, measured).await;
         if let Some(metrics) = &self.metrics {
             metrics.print(request_id, &reports, &timings);
         }

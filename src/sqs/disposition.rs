@@ -206,16 +206,21 @@ impl MessageReport {
     }
 
     /// The report if the store was unavailable before any work ran, so that the invocation fails and each message is
-    /// delivered again. It waits for its backoff: otherwise it would be received again after the visibility timeout, and
-    /// a long outage would use up the receives of the redrive policy.
-    pub(crate) fn in_outage(self, message: &Message) -> Self {
+    /// delivered again. It waits as long as `earlier`, the one before it in its group, or for its own backoff if it is the
+    /// first: otherwise it would be received again after the visibility timeout, and a long outage would use up the
+    /// receives of the redrive policy. A message whose key is leased waits for the end of the lease too.
+    pub(super) fn in_outage(&self, earlier: Disposition) -> Self {
         let reason = match self.disposition {
-            Disposition::Redeliver { after: _ } => self.reason,
+            Disposition::Redeliver { after: _ } => self.reason.clone(),
             Disposition::Done | Disposition::DeadLetter => {
                 format!("{}; not acknowledged, because the idempotency store is unavailable", self.reason).into()
             }
         };
-        Self { disposition: Disposition::back_off(message), reason, ..self }
+        // An in-batch duplicate of a conflict waits for the same lease.
+        let has_own_delay = matches!(self.outcome, MessageOutcome::Conflict | MessageOutcome::InBatchDuplicate);
+        let is_longer = self.disposition.delay() > earlier.delay();
+        let disposition = if has_own_delay && is_longer { self.disposition } else { earlier };
+        Self { disposition, reason, ..self.clone() }
     }
 
     /// Sets the key.
@@ -281,7 +286,7 @@ impl Disposition {
     }
 
     /// Redelivers the message after the [`backoff`] of its receive count.
-    fn back_off(message: &Message) -> Self {
+    pub(super) fn back_off(message: &Message) -> Self {
         Self::redeliver(backoff(message.receive_count.unwrap_or(1)))
     }
 
@@ -314,7 +319,8 @@ mod tests {
     fn a_message_that_is_done_is_not_acknowledged_by_an_invocation_that_fails() {
         for disposition in [Disposition::Done, Disposition::DeadLetter, Disposition::Redeliver { after: None }] {
             let report = MessageReport { disposition, ..MessageReport::no_time("known before") };
-            let MessageReport { disposition: now, reason, .. } = report.in_outage(&Message::default());
+            let backoff = Disposition::back_off(&Message::default());
+            let MessageReport { disposition: now, reason, .. } = report.in_outage(backoff);
             assert!(matches!(now, Disposition::Redeliver { after: Some(_) }), "{now:?}");
             let has_note = reason.ends_with("not acknowledged, because the idempotency store is unavailable");
             assert_eq!(has_note, !matches!(disposition, Disposition::Redeliver { .. }), "{reason}");

@@ -101,8 +101,21 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 
     /// The report on each message, and the error of a store that was unavailable before any work ran.
     pub(super) fn into_reports(self) -> (Vec<MessageReport>, Option<StoreError>) {
-        let reports = self.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (reports, self.outage.into_inner().filter(|_| !self.ran.into_inner()))
+        let mut reports = self.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let outage = self.outage.into_inner().filter(|_| !self.ran.into_inner());
+        if outage.is_some() {
+            // The invocation fails, so all messages of a lane are delivered again, in order: none before an earlier one.
+            for first in &self.lanes.firsts {
+                let mut disposition = Disposition::back_off(&self.messages[*first]);
+                let mut next = Some(*first);
+                while let Some(index) = next {
+                    reports[index] = reports[index].in_outage(disposition);
+                    disposition = reports[index].disposition;
+                    next = self.lanes.next[index];
+                }
+            }
+        }
+        (reports, outage)
     }
 
     /// The first message of each lane, separately for each receiver that is known to be unavailable. The receiver of a

@@ -1,15 +1,19 @@
 //! An unreachable store, completions that cannot be recorded, and claims that another owner took over.
 
 use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lambda_runtime::Context;
+use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 
-use super::{QUEUE_TIMEOUT, TIME, batch, dispositions, has_first_backoff, many, outcomes, run, settings};
+use super::{QUEUE_TIMEOUT, TIME, batch, dispositions, has_first_backoff, many, message, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Recovery, StoreError};
-use idempotent_sqs::sqs::{Batch, Disposition};
+use idempotent_sqs::idempotency::{AcquireRequest, Deadline, Idempotency, Key, Policy, Recovery, Store, StoreError};
+use idempotent_sqs::lambda::Handler;
+use idempotent_sqs::sqs::{Batch, Disposition, Visibility};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 
@@ -106,4 +110,81 @@ async fn an_owner_that_failed_and_lost_its_claim_does_not_acknowledge_the_messag
         (outcomes(reports.as_ref().unwrap()), dispositions(&reports.unwrap())),
         (vec!["LOST"], vec![QUEUE_TIMEOUT])
     );
+}
+
+/// The new visibility timeout of each of these messages. The store fails before any work runs.
+async fn delays_in_outage(store: &FaultyStore<MemoryStore>, records: &[Value]) -> Vec<Duration> {
+    let work = ScriptedWork::always(Action::Return(b""));
+    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
+    let batch = Batch::new(Idempotency::new(store, Policy::default()), &work, settings);
+    let delays = Arc::new(Mutex::new(Vec::new()));
+    let changes = Arc::clone(&delays);
+    let visibility = Visibility::with_replacement(move |_, after| {
+        changes.lock().unwrap().push(after);
+        Ok(())
+    });
+    let context = with!(Context::default(), deadline = 30_000);
+    let event = json!({ "Records": records }).to_string();
+    Handler::new(batch, Some(visibility)).handle(&event, &context).await.unwrap_err();
+    assert!(work.runs().is_empty());
+    delays.lock().unwrap().clone()
+}
+
+fn record(id: &str) -> Value {
+    json!({ "messageId": id, "body": json!({ "key": id }).to_string() })
+}
+
+/// A record of the same group as others. `receives` is how often it was received.
+fn record_in_group(id: &str, receives: &str) -> Value {
+    let mut record = record(id);
+    record["attributes"] = json!({ "MessageGroupId": "a", "ApproximateReceiveCount": receives });
+    record["eventSourceARN"] = "arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into();
+    record
+}
+
+/// A lease of this key that another owner holds for ten minutes.
+async fn lease(store: &FaultyStore<MemoryStore>, key: &str) {
+    let request = with!(AcquireRequest::new(Key::new(key).unwrap()), lease = Duration::from_secs(600));
+    store.acquire(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn in_an_outage_a_message_waits_no_longer_than_the_first_one_of_its_group() {
+    let store = FaultyStore::new(MemoryStore::default());
+    store.always(StoreCall::Acquire, Some(Fault::Refused));
+    let delays = delays_in_outage(&store, &[record_in_group("a1", "1"), record_in_group("a2", "10")]).await;
+    assert!(delays[0] <= Duration::from_secs(2) && delays[0] == delays[1], "{delays:?}");
+}
+
+#[tokio::test]
+async fn in_an_outage_a_message_waits_no_longer_than_a_duplicate_before_it_in_its_group() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let done = ScriptedWork::always(Action::Return(b""));
+    run(&batch(&store, &done), &[message("a1", "a1")]).await;
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
+    store.next(StoreCall::Acquire, Fault::Refused);
+    let delays = delays_in_outage(&store, &[record_in_group("a1", "1"), record_in_group("a2", "10")]).await;
+    assert!(delays[0] <= Duration::from_secs(2) && delays[0] == delays[1], "{delays:?}");
+}
+
+#[tokio::test]
+async fn a_conflict_waits_for_the_lease_also_if_the_store_fails_before_any_work_ran() {
+    let store = FaultyStore::new(MemoryStore::default());
+    lease(&store, "m1").await;
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
+    store.next(StoreCall::Acquire, Fault::Refused);
+    let delays = delays_in_outage(&store, &[record("m1"), record("m2")]).await;
+    assert!(delays[0] >= Duration::from_secs(590) && delays[1] <= Duration::from_secs(2), "{delays:?}");
+}
+
+#[tokio::test]
+async fn in_an_outage_messages_behind_a_conflict_of_their_group_wait_for_its_lease_too() {
+    let store = FaultyStore::new(MemoryStore::default());
+    lease(&store, "a1").await;
+    store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
+    store.next(StoreCall::Acquire, Fault::Refused);
+    let records = [record_in_group("a1", "1"), record_in_group("a2", "1"), record("m3")];
+    let delays = delays_in_outage(&store, &records).await;
+    assert!(delays[0] >= Duration::from_secs(590) && delays[0] == delays[1], "{delays:?}");
+    assert!(delays[2] <= Duration::from_secs(2), "{delays:?}");
 }

@@ -133,7 +133,7 @@ impl Run {
     }
 
     /// The other messages of the batch with its key.
-    fn with_its_key<'a>(
+    pub(super) fn with_its_key<'a>(
         &self,
         invoked: &'a Invoked,
         message: &ReceivedMessage,

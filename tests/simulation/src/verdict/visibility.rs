@@ -26,7 +26,7 @@ impl Run {
         calls: &[&Operation],
         message: &ReceivedMessage,
     ) -> Option<String> {
-        let Some(retained) = &invoked.retained else { return self.wrong_in_outage(invoked, message) };
+        let Some(retained) = &invoked.retained else { return self.wrong_in_outage(invoked, calls, message) };
         if let Some(change) = self.change(invoked, message)
             && self.is_moved_by(invoked, calls, message)
         {
@@ -66,18 +66,43 @@ impl Run {
         (!is_right).then(|| format!("{}: visible after {:?}, not {expected:?}", message.body, after(message)))
     }
 
-    /// What is wrong with the visibility timeout of a message whose invocation failed: each message has its backoff, unless a
-    /// record has no messageId.
-    fn wrong_in_outage(&self, invoked: &Invoked, message: &ReceivedMessage) -> Option<String> {
+    /// What is wrong with the visibility timeout of a message whose invocation failed: each message has the backoff of the first
+    /// one of its group, and after a conflict of one of these it ends with the lease, unless a record has no messageId.
+    fn wrong_in_outage(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Option<String> {
         let change = self.change(invoked, message);
+        let expected = self.delay_in_outage(invoked, calls, message);
         let has_time = self.has_time(invoked);
         let is_changed = !invoked.malformed.has_unnamed;
         let has_handle = !is_named_in(&invoked.malformed.receipt_handles, message);
         let is_right = match change {
-            Some(change) => is_changed && backoff_of(invoked, message).contains(&change.after),
+            Some(change) => is_changed && expected.contains(&change.after),
             None => !is_changed || !has_handle || !has_time,
         };
-        (!is_right).then(|| format!("{}: {change:?} in an outage, {:?}", message.body, backoff_of(invoked, message)))
+        (!is_right).then(|| format!("{}: {change:?} in an outage, not {expected:?}", message.body))
+    }
+
+    /// The visibility timeout of a message whose invocation failed. An in-batch duplicate waits for 5 to 15 seconds longer than
+    /// the message that has the calls.
+    fn delay_in_outage(
+        &self,
+        invoked: &Invoked,
+        calls: &[&Operation],
+        message: &ReceivedMessage,
+    ) -> RangeInclusive<Duration> {
+        let group: Vec<_> = self.earlier_of_group(invoked, message).chain([message]).collect();
+        let lease = |message: &ReceivedMessage| {
+            let mut own = calls.iter().copied().filter(|call| is_of(call, message));
+            own.find_map(remains).map(after_conflict)
+        };
+        let (mut from, mut to) = backoff_of(invoked, group[0]).into_inner();
+        for lease in group.iter().filter_map(|message| lease(message)) {
+            (from, to) = (from.max(*lease.start()), to.max(*lease.end()));
+        }
+        for other in group.iter().flat_map(|message| self.with_its_key(invoked, message)) {
+            let waits = lease(other).unwrap_or_else(|| backoff_of(invoked, other));
+            to = to.max(*waits.end() + Duration::from_secs(15));
+        }
+        from..=to.min(LONGEST_DELAY)
     }
 
     /// Whether an invocation had time to change visibility timeouts: a process may be frozen until the time for work has
