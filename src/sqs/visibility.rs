@@ -5,25 +5,34 @@ use std::fmt;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::builders::ChangeMessageVisibilityBatchRequestEntryBuilder as EntryBuilder;
 use aws_sdk_sqs::types::{BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry as Entry};
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 
 use super::client::{QueueArn, SqsClient};
 use super::message::Message;
 use crate::aws::AwsConfig;
 use crate::credentials::NO_CERTIFICATES;
-use crate::idempotency::catch_async;
+use crate::idempotency::{catch_async, error_chain};
 
 /// Entries that one call may have:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html>
 const MAX_ENTRIES: usize = 10;
 
+/// Calls that run concurrently, each on its own connection. A function may have 1,024 open files, and an execution
+/// environment of Lambda Managed Instances runs several invocations at once:
+/// <https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html>
+const CONCURRENT_CALLS: usize = 50;
+
 /// Longest time for SQS to reply, including credentials and the TLS handshake of the first call. It is short, because
 /// the messages are delivered again even without the change, and the invocation's duration is billed.
 const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Additional time for each call that waits for an earlier one. The largest batch has 1,000 calls, 20 on each connection,
+/// and almost 8 seconds for all: a reply takes some 20 milliseconds, and with little memory a function has so little of a
+/// processor that each call takes some milliseconds of it.
+const TIMEOUT_PER_CALL: Duration = Duration::from_millis(5);
 
 /// Longest visibility timeout of SQS, counted from the receive:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
@@ -129,7 +138,7 @@ impl Visibility {
 }
 
 async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until: Instant) {
-    let until = until.min(Instant::now() + TIMEOUT);
+    let began = Instant::now();
     let mut by_queue: BTreeMap<QueueArn<'_>, Vec<Change<'_>>> = BTreeMap::new();
     for (message, after) in changes {
         match (QueueArn::of(message), message.receipt_handle.as_deref()) {
@@ -142,6 +151,9 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
         }
     }
     let Some(queue) = by_queue.keys().next() else { return };
+    let calls: usize = by_queue.values().map(|changes| changes.len().div_ceil(MAX_ENTRIES)).sum();
+    let waiting = u32::try_from(calls.saturating_sub(CONCURRENT_CALLS)).unwrap_or(u32::MAX);
+    let until = until.min(began + TIMEOUT + TIMEOUT_PER_CALL.saturating_mul(waiting));
     let client = match timeout_at(until, sqs.get(Some(queue.region))).await {
         Ok(client) => client,
         Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
@@ -149,11 +161,16 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
     let calls = by_queue.iter().flat_map(|(queue, changes)| {
         changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until))
     });
-    join_all(calls).await;
+    let calls: Vec<_> = calls.collect();
+    stream::iter(calls).buffer_unordered(CONCURRENT_CALLS).collect::<()>().await;
 }
 
 async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Change<'_>>, until: Instant) {
     while !changes.is_empty() {
+        // A call that has no time left would still open a connection.
+        if until <= Instant::now() {
+            return log_unchanged(changes.len(), "no time was left for the call", Some(OF_A_CALL));
+        }
         // Numbered, because the id of an entry allows fewer characters than a messageId may have.
         let entries = changes.iter().enumerate().map(|(number, change)| change.entry().id(number.to_string()).build());
         let request = client
@@ -163,7 +180,7 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
         let failed = match timeout_at(until, request.send()).await {
             Ok(Ok(reply)) => reply.failed,
             Ok(Err(error)) => {
-                return log_unchanged(changes.len(), &DisplayErrorContext(error).to_string(), Some(OF_A_CALL));
+                return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));
             }
             Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
         };

@@ -1,10 +1,13 @@
 //! The configuration of the AWS SDK that a program passes (`aws`).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
+use harness::http::{Answer, Server};
 use harness::sqs::SqsApi;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::aws::AwsConfig;
@@ -14,7 +17,7 @@ use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::time::{Instant, advance, pause, resume};
+use tokio::time::{Instant, advance, pause, resume, sleep};
 
 /// A configuration with which the SDK calls the server at this address.
 fn config(endpoint: &str) -> AwsConfig {
@@ -43,6 +46,55 @@ async fn calls_of_sqs_use_the_configuration_that_the_program_loaded() {
     let [call] = sqs.calls("ChangeMessageVisibilityBatch").try_into().unwrap();
     let entry = json!({ "Id": "0", "ReceiptHandle": received.receipt_handle, "VisibilityTimeout": 7 });
     assert_eq!(call["Entries"], json!([entry]));
+}
+
+/// A batch has up to 10,000 messages, and a function 1,024 open files.
+#[tokio::test]
+async fn the_visibility_timeouts_of_the_largest_batch_are_changed_on_a_limited_number_of_connections() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let opened = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&opened);
+    // It accepts connections, and does not reply.
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((stream, _client)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
+            kept.push(stream);
+        }
+    });
+    let messages: Vec<_> = (0..10_000).map(received).collect();
+    let changes: Vec<_> = messages.iter().map(|message| (message, Duration::from_secs(7))).collect();
+    Visibility::new(config(&endpoint)).change(&changes, Instant::now() + Duration::from_secs(2)).await;
+    let opened = opened.load(Ordering::Relaxed);
+    assert!((1..=50).contains(&opened), "{opened} connections");
+}
+
+#[tokio::test]
+async fn there_is_time_for_every_call_of_the_largest_batch() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let server = Server::start(move |_request| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async {
+            sleep(Duration::from_millis(20)).await;
+            Answer::with(200, &[], br#"{"Successful":[],"Failed":[]}"#)
+        }
+    })
+    .await;
+    let messages: Vec<_> = (0..10_000).map(received).collect();
+    let changes: Vec<_> = messages.iter().map(|message| (message, Duration::from_secs(7))).collect();
+    let until = Instant::now() + Duration::from_secs(60);
+    Visibility::new(config(&format!("http://{}", server.address()))).change(&changes, until).await;
+    assert_eq!(calls.load(Ordering::Relaxed), 1000);
+}
+
+/// A message that was received from a queue.
+fn received(number: usize) -> Message {
+    let mut message = Message::new(format!("m{number}"), "a payment");
+    message.receipt_handle = Some(format!("r{number}"));
+    message.queue_arn = Some("arn:aws:sqs:eu-central-1:123456789012:payments".into());
+    message
 }
 
 /// An invocation that Lambda throttled may begin hours after the receive, from which SQS counts 12 hours.

@@ -76,6 +76,7 @@ async fn only_a_call_that_failed_has_an_advice_about_rights_and_routes() {
         let log = function.logs(text).await;
         let line = log.iter().find(|line| line.contains(text)).unwrap();
         assert_eq!(line.contains("check that the function may call"), has_advice, "{line}");
+        assert!(!line.contains("SdkBody"), "the raw response is not logged: {line}");
     }
 }
 
