@@ -25,9 +25,8 @@ use super::extended_client::ExtendedClient;
 use super::fingerprint::FingerprintSource;
 use super::key::KeySource;
 use super::message::Message;
-use super::payload::Payload;
 use super::timings::Timings;
-use crate::idempotency::{Deadline, Idempotency, Key, Store, StoreError, Work};
+use crate::idempotency::{Deadline, Idempotency, Store, StoreError, Work};
 
 use receivers::KnownUnavailable;
 use run::Run;
@@ -110,14 +109,6 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         let groups = run.lanes_by_receiver().into_iter();
         join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
         run.into_reports()
-    }
-
-    /// The key of the message, or the report on a message without one.
-    fn key(&self, message: &Message, payload: &Payload<'_>) -> Result<Key, MessageReport> {
-        if message.body.is_none() {
-            return Err(MessageReport::unreadable(message));
-        }
-        KeySource::find(&self.settings.keys, payload).map_err(|error| MessageReport::no_key(error.to_string(), message))
     }
 }
 

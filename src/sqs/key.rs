@@ -60,6 +60,18 @@ impl KeySource {
         &sources[..first.unwrap_or(sources.len())]
     }
 
+    /// The sources before the first one whose value may be in S3, all if nothing is there. An envelope in the payload has
+    /// an id, and may have attributes that the message lacks.
+    pub(super) fn independent_of_s3<'s>(sources: &'s [Self], payload: &Payload<'_>) -> &'s [Self] {
+        let first = sources.iter().position(|source| match source {
+            _ if payload.pointer().is_none() => false,
+            Self::Body(_) | Self::MessageId => true,
+            Self::Attribute(name) => payload.attribute(name).is_none(),
+            Self::DeduplicationId => false,
+        });
+        &sources[..first.unwrap_or(sources.len())]
+    }
+
     /// The key from the first of these sources that has a value.
     ///
     /// # Errors

@@ -558,6 +558,57 @@ async fn nothing_is_claimed_if_the_key_is_in_a_payload_that_is_not_found() {
     assert!(reports[0].key.is_none());
 }
 
+/// A message that points to this object, without a key in an attribute.
+fn pointing_without_key(id: &str, name: &str) -> Message {
+    with!(pointing(id, name), attributes = attributes(&[("ExtendedPayloadSize", "300000")]))
+}
+
+#[tokio::test]
+async fn nothing_is_recorded_under_the_message_id_if_an_envelope_in_a_payload_that_is_not_found_may_have_another_id() {
+    let event = json!({
+        "version": "0", "id": "event-1", "detail-type": "payment", "source": "shop", "account": "123456789012",
+        "time": "2026-11-19T09:31:05Z", "region": "eu-central-1", "resources": [], "detail": { "amount": 1250 },
+    });
+    let fixture = Fixture::default();
+    fixture.put("one", &event.to_string()).await;
+    let reports = fixture.run(&[pointing_without_key("m1", "one")]).await;
+    assert_eq!((reports[0].outcome.as_str(), reports[0].key.as_ref().unwrap().as_str()), ("ACQUIRED", "event-1"));
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::default());
+    let (report, sent) = letters(&fixture.store, objects, &["payloads"], &pointing_without_key("m1", "one")).await;
+    assert_eq!((report.outcome.as_str(), report.failed_permanently), ("UNREADABLE", false));
+    assert_eq!(sent[0].outcome, DeadLetterOutcome::Unreadable);
+    let next = fixture.store.acquire(AcquireRequest::new(Key::new("m1").unwrap())).await.unwrap();
+    assert!(matches!(next, Acquire::Acquired(claim) if claim.attempt() == 1 && !claim.is_recovery()));
+}
+
+#[tokio::test]
+async fn a_message_with_its_message_id_as_key_is_a_duplicate_after_its_payload_was_deleted() {
+    let fixture = Fixture::default();
+    fixture.put("one", "payload").await;
+    assert_eq!(outcomes(&fixture.run(&[pointing_without_key("m1", "one")]).await), ["ACQUIRED"]);
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::default());
+    let (report, sent) = letters(&fixture.store, objects, &["payloads"], &pointing_without_key("m1", "one")).await;
+    assert_eq!((report.outcome.as_str(), sent.len()), ("DUPLICATE", 0));
+}
+
+#[tokio::test]
+async fn the_report_on_a_message_whose_payload_was_not_read_has_the_key_that_is_known_without_it() {
+    let store = MemoryStore::default();
+    let batch = Batch::new(
+        Idempotency::new(&store, Policy::default()),
+        Seen::default(),
+        with_payloads_in(Arc::new(UnavailableObjects)),
+    );
+    let messages = [pointing("m1", "one"), pointing_without_key("m2", "two")];
+    // Without time, no payload is read.
+    for (time, outcome) in [(30, "UNREADABLE"), (0, "NOT_PROCESSED")] {
+        let reports = batch.run(&messages, Deadline::within(Duration::from_secs(time))).await.unwrap();
+        assert_eq!(outcomes(&reports), [outcome; 2]);
+        let keys: Vec<_> = reports.iter().map(|report| report.key.as_ref().map(Key::as_str)).collect();
+        assert_eq!(keys, [Some("pay_1"), None]);
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_only_resembles_a_pointer_is_a_payload() {
     let fixture = Fixture::default();

@@ -11,8 +11,11 @@ use tracing::Instrument;
 use super::Batch;
 use super::lanes::Lanes;
 use super::receivers::Receivers;
-use crate::idempotency::{Deadline, Fingerprint, Key, Location, Owners, Store, StoreError, Work, catch, error_chain};
+use crate::idempotency::{
+    Deadline, Fingerprint, Key, Location, Owners, Store, StoreError, Work, WorkError, catch, error_chain,
+};
 use crate::sqs::disposition::{Disposition, MessageReport};
+use crate::sqs::extended_client::ExtendedClientError;
 use crate::sqs::key::KeySource;
 use crate::sqs::message::Message;
 use crate::sqs::payload::Payload;
@@ -25,7 +28,7 @@ pub(super) struct Run<'a, S, W> {
     messages: &'a [Message],
     /// The payload of each message.
     payloads: Vec<Payload<'a>>,
-    /// The key of each message.
+    /// The key of each message. If its payload is in S3, the key that is known without it.
     keys: Vec<Result<Key, MessageReport>>,
     pub(super) lanes: Lanes,
     pub(super) deadline: Deadline,
@@ -73,8 +76,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         timings: Option<&'a Timings>,
     ) -> Self {
         let payloads: Vec<_> = messages.iter().map(|message| Payload::of(message, batch.settings.envelopes)).collect();
+        let known = |payload| KeySource::independent_of_s3(&batch.settings.keys, payload);
         let keys: Vec<_> =
-            messages.iter().zip(&payloads).map(|(message, payload)| batch.key(message, payload)).collect();
+            messages.iter().zip(&payloads).map(|(message, payload)| key_of(message, payload, known(payload))).collect();
         let concurrency = batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS);
         Self {
             batch,
@@ -152,7 +156,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             let Message { id, queue_arn, trace_header, .. } = message;
             let span = traces::of_message(id, queue_arn.as_deref(), trace_header.as_deref());
             let report = if let Some(held) = held {
-                MessageReport::not_processed(held, "an earlier message of its group must be delivered again")
+                let why = "an earlier message of its group must be delivered again";
+                self.with_known_key(index, MessageReport::not_processed(held, why))
             } else {
                 let report = self.process(index).instrument(span.clone()).await;
                 match report.dead_letter {
@@ -175,7 +180,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         // That of the message as SQS delivered it: which slots it needs is decided before a payload is fetched.
         let receiver = self.receiver(message);
         match (payload.pointer(), &self.keys[index]) {
-            (Some(location), _) => self.process_pointer(message, receiver, payload, location).await,
+            (Some(location), _) => self.process_pointer(index, receiver, location).await,
             (None, Ok(key)) => self.process_payload(message, receiver, key, payload).await,
             (None, Err(report)) => report.clone(),
         }
@@ -183,34 +188,44 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 
     /// Fetches the payload from S3 and processes it. It is not fetched earlier, because the payloads of a whole batch
     /// may not fit in memory.
-    async fn process_pointer(
-        &self,
-        message: &Message,
-        receiver: &str,
-        pointer: &Payload<'_>,
-        location: &Location,
-    ) -> MessageReport {
+    async fn process_pointer(&self, index: usize, receiver: &str, location: &Location) -> MessageReport {
+        let message = &self.messages[index];
         // The lanes of receivers that were unavailable and have recovered run beside the others.
         let is_probe = self.receivers.is_probed(receiver);
         let _slot = if is_probe { None } else { self.payload_slots.acquire().await.ok() };
         if let Some(report) = self.cannot_run(message, receiver) {
-            return report;
+            return self.with_known_key(index, report);
         }
         let settings = &self.batch.settings;
         match settings.extended_client.fetch(message, location, self.deadline.work).await {
             Ok(message) => {
                 let payload = Payload::of(&message, settings.envelopes);
-                match self.batch.key(&message, &payload) {
+                match key_of(&message, &payload, &settings.keys) {
                     Ok(key) => self.process_payload(&message, receiver, &key, &payload).await,
                     Err(report) => report,
                 }
             }
-            Err(error) if error.is_transient() => MessageReport::payload_unavailable(&error, message),
+            Err(error) if error.is_transient() => {
+                self.with_known_key(index, MessageReport::payload_unavailable(&error, message))
+            }
             // The work may have been done before the payload became unreadable, or another owner may be doing it.
-            Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), pointer) {
-                Ok(key) => self.run_once(message, receiver, &key, Fingerprint::NONE, Some(error)).await,
+            Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), &self.payloads[index]) {
+                Ok(key) => {
+                    // Nothing is recorded under a key that the payload would replace.
+                    let is_failure = matches!(error, ExtendedClientError::NotFound) && self.keys[index].is_ok();
+                    let missing = if is_failure { WorkError::permanent(error) } else { WorkError::busy(error) };
+                    self.run_once(message, receiver, &key, Fingerprint::NONE, Some(missing)).await
+                }
                 Err(_) => MessageReport::unreadable_payload(error_chain(&error), message),
             },
+        }
+    }
+
+    /// The report on a message that was not started, with its key if that is known.
+    fn with_known_key(&self, index: usize, report: MessageReport) -> MessageReport {
+        match &self.keys[index] {
+            Ok(key) => report.with_key(key),
+            Err(_) => report,
         }
     }
 
@@ -273,6 +288,14 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         }
         self.cannot_run(message, receiver)
     }
+}
+
+/// The key of a message from these sources, or the report on a message without one.
+fn key_of(message: &Message, payload: &Payload<'_>, sources: &[KeySource]) -> Result<Key, MessageReport> {
+    if message.body.is_none() {
+        return Err(MessageReport::unreadable(message));
+    }
+    KeySource::find(sources, payload).map_err(|error| MessageReport::no_key(error.to_string(), message))
 }
 
 /// The keys that more than one message has.

@@ -16,14 +16,15 @@ use crate::sqs::extended_client::ExtendedClientError;
 use crate::sqs::message::Message;
 
 impl<S: Store, W: Work<Message>> Run<'_, S, W> {
-    /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload.
+    /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload: the error of its
+    /// attempt, unless the work's own record shows that it is done.
     pub(super) async fn run_once(
         &self,
         message: &Message,
         receiver: &str,
         key: &Key,
         fingerprint: Fingerprint,
-        missing: Option<ExtendedClientError>,
+        missing: Option<WorkError>,
     ) -> MessageReport {
         let (slot, turn) = loop {
             let Ok(turn) = self.receivers.turn(receiver) else {
@@ -73,7 +74,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         delivery: &Delivery,
         message: &Message,
         receiver: &str,
-        missing: Option<ExtendedClientError>,
+        missing: Option<WorkError>,
         turn: impl Sized,
     ) -> Result<Report, StoreError> {
         let Batch { idempotency, work, .. } = self.batch;
@@ -101,10 +102,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             // The work may have been done, and the payload deleted afterwards.
             match recorded {
                 Ok(Some(result)) => AttemptResult::DoneWithoutPayload(result),
-                Ok(None) if matches!(missing, ExtendedClientError::NotFound) => {
-                    AttemptResult::NotRun(WorkError::permanent(missing))
-                }
-                Ok(None) => AttemptResult::NotRun(WorkError::busy(missing)),
+                Ok(None) => AttemptResult::NotRun(missing),
                 Err(error) => {
                     self.receivers.observe_error(receiver, &error);
                     AttemptResult::NotRun(error)

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{batch, dispositions, in_group, many, outcomes, run};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
+use idempotent_sqs::idempotency::Key;
 use idempotent_sqs::sqs::Disposition;
 use idempotent_sqs::stores::MemoryStore;
 
@@ -91,4 +92,12 @@ async fn a_message_group_on_a_standard_queue_is_not_ordered() {
     let reports = run(&batch(&store, &work), &messages).await;
     assert_eq!(dispositions(&reports)[1..], [Disposition::Done; 3]);
     assert_eq!(started.elapsed(), Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn the_report_on_a_message_behind_a_failed_one_of_its_group_has_its_key() {
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailRetryable));
+    let reports = run(&batch(&store, &work), &[in_group("a", "a1", "pay_1"), in_group("a", "a2", "pay_2")]).await;
+    let keys: Vec<_> = reports.iter().map(|report| report.key.as_ref().map(Key::as_str)).collect();
+    assert_eq!(keys, [Some("pay_1"), Some("pay_2")]);
 }
