@@ -50,7 +50,9 @@ impl Results {
         match written {
             Ok(()) => Some(location.to_string()),
             Err(error) => {
-                let advice = "check that the function may call s3:PutObject there and can reach S3";
+                // A result above the limit is not sent to S3.
+                let is_sent = !matches!(error, ObjectError::TooLarge { .. });
+                let advice = is_sent.then_some("check that the function may call s3:PutObject there and can reach S3");
                 tracing::warn!(reason = error_chain(&error), advice, "a large result was not kept");
                 None
             }

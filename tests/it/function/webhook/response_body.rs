@@ -8,6 +8,7 @@ use super::super::{Fixture, NO_FAILURES, pay};
 use super::deliver_twice;
 use harness::event::event;
 use harness::http::Answer;
+use harness::s3::S3;
 
 /// Whether the result in the record of this key contains this text.
 async fn is_kept(fixture: &Fixture, key: &str, text: &str) -> bool {
@@ -51,6 +52,20 @@ async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not
     }
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     function.logs("the webhook's response is incomplete").await;
+}
+
+#[tokio::test]
+async fn the_log_of_an_incomplete_answer_of_the_webhook_does_not_advise_to_check_the_rights_to_s3() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let cut = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nreceipt";
+    fixture.webhook.respond_for("pay_1", Answer::Cut(cut.into()));
+    let settings = [("RESULT_BUCKET", "results"), ("AWS_ENDPOINT_URL_S3", &*s3.url())];
+    let function = fixture.function_with(&settings).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+    function.messages(1).await;
+    let log = function.logs("a large result was not kept").await;
+    assert!(log.iter().all(|line| !line.contains("s3:PutObject")), "{log:?}");
+    assert!(s3.take_calls().is_empty());
 }
 
 #[tokio::test]
