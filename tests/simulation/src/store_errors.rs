@@ -1,5 +1,6 @@
 //! Invocations whose store fails in one way, for one kind of call: what the function logs and answers, how often it calls the
-//! store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md.
+//! store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md. Some have two messages with one key
+//! and payload, of which one runs.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,9 +8,9 @@ use harness::lines::{self, Line};
 use history::Rng;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, StoreError, StoredResult};
 use idempotent_sqs::lambda::Handler;
-use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, Visibility};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, MessageAttribute, Visibility};
 use idempotent_sqs::{Claim, Idempotency, MemoryStore, Policy, Store, WorkError, work_fn};
-use idempotent_sqs_testing::{BatchOutcome, Mapping, MappingSettings, Queue, QueueSettings};
+use idempotent_sqs_testing::{BatchOutcome, Mapping, MappingSettings, Queue, QueueSettings, SendRequest};
 
 use crate::lock;
 
@@ -52,6 +53,7 @@ struct Case {
     calls: Calls,
     end: End,
     changes_visibility: bool,
+    has_duplicate: bool,
 }
 
 /// What an invocation must show.
@@ -62,6 +64,8 @@ struct Shown {
     /// The runs of the work.
     runs: usize,
     letters: usize,
+    /// The disposition of the in-batch duplicate.
+    of_duplicate: Option<String>,
     marks: Vec<&'static str>,
 }
 
@@ -90,6 +94,7 @@ pub async fn fail_store(seed: u64) -> Vec<String> {
             ]),
             end: *rng.pick(&[End::Done, End::Failed, End::Unavailable, End::Permanent, End::Permanent]),
             changes_visibility: rng.happens(500),
+            has_duplicate: rng.happens(300),
         };
         let (shown, expected) = (case.invoke(seed, number).await, case.expected());
         if shown != expected {
@@ -131,6 +136,8 @@ impl Case {
             .to_owned(),
             runs: usize::from(is_started),
             letters: usize::from(is_sent),
+            // It is no dead letter, because another attempt may be made for it.
+            of_duplicate: self.has_duplicate.then(|| if is_done { "done" } else { "redeliver" }.to_owned()),
             marks: marks([
                 (DELAYED, self.changes_visibility && !is_done && !is_sent),
                 // Nothing ran.
@@ -144,7 +151,11 @@ impl Case {
 
     async fn invoke(self, seed: u64, number: usize) -> Shown {
         let queue = Queue::new(QueueSettings { name: "store-errors".to_owned(), ..QueueSettings::default() }, seed);
-        queue.send(format!("a payment {number}").as_str()).expect("SQS accepts this message");
+        for _ in 0..=u8::from(self.has_duplicate) {
+            let payment = SendRequest::new(format!("a payment {number}"));
+            let payment = payment.attribute("Idempotency-Key", MessageAttribute::from("pay_1"));
+            queue.send(payment).expect("SQS accepts this message");
+        }
         let mapping = Mapping::new(&queue, MappingSettings::default());
         let invocation = mapping.poll().expect("the queue has a message");
         let store = Arc::new(Failing { case: self, records: MemoryStore::default(), failed: Mutex::default() });
@@ -181,6 +192,7 @@ impl Case {
             disposition: field("disposition").unwrap_or_default().to_owned(),
             runs,
             letters,
+            of_duplicate: of_message.get(1).and_then(|line| line.get("disposition")).map(str::to_owned),
             marks: marks([
                 (DELAYED, field("retry_after_s").is_some()),
                 (ERROR, matches!(outcome, BatchOutcome::Failed { .. })),

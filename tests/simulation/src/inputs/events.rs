@@ -1,7 +1,9 @@
 //! Events of SQS, and of services that invoke a function in the same way.
 
+use std::collections::BTreeSet;
+
 use history::Rng;
-use idempotent_sqs::sqs::{EventError, messages};
+use idempotent_sqs::sqs::{Disposition, EventError, Message, messages, response};
 use serde_json::{Value, json};
 
 /// Whether an event is taken for what it is. An event whose records lack a messageId is of another service if one of them
@@ -10,7 +12,12 @@ pub(super) fn wrong_event(rng: &mut Rng) -> Option<String> {
     let records: Vec<_> = (0..rng.draw(1..4)).map(|_| record(rng)).collect();
     let event = json!({ "Records": records }).to_string();
     let read = match messages(&event) {
-        Ok(messages) => Ok(messages.into_iter().map(|message| message.id).collect()),
+        Ok(messages) => {
+            if let Some(wrong) = wrong_response(&messages, rng) {
+                return Some(format!("{wrong}: {event}"));
+            }
+            Ok(messages.into_iter().map(|message| message.id).collect())
+        }
         Err(EventError::NotSqs) => Err(None),
         Err(EventError::NoMessageId { index }) => Err(Some(index)),
         Err(other) => return Some(format!("{other} of {event}")),
@@ -26,6 +33,19 @@ pub(super) fn wrong_event(rng: &mut Rng) -> Option<String> {
         Some(index) => Err(Some(index)),
     };
     (read != expected).then(|| format!("this event is {read:?}, not {expected:?}: {event}"))
+}
+
+/// Whether the response does not name each failed message once. Several records may have one messageId.
+fn wrong_response(messages: &[Message], rng: &mut Rng) -> Option<String> {
+    let dispositions = [Disposition::Done, Disposition::DeadLetter, Disposition::Redeliver { after: None }];
+    let reports: Vec<_> = messages.iter().map(|message| (message, *rng.pick(&dispositions))).collect();
+    let failures = response(reports.iter().copied()).batch_item_failures;
+    let named: Vec<_> = failures.iter().map(|failure| &failure.item_identifier).collect();
+    let is_failed = |disposition| matches!(disposition, Disposition::Redeliver { .. });
+    let failed: BTreeSet<_> =
+        reports.iter().filter(|(_, next)| is_failed(*next)).map(|(message, _)| &message.id).collect();
+    let is_right = named.len() == failed.len() && named.iter().copied().collect::<BTreeSet<_>>() == failed;
+    (!is_right).then(|| format!("the response names {named:?}, not {failed:?}"))
 }
 
 fn record(rng: &mut Rng) -> Value {
