@@ -152,6 +152,10 @@ async fn run(seed: u64, servers: &mut Servers, directory: &Path, deliveries: usi
     soon(world.join_watchers()).await;
     world.set_rivals(Vec::new());
     drop(growth);
+    // Its task may have ended before it did this.
+    while !world.operator.execute("DELETE FROM slow_deletes").await {
+        sleep(Duration::from_millis(10)).await;
+    }
     let with_password = owners.iter().find(|owner| owner.kind.user == User::Payer);
     for owner in owners.first().into_iter().chain(with_password) {
         messages::deliver_by_each_plan(owner).await;
