@@ -12,7 +12,8 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 /// `postgres://[user[:password]@]host[:port][/database][?sslmode=verify-full&sslrootcert=FILE]`.
 ///
 /// With several hosts, as in `postgres://first:5432,second:5432/payments`, each connection is opened to the first of them that
-/// accepts writes, or that `target_session_attrs` allows. Each host has an equal share of the time that is left.
+/// accepts writes, or that `target_session_attrs` allows. Each host has an equal share of the time that is left, unless the URL
+/// has `hostaddr` or `load_balance_hosts`.
 ///
 /// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a
 /// Unix socket). TLS always verifies the host name and the certificate, against the root certificates of the system or
@@ -141,8 +142,15 @@ impl FromStr for DatabaseUrl {
             }
         }
         let query = others.join("&");
+        let has = |name: &str| others.iter().any(|option| option.split_once('=').is_some_and(|(set, _)| set == name));
+        // These are about all hosts, so the driver gets them together.
+        let addresses = if has("hostaddr") || has("load_balance_hosts") {
+            vec![address.to_owned()]
+        } else {
+            each_host(address).collect()
+        };
         let configs: Result<Vec<Config>, _> =
-            each_host(address).map(|address| [&*address, "?", &query].concat().parse()).collect();
+            addresses.iter().map(|address| [address, "?", &query].concat().parse()).collect();
         let mut configs = configs.map_err(|_| DatabaseUrlError::NotAUrl)?;
         if configs.iter().any(|config| config.get_hosts().is_empty()) {
             return Err(DatabaseUrlError::NoHost);
@@ -155,8 +163,8 @@ impl FromStr for DatabaseUrl {
             // `allow` and `prefer` fall back to a connection without TLS.
             Some(_) => return Err(DatabaseUrlError::SslMode),
         };
-        let must_accept_writes =
-            configs.len() > 1 && !others.iter().any(|option| option.starts_with("target_session_attrs="));
+        let has_several_hosts = configs.iter().flat_map(Config::get_hosts).count() > 1;
+        let must_accept_writes = has_several_hosts && !has("target_session_attrs");
         for config in &mut configs {
             config.ssl_mode(mode);
             if must_accept_writes {
@@ -245,10 +253,14 @@ mod tests {
         for (url, attributes) in [
             ("postgres://db/payments", TargetSessionAttrs::Any),
             ("postgres://a,b/payments?target_session_attrs=any", TargetSessionAttrs::Any),
+            ("postgres://a,b/payments?hostaddr=10.0.0.1,10.0.0.2", TargetSessionAttrs::ReadWrite),
+            ("postgres:///payments?host=a&host=b", TargetSessionAttrs::ReadWrite),
         ] {
             let url: DatabaseUrl = url.parse().unwrap();
             assert_eq!(url.first().get_target_session_attrs(), attributes);
         }
+        let url: DatabaseUrl = "postgres://a,b/payments?hostaddr=10.0.0.1,10.0.0.2".parse().unwrap();
+        assert_eq!((url.configs.len(), url.first().get_hostaddrs().len()), (1, 2));
     }
 
     #[test]

@@ -72,19 +72,21 @@ impl Dialer {
 
     /// Opens a connection to the first host that accepts it. The inner error is one of the server or the driver.
     async fn dial(&self, login: Option<&Login>) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
+        let tls = if self.url.uses_tls() { Some(self.tls()?) } else { None };
         let (ends, mut outcome) = (Instant::now() + self.timeout, Err(not_in_time(self.timeout)));
         let hosts = &self.url.configs;
         let left = (1..=u32::try_from(hosts.len()).unwrap_or(u32::MAX)).rev();
         for (host, left) in hosts.iter().zip(left) {
             // An equal share of the time that is left, because a host that does not reply uses all of its own.
             let share = ends.saturating_duration_since(Instant::now()) / left;
-            let dialed = timeout(share, Box::pin(self.dial_host(host, login))).await;
-            outcome = dialed.unwrap_or_else(|_elapsed| Err(not_in_time(self.timeout)));
-            match &outcome {
-                Ok(Ok(_)) => break,
-                // The hosts have the same users.
-                Ok(Err(error)) if is_login_rejected(error) => break,
-                Ok(Err(_)) | Err(_) => {}
+            let dialed = timeout(share, Box::pin(self.dial_host(host, login, tls.clone()))).await;
+            let dialed = dialed.unwrap_or_else(|_elapsed| Err(not_in_time(self.timeout)));
+            if matches!(dialed, Ok(Ok(_))) {
+                return dialed;
+            }
+            // The error of a standby, for example, says less than that of the primary.
+            if !matches!(&outcome, Ok(Err(error)) if is_about_user(error)) {
+                outcome = dialed;
             }
         }
         outcome
@@ -94,13 +96,12 @@ impl Dialer {
         &self,
         host: &Config,
         login: Option<&Login>,
+        tls: Option<MakeRustlsConnect>,
     ) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
         let config = self.config(host, login);
-        if self.url.uses_tls() {
-            let tls = self.tls()?;
-            connect(&config, tls).await
-        } else {
-            connect(&config, NoTls).await
+        match tls {
+            Some(tls) => connect(&config, tls).await,
+            None => connect(&config, NoTls).await,
         }
     }
 
@@ -172,6 +173,11 @@ const TRANSACTION_TIMEOUT_VERSION: u32 = 17;
 /// `too_many_connections` is not an outage: open connections still work.
 fn not_connected(error: tokio_postgres::Error) -> DatabaseError {
     if code(&error) == Some(sqlstate::TOO_MANY_CONNECTIONS) { error.into() } else { unreachable(reason(&error)) }
+}
+
+/// Whether the server can be reached and refuses this login, or has too many connections.
+fn is_about_user(error: &tokio_postgres::Error) -> bool {
+    is_login_rejected(error) || code(error) == Some(sqlstate::TOO_MANY_CONNECTIONS)
 }
 
 /// Whether the server rejects the user or the password.

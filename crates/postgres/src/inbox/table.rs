@@ -36,20 +36,24 @@ pub(super) const RECORD_FAILURE: TransactionStatements = TransactionStatements {
 
 /// The first transaction that inserts the row does the work. A second one waits here until the first has ended. A row that
 /// has expired and is not deleted yet is replaced, unless it is unfinished. With a short retention, the row of this claim
-/// itself may have expired when the outcome of its commit is looked up, so it is kept.
+/// itself may have expired when the outcome of its commit is looked up, so it is kept. A row that is visible and kept is found
+/// first, because ON CONFLICT DO UPDATE would lock it.
 ///
 /// The statement is sent together with BEGIN. If the BEGIN fails, for example because an operator cancels it, the
 /// statement would run and commit outside a transaction. Then the setting is not set, and the NULL violates a
 /// constraint.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
-     VALUES ($1, $2, $3, $4, CASE WHEN current_setting('idempotent_sqs.begun', true) = 'yes' THEN $5::smallint END) \
+     SELECT $1::text, $2::text, $3::bytea, $4::bigint, \
+       CASE WHEN current_setting('idempotent_sqs.begun', true) = 'yes' THEN $5::smallint END \
+     WHERE NOT EXISTS (SELECT FROM idempotency_inbox WHERE namespace = $1 AND key = $2 \
+       AND (done_at >= now() - make_interval(secs => $6) OR result IS NULL OR fence = $4)) \
      ON CONFLICT (namespace, key) DO UPDATE \
      SET fingerprint = excluded.fingerprint, fence = excluded.fence, attempts = excluded.attempts, result = NULL, \
        done_at = excluded.done_at \
      WHERE idempotency_inbox.done_at < now() - make_interval(secs => $6) AND idempotency_inbox.result IS NOT NULL \
        AND idempotency_inbox.fence <> excluded.fence";
 
-/// Affects the row only if this transaction inserted it. After a COMMIT or ROLLBACK of the work it affects no row.
+/// Affects the row only if this transaction inserted or replaced it. After a COMMIT or ROLLBACK of the work it affects no row.
 const SET_RESULT: &str = "UPDATE idempotency_inbox SET result = $3 \
      WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid";
 

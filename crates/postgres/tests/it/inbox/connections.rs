@@ -55,6 +55,15 @@ async fn the_next_host_of_the_url_is_used_if_one_refuses_connections_or_does_not
 }
 
 #[tokio::test]
+async fn the_next_host_of_the_url_is_used_if_one_refuses_the_user() {
+    let (other, base) = (Postgres::start(), base().await);
+    // The other server has no such database user.
+    let url = url_with_first_port(&base, other.port).replace("app@", "payer_of_one_server@");
+    base.client.batch_execute("CREATE ROLE payer_of_one_server LOGIN SUPERUSER").await.unwrap();
+    done(&run(&flushed(), &inbox(Pay::default(), database(&url))).await);
+}
+
+#[tokio::test]
 async fn the_next_host_of_the_url_is_used_if_one_accepts_no_writes() {
     let (standby, base) = (Postgres::start_with(&["default_transaction_read_only=on"]), base().await);
     let operator = harness::postgres::connect(standby.port, "postgres").await;
