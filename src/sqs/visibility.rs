@@ -177,7 +177,7 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
             .change_message_visibility_batch()
             .queue_url(queue.url())
             .set_entries(Some(entries.filter_map(Result::ok).collect()));
-        let failed = match timeout_at(until, request.send()).await {
+        let failed = match timeout_at(until.min(Instant::now() + TIMEOUT), request.send()).await {
             Ok(Ok(reply)) => reply.failed,
             Ok(Err(error)) => {
                 return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));

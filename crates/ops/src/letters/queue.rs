@@ -71,7 +71,7 @@ impl DeadLetterQueue {
         }
         let client = Client::from_conf(config.clone().build());
         let sender = Client::from_conf(config.retry_config(RetryConfig::disabled()).build());
-        Self { client, sender, url: as_sqs_writes_it(&url), visibility_timeout }
+        Self { client, sender, url: without_trailing_slash(&url), visibility_timeout }
     }
 
     pub(crate) fn is_fifo(&self) -> bool {
@@ -148,7 +148,7 @@ impl DeadLetterQueue {
     /// The queue at this URL. It is in the region of the dead-letter queue if the URL has none, as that of a simulator.
     pub(crate) fn at_url(&self, url: &str) -> Destination {
         let sender = region_of(url).map_or_else(|| self.sender.clone(), |region| in_region(&self.sender, region));
-        Destination { url: as_sqs_writes_it(url), sender }
+        Destination { url: without_trailing_slash(url), sender }
     }
 
     /// Whether the destination is this queue: its region, account and name are the same. The hosts of a queue's URLs differ
@@ -189,7 +189,7 @@ fn is_region(region: &str) -> bool {
 }
 
 /// The URL without a slash at its end, so that it ends with the name of the queue.
-fn as_sqs_writes_it(url: &str) -> String {
+fn without_trailing_slash(url: &str) -> String {
     url.trim_end_matches('/').to_owned()
 }
 
