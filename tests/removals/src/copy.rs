@@ -172,6 +172,8 @@ impl Copy {
     fn at_fault(&self, message: &Value) -> Result<Option<&Condition>, Box<dyn Error>> {
         let message = &message["message"];
         let spans = || message["spans"].as_array().into_iter().flatten();
+        let notes = || message["children"].as_array().into_iter().flatten();
+        let spans_of_notes = || notes().filter_map(|note| note["spans"].as_array()).flatten();
         let primary = spans().filter(|_| message["level"] == "error").find(|span| span["is_primary"] == true);
         let Some((file, at)) =
             primary.and_then(|span| Some((span["file_name"].as_str()?, span["byte_start"].as_u64()?)))
@@ -196,7 +198,8 @@ impl Copy {
         let is_between = |condition: &&Condition| {
             condition.removal == Removal::Statement && (first..=last + 1).contains(&(condition.line as u64))
         };
-        let near = || places().find_map(|span| innermost(usize::try_from(span["byte_start"].as_u64()?).ok()?));
+        let named = || places().chain(spans_of_notes().filter(|span| span["file_name"] == file));
+        let near = || named().find_map(|span| innermost(usize::try_from(span["byte_start"].as_u64()?).ok()?));
         Ok(innermost(at).or_else(|| of_file().find(is_between)).or_else(near))
     }
 }
