@@ -6,12 +6,10 @@
 mod secrets;
 mod tokens;
 
-use std::error::Error;
-use std::iter;
-
 use futures_util::future::join_all;
 use idempotent_sqs::aws::CREDENTIALS_TIMEOUT;
 use idempotent_sqs::credentials::{CredentialsSource, Login, login};
+use idempotent_sqs::idempotency::error_chain;
 use tokio::time::Instant;
 
 pub use secrets::read_secrets;
@@ -27,8 +25,8 @@ const REGION: &str = "eu-central-1";
 /// No error may contain this part of passwords and secret keys.
 const HIDDEN: &str = "hidden";
 
-/// Asks for so many logins at the same time. Errors are the messages of the error and of its sources, and what is wrong with
-/// them.
+/// Asks for so many logins at the same time. Returns each one, or its error with the causes, and adds to `wrong` if they take too
+/// long or if an error has a secret.
 async fn logins(
     source: &dyn CredentialsSource,
     rejected: Option<&Login>,
@@ -41,11 +39,7 @@ async fn logins(
     if begun.elapsed() > longest {
         wrong.push(format!("{callers} logins took {:?}", begun.elapsed()));
     }
-    let text = |error: Box<dyn Error + Send + Sync>| {
-        let errors = iter::successors(Some(&*error as &dyn Error), |error| (*error).source());
-        errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-    };
-    let logins: Vec<_> = logins.into_iter().map(|login| login.map_err(text)).collect();
+    let logins: Vec<_> = logins.into_iter().map(|login| login.map_err(|error| error_chain(&*error))).collect();
     wrong
         .extend(logins.iter().filter_map(|login| login.as_ref().err()).filter(|error| error.contains(HIDDEN)).cloned());
     logins

@@ -135,6 +135,11 @@ impl Kind {
 
     /// How long its rows and records are kept.
     pub(crate) fn retention(self) -> Duration {
-        if self.namespace == BRIEF { BRIEFLY } else { RETENTION }
+        retention(self.namespace)
     }
+}
+
+/// How long the rows of this consumer are kept.
+pub(crate) fn retention(namespace: &str) -> Duration {
+    if namespace == BRIEF { BRIEFLY } else { RETENTION }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{SLACK_US, Seen};
 use crate::inbox::cleanup::{CLEANUP_ONE_IN, HOUSEKEEPER};
-use crate::inbox::kind::{BRIEF, BRIEFLY, Kind, RETENTION};
+use crate::inbox::kind::{Kind, retention};
 use crate::inbox::owner::fingerprint;
 use crate::inbox::plan::{Case, Class, Ends};
 use crate::inbox::tables::{Change, ChangeKind, InboxRow};
@@ -156,8 +156,8 @@ impl Seen {
 
     /// Whether the row had expired at this time. It is not expected to be deleted by then.
     pub(super) fn has_expired(row: &Change, at_us: u64) -> bool {
-        let retention = if row.row.namespace == BRIEF { BRIEFLY } else { RETENTION };
-        row.row.result.is_some() && row.begun_us + u64::try_from(retention.as_micros()).unwrap() <= at_us
+        let retention_us = u64::try_from(retention(&row.row.namespace).as_micros()).unwrap();
+        row.row.result.is_some() && row.begun_us + retention_us <= at_us
     }
 
     /// Whether the transaction that deleted this row has inserted another one.
@@ -178,7 +178,7 @@ impl Seen {
             // The other owners are too unlikely to clean up.
             let is_own = self.is_replaced(change)
                 || Kind::of(&change.by).map_or(change.by == HOUSEKEEPER, |kind| kind.namespace == change.row.namespace);
-            let retention_us = if change.row.namespace == BRIEF { BRIEFLY } else { RETENTION }.as_micros();
+            let retention_us = retention(&change.row.namespace).as_micros();
             let lived_us = i64::try_from(change.begun_us + self.ahead_us).unwrap() - change.row.done_at_us;
             let is_expired = lived_us + 1 >= i64::try_from(retention_us).unwrap();
             if !is_own || !is_expired || change.row.result.is_none() {
