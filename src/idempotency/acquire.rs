@@ -63,15 +63,13 @@ impl<S: Store> Idempotency<S> {
     }
 
     fn new_request(&self, delivery: &Delivery) -> AcquireRequest {
-        let remaining = delivery.deadline.end.saturating_duration_since(Instant::now());
-        let longest_lease = self.policy.longest_lease;
         AcquireRequest {
             key: delivery.key.clone(),
             owner: delivery.owner.unwrap_or_else(Owner::random),
             fingerprint: delivery.fingerprint,
             message: delivery.message,
-            lease: remaining.saturating_add(self.policy.lease_grace).min(longest_lease),
-            longest_lease,
+            lease: self.policy.lease_until(delivery.deadline.end),
+            longest_lease: self.policy.longest_lease,
             retention: self.policy.retention,
             max_attempts: self.policy.max_attempts,
             failed_retention: self.policy.failed_retention,
@@ -89,9 +87,9 @@ impl<S: Store> Idempotency<S> {
         }
     }
 
-    /// The outcome by the work's own record. If the store reports that no attempt can succeed, the work may still be done:
-    /// if the reply to the commit of its last attempt was lost, or if the store lost its record and another payload was
-    /// acquired under the key since. The record may also have a result that the store did not keep.
+    /// The outcome by the work's own record. If the store reports that no attempt can succeed, the work may still be
+    /// done: if the reply to the commit of its last attempt was lost, or if the store lost its record and another
+    /// payload was acquired under the key since. The record may also have a result that the store did not keep.
     async fn check_own_record<T>(
         &self,
         by_store: Outcome,
@@ -108,7 +106,8 @@ impl<S: Store> Idempotency<S> {
                 // Without a fingerprint, a completed record would make any other payload a duplicate.
                 if request.fingerprint != Fingerprint::NONE {
                     let claim = Claim::of_completed_work(request, Fence(0), self.policy.max_attempts);
-                    // The work is done, regardless of the store's reply. It does not replace the record of another payload.
+                    // The work is done, regardless of the store's reply. It does not replace the record of another
+                    // payload.
                     let _settled = self.complete(&claim.until(deadline.work), &result, deadline, true).await;
                 }
                 Outcome::Duplicate { result: Some(result) }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::results::Results;
 
 /// How records are kept and attempts are counted.
@@ -54,7 +56,8 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             retention: Duration::from_hours(14 * 24),
-            // An outage of 24 hours uses up about 140, if each attempt may have taken effect. Attempts whose process died before it released the record are also counted.
+            // An outage of 24 hours uses up about 140, if each attempt may have taken effect. Attempts whose process
+            // died before it released the record are also counted.
             max_attempts: 200,
             failed_retention: Duration::MAX,
             recovery: Recovery::Rerun,
@@ -63,5 +66,14 @@ impl Default for Policy {
             lease_grace: Duration::from_secs(1),
             longest_lease: Duration::from_hours(24),
         }
+    }
+}
+
+impl Policy {
+    /// The lease of a claim that is made now and ends at `end`, [`Deadline::end`](super::Deadline::end).
+    #[must_use]
+    pub fn lease_until(&self, end: Instant) -> Duration {
+        let remaining = end.saturating_duration_since(Instant::now());
+        remaining.saturating_add(self.lease_grace).min(self.longest_lease)
     }
 }

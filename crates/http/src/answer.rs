@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use idempotent_sqs::idempotency::{Fence, Outcome, Report, WorkErrorKind};
-use idempotent_sqs::{Deadline, Policy, WorkError};
+use idempotent_sqs::{Deadline, WorkError};
 use tokio::time::Instant;
 
 use crate::body::ResponseBody;
@@ -57,17 +57,11 @@ pub(crate) fn conclude<RB, E>(
         let cut = ended.is_none_or(|ended| ended >= deadline.work);
         // Without a claim, the store knows of an earlier failure.
         let is_doubtful = recovery || fence.is_none();
-        let held = (fence.is_some() && !is_settled).then(|| lease_remains(deadline, &settings.policy));
+        let held = (fence.is_some() && !is_settled).then(|| settings.policy.lease_until(deadline.end));
         let problem = problem(&outcome, ran, cut, is_doubtful, held, settings.mismatch_status);
         (Ok(whole(problem.response())), problem.into())
     };
     (answer, Summary { outcome, fence, attempts, is_recovery: ran && recovery })
-}
-
-/// Remaining time of the lease of a request with this deadline.
-fn lease_remains(deadline: Deadline, policy: &Policy) -> Duration {
-    let remaining = deadline.end.saturating_duration_since(Instant::now());
-    remaining.saturating_add(policy.lease_grace).min(policy.longest_lease)
 }
 
 /// What is reported if the run returned an answer.
@@ -95,8 +89,8 @@ fn replayed(outcome: &Outcome, settings: &Settings) -> Option<Response<Bytes>> {
 }
 
 /// The layer's own answer to a request that has no response. `cut` if its run was cancelled at the deadline, and
-/// `is_doubtful` if an earlier one may have taken effect. `held` is the remaining lease if the end of the request was not
-/// recorded: until then, retries are in conflict.
+/// `is_doubtful` if an earlier one may have taken effect. `held` is the remaining lease if the end of the request was
+/// not recorded: until then, retries are in conflict.
 fn problem(
     outcome: &Outcome,
     ran: bool,
