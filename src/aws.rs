@@ -29,8 +29,8 @@ pub use secret::{SecretArn, SecretArnError, SecretCredentials};
 /// than a call within a region takes, and much shorter than an invocation. Added to the connect timeout of PostgreSQL.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The AWS SDK configuration of this process: region, credentials, endpoints, retries. The default one is loaded from the
-/// environment at its first use. Clones share it, and so do all clients that are created from it.
+/// The AWS SDK configuration of this process: region, credentials, endpoints, retries. The default one is loaded from
+/// the environment at its first use. Clones share it, and so do all clients that are created from it.
 ///
 /// A program that has loaded its own configuration passes it with `AwsConfig::from`.
 #[derive(Clone, Default)]

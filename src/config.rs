@@ -139,8 +139,8 @@ fn policy(environment: &mut Environment, aws: &AwsConfig) -> Policy {
     }
 }
 
-/// Reads where keys are found, as [`Config::read`] does: `IDEMPOTENCY_KEY` and `IDEMPOTENCY_ENVELOPE`. Errors are collected
-/// in `environment`.
+/// Reads where keys are found, as [`Config::read`] does: `IDEMPOTENCY_KEY` and `IDEMPOTENCY_ENVELOPE`. Errors are
+/// collected in `environment`.
 pub fn key_settings(environment: &mut Environment) -> (Vec<KeySource>, Envelopes) {
     let BatchSettings { keys: default, envelopes, .. } = BatchSettings::default();
     let choices = [("auto", Envelopes::Auto), ("none", Envelopes::None)];
@@ -219,8 +219,8 @@ fn fingerprint(environment: &mut Environment, default: FingerprintSource) -> Fin
     })
 }
 
-/// Checks the file of certificates, which the TLS library reads itself. Clients fail if it cannot be read, some of them also
-/// if `SSL_CERT_DIR` has certificates.
+/// Checks the file of certificates, which the TLS library reads itself. Clients fail if it cannot be read, some of them
+/// also if `SSL_CERT_DIR` has certificates.
 fn certificates(environment: &mut Environment) {
     // That library reads the value as it is.
     let Some(path) = environment.value("SSL_CERT_FILE").filter(|path| !path.is_empty()) else { return };

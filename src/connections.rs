@@ -14,8 +14,8 @@ use tokio::time::Instant;
 /// <https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-troubleshooting.html>
 pub(crate) const MAX_IDLE: Duration = Duration::from_secs(3);
 
-/// Largest difference between the time on the wall clock and on the monotonic clock since a client was created. If it is
-/// larger, the process was frozen meanwhile.
+/// Largest difference between the time on the wall clock and on the monotonic clock since a client was created. If it
+/// is larger, the process was frozen meanwhile.
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
 /// A client that pools connections, and is replaced if they may have ended. None is created before its first use,
@@ -37,8 +37,9 @@ impl<C> Default for Connections<C> {
 }
 
 impl<C: Clone> Connections<C> {
-    /// The client of the last request, or a new one if the process was frozen since that one was created, in all for more
-    /// than a second. For clients that do not reuse connections that were idle for [`MAX_IDLE`] on the monotonic clock.
+    /// The client of the last request, or a new one if the process was frozen since that one was created, in all for
+    /// more than a second. For clients that do not reuse connections that were idle for [`MAX_IDLE`] on the monotonic
+    /// clock.
     #[cfg_attr(
         not(any(feature = "webhook", feature = "s3")),
         expect(dead_code, reason = "only `reqwest` has such clients")

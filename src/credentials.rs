@@ -49,8 +49,8 @@ pub trait CredentialsSource: fmt::Debug + Send + Sync {
     }
 }
 
-/// The login of this source, as [`CredentialsSource::login`] returns it. A panic of the source is an error, which says what
-/// to check.
+/// The login of this source, as [`CredentialsSource::login`] returns it. A panic of the source is an error, which says
+/// what to check.
 ///
 /// # Errors
 /// If no login is available. No connection is made.
@@ -66,9 +66,9 @@ pub async fn login(
     login.unwrap_or_else(|| Err(format!("a source of logins panicked; if it is the AWS SDK: {NO_CERTIFICATES}").into()))
 }
 
-/// Whether a session that began at this time has lasted for `longest`, the [`max_session`](CredentialsSource::max_session) of
-/// its source. By the wall clock, which also counts the time during which the process was frozen. A time in the future counts as
-/// ended: the clock was set, so the age is unknown.
+/// Whether a session that began at this time has lasted for `longest`, the
+/// [`max_session`](CredentialsSource::max_session) of its source. By the wall clock, which also counts the time during
+/// which the process was frozen. A time in the future counts as ended: the clock was set, so the age is unknown.
 #[must_use]
 pub fn session_has_ended(opened: SystemTime, longest: Duration) -> bool {
     opened.elapsed().map_or(true, |age| age >= longest)

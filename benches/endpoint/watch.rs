@@ -1,7 +1,7 @@
 //! A store that runs the state machine of [`protocol`] in this process, in transactions of `WATCH`, `MULTI` and `EXEC`.
 //!
-//! A transaction takes two round trips, and is repeated if another client wrote the key between them. `WATCH` is a state
-//! of the connection, so no two transactions can share one.
+//! A transaction takes two round trips, and is repeated if another client wrote the key between them. `WATCH` is a
+//! state of the connection, so no two transactions can share one.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

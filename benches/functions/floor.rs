@@ -2,8 +2,9 @@
 //! whether it is new, a second one records the results. A record has no owner and no lease, so a crash blocks its
 //! message until the record expires, and a late writer overwrites it.
 //!
-//! `FLOOR` selects another one: `hash` also parses each body as JSON and hashes it, and `ids` reads nothing of the event
-//! but the messageIds. If `WORK_MS` is set, each new message takes that long, `BATCH_CONCURRENCY` of them at a time.
+//! `FLOOR` selects another one: `hash` also parses each body as JSON and hashes it, and `ids` reads nothing of the
+//! event but the messageIds. If `WORK_MS` is set, each new message takes that long, `BATCH_CONCURRENCY` of them at a
+//! time.
 
 use std::collections::HashMap;
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! The floor in scripts: the commands of the floor, `SET NX GET PX` and `SET PX`, one by one in two scripts that do nothing
-//! else. It shows how much of a check is the cost of commands inside scripts.
+//! The floor in scripts: the commands of the floor, `SET NX GET PX` and `SET PX`, one by one in two scripts that do
+//! nothing else. It shows how much of a check is the cost of commands inside scripts.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_runtime::{Error, LambdaEvent, service_fn};

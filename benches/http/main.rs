@@ -1,7 +1,7 @@
 //! An HTTP endpoint that takes each request once: a Lua script against `WATCH`, and other crates.
 //!
-//! The servers run as processes of their own, with one redis-server. They are measured alternately, at several numbers of
-//! clients. `-- --write` puts the figures into `docs/bench.md`.
+//! The servers run as processes of their own, with one redis-server. They are measured alternately, at several numbers
+//! of clients. `-- --write` puts the figures into `docs/bench.md`.
 
 mod endpoint;
 mod load;

@@ -1,5 +1,5 @@
-//! A Lambda Runtime API on loopback. It does as little as possible, as its cost is part of every figure. The thread of a
-//! connection sends an event and measures the time to its response without another thread.
+//! A Lambda Runtime API on loopback. It does as little as possible, as its cost is part of every figure. The thread of
+//! a connection sends an event and measures the time to its response without another thread.
 //!
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 

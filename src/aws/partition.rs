@@ -1,7 +1,7 @@
 //! Partitions of AWS, which have their own domains.
 
-/// The domain of AWS's endpoints in this region, as in the partitions of the AWS SDK. A region of a partition that is not
-/// known here has the domain of most regions.
+/// The domain of AWS's endpoints in this region, as in the partitions of the AWS SDK. A region of a partition that is
+/// not known here has the domain of most regions.
 pub(crate) fn dns_suffix(region: &str) -> &'static str {
     let of_partition = SUFFIXES.iter().find(|(prefix, _)| region.starts_with(prefix));
     of_partition.map_or("amazonaws.com", |(_, suffix)| suffix)

@@ -80,8 +80,8 @@ impl Claim {
         Self { request, fence, number, recovery, without_store: false, lease_ends, ends: lease_ends }
     }
 
-    /// The claim of an attempt whose work has its own record, while the store is out of reach. Earlier attempts are unknown,
-    /// so it is a recovery.
+    /// The claim of an attempt whose work has its own record, while the store is out of reach. Earlier attempts are
+    /// unknown, so it is a recovery.
     pub(super) fn without_store(request: AcquireRequest, fence: Fence) -> Self {
         Self { without_store: true, ..Self::new(request, fence, 1, true) }
     }

@@ -42,8 +42,8 @@ impl Report {
             Outcome::Done { .. }
             | Outcome::Duplicate { .. }
             | Outcome::DoneByOwnRecord { .. }
-            // Another attempt could repeat the effect. If the other owner failed with another payload, it would not even be
-            // a recovery.
+            // Another attempt could repeat the effect. If the other owner failed with another payload, it would not
+            // even be a recovery.
             | Outcome::Lost { state: _, done: true } => Decision::Ack,
             Outcome::Conflict { lease_remains } => {
                 let after = lease_remains.saturating_add(CONFLICT_JITTER.mul_f64(random()));

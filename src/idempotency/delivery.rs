@@ -35,8 +35,8 @@ impl Delivery {
     ///
     /// All deliveries without a [`message_id`](Self::message_id) count as the same message. So a permanent failure or
     /// exhausted attempts also fail every later one, until
-    /// [`Policy::failed_retention`](super::Policy::failed_retention) or the record's retention ends, or a delivery has a
-    /// messageId.
+    /// [`Policy::failed_retention`](super::Policy::failed_retention) or the record's retention ends, or a delivery has
+    /// a messageId.
     #[must_use]
     pub fn new(key: Key) -> Self {
         let deadline = Deadline::within(Duration::from_mins(1));

@@ -50,8 +50,8 @@ impl Fingerprint {
         Some(Self::of_kind(Self::JSON, &json::canonical(text)?))
     }
 
-    /// The fingerprint of a value as JSON. It equals [`of_json_text`](Self::of_json_text) of the text to which the value
-    /// is serialized.
+    /// The fingerprint of a value as JSON. It equals [`of_json_text`](Self::of_json_text) of the text to which the
+    /// value is serialized.
     ///
     /// # Errors
     /// If the value cannot be serialized as JSON, for example because a key of a map is not a string, or if the text is

@@ -23,8 +23,8 @@ mod parser;
 pub(crate) const LENGTH_SIZE: usize = 4;
 
 /// The canonical form of this text. The order of keys, white space, escapes and the notation of numbers have no effect
-/// on it. If an object has a key more than once, all values are kept, the last one first: which of them counts depends on
-/// the parser.
+/// on it. If an object has a key more than once, all values are kept, the last one first: which of them counts depends
+/// on the parser.
 ///
 /// Returns `None` if the text is not JSON, is nested more than 128 deep, or has a number with an exponent beyond 128
 /// bits.

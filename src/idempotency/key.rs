@@ -39,7 +39,8 @@ impl Key {
         Self::new(key).map(|restored| Self { is_stored: is_reserved(key), ..restored })
     }
 
-    /// The key of the record that a message was sent to the dead-letter queue. No key of a producer has its stored form.
+    /// The key of the record that a message was sent to the dead-letter queue. No key of a producer has its stored
+    /// form.
     #[cfg(feature = "lambda")]
     pub(crate) fn of_dead_letter(message_id: &str) -> Self {
         Self { text: format!("{DEAD_LETTER_PREFIX}{message_id}").into(), is_stored: true }

@@ -56,8 +56,8 @@ pub enum OnceError {
     Mismatch,
     /// An earlier call failed permanently, or all attempts are used up. The closure did not run. This applies for
     /// [`Policy::failed_retention`](super::Policy::failed_retention), or until the key comes with another
-    /// [`message_id`](Delivery::message_id). With [`Recovery::Park`](super::Recovery::Park) also a call that may have taken
-    /// effect.
+    /// [`message_id`](Delivery::message_id). With [`Recovery::Park`](super::Recovery::Park) also a call that may have
+    /// taken effect.
     #[error("an earlier call with this key failed permanently, or used up its attempts")]
     FailedBefore,
     /// The closure ran and failed, panicked or was cancelled at the deadline.
@@ -98,9 +98,9 @@ impl<S: Store> Idempotency<S> {
     /// [JSON](Fingerprint::of_json). `delivery` is a [`Key`], or a [`Delivery`] with a deadline or a
     /// messageId of its own; the deadline of a key is in one minute.
     ///
-    /// A later call gets the value that is read back from JSON. What JSON cannot hold, such as `NaN` or `Some(None)`, is
-    /// read back as another value, or as [`OtherType`](OnceError::OtherType). So is a value that is nested more than 127
-    /// deep.
+    /// A later call gets the value that is read back from JSON. What JSON cannot hold, such as `NaN` or `Some(None)`,
+    /// is read back as another value, or as [`OtherType`](OnceError::OtherType). So is a value that is nested more than
+    /// 127 deep.
     ///
     /// ```
     /// use idempotent_sqs::{Idempotency, Key, MemoryStore, Policy, WorkError};
@@ -213,8 +213,8 @@ where
         let closure = self.closure.lock().unwrap_or_else(PoisonError::into_inner).take();
         let closure = closure.ok_or_else(|| WorkError::retryable("the closure ran already"))?;
         let value = closure(claim.into()).await?;
-        // The effect took place, so the record must be completed. JSON is never empty, so an empty result is read as one
-        // that was not kept.
+        // The effect took place, so the record must be completed. JSON is never empty, so an empty result is read as
+        // one that was not kept.
         let result = serde_json::to_vec(&value).unwrap_or_else(|error| {
             tracing::warn!(key = claim.key().as_str(), %error, "the value of a closure was not kept: it is not JSON");
             Vec::new()

@@ -21,8 +21,8 @@ pub struct Report {
     pub ran: bool,
     /// Whether this run was a recovery.
     pub recovery: bool,
-    /// Whether the store confirmed that it recorded how the claim ended. If not, the key may be in conflict until the lease
-    /// ends. It is false without a claim.
+    /// Whether the store confirmed that it recorded how the claim ended. If not, the key may be in conflict until the
+    /// lease ends. It is false without a claim.
     pub is_settled: bool,
 }
 
@@ -58,8 +58,8 @@ pub enum Outcome {
     /// An earlier attempt failed permanently, or all attempts are used up. Nothing ran.
     FailedBefore,
     /// The deadline passed before the work started, or the lease ended that was shortened to
-    /// [`Policy::longest_lease`](super::Policy::longest_lease). Nothing ran. The attempt is not counted if the store could be
-    /// reached.
+    /// [`Policy::longest_lease`](super::Policy::longest_lease). Nothing ran. The attempt is not counted if the store
+    /// could be reached.
     NotStarted,
     /// The receiver of the work is unavailable, or something that this message needs is in use. The work had no effect.
     /// The attempt is not counted if the store could be reached.

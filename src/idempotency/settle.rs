@@ -14,8 +14,8 @@ use super::work::{RecordedAttempt, WorkError, WorkErrorKind};
 use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {
-    /// Settles the claim. If the work `has_own_record` and is done, the store is called once, and its reply does not affect
-    /// the outcome.
+    /// Settles the claim. If the work `has_own_record` and is done, the store is called once, and its reply does not
+    /// affect the outcome.
     ///
     /// # Errors
     /// [`StoreError`] if a resource that all work needs is unreachable. It is not specific to this delivery.
@@ -43,14 +43,15 @@ impl<S: Store> Idempotency<S> {
                 self.fail(claim, error, has_own_record, deadline).await
             }
             AttemptResult::Parked => {
-                // Nothing ran, so it is not counted. The record still says that an earlier attempt may have taken effect.
+                // Nothing ran, so it is not counted. The record still says that an earlier attempt may have taken
+                // effect.
                 let error = WorkError::permanent("parked: an earlier attempt may have taken effect");
                 let settled = self.release(claim, deadline).await;
                 failed(settled, Outcome::FailedPermanently { error, uncertain: true })
             }
             AttemptResult::DoneWithoutPayload(result) => {
-                // Without a fingerprint, a completed record would make any other payload a duplicate. The work's own record
-                // decides about each delivery.
+                // Without a fingerprint, a completed record would make any other payload a duplicate. The work's own
+                // record decides about each delivery.
                 let release = || self.store.release(claim.request(), Some(claim));
                 let settled = retry_until(deadline.settle, true, release).await;
                 (Outcome::Duplicate { result: Some(result) }, is_recorded(&settled))
@@ -164,8 +165,8 @@ impl<S: Store> Idempotency<S> {
         retry_until(deadline.settle, claim.is_without_store(), || self.store.fail(claim, failure)).await
     }
 
-    /// Releases the claim. If the store cannot be reached before the deadline, the lease ends, and the next attempt is a
-    /// recovery.
+    /// Releases the claim. If the store cannot be reached before the deadline, the lease ends, and the next attempt is
+    /// a recovery.
     async fn release(&self, claim: &Claim, deadline: &Deadline) -> Result<Settled, StoreError> {
         let release = || self.store.release(claim.request(), Some(claim));
         retry_until(deadline.settle, claim.is_without_store(), release).await

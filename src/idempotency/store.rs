@@ -167,9 +167,9 @@ impl Acquire {
         if recovery { Self::AcquiredStale(claim) } else { Self::Acquired(claim) }
     }
 
-    /// For implementations of [`Store`] that wrap another one, while that is out of reach: `attempt` runs as a recovery and
-    /// owns no record. Only for work with its own record, which alone prevents duplicates. The claim is settled by one
-    /// call, which is not repeated.
+    /// For implementations of [`Store`] that wrap another one, while that is out of reach: `attempt` runs as a recovery
+    /// and owns no record. Only for work with its own record, which alone prevents duplicates. The claim is settled by
+    /// one call, which is not repeated.
     #[must_use]
     pub fn claimed_without_store(request: AcquireRequest, fence: Fence) -> Self {
         Self::AcquiredStale(Claim::without_store(request, fence))

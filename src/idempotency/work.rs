@@ -64,9 +64,9 @@ pub trait Work<T: ?Sized>: Send + Sync {
         self.run(claim, input)
     }
 
-    /// Names the receiver that this input is sent to: a service, a database, a customer's webhook. After an error of kind
-    /// [`WorkErrorKind::Unavailable`], other messages for the same receiver are not started but delivered again. By
-    /// default all inputs have the same receiver.
+    /// Names the receiver that this input is sent to: a service, a database, a customer's webhook. After an error of
+    /// kind [`WorkErrorKind::Unavailable`], other messages for the same receiver are not started but delivered again.
+    /// By default all inputs have the same receiver.
     fn receiver<'a>(&'a self, input: &'a T) -> &'a str {
         let _ = input;
         ""
@@ -209,8 +209,8 @@ pub enum WorkErrorKind {
         /// it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive.
         after: Option<Duration>,
     },
-    /// The work had no effect, because its receiver is unreachable or overloaded. The attempt is not counted. Try again.
-    /// Other messages for the same [receiver](Work::receiver) are not started until it responds to one of them.
+    /// The work had no effect, because its receiver is unreachable or overloaded. The attempt is not counted. Try
+    /// again. Other messages for the same [receiver](Work::receiver) are not started until it responds to one of them.
     Unavailable {
         /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff. On
         /// SQS it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive.
@@ -240,9 +240,9 @@ impl WorkError {
         Self { kind: WorkErrorKind::Retryable { after: Some(after) }, reason: ProgramError::new(reason) }
     }
 
-    /// The work had no effect, because its receiver is unreachable or overloaded: a service that is down, a database that
-    /// restarts. The attempt is not counted if the store can be reached before the deadline. Other messages for the same
-    /// [receiver](Work::receiver) are delivered again without a call.
+    /// The work had no effect, because its receiver is unreachable or overloaded: a service that is down, a database
+    /// that restarts. The attempt is not counted if the store can be reached before the deadline. Other messages for
+    /// the same [receiver](Work::receiver) are delivered again without a call.
     pub fn unavailable(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind: WorkErrorKind::Unavailable { after: None }, reason: ProgramError::new(reason) }
     }

@@ -36,10 +36,10 @@ impl Variant {
     }
 }
 
-/// The URL of an object. The bucket is part of the host name. It is part of the path instead if an endpoint is set, or if
-/// its name has a dot, which the certificate of S3 does not cover, or a character that older names have and host names do
-/// not distinguish: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/VirtualHosting.html>. An endpoint that is set has
-/// no variants.
+/// The URL of an object. The bucket is part of the host name. It is part of the path instead if an endpoint is set, or
+/// if its name has a dot, which the certificate of S3 does not cover, or a character that older names have and host
+/// names do not distinguish: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/VirtualHosting.html>. An endpoint
+/// that is set has no variants.
 pub(super) fn url(settings: &S3Settings, variant: Variant, location: &Location) -> Result<Url, ObjectError> {
     let Location { bucket, name } = location;
     let S3Settings { region, endpoint } = settings;

@@ -60,8 +60,8 @@ impl<'a> QueueArn<'a> {
         format!("https://sqs.{region}.{}/{account}/{name}", dns_suffix(region))
     }
 
-    /// Whether this URL is that of the queue. Endpoints differ, so only the account, the name, and the region if the URL
-    /// has one are compared.
+    /// Whether this URL is that of the queue. Endpoints differ, so only the account, the name, and the region if the
+    /// URL has one are compared.
     pub(super) fn has_url(&self, url: &str) -> bool {
         region_of(url).is_none_or(|region| region == self.region)
             && url.ends_with(&format!("/{}/{}", self.account, self.name))

@@ -10,9 +10,9 @@ use crate::idempotency::{Outcome, Report, WorkErrorKind};
 /// Longest reason in a dead letter, bytes.
 pub(super) const MAX_REASON_BYTES: usize = 1024;
 
-/// What a message attribute of a dead letter says about it: a JSON object in the attribute
-/// [`DeadLetter::ATTRIBUTE`]. The key is as the producer chose it. Nothing else is taken from the message, but an error of
-/// the work can contain whatever the work puts into it, except addresses.
+/// What a message attribute of a dead letter says about it: a JSON object in the attribute [`DeadLetter::ATTRIBUTE`].
+/// The key is as the producer chose it. Nothing else is taken from the message, but an error of the work can contain
+/// whatever the work puts into it, except addresses.
 ///
 /// ```
 /// use idempotent_sqs::sqs::{DeadLetter, DeadLetterOutcome};

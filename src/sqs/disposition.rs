@@ -206,8 +206,8 @@ impl MessageReport {
     }
 
     /// The report if the store was unavailable before any work ran, so that the invocation fails and each message is
-    /// delivered again. It waits as long as `earlier`, the one before it in its group, or for its own backoff if it is the
-    /// first: otherwise it would be received again after the visibility timeout, and a long outage would use up the
+    /// delivered again. It waits as long as `earlier`, the one before it in its group, or for its own backoff if it is
+    /// the first: otherwise it would be received again after the visibility timeout, and a long outage would use up the
     /// receives of the redrive policy. A message whose key is leased waits for the end of the lease too.
     pub(super) fn in_outage(&self, earlier: Disposition) -> Self {
         let reason = match self.disposition {

@@ -51,8 +51,8 @@ pub fn messages(event: &str) -> Result<Vec<Message>, EventError> {
     }
 }
 
-/// Whether a record without a messageId names another service as its source, such as `aws:s3`: those of SNS, S3, Kinesis and
-/// others have none. SNS writes the name of the field with a capital letter.
+/// Whether a record without a messageId names another service as its source, such as `aws:s3`: those of SNS, S3,
+/// Kinesis and others have none. SNS writes the name of the field with a capital letter.
 fn is_of_another_service(event: &str) -> bool {
     let Ok(event) = serde_json::from_str::<Event<&RawValue>>(event) else { return false };
     event.records.into_iter().map(fields).any(|fields| {

@@ -25,9 +25,9 @@ pub enum KeySource {
     /// The `MessageDeduplicationId` within its message group, as `GROUP ID`. The same id in another group is different
     /// work. An id without a group is [`KeyError::NoMessageGroup`].
     DeduplicationId,
-    /// The messageId, or the id of the notification if the payload is in an envelope. The messageId is the same in every
-    /// redelivery. A redrive from the dead-letter queue and a producer that sends again get a new one; the id of a
-    /// notification stays the same in a redrive.
+    /// The messageId, or the id of the notification if the payload is in an envelope. The messageId is the same in
+    /// every redelivery. A redrive from the dead-letter queue and a producer that sends again get a new one; the id of
+    /// a notification stays the same in a redrive.
     MessageId,
 }
 
@@ -60,8 +60,8 @@ impl KeySource {
         &sources[..first.unwrap_or(sources.len())]
     }
 
-    /// The sources before the first one whose value may be in S3, all if nothing is there. An envelope in the payload has
-    /// an id, and may have attributes that the message lacks.
+    /// The sources before the first one whose value may be in S3, all if nothing is there. An envelope in the payload
+    /// has an id, and may have attributes that the message lacks.
     pub(super) fn independent_of_s3<'s>(sources: &'s [Self], payload: &Payload<'_>) -> &'s [Self] {
         let first = sources.iter().position(|source| match source {
             _ if payload.pointer().is_none() => false,

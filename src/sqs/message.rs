@@ -9,8 +9,8 @@ use super::envelope;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Message {
-    /// The messageId. A redelivery keeps it, and so does the move to the dead-letter queue by the redrive policy. A message
-    /// that the function sends there, a redrive from there and a new send of the same work get another.
+    /// The messageId. A redelivery keeps it, and so does the move to the dead-letter queue by the redrive policy. A
+    /// message that the function sends there, a redrive from there and a new send of the same work get another.
     pub id: String,
     /// The body as it was sent. `None` if the record of the event could not be parsed, or has no body.
     pub body: Option<String>,

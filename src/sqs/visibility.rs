@@ -29,9 +29,9 @@ const CONCURRENT_CALLS: usize = 50;
 /// the messages are delivered again even without the change, and the invocation's duration is billed.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Additional time for each call that waits for an earlier one. The largest batch has 1,000 calls, 20 on each connection,
-/// and almost 8 seconds for all: a reply takes some 20 milliseconds, and with little memory a function has so little of a
-/// processor that each call takes some milliseconds of it.
+/// Additional time for each call that waits for an earlier one. The largest batch has 1,000 calls, 20 on each
+/// connection, and almost 8 seconds for all: a reply takes some 20 milliseconds, and with little memory a function has
+/// so little of a processor that each call takes some milliseconds of it.
 const TIMEOUT_PER_CALL: Duration = Duration::from_millis(5);
 
 /// Longest visibility timeout of SQS, counted from the receive:
@@ -42,8 +42,8 @@ const LONGEST: Duration = Duration::from_secs(12 * 3600);
 /// after the receive.
 const LESS: Duration = Duration::from_secs(3600);
 
-/// Whether SQS refused a visibility timeout because it is too long. An expired receipt handle has the same error code; only
-/// the text names the parameter.
+/// Whether SQS refused a visibility timeout because it is too long. An expired receipt handle has the same error code;
+/// only the text names the parameter.
 fn is_too_long(code: &str, message: Option<&str>) -> bool {
     code.contains("InvalidParameterValue") && message.is_none_or(|message| message.contains("VisibilityTimeout"))
 }

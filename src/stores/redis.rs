@@ -64,8 +64,8 @@ impl RedisSettings {
 #[error(transparent)]
 pub struct RedisSettingsError(#[from] redis::RedisError);
 
-/// A [`Store`] in Redis or Valkey. It connects at its first use, and again after a failed call. By Sentinel, it asks the
-/// sentinels each time and connects only to a primary.
+/// A [`Store`] in Redis or Valkey. It connects at its first use, and again after a failed call. By Sentinel, it asks
+/// the sentinels each time and connects only to a primary.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     namespace: Arc<str>,

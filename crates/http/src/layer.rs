@@ -48,8 +48,8 @@ impl<S> Shared<S> {
 }
 
 impl<S: Store> IdempotencyLayer<S> {
-    /// A builder with default settings. `principal` returns whose key it is, the same in every retry; a request for which it
-    /// returns `None` is rejected with 401. To share keys among all clients, return [`Principal::GLOBAL`].
+    /// A builder with default settings. `principal` returns whose key it is, the same in every retry; a request for
+    /// which it returns `None` is rejected with 401. To share keys among all clients, return [`Principal::GLOBAL`].
     ///
     /// The store's namespace must not be used for anything else.
     pub fn builder(
@@ -59,8 +59,8 @@ impl<S: Store> IdempotencyLayer<S> {
         IdempotencyLayerBuilder::new(store, principal)
     }
 
-    /// A service that answers with the result of a [`Work`] instead of an inner service, so that the response can be part
-    /// of the transaction of an inbox (`idempotent-sqs-postgres`). The work returns its response by
+    /// A service that answers with the result of a [`Work`] instead of an inner service, so that the response can be
+    /// part of the transaction of an inbox (`idempotent-sqs-postgres`). The work returns its response by
     /// [`encode_response`](crate::encode_response). Every request needs a key.
     ///
     /// ```
@@ -89,11 +89,11 @@ impl<S: Store> IdempotencyLayer<S> {
     /// | uncertain, a panic, the deadline | [500](crate#failed), [504](crate#deadline); a retry is a recovery |
     /// | permanent; retryable in the last attempt | [500](crate#failed-before), for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention) |
     ///
-    /// If the store does not record the end of a run that failed retryably or permanently, the answer is 500 or 504, and a
-    /// retry is a recovery. If it does not record that a run had no effect, because it was unavailable or busy, the answer is
-    /// 503 with the remaining lease in `Retry-After`, and a retry after that is a recovery. Responses with 429 and 503 are
-    /// released, and other 5xx are uncertain, as those of a handler are. An inbox commits its response whatever its status:
-    /// return a [`WorkError`](idempotent_sqs::WorkError) to roll back.
+    /// If the store does not record the end of a run that failed retryably or permanently, the answer is 500 or 504,
+    /// and a retry is a recovery. If it does not record that a run had no effect, because it was unavailable or busy,
+    /// the answer is 503 with the remaining lease in `Retry-After`, and a retry after that is a recovery. Responses
+    /// with 429 and 503 are released, and other 5xx are uncertain, as those of a handler are. An inbox commits its
+    /// response whatever its status: return a [`WorkError`](idempotent_sqs::WorkError) to roll back.
     ///
     /// A response above `result_max_bytes` is not kept in the store; a retry gets it from the inbox, and without one
     /// [410](crate#response-not-kept). Do not put an endpoint inside a layer: it

@@ -59,12 +59,12 @@
 //! that remains if that is sooner. What a handler does while its body streams is not protected: the request is already
 //! completed, and a client that disconnects ends it.
 //!
-//! With [`ServerErrors::Keep`] other 5xx are kept as 4xx are. A recovery has [`IdempotentRequest::is_recovery`]. After a
-//! release the key is free, also for another request, unless an earlier run may have taken effect.
+//! With [`ServerErrors::Keep`] other 5xx are kept as 4xx are. A recovery has [`IdempotentRequest::is_recovery`]. After
+//! a release the key is free, also for another request, unless an earlier run may have taken effect.
 //!
-//! Kept responses do not have these headers: those of one connection (RFC 9110, section 7.6.1), `Date`, `Server-Timing`,
-//! `Set-Cookie`, `X-CSRF-Token`, those of authentication, and ids of requests and traces. A response whose trailers were
-//! read is kept without them, so the layer is not for gRPC.
+//! Kept responses do not have these headers: those of one connection (RFC 9110, section 7.6.1), `Date`,
+//! `Server-Timing`, `Set-Cookie`, `X-CSRF-Token`, those of authentication, and ids of requests and traces. A response
+//! whose trailers were read is kept without them, so the layer is not for gRPC.
 //!
 //! If the store loses a record, a retry runs again as a first request. An inbox (see below) prevents that.
 //!
@@ -111,12 +111,12 @@
 //! ## response-not-kept
 //! The request was completed, and its response was not kept or cannot be read now.
 //! ## failed
-//! The handler failed, and the request may have taken effect. A retry runs as a recovery, unless this was the last attempt
-//! or recoveries are parked: then it gets [500](#failed-before). If the result of an endpoint's work is no response, a retry
-//! gets [410](#response-not-kept).
+//! The handler failed, and the request may have taken effect. A retry runs as a recovery, unless this was the last
+//! attempt or recoveries are parked: then it gets [500](#failed-before). If the result of an endpoint's work is no
+//! response, a retry gets [410](#response-not-kept).
 //! ## deadline
-//! The handler ran out of time, and the request may have taken effect. A retry runs as a recovery, unless this was the last
-//! attempt or recoveries are parked: then it gets [500](#failed-before).
+//! The handler ran out of time, and the request may have taken effect. A retry runs as a recovery, unless this was the
+//! last attempt or recoveries are parked: then it gets [500](#failed-before).
 //! ## failed-before
 //! Requests with this key have failed for good. They may have taken effect.
 //! ## not-started

@@ -26,8 +26,8 @@ pub struct RequestReport {
     pub method: Method,
     /// The key of the request, without the quotes and escapes of the header, if it is valid.
     pub client_key: Option<String>,
-    /// The fence of the attempt, if the request had one, or of the earlier attempt that completed the request. An attempt
-    /// whose handler did not run has one too.
+    /// The fence of the attempt, if the request had one, or of the earlier attempt that completed the request. An
+    /// attempt whose handler did not run has one too.
     pub fence: Option<Fence>,
     /// Number of attempts, if known.
     pub attempts: Option<u8>,

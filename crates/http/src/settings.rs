@@ -40,8 +40,9 @@ pub enum StoreOutage {
     /// Answer 503. Nothing runs.
     Reject,
     /// Run the handler without protection, up to its timeout: the request may take effect more than once, and a
-    /// recovery is not marked as one. The request has no [`IdempotentRequest`](crate::IdempotentRequest): a handler in axum
-    /// must take `Option<Extension<IdempotentRequest>>`, or the answer is 500. An [endpoint](IdempotencyLayer::endpoint) answers 503 nevertheless.
+    /// recovery is not marked as one. The request has no [`IdempotentRequest`](crate::IdempotentRequest): a handler in
+    /// axum must take `Option<Extension<IdempotentRequest>>`, or the answer is 500. An
+    /// [endpoint](IdempotencyLayer::endpoint) answers 503 nevertheless.
     RunUnprotected,
 }
 
@@ -132,8 +133,9 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         policy
     }
 
-    /// Sets how records are kept and attempts are counted. Start with [`default_policy`](Self::default_policy). A run ends
-    /// with its lease, so `longest_lease` must be longer than the [`timeout`](Self::timeout) and `lease_grace` together.
+    /// Sets how records are kept and attempts are counted. Start with [`default_policy`](Self::default_policy). A run
+    /// ends with its lease, so `longest_lease` must be longer than the [`timeout`](Self::timeout) and `lease_grace`
+    /// together.
     ///
     /// A response above `result_max_bytes`, with its headers, goes to `results` if that is set, up to
     /// [`MAX_RESULT_BYTES`](idempotent_sqs::idempotency::MAX_RESULT_BYTES). Else only its status and headers are kept.
@@ -172,19 +174,19 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.deadline = Box::new(deadline))
     }
 
-    /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait. If
-    /// only the inbox of an [endpoint](IdempotencyLayer::endpoint) knows the running one, it gets 409 after at most the
-    /// timeout of the database.
+    /// Sets how long a request waits for a running one with the same key before it gets 409. Default: it does not wait.
+    /// If only the inbox of an [endpoint](IdempotencyLayer::endpoint) knows the running one, it gets 409 after at most
+    /// the timeout of the database.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|settings| settings.wait = wait)
     }
 
     /// Sets how long a request waits, before its handler runs, for the store to reply before it is treated as out of
-    /// reach, in addition to [`wait`](Self::wait). It should be longer than the store's own timeouts, so that a lost reply
-    /// is repeated first. It does not limit the recording of a response, which ends within the
+    /// reach, in addition to [`wait`](Self::wait). It should be longer than the store's own timeouts, so that a lost
+    /// reply is repeated first. It does not limit the recording of a response, which ends within the
     /// [`timeout`](Self::timeout), nor reading one that is kept as an object or in the work's own record, which takes 5
-    /// seconds at most. Without [`spawn`](Self::spawn) it has no effect, and a request may wait until its timeout or its
-    /// [`deadline`](Self::deadline). Default: 2 seconds.
+    /// seconds at most. Without [`spawn`](Self::spawn) it has no effect, and a request may wait until its timeout or
+    /// its [`deadline`](Self::deadline). Default: 2 seconds.
     pub fn store_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.store_timeout = timeout)
     }
@@ -217,14 +219,14 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     /// Sets whether handlers run in tasks of their own, so that a client that disconnects does not cancel them. On
     /// Lambda set `false`: nothing runs there after the response, and no client disconnects. Default: `true`.
     ///
-    /// With `false`, a request whose future is dropped ends there. If its key had been acquired, it is in conflict until
-    /// the lease ends, and the next retry is a recovery.
+    /// With `false`, a request whose future is dropped ends there. If its key had been acquired, it is in conflict
+    /// until the lease ends, and the next retry is a recovery.
     pub fn spawn(self, spawn: bool) -> Self {
         self.set(|settings| settings.spawn = spawn)
     }
 
-    /// Sets a function that is called once for each answered request with a key, for metrics. It must not block. A panic of
-    /// it is logged, and does not change the answer.
+    /// Sets a function that is called once for each answered request with a key, for metrics. It must not block. A
+    /// panic of it is logged, and does not change the answer.
     pub fn report(self, report: impl Fn(&RequestReport) + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.report = Box::new(report))
     }

@@ -48,8 +48,8 @@ const LONGEST_TIMEOUT: Duration = Duration::from_hours(24);
 /// Largest pool: a client has fewer ports.
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// An age of rows as a parameter of `make_interval(secs => …)`: at most a thousand years, which no row reaches. Thousands
-/// of years more are beyond the timestamps of PostgreSQL.
+/// An age of rows as a parameter of `make_interval(secs => …)`: at most a thousand years, which no row reaches.
+/// Thousands of years more are beyond the timestamps of PostgreSQL.
 pub(crate) fn interval_seconds(age: Duration) -> f64 {
     const LONGEST: Duration = Duration::from_hours(1_000 * 366 * 24);
     age.min(LONGEST).as_secs_f64()
@@ -65,8 +65,8 @@ fn before(deadline: Instant, margin: Duration) -> Instant {
 pub struct DatabaseSettings {
     /// The server, the database, the user, and whether TLS is used.
     pub url: DatabaseUrl,
-    /// Longest time to open a connection, to begin a transaction, and to wait for a lock; a day at most. Fetching a token
-    /// or a secret may take 3 seconds more.
+    /// Longest time to open a connection, to begin a transaction, and to wait for a lock; a day at most. Fetching a
+    /// token or a secret may take 3 seconds more.
     pub timeout: Duration,
     /// Maximum number of pooled connections. Each running message uses one, or waits for a free one until its
     /// deadline. More than 65,536 count as this number.

@@ -136,10 +136,10 @@ impl<W> Inbox<W> {
         &self.work
     }
 
-    /// Checks that the database can be reached and accepts writes, and that the table exists, has all columns, and may be
-    /// read and changed. The right to delete expired rows is not checked, because another user may do that. Takes two
-    /// round trips, and 10 seconds at most. It fails while another session locks the table against writes, such as one that
-    /// creates an index.
+    /// Checks that the database can be reached and accepts writes, and that the table exists, has all columns, and may
+    /// be read and changed. The right to delete expired rows is not checked, because another user may do that. Takes
+    /// two round trips, and 10 seconds at most. It fails while another session locks the table against writes, such as
+    /// one that creates an index.
     ///
     /// # Errors
     /// [`InboxError`], whose message says what to do.

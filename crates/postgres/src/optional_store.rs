@@ -33,7 +33,8 @@ impl<S: Store> Store for OptionalStore<S> {
         match self.store.acquire(request.clone()).await {
             Err(error) if error.is_unavailable() && self.outage == OutagePolicy::Proceed => {
                 tracing::warn!(%error, key = request.key.as_str(), "the work runs without the idempotency store");
-                // A store computes its fences from its clock, and continues after one computed from this machine's clock.
+                // A store computes its fences from its clock, and continues after one computed from this machine's
+                // clock.
                 Ok(Acquire::claimed_without_store(request, Fence::from_clock()))
             }
             answer => answer,

@@ -34,11 +34,11 @@
 //! including tasks that wait for a server.
 //!
 //! # Randomness
-//! A random choice for a message depends on the seed, on the place of the message in the order of arrival, and on the number
-//! of its deliveries. It does not depend on when other messages are received or deleted, nor on the choices for them. A
-//! message that is sent earlier changes the place, and so the choices. A random fault of a [`FaultyStore`] depends on the seed,
-//! the key, the call and its number. A schedule can be repeated by its seed and the same sends, except for the jitter of
-//! the library's backoff.
+//! A random choice for a message depends on the seed, on the place of the message in the order of arrival, and on the
+//! number of its deliveries. It does not depend on when other messages are received or deleted, nor on the choices for
+//! them. A message that is sent earlier changes the place, and so the choices. A random fault of a [`FaultyStore`]
+//! depends on the seed, the key, the call and its number. A schedule can be repeated by its seed and the same sends,
+//! except for the jitter of the library's backoff.
 
 #[cfg(feature = "lambda")]
 mod answer;

@@ -38,16 +38,17 @@ pub struct MappingSettings {
     /// It has no effect here: a batch has the messages that are visible when it is received. Set
     /// [`invocation_delay`](Self::invocation_delay) for invocations that begin later.
     pub batching_window: Duration,
-    /// The function's timeout: from a second to 15 minutes, or 90 minutes on Lambda Managed Instances, and at most the queue's
-    /// visibility timeout. Lambda accepts whole seconds. Default: 3 seconds.
+    /// The function's timeout: from a second to 15 minutes, or 90 minutes on Lambda Managed Instances, and at most the
+    /// queue's visibility timeout. Lambda accepts whole seconds. Default: 3 seconds.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>,
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>
     pub function_timeout: Duration,
     /// Whether `FunctionResponseTypes` contains `ReportBatchItemFailures`. If not, as is the default of AWS, every
     /// response deletes the whole batch. Default: `true`.
     pub report_batch_item_failures: bool,
-    /// Number of concurrent invocations of [`drain`](Mapping::drain), at least 1: without any, Lambda throttles every batch.
-    /// Default: 5, with which Lambda starts. <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html>,
+    /// Number of concurrent invocations of [`drain`](Mapping::drain), at least 1: without any, Lambda throttles every
+    /// batch. Default: 5, with which Lambda starts.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html>,
     /// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html>
     pub concurrency: usize,
     /// Probability that Lambda throttles an invocation: its messages are received and the function is not invoked.
@@ -59,8 +60,8 @@ pub struct MappingSettings {
     /// Default: 0.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-backoff-strategy>
     pub invocation_delay: Duration,
-    /// Probability that the delete of a message is lost before it reaches SQS, also on a FIFO queue: "Lambda event source
-    /// mappings process each event at least once". Default: 0.
+    /// Probability that the delete of a message is lost before it reaches SQS, also on a FIFO queue: "Lambda event
+    /// source mappings process each event at least once". Default: 0.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html>
     pub delete_loss_rate: f64,
 }
@@ -120,8 +121,8 @@ impl Mapping {
     /// Creates a mapping. Its random choices depend on the queue's seed.
     ///
     /// # Panics
-    /// If AWS would reject the settings. A fraction of a second of the function's timeout is accepted, so that a test can have
-    /// its deadlines at any time.
+    /// If AWS would reject the settings. A fraction of a second of the function's timeout is accepted, so that a test
+    /// can have its deadlines at any time.
     #[must_use]
     pub fn new(queue: &Queue, settings: MappingSettings) -> Self {
         settings.check(queue.settings().is_fifo());

@@ -93,7 +93,8 @@ struct Inner {
     state: Mutex<QueueState>,
     /// Histories of the messages that producers sent here, regardless of their current queue.
     histories: Mutex<Vec<History>>,
-    /// Queues that messages were redriven to from here. Weak, because they may have this one as their dead-letter queue.
+    /// Queues that messages were redriven to from here. Weak, because they may have this one as their dead-letter
+    /// queue.
     redriven_to: Mutex<Vec<Weak<Inner>>>,
     changed: Notify,
 }
@@ -159,7 +160,8 @@ impl Queue {
         Ok(sent.message_id)
     }
 
-    /// `ReceiveMessage`, for up to `max` messages, from 1 to 10. It finds a message if one is visible, as a long poll does:
+    /// `ReceiveMessage`, for up to `max` messages, from 1 to 10. It finds a message if one is visible, as a long poll
+    /// does:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
     ///
     /// # Panics

@@ -62,8 +62,8 @@ impl SendRequest {
         Self { trace_header: Some(header.into()), ..self }
     }
 
-    /// Sets `DelaySeconds`: the message can be received after this time, in whole seconds, up to 15 minutes. Only standard queues
-    /// accept it.
+    /// Sets `DelaySeconds`: the message can be received after this time, in whole seconds, up to 15 minutes. Only
+    /// standard queues accept it.
     #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay: Some(delay), ..self }

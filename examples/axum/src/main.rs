@@ -71,9 +71,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The header `Authorization`, as a static API key: the same in every retry. With tokens that are refreshed, it would be the
-/// account, from an extension that the authentication outside of the layer inserts. Requests without the header share the
-/// principal "anonymous", and two of them are rejected.
+/// The header `Authorization`, as a static API key: the same in every retry. With tokens that are refreshed, it would
+/// be the account, from an extension that the authentication outside of the layer inserts. Requests without the header
+/// share the principal "anonymous", and two of them are rejected.
 fn principal(headers: &HeaderMap) -> Option<Principal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     match (values.next(), values.next()) {

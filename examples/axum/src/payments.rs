@@ -54,7 +54,8 @@ impl Payments {
     }
 }
 
-/// The line of a payment. It begins with a line end if the last line of the file has none: a full disk may have cut it off.
+/// The line of a payment. It begins with a line end if the last line of the file has none: a full disk may have cut it
+/// off.
 fn line(file: &mut File, payment: &Payment) -> io::Result<Vec<u8>> {
     let mut line = if ends_in_a_line(file)? { Vec::new() } else { vec![b'\n'] };
     serde_json::to_writer(&mut line, payment)?;

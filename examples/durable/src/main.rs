@@ -1,5 +1,5 @@
-//! The dispatcher: a Lambda function that starts a durable execution of another function for each message, once for each
-//! key.
+//! The dispatcher: a Lambda function that starts a durable execution of another function for each message, once for
+//! each key.
 
 mod start;
 

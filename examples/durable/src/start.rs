@@ -45,8 +45,8 @@ impl Work<Message> for Start {
     }
 }
 
-/// A name of 64 characters, the most that Lambda accepts. Keys may be longer and have other characters. Names are unique
-/// in an account and region, and keys in a namespace, which has no colon.
+/// A name of 64 characters, the most that Lambda accepts. Keys may be longer and have other characters. Names are
+/// unique in an account and region, and keys in a namespace, which has no colon.
 fn execution_name(namespace: &str, key: &str) -> String {
     let hash = digest(&SHA256, format!("{namespace}:{key}").as_bytes());
     hash.as_ref().iter().fold(String::new(), |mut name, byte| {
@@ -89,8 +89,8 @@ fn may_have_started(error: &SdkError<InvokeError>) -> bool {
     }
 }
 
-/// Whether a request that failed in the connector may have been sent. Without a connection it was not: the name was not found,
-/// the host was not reached in time, or the TLS handshake failed.
+/// Whether a request that failed in the connector may have been sent. Without a connection it was not: the name was not
+/// found, the host was not reached in time, or the TLS handshake failed.
 fn may_be_sent(failure: &ConnectorError) -> bool {
     let mut cause = failure.source();
     while let Some(error) = cause {

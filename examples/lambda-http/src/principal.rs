@@ -1,5 +1,5 @@
-//! Whose key it is, by the authorizer in front of the function, the same in every retry: the subject of a JWT and not the
-//! token, which is refreshed. The client can set any header.
+//! Whose key it is, by the authorizer in front of the function, the same in every retry: the subject of a JWT and not
+//! the token, which is refreshed. The client can set any header.
 
 use idempotent_sqs_http::Principal;
 use lambda_http::RequestExt;

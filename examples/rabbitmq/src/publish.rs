@@ -51,8 +51,8 @@ impl Publisher {
 
 /// The properties of a copy: those of the message with these headers, and persistent.
 ///
-/// Without its `user_id`, which the broker accepts only from that user, and without its `expiration`: a message that was
-/// delivered once must not expire.
+/// Without its `user_id`, which the broker accepts only from that user, and without its `expiration`: a message that
+/// was delivered once must not expire.
 pub(crate) fn copied<const N: usize>(from: &BasicProperties, added: [(&str, AMQPValue); N]) -> BasicProperties {
     let mut headers: BTreeMap<ShortString, AMQPValue> = BTreeMap::new();
     if let Some(old) = from.headers() {

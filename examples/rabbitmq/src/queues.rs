@@ -9,8 +9,8 @@ use lapin::types::{AMQPValue, FieldTable, LongString};
 use crate::delay;
 
 /// After so many deliveries that were neither acknowledged nor delayed, the broker itself moves a message to the
-/// dead-letter queue, without a reason. Such a message ends each connection or process that it is delivered to. RabbitMQ
-/// 4 would otherwise drop it after 20, and a few lost connections are not the message's fault.
+/// dead-letter queue, without a reason. Such a message ends each connection or process that it is delivered to.
+/// RabbitMQ 4 would otherwise drop it after 20, and a few lost connections are not the message's fault.
 const DELIVERY_LIMIT: i64 = 1000;
 
 /// The names of the queues.
@@ -41,8 +41,8 @@ impl Queues {
 
     /// Creates the queues that do not exist.
     ///
-    /// All are quorum queues: replicated if there are several nodes, and the only queues that dead-letter at least once,
-    /// so that no message is lost between a delay queue and the work queue.
+    /// All are quorum queues: replicated if there are several nodes, and the only queues that dead-letter at least
+    /// once, so that no message is lost between a delay queue and the work queue.
     ///
     /// # Errors
     /// If a queue exists with other arguments, or the connection is lost.

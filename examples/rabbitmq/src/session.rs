@@ -36,9 +36,9 @@ enum Ended {
 /// Consumes until `stop` completes. Connects again whenever the connection is lost: the messages that were not
 /// acknowledged are then delivered again.
 ///
-/// A message that the client cannot parse ends each connection that it is delivered on, and RabbitMQ counts a delivery of
-/// all that were delivered with it. So after a lost connection the messages that may have been delivered with it are taken
-/// one at a time, and only the message that ends the connection reaches the delivery limit.
+/// A message that the client cannot parse ends each connection that it is delivered on, and RabbitMQ counts a delivery
+/// of all that were delivered with it. So after a lost connection the messages that may have been delivered with it are
+/// taken one at a time, and only the message that ends the connection reaches the delivery limit.
 pub(crate) async fn run<S>(consumer: &Arc<Consumer>, url: &str, queues: &Queues, prefetch: u16, mut stop: Pin<&mut S>)
 where
     S: Future<Output = ()>,
@@ -94,8 +94,8 @@ impl Session {
         Ok(Self { consuming, publishing, channel, deliveries, publisher })
     }
 
-    /// Consumes until `stop` completes, `enough` messages are handled, or a connection is lost. Then waits for the messages
-    /// that are worked on.
+    /// Consumes until `stop` completes, `enough` messages are handled, or a connection is lost. Then waits for the
+    /// messages that are worked on.
     async fn consume<S>(
         mut self,
         consumer: &Arc<Consumer>,
@@ -133,11 +133,12 @@ impl Session {
             }
         };
         ending.send_replace(true);
-        // No more messages. Those that were delivered and not started are delivered again once the connection is closed.
+        // No more messages. Those that were delivered and not started are delivered again once the connection is
+        // closed.
         let cancel = self.channel.basic_cancel(self.deliveries.tag(), BasicCancelOptions::default());
         let _ = timeout(GRACE, cancel).await;
-        // A connection that was lost cannot be acknowledged on, but work that has begun is settled in the store, and its
-        // redelivery is then a duplicate.
+        // A connection that was lost cannot be acknowledged on, but work that has begun is settled in the store, and
+        // its redelivery is then a duplicate.
         let drain = async { while running.join_next().await.is_some() {} };
         let _ = timeout(consumer.timeout + GRACE, drain).await;
         for connection in [&self.consuming, &self.publishing] {

@@ -1,7 +1,8 @@
 //! Moves a message that cannot succeed to the dead-letter queue.
 //!
 //! Sending the message and deleting it from its own queue are two steps, so a crash between them delivers it again.
-//! Sending is therefore work under an idempotency record of its own, and a message that was sent before is only deleted.
+//! Sending is therefore work under an idempotency record of its own, and a message that was sent before is only
+//! deleted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::sqs::disposition::MessageReport;
 use crate::sqs::message::Message;
 
 impl<S: Store, W: Work<Message>> Run<'_, S, W> {
-    /// Sends the message to the dead-letter queue, if it cannot succeed and there is such a queue. If it cannot be sent,
-    /// the message is delivered again after its backoff, until the redrive policy of its queue moves it.
+    /// Sends the message to the dead-letter queue, if it cannot succeed and there is such a queue. If it cannot be
+    /// sent, the message is delivered again after its backoff, until the redrive policy of its queue moves it.
     pub(super) async fn move_dead_letter(&self, message: &Message, report: MessageReport) -> MessageReport {
         let (Some(outcome), Some(queue)) = (report.dead_letter, &self.batch.settings.dead_letter_queue) else {
             return report;

@@ -84,8 +84,8 @@ impl<'a> Receivers<'a> {
         self.found.contains(receiver)
     }
 
-    /// Learns from how an attempt ended. An error other than unavailable does not show whether the receiver responds: it
-    /// may be a timeout, or be found before the receiver was called.
+    /// Learns from how an attempt ended. An error other than unavailable does not show whether the receiver responds:
+    /// it may be a timeout, or be found before the receiver was called.
     pub(super) fn observe(&self, receiver: &str, result: &AttemptResult) {
         match result {
             AttemptResult::Returned(RecordedAttempt::Unreachable(_)) => self.insert(receiver),

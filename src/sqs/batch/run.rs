@@ -108,7 +108,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         let mut reports = self.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
         let outage = self.outage.into_inner().filter(|_| !self.ran.into_inner());
         if outage.is_some() {
-            // The invocation fails, so all messages of a lane are delivered again, in order: none before an earlier one.
+            // The invocation fails, so all messages of a lane are delivered again, in order: none before an earlier
+            // one.
             for first in &self.lanes.firsts {
                 let mut disposition = Disposition::back_off(&self.messages[*first]);
                 let mut next = Some(*first);

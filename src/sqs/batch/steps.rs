@@ -16,8 +16,8 @@ use crate::sqs::extended_client::ExtendedClientError;
 use crate::sqs::message::Message;
 
 impl<S: Store, W: Work<Message>> Run<'_, S, W> {
-    /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload: the error of its
-    /// attempt, unless the work's own record shows that it is done.
+    /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload: the error of
+    /// its attempt, unless the work's own record shows that it is done.
     pub(super) async fn run_once(
         &self,
         message: &Message,
@@ -132,8 +132,8 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     }
 }
 
-/// Whether this error is that of the payload. Others are of the work's own record: a later look-up may show that the work
-/// is done.
+/// Whether this error is that of the payload. Others are of the work's own record: a later look-up may show that the
+/// work is done.
 fn is_of_payload(error: &WorkError) -> bool {
     error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<ExtendedClientError>)
 }

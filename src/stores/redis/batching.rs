@@ -13,8 +13,8 @@ use super::connection::{Connection, TRIES};
 use super::scripts::{NOT_LOCAL, PendingRequest, Reply, Request, ScriptCall};
 use crate::idempotency::StoreError;
 
-/// Maximum size of the requests that share a script call, bytes. A call that cannot be sent within its timeout fails for
-/// each of its records.
+/// Maximum size of the requests that share a script call, bytes. A call that cannot be sent within its timeout fails
+/// for each of its records.
 const MAX_CALL_BYTES: usize = 512 << 10;
 
 /// Maximum number of script calls in flight. The timeout of a reply starts when its call is sent, so the last call must
@@ -22,8 +22,8 @@ const MAX_CALL_BYTES: usize = 512 << 10;
 /// calls take 20 ms (70 µs each, three nodes on loopback).
 const MAX_CALLS_IN_FLIGHT: usize = 256;
 
-/// Maximum size of the script calls in flight, in KiB, for the same reason: a batch can complete with many large results
-/// at once.
+/// Maximum size of the script calls in flight, in KiB, for the same reason: a batch can complete with many large
+/// results at once.
 const MAX_KIB_IN_FLIGHT: u32 = 2048;
 
 #[derive(Clone, Debug)]
@@ -105,8 +105,8 @@ impl Batcher {
     /// Calls a script, and again for each record that was not found on the node of its shard.
     ///
     /// Records of one slot are sent one after another. While the slot is being moved, the client library sends ASKING
-    /// and then the record, as two commands on a shared connection: of two concurrent records, one would lack its ASKING.
-    /// After a try without a reply they are concurrent, because each may wait for its timeout.
+    /// and then the record, as two commands on a shared connection: of two concurrent records, one would lack its
+    /// ASKING. After a try without a reply they are concurrent, because each may wait for its timeout.
     async fn call_and_redirect(&self, call: ScriptCall) {
         let mut lanes: HashMap<(Slot, usize), Vec<ScriptCall>> = HashMap::new();
         for (index, call) in self.call(call).await.into_iter().enumerate() {
@@ -147,8 +147,8 @@ impl Batcher {
     }
 }
 
-/// The requests that a spawned task sends. If its runtime ends before the task starts, they are dropped: their callers get
-/// an error, and the next request spawns a task again.
+/// The requests that a spawned task sends. If its runtime ends before the task starts, they are dropped: their callers
+/// get an error, and the next request spawns a task again.
 struct Scheduled(Option<Arc<Mutex<Vec<PendingRequest>>>>);
 
 impl Scheduled {

@@ -49,8 +49,8 @@ impl StreamingCredentialsProvider for ClusterLogins {
 
 /// Whether the server rejected the login.
 pub(super) fn is_rejected(error: &RedisError) -> bool {
-    // The cluster client keeps only the text of the error, and so does the selection of a database, which is sent together
-    // with the login.
+    // The cluster client keeps only the text of the error, and so does the selection of a database, which is sent
+    // together with the login.
     let is_in_text =
         |detail: &str| detail.contains("AuthenticationFailed") || detail.contains("Authentication required");
     error.kind() == ErrorKind::AuthenticationFailed

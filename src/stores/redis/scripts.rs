@@ -122,7 +122,8 @@ pub(super) enum Dialect {
 pub(super) enum Keys {
     /// Declared as keys of the call: on a cluster they must be of one slot, and the server redirects the call.
     Declared,
-    /// Among the arguments: on a cluster they may be of several slots, and the server checks each command of the script.
+    /// Among the arguments: on a cluster they may be of several slots, and the server checks each command of the
+    /// script.
     InArguments,
 }
 
@@ -140,8 +141,8 @@ impl Source {
     }
 }
 
-/// How much longer than requested a lease may be. The leases of a batch are the remaining time of the invocation, so each
-/// is shorter than those before it, by the time that it takes to start its messages.
+/// How much longer than requested a lease may be. The leases of a batch are the remaining time of the invocation, so
+/// each is shorter than those before it, by the time that it takes to start its messages.
 const LEASE_TOLERANCE_MS: u64 = 100;
 
 impl Terms {

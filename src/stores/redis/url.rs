@@ -12,11 +12,11 @@ const SENTINEL_PORT: u16 = 26379;
 ///
 /// By Redis Sentinel: `redis+sentinel://[user:password@]host[:port][,host[:port]…]/SERVICE[/database]`. The hosts are
 /// sentinels, with port 26379 by default, and the user, the password and the database are those of the servers. A login
-/// of the sentinels is in the parameters `sentinel_username` and `sentinel_password`. `rediss+sentinel://` is for TLS to
-/// the servers and to the sentinels.
+/// of the sentinels is in the parameters `sentinel_username` and `sentinel_password`. `rediss+sentinel://` is for TLS
+/// to the servers and to the sentinels.
 ///
-/// A URL with a user and without a password needs a [source of credentials](crate::credentials::CredentialsSource): else the
-/// connection signs in as the default user.
+/// A URL with a user and without a password needs a [source of credentials](crate::credentials::CredentialsSource):
+/// else the connection signs in as the default user.
 #[derive(Clone)]
 pub struct RedisUrl {
     /// The server. With sentinels, its address is that of the first sentinel, and only the rest applies to the server.

@@ -251,7 +251,8 @@ async fn records_of_other_nodes_are_acquired_while_a_node_does_not_respond() {
     let cluster = SmallCluster::start(3).await;
     let store = with_timeout(&cluster.url(), Duration::from_secs(2));
     acquire_all(&store, &attempts(&keys(30))).await;
-    // By default, the other nodes refuse all calls once they know that a node has failed. ElastiCache's do not by default.
+    // By default, the other nodes refuse all calls once they know that a node has failed. ElastiCache's do not by
+    // default.
     for node in 0..2 {
         cluster.ask::<()>(node, &["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
     }

@@ -12,8 +12,8 @@ fn delivery(payload: &str) -> Delivery {
     Delivery::new(key).fingerprint(Fingerprint::of(payload.as_bytes())).message_id(payload)
 }
 
-/// Does the work of one payload, whose record is lost meanwhile. Then the work of another payload with its key begins, and
-/// fails first if it `fails`. Returns the reports on both.
+/// Does the work of one payload, whose record is lost meanwhile. Then the work of another payload with its key begins,
+/// and fails first if it `fails`. Returns the reports on both.
 async fn lose_record(fails: bool) -> (Report, Report) {
     let redis = Redis::start().await;
     let idempotency = Idempotency::new(on(&redis.url()), Policy::default());

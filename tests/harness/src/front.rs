@@ -86,14 +86,14 @@ impl Front {
         self.state.frozen.notify_waiters();
     }
 
-    /// Drops replies, and forwards requests, until it is switched off. A connection whose reply was dropped gets no further
-    /// one: no connection loses bytes in the middle.
+    /// Drops replies, and forwards requests, until it is switched off. A connection whose reply was dropped gets no
+    /// further one: no connection loses bytes in the middle.
     pub fn drop_replies(&self, drops: bool) {
         self.state.drops_replies.store(drops, Ordering::SeqCst);
     }
 
-    /// Drops requests, and forwards replies, until it is switched off. A connection whose request was dropped forwards no
-    /// further one.
+    /// Drops requests, and forwards replies, until it is switched off. A connection whose request was dropped forwards
+    /// no further one.
     pub fn drop_requests(&self, drops: bool) {
         self.state.drops_requests.store(drops, Ordering::SeqCst);
     }
@@ -145,8 +145,8 @@ async fn pass(mut near: TcpStream, state: &State) {
         while let Ok(length @ 1..) = from_near.read(&mut chunk).await {
             request.extend_from_slice(&chunk[..length]);
             let replaced = state.replaced.get();
-            // A text may arrive in parts. Each argument ends with CRLF, and no replaced text contains it, so a request that
-            // ends with CRLF ends with a whole text.
+            // A text may arrive in parts. Each argument ends with CRLF, and no replaced text contains it, so a request
+            // that ends with CRLF ends with a whole text.
             if replaced.is_some() && !request.ends_with(b"\r\n") {
                 continue;
             }

@@ -1,7 +1,8 @@
 //! Servers for the tests of this workspace, and replacements for what only AWS has. All listen on loopback, on free
 //! ports, and end with their test.
 //!
-//! - `redis`, `postgres`: real servers; `cluster`: a small Redis Cluster; `sentinel`: a primary, a replica and sentinels
+//! - `redis`, `postgres`: real servers; `cluster`: a small Redis Cluster; `sentinel`: a primary, a replica and
+//!   sentinels
 //! - `network`: services and clusters whose links can be cut
 //! - `lambda`: a function's process under a Lambda Runtime API
 //! - `http`: an HTTP server for webhooks and AWS APIs; `s3`, `secrets`: two of these APIs

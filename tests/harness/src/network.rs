@@ -3,8 +3,8 @@
 //! - `service`: a primary, two replicas and three sentinels
 //! - `shards`: a cluster of three primaries with a replica each
 //!
-//! An address of loopback stands for each party: servers and sentinels use [`SERVERS`], and clients one of [`SIDES`], with
-//! the same ports. The proxies replace the address in the replies to clients. Linux has all of these addresses.
+//! An address of loopback stands for each party: servers and sentinels use [`SERVERS`], and clients one of [`SIDES`],
+//! with the same ports. The proxies replace the address in the replies to clients. Linux has all of these addresses.
 
 pub mod service;
 pub mod shards;
@@ -24,8 +24,8 @@ use crate::redis::Redis;
 /// The address by which servers and sentinels reach each other.
 pub const SERVERS: &str = "127.0.0.1";
 
-/// The addresses by which the clients of each side reach servers and sentinels. A fault may leave a server to the clients
-/// of the near side alone.
+/// The addresses by which the clients of each side reach servers and sentinels. A fault may leave a server to the
+/// clients of the near side alone.
 pub const SIDES: [&str; 2] = [NEAR, FAR];
 pub const NEAR: &str = "127.0.0.2";
 pub const FAR: &str = "127.0.0.3";
@@ -33,8 +33,8 @@ pub const FAR: &str = "127.0.0.3";
 /// How long each chunk of the writes of a primary takes to reach its replicas.
 const LAGS: Duration = Duration::from_millis(50);
 
-/// Each write is passed to the append-only file before its reply is sent; by `everysec` it may be passed later. A replica is
-/// synchronized at once.
+/// Each write is passed to the append-only file before its reply is sent; by `everysec` it may be passed later. A
+/// replica is synchronized at once.
 const OPTIONS: [&str; 6] = ["--appendonly", "yes", "--appendfsync", "no", "--repl-diskless-sync-delay", "0"];
 
 /// A proxy at one address of one port of a server.
@@ -167,7 +167,8 @@ async fn pass(
     let _ = to.shutdown().await;
 }
 
-/// The links to one port of a server. They have the same port, at the address of the servers and at those of both sides.
+/// The links to one port of a server. They have the same port, at the address of the servers and at those of both
+/// sides.
 pub struct Links {
     pub port: u16,
     /// For servers and sentinels.

@@ -204,8 +204,8 @@ fn spawn(directory: &TempDir, port: &[String], options: &[String]) -> Child {
         .expect("redis-server is not installed; `make test` installs it")
 }
 
-/// Whether this process becomes ready, by its log. Another server may listen on the same port, in which case this process
-/// ends.
+/// Whether this process becomes ready, by its log. Another server may listen on the same port, in which case this
+/// process ends.
 pub(crate) async fn listens(process: &mut Child, is_ready: impl Fn() -> bool) -> bool {
     let mut ended = false;
     until(|| {

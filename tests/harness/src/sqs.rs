@@ -1,5 +1,5 @@
-//! The API of SQS over HTTP, with the AWS JSON 1.0 protocol, on simulated queues. Reports calls, and fails or holds them on
-//! request.
+//! The API of SQS over HTTP, with the AWS JSON 1.0 protocol, on simulated queues. Reports calls, and fails or holds
+//! them on request.
 //!
 //! <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Operations.html>,
 //! <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-json-api-responses.html>

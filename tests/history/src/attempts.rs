@@ -38,8 +38,8 @@ fn follows(before: &Operation, call: &Operation) -> bool {
     in_order && is_next
 }
 
-/// Whether a call belongs to this acquire: it has its request, and the claim that it returned, and reports what the model
-/// reports.
+/// Whether a call belongs to this acquire: it has its request, and the claim that it returned, and reports what the
+/// model reports.
 fn comes_from(acquire: &Operation, call: &Operation, own_records: bool) -> bool {
     if call.call.request() != acquire.call.request() {
         return false;

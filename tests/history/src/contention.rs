@@ -104,8 +104,8 @@ async fn take_turns(rng: &mut Rng, store: &impl Store, key: Key) {
     let _ = store.acquire(request(rng, key)).await;
 }
 
-/// A claim is settled after its record was lost, and maybe another owner has failed. The claim may be a recovery, and have
-/// the payload of the other owner, another one, or none.
+/// A claim is settled after its record was lost, and maybe another owner has failed. The claim may be a recovery, and
+/// have the payload of the other owner, another one, or none.
 async fn settle_late(rng: &mut Rng, store: &impl Store, key: Key) {
     let payloads = [Fingerprint::of(b"one"), Fingerprint::of(b"other"), Fingerprint::NONE];
     let [payload, other_payload] = *rng.pick(&[[0, 0], [0, 0], [0, 1], [0, 2], [2, 0], [2, 2]]);
@@ -181,7 +181,8 @@ fn short_request(key: &Key, fingerprint: Fingerprint, lease_ms: u64, retention_m
 }
 
 fn request(rng: &mut Rng, key: Key) -> AcquireRequest {
-    // The model knows no payloads without a fingerprint, so only some keys have them. Records of other keys expire soon.
+    // The model knows no payloads without a fingerprint, so only some keys have them. Records of other keys expire
+    // soon.
     let (payloads, retentions): (&[u64], &[u64]) = match key.as_str().as_bytes().last() {
         Some(b'0') => (&[0, 1, 2], &[60_000]),
         Some(b'3') => (&[1, 2], &[60_000, 25, 25]),

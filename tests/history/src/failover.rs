@@ -112,7 +112,8 @@ impl Failover {
         }
     }
 
-    /// The verdict on both servers and on these effects. `since_us`: when the fault was injected, by the monotonic clock.
+    /// The verdict on both servers and on these effects. `since_us`: when the fault was injected, by the monotonic
+    /// clock.
     #[must_use]
     pub fn verdict(&self, effects: &[Effect], since_us: u64) -> Verdict {
         let mut verdict = Verdict { servers: Report::of_calls(&self.old, Allowances::REAL), ..Verdict::default() };
@@ -215,8 +216,8 @@ impl Verdict {
     }
 }
 
-/// One line of a table: acknowledged writes, those lost and until when (ms), effects, those repeated as first attempts and as
-/// recoveries, and what is wrong.
+/// One line of a table: acknowledged writes, those lost and until when (ms), effects, those repeated as first attempts
+/// and as recoveries, and what is wrong.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { acknowledged, lost, last_lost_ms, effects, untold, told, wrong, .. } = self;

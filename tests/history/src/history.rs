@@ -22,8 +22,8 @@ pub struct Operation {
     pub number: u64,
     /// When it was invoked, by the monotonic clock, µs.
     pub invoked_us: u64,
-    /// When its answer was received, by the monotonic clock, µs. `None` if it is unknown whether it was executed: it may
-    /// be executed at any later time.
+    /// When its answer was received, by the monotonic clock, µs. `None` if it is unknown whether it was executed: it
+    /// may be executed at any later time.
     pub returned_us: Option<u64>,
     /// When the store returned an error for it, by the monotonic clock, µs.
     pub failed_us: Option<u64>,
@@ -225,16 +225,16 @@ impl Operation {
         self.returned_us.unwrap_or(u64::MAX)
     }
 
-    /// Whether the server's clock was set back from this time on, µs by the monotonic clock, and before the operation ended.
-    /// Only then may its fence not be its time.
+    /// Whether the server's clock was set back from this time on, µs by the monotonic clock, and before the operation
+    /// ended. Only then may its fence not be its time.
     pub(crate) fn clock_goes_back(&self, since_us: u64) -> bool {
         let ahead_before = iter::once(0).chain(self.jumps.iter().map(|jump| jump.ahead_us));
         let mut goes_back = self.jumps.iter().zip(ahead_before).filter(|(jump, before)| jump.ahead_us < *before);
         goes_back.any(|(jump, _)| (since_us..=self.ends_us()).contains(&jump.at_us))
     }
 
-    /// The server's clock from and until these times of the wall clock, and how far it was ahead: one range for each time
-    /// that it was set meanwhile, in order. All in µs.
+    /// The server's clock from and until these times of the wall clock, and how far it was ahead: one range for each
+    /// time that it was set meanwhile, in order. All in µs.
     pub(crate) fn server_clock(&self, (from_us, until_us): (u64, u64)) -> Vec<(u64, u64, i64)> {
         let jumps = self.jumps.iter().map(|jump| (jump.at_us + self.unix_offset_us, jump.ahead_us));
         let begins: Vec<_> = iter::once((0, 0)).chain(jumps).collect();

@@ -157,7 +157,8 @@ pub(crate) fn choices(
         .collect()
 }
 
-/// The earliest times after which the record is still there at one of the shown times. At any later time it is there too.
+/// The earliest times after which the record is still there at one of the shown times. At any later time it is there
+/// too.
 fn times_of_expiry<'a>(operation: &'a Operation, shown: &'a Shown) -> impl Iterator<Item = u64> {
     let retention_ms = operation.call.request().retention_ms;
     let is_acquire = matches!(operation.call, Call::Acquire { .. });

@@ -1,5 +1,5 @@
-//! Values of other programs under the keys of records, and records in a later format. Each call says that the value is not a
-//! record, and no call changes it.
+//! Values of other programs under the keys of records, and records in a later format. Each call says that the value is
+//! not a record, and no call changes it.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub enum Value {
     List,
 }
 
-/// Replaces the record of a claim by each of these values, and calls the store. Returns what is wrong. `get` and `put` read
-/// and replace the value of a key.
+/// Replaces the record of a claim by each of these values, and calls the store. Returns what is wrong. `get` and `put`
+/// read and replace the value of a key.
 ///
 /// # Panics
 /// If a key without a value cannot be acquired.

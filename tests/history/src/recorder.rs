@@ -13,8 +13,8 @@ use crate::event::{Answer, Call, Event};
 
 /// A [`Store`] that passes its calls on to another store, and appends each call and its answer to a file.
 ///
-/// A call is in the file before it is made. A call whose future is dropped, or whose process is killed, has no answer in
-/// the file. Each event is one write, so a process that is killed leaves whole lines.
+/// A call is in the file before it is made. A call whose future is dropped, or whose process is killed, has no answer
+/// in the file. Each event is one write, so a process that is killed leaves whole lines.
 #[derive(Debug)]
 pub struct RecordedStore<S> {
     store: S,

@@ -14,8 +14,8 @@ use crate::history::Operation;
 use crate::machine::{Choice, found};
 use crate::search::Step;
 
-/// Replays the order on the model, `without` one of its guards. Returns the number of steps, 0 if the model does not cover
-/// this history.
+/// Replays the order on the model, `without` one of its guards. Returns the number of steps, 0 if the model does not
+/// cover this history.
 ///
 /// # Errors
 /// The first step that the model does not allow.

@@ -17,11 +17,11 @@ use crate::verdict::{LostWrite, Verdict, verdict};
 pub struct Outside {
     /// What the receiver counted.
     pub effects: Vec<Effect>,
-    /// The keys of the messages that were deleted, each when its work was done and recorded. All messages of a key have the same payload, so an effect of the key is
-    /// that of each of them.
+    /// The keys of the messages that were deleted, each when its work was done and recorded. All messages of a key have
+    /// the same payload, so an effect of the key is that of each of them.
     pub deleted: Vec<String>,
-    /// Whether the works have records of their own, in the transactions of their effects. Then a last attempt with an unknown
-    /// outcome is not permanent, because the next one reads that record.
+    /// Whether the works have records of their own, in the transactions of their effects. Then a last attempt with an
+    /// unknown outcome is not permanent, because the next one reads that record.
     #[serde(default)]
     pub own_records: bool,
 }
@@ -68,8 +68,8 @@ impl Report {
         report
     }
 
-    /// The verdict on functions: as [`of_calls`](Self::of_calls), and each attempt makes the calls of the model's attempts,
-    /// and each effect has its run.
+    /// The verdict on functions: as [`of_calls`](Self::of_calls), and each attempt makes the calls of the model's
+    /// attempts, and each effect has its run.
     #[must_use]
     pub fn of_functions(history: &History, outside: &Outside, allowances: Allowances) -> Self {
         let mut report = Self::of_calls(history, allowances);
@@ -77,8 +77,8 @@ impl Report {
         report
     }
 
-    /// Adds the verdict on attempts, whose calls are those of the model's attempts, and on their effects, each of which has
-    /// its run.
+    /// Adds the verdict on attempts, whose calls are those of the model's attempts, and on their effects, each of which
+    /// has its run.
     pub fn add_runs(&mut self, history: &History, outside: &Outside) {
         let report = self;
         for (key, operations) in &history.keys {

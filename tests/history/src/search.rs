@@ -3,12 +3,13 @@
 //!
 //! Each answered operation is executed once between its invocation and its return. What else may happen is named:
 //! - An operation without an answer is executed once at any time after its invocation, or never.
-//! - With [`Allowances::repeats`], a client that got no reply in time has sent a call again, and the first one is executed
-//!   too, at any time after the invocation.
+//! - With [`Allowances::repeats`], a client that got no reply in time has sent a call again, and the first one is
+//!   executed too, at any time after the invocation.
 //! - With [`Limits::losses`], the record returns to an earlier state, or to none.
 //!
 //! The server's clock is unknown. It lies between the invocation and the return of each operation, with a
-//! [tolerance](Allowances::tolerance_us), and never goes back from one execution to the next, apart from the times when it was set (`Jump`).
+//! [tolerance](Allowances::tolerance_us), and never goes back from one execution to the next, apart from the times when
+//! it was set (`Jump`).
 
 mod fences;
 mod losses;
@@ -108,8 +109,8 @@ pub fn search(operations: &[Operation], limits: Limits) -> Found {
     }
 }
 
-/// The last earlier operation that has no answer and is otherwise the same as this one, which has none either. What one of
-/// them executes, the earlier one can execute.
+/// The last earlier operation that has no answer and is otherwise the same as this one, which has none either. What one
+/// of them executes, the earlier one can execute.
 fn earlier_equal(operations: &[Operation], at: usize) -> Option<usize> {
     let operation = &operations[at];
     let is_equal = |other: &Operation| {
@@ -176,8 +177,8 @@ impl Search<'_> {
             .filter(|at| waits(*at))
             .flat_map(|at| self.executions(state, at, operations[at].ends_us(), true))
             .collect();
-        // An execution that changes neither the record nor the clock can always be the next one, unless it may shorten a
-        // lease later.
+        // An execution that changes neither the record nor the clock can always be the next one, unless it may shorten
+        // a lease later.
         let is_next = |(step, next): &&(Step, State)| {
             next.record == state.record && next.clock_us == state.clock_us && !self.may_shorten(step)
         };
@@ -187,7 +188,8 @@ impl Search<'_> {
         if answers.into_iter().any(|next| self.follows(next)) {
             return true;
         }
-        // Outcomes come before claims. An outcome changes only the record of its own claim, so fewer of them can be next.
+        // Outcomes come before claims. An outcome changes only the record of its own claim, so fewer of them can be
+        // next.
         let (claims, outcomes): (Vec<_>, Vec<_>) =
             may_begin().partition(|at| matches!(operations[*at].call, Call::Acquire { .. }));
         for at in outcomes.into_iter().chain(claims) {
@@ -203,7 +205,8 @@ impl Search<'_> {
         self.lost(state, horizon_us).into_iter().any(|next| self.follows(next))
     }
 
-    /// Whether the answer of this step is also that of a call that shortens the lease of another owner to the longest one.
+    /// Whether the answer of this step is also that of a call that shortens the lease of another owner to the longest
+    /// one.
     fn may_shorten(&self, step: &Step) -> bool {
         let Step::Executed { operation, answer: Answer::Conflict { remains_ms }, .. } = step else { return false };
         let operation = &self.operations[*operation];
@@ -250,8 +253,8 @@ impl Search<'_> {
             for before in found(state.record.as_ref(), choice.now_us) {
                 let (answer, changed) = execute(operation, before, choice);
                 let record = changed.or_else(|| before.cloned());
-                // An execution that changes nothing and whose answer is unknown needs no place in the order. Of two times
-                // with the same record after them, the earlier one leaves more for those that follow.
+                // An execution that changes nothing and whose answer is unknown needs no place in the order. Of two
+                // times with the same record after them, the earlier one leaves more for those that follow.
                 let counts = if is_answer { answer == operation.answer } else { record.as_ref() != before };
                 if !counts || executions.iter().any(|(_, other)| other.record == record) {
                     continue;
@@ -272,8 +275,8 @@ impl Search<'_> {
         executions
     }
 
-    /// Remembers the state. Returns whether it is new: an equal one with an earlier clock leaves at least as much for the
-    /// operations that follow.
+    /// Remembers the state. Returns whether it is new: an equal one with an earlier clock leaves at least as much for
+    /// the operations that follow.
     fn is_new(&mut self, state: &State) -> bool {
         let writes = if self.may_lose(state) { self.writes() } else { Vec::new() };
         let earlier: Vec<_> = writes.into_iter().map(|write| self.before(write)).collect();

@@ -29,7 +29,8 @@ pub enum Verdict {
     NotLinearizable {
         /// The longest order, and the answers that cannot follow it.
         why: String,
-        /// Whether the model of the protocol allows none of these answers either. `None` if it does not cover the history.
+        /// Whether the model of the protocol allows none of these answers either. `None` if it does not cover the
+        /// history.
         model_agrees: Option<bool>,
     },
     /// The search took too long.

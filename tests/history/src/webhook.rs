@@ -1,5 +1,5 @@
-//! Whether the requests that a webhook received are those of the messages, and whether the function settled each run, and
-//! delivered its message again, as docs/webhook.md says for the answer.
+//! Whether the requests that a webhook received are those of the messages, and whether the function settled each run,
+//! and delivered its message again, as docs/webhook.md says for the answer.
 //!
 //! - `payloads`: payloads in S3
 //! - `run`: the run of a claim
@@ -121,8 +121,8 @@ pub struct Received {
     pub deliveries: Vec<Delivery>,
     /// The dead letters.
     pub letters: Vec<Letter>,
-    /// When the webhook stopped to listen, by the monotonic clock, µs. Connections that it had not accepted yet were reset,
-    /// so a request on them was not received.
+    /// When the webhook stopped to listen, by the monotonic clock, µs. Connections that it had not accepted yet were
+    /// reset, so a request on them was not received.
     pub closed_us: Vec<u64>,
     /// When a process was stopped, by the monotonic clock, µs.
     pub stopped_us: Vec<u64>,
@@ -154,8 +154,8 @@ impl WebhookAnswer {
 }
 
 impl Received {
-    /// What is wrong with the runs of functions that call the webhook, with the deliveries of their messages, and with their
-    /// processes.
+    /// What is wrong with the runs of functions that call the webhook, with the deliveries of their messages, and with
+    /// their processes.
     #[must_use]
     pub fn faults(&self, history: &History) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -201,7 +201,8 @@ impl Received {
         self.letters.iter().any(|letter| letter.message_id == message_id)
     }
 
-    /// Whether this message has no payload, or a run of it was answered with a permanent failure, as its dead letter says.
+    /// Whether this message has no payload, or a run of it was answered with a permanent failure, as its dead letter
+    /// says.
     fn is_justified(&self, Letter { message_id, outcome }: &Letter, history: &History) -> bool {
         use DeadLetterOutcome::{Failed, FailedPermanently, Unreadable};
         match self.payload_of(hash(message_id)) {
@@ -240,8 +241,8 @@ fn claims(operations: &[Operation]) -> Vec<Claim> {
     claims
 }
 
-/// What is wrong with the calls that settled the run with this fence, among the operations of its key. `is_over`: the run
-/// must have been settled.
+/// What is wrong with the calls that settled the run with this fence, among the operations of its key. `is_over`: the
+/// run must have been settled.
 pub fn wrong_settling(
     operations: &[Operation],
     fence: u64,
@@ -256,8 +257,8 @@ pub fn wrong_settling(
     calls.any(|call| !is_right(call)).then_some("this run was settled otherwise than it ended")
 }
 
-/// What is wrong with a delivery apart from its run. A malformed record affects no other message, and is delivered again. An
-/// invocation fails only if the store is unavailable, and delays its messages.
+/// What is wrong with a delivery apart from its run. A malformed record affects no other message, and is delivered
+/// again. An invocation fails only if the store is unavailable, and delays its messages.
 fn wrong_delivery(delivery: &Delivery) -> Option<String> {
     let expected = delay_s(None, delivery.receive_count);
     let is_expected = delivery.visibility_s.is_some_and(|after_s| expected.contains(&after_s));

@@ -41,8 +41,8 @@ const ENCODED: &[Variant] = &[
     ("POST", "/payments?currency=EUR&unit=cent", "application/json", None, r#"{"amount":1250}"#),
 ];
 
-/// As [`JSON`]. The fingerprint has `bytes` and a space in front of such a body: the last request has the bytes of the first
-/// one, split elsewhere.
+/// As [`JSON`]. The fingerprint has `bytes` and a space in front of such a body: the last request has the bytes of the
+/// first one, split elsewhere.
 const TEXT: &[Variant] = &[
     ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, "amount=bytes 1250"),
     ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, "amount=bytes 1251"),

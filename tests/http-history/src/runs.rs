@@ -41,8 +41,8 @@ impl Run {
         self.attempt >= self.kind.keeping().max_attempts
     }
 
-    /// Whether it may have been cancelled at its deadline. With little time left, half of it passes unnoticed before the
-    /// whole has passed, after which a slow body is no stream.
+    /// Whether it may have been cancelled at its deadline. With little time left, half of it passes unnoticed before
+    /// the whole has passed, after which a slow body is no stream.
     pub(crate) fn may_be_cut(&self) -> bool {
         match self.ended {
             None => true,

@@ -1,7 +1,7 @@
 //! The scripts in `lua/` as functions of one record. Each rule can be disabled.
 //!
-//! The model of the protocol (`tests/core/model.rs`) checks them in every schedule of its faults, and the history checker
-//! (`tests/history`) replays the steps of real processes through them.
+//! The model of the protocol (`tests/core/model.rs`) checks them in every schedule of its faults, and the history
+//! checker (`tests/history`) replays the steps of real processes through them.
 
 #![allow(missing_docs, reason = "used only by the tests of this workspace")]
 #![allow(clippy::must_use_candidate, reason = "as above")]

@@ -54,8 +54,8 @@ const LOGS: [&str; 2] = ["tracing::", "debug_assert"];
 /// Longest code of an arm that another arm may have, bytes.
 const LONGEST_ARM: usize = 400;
 
-/// The conditions of a file, numbered from `first`, and its text with a switch for each. Those that are left out are not
-/// removed. `switch` is the path of the function that says whether a switch is on.
+/// The conditions of a file, numbered from `first`, and its text with a switch for each. Those that are left out are
+/// not removed. `switch` is the path of the function that says whether a switch is on.
 pub(crate) fn find(
     file: &str,
     text: &str,

@@ -38,8 +38,8 @@ const NOT_REMOVED: [&str; 5] = [
     "crates/postgres/src/main.rs",
 ];
 
-/// Says whether a switch is on, by the variable `REMOVED`. Processes whose environment is cleared have that of their parent.
-/// Each switch that is asked for is written to the file that `REACHED` names.
+/// Says whether a switch is on, by the variable `REMOVED`. Processes whose environment is cleared have that of their
+/// parent. Each switch that is asked for is written to the file that `REACHED` names.
 const SWITCH: &str = r#"
 #[doc(hidden)]
 #[must_use]
@@ -167,8 +167,9 @@ impl Copy {
         Ok(())
     }
 
-    /// The condition whose switch causes this error: of those around it, the innermost one that may change a type, or else the
-    /// innermost one. Around none, a statement between the places that the error names, or a condition around one of them.
+    /// The condition whose switch causes this error: of those around it, the innermost one that may change a type, or
+    /// else the innermost one. Around none, a statement between the places that the error names, or a condition around
+    /// one of them.
     fn at_fault(&self, message: &Value) -> Result<Option<&Condition>, Box<dyn Error>> {
         let message = &message["message"];
         let spans = || message["spans"].as_array().into_iter().flatten();

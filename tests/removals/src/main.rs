@@ -1,7 +1,7 @@
 //! Removes each condition of the library, one at a time, and says which kinds of evidence find it.
 //!
-//! A copy of the project is built once, with each removal behind a switch that an environment variable turns on. Then the
-//! checks of a kind of evidence run without each condition that they reach, until one fails.
+//! A copy of the project is built once, with each removal behind a switch that an environment variable turns on. Then
+//! the checks of a kind of evidence run without each condition that they reach, until one fails.
 //!
 //! - `condition`: what is removed
 //! - `conditions`: finds the conditions of a file

@@ -25,8 +25,8 @@ pub(crate) struct Verdict {
 /// The kinds of evidence.
 pub(crate) const KINDS: [&str; 5] = ["tests", "simulation", "torture", "http", "inbox"];
 
-/// Measures one of so many conditions in these files, or in all, that were not measured yet and that fewer than two other
-/// kinds find.
+/// Measures one of so many conditions in these files, or in all, that were not measured yet and that fewer than two
+/// other kinds find.
 pub(crate) fn measure(copy: &Copy, name: &str, every: u32, files: &[&str]) -> Result<(), Box<dyn Error>> {
     let kind = Kind::named(copy, name)?;
     let file = copy.directory.join(format!("{name}.jsonl"));

@@ -6,8 +6,8 @@ use std::error::Error;
 use crate::copy::Copy;
 use crate::measure::{KINDS, kinds_that_find};
 
-/// Prints the removals that fewer than two kinds find, and how many of each module are found by what was measured, of one of
-/// so many conditions.
+/// Prints the removals that fewer than two kinds find, and how many of each module are found by what was measured, of
+/// one of so many conditions.
 pub(crate) fn print(copy: &Copy, every: u32) -> Result<(), Box<dyn Error>> {
     let found = kinds_that_find(copy)?;
     let mut modules: BTreeMap<&str, [usize; 2 + KINDS.len()]> = BTreeMap::new();

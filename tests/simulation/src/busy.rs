@@ -1,8 +1,8 @@
 //! Lets time pass while the client library of Redis tries again without a pause.
 //!
-//! The clock is paused: it advances once no task can run. A connection to a cluster whose nodes were all lost after the reply
-//! to CLUSTER SLOTS has no node to ask, so each of its tries fails at once (`refresh_slots` in redis-rs 1.8.1). Its task can
-//! always run, and the timeout of the call would never pass. But each try is logged.
+//! The clock is paused: it advances once no task can run. A connection to a cluster whose nodes were all lost after the
+//! reply to CLUSTER SLOTS has no node to ask, so each of its tries fails at once (`refresh_slots` in redis-rs 1.8.1).
+//! Its task can always run, and the timeout of the call would never pass. But each try is logged.
 
 use std::cell::Cell;
 use std::pin::pin;

@@ -1,4 +1,5 @@
-//! The connections of the client library of Redis: what was sent on each, and when it was answered, as the client saw it.
+//! The connections of the client library of Redis: what was sent on each, and when it was answered, as the client saw
+//! it.
 
 use std::io;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
-//! Deployments of Redis that a seed describes: a server, a cluster, or a service of sentinels, with a login, a database, TLS
-//! and a configuration. The URL of each is written from these parts. A store with it must connect to the right server in the
-//! right way, say why it cannot, and find what is unsafe in the configuration. There are no faults.
+//! Deployments of Redis that a seed describes: a server, a cluster, or a service of sentinels, with a login, a
+//! database, TLS and a configuration. The URL of each is written from these parts. A store with it must connect to the
+//! right server in the right way, say why it cannot, and find what is unsafe in the configuration. There are no faults.
 //!
 //! - `address`: writes the URL
 //! - `configuration`: writes the reply to INFO
@@ -232,8 +232,8 @@ impl Deployment {
         states.iter().filter(|other| **other == state).count()
     }
 
-    /// Whether the primary does not depend on which sentinels reply first: each majority has one that is current, or all
-    /// are asked.
+    /// Whether the primary does not depend on which sentinels reply first: each majority has one that is current, or
+    /// all are asked.
     fn is_certain(&self) -> bool {
         let Kind::Sentinels(states) = &self.kind else { return true };
         let (current, outdated) = (self.count(SentinelState::Current), self.count(SentinelState::Outdated));

@@ -1,8 +1,8 @@
 //! Replaces the clock, the random source and the standard output of libc in a thread that simulates.
 //!
-//! All that this process links reads time and random bytes by these functions of libc: the standard library (also the keys
-//! of each `HashMap`), tokio, the client library of Redis and the function. Other threads get those of the system. The metrics
-//! that the function prints are recorded instead.
+//! All that this process links reads time and random bytes by these functions of libc: the standard library (also the
+//! keys of each `HashMap`), tokio, the client library of Redis and the function. Other threads get those of the system.
+//! The metrics that the function prints are recorded instead.
 #![expect(unsafe_code, reason = "these are functions of libc")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "as the functions of libc do")]
 #![expect(clippy::undocumented_unsafe_blocks, reason = "the contract is that of the function which is replaced")]

@@ -199,7 +199,8 @@ impl Shared {
         (event, malformed)
     }
 
-    /// The messages of which a record shows, and will show, that their letters were sent from the queue of the function.
+    /// The messages of which a record shows, and will show, that their letters were sent from the queue of the
+    /// function.
     fn moved(&self) -> Vec<String> {
         let keeps_records = !self.plan.has(Fault::FailOver) && !self.plan.has(Fault::Flush);
         // A group of another queue is another group, which need not wait.

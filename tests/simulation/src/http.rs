@@ -1,4 +1,5 @@
-//! Clients that repeat HTTP requests to services with the layer, after the function has ended. Their connections to Redis break.
+//! Clients that repeat HTTP requests to services with the layer, after the function has ended. Their connections to
+//! Redis break.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The sources of logins at AWS: how often they ask AWS, which login they return, and what an error says: docs/identity.md.
+//! The sources of logins at AWS: how often they ask AWS, which login they return, and what an error says:
+//! docs/identity.md.
 //!
 //! - `tokens`: IAM authentication tokens of ElastiCache and RDS
 //! - `secrets`: passwords in Secrets Manager
@@ -25,8 +26,8 @@ const REGION: &str = "eu-central-1";
 /// No error may contain this part of passwords and secret keys.
 const HIDDEN: &str = "hidden";
 
-/// Asks for so many logins at the same time. Returns each one, or its error with the causes, and adds to `wrong` if they take too
-/// long or if an error has a secret.
+/// Asks for so many logins at the same time. Returns each one, or its error with the causes, and adds to `wrong` if
+/// they take too long or if an error has a secret.
 async fn logins(
     source: &dyn CredentialsSource,
     rejected: Option<&Login>,

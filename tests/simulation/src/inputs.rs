@@ -1,5 +1,5 @@
-//! Messages, events and their settings, which a seed writes from their parts. The settings of keys and fingerprints must be parsed,
-//! and the key and the fingerprint of each message must be what its parts say. Nothing is sent.
+//! Messages, events and their settings, which a seed writes from their parts. The settings of keys and fingerprints
+//! must be parsed, and the key and the fingerprint of each message must be what its parts say. Nothing is sent.
 //!
 //! - `database`: URLs of PostgreSQL
 //! - `decimal`: numbers in JSON

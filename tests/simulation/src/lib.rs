@@ -1,5 +1,6 @@
 //! Runs the whole function in one thread, by a seed: several execution environments, the event source mapping and the
-//! queue of the test kit, a Redis that executes the scripts in `lua/`, and a receiver, on a simulated network and clock.
+//! queue of the test kit, a Redis that executes the scripts in `lua/`, and a receiver, on a simulated network and
+//! clock.
 //!
 //! - `deterministic`, `trace`: each seed has the same run every time
 //! - `network`: hosts, streams and their faults

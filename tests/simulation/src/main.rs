@@ -1,7 +1,7 @@
 //! `simulate SEED [--trace]` runs a seed, `simulate --seeds FIRST COUNT` runs many, on all processors.
 //!
-//! `simulate SEED --without GUARD` runs a seed without a guard of the scripts, and `simulate --guards NAME FIRST COUNT` runs
-//! seeds without each guard whose name starts with `NAME`.
+//! `simulate SEED --without GUARD` runs a seed without a guard of the scripts, and `simulate --guards NAME FIRST COUNT`
+//! runs seeds without each guard whose name starts with `NAME`.
 
 use std::process::ExitCode;
 

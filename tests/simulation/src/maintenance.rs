@@ -1,5 +1,5 @@
-//! What happens to the servers of some seeds beside the faults of the plan: passwords are replaced, servers crash right after
-//! they have executed a command, and servers refuse calls.
+//! What happens to the servers of some seeds beside the faults of the plan: passwords are replaced, servers crash right
+//! after they have executed a command, and servers refuse calls.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -64,8 +64,8 @@ async fn replace_passwords(shared: &Shared, redis: &Cluster) {
     }
 }
 
-/// Lets servers crash until the faults end, one or all of them at once. They keep their records, and load them before they
-/// execute scripts.
+/// Lets servers crash until the faults end, one or all of them at once. They keep their records, and load them before
+/// they execute scripts.
 async fn crash_servers(shared: &Shared, redis: &Cluster) {
     let (plan, mut rng) = (&shared.plan, Rng::new(shared.plan.seed ^ 0xc4a5));
     let mut loads = Rng::new(plan.seed ^ 0x10ad);

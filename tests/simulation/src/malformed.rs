@@ -66,8 +66,8 @@ pub fn malform(event: &str, rate: u64, is_fifo: bool, rng: &mut Rng) -> (String,
     (event.to_string(), malformed)
 }
 
-/// The event as a mapping with rarer records has it, half of the time: messages with these ids name another queue, to which
-/// their redrive policy may have moved them, and those whose key cannot be read have an empty body.
+/// The event as a mapping with rarer records has it, half of the time: messages with these ids name another queue, to
+/// which their redrive policy may have moved them, and those whose key cannot be read have an empty body.
 pub fn vary(event: &str, moved: &[String], malformed: &mut Malformed, rng: &mut Rng) -> String {
     let mut event: Value = serde_json::from_str(event).expect("the event is JSON");
     for record in event["Records"].as_array_mut().into_iter().flatten() {

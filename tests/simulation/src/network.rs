@@ -156,8 +156,8 @@ pub fn partition(client: &str, server: &str, lasts: Duration) {
     network().partitioned.insert([client.to_owned(), server.to_owned()], Instant::now() + lasts);
 }
 
-/// For this time, the host does not run. If it may read, bytes that arrive are read by its client library: when a process
-/// runs again, it may find a reply or its timeout first.
+/// For this time, the host does not run. If it may read, bytes that arrive are read by its client library: when a
+/// process runs again, it may find a reply or its timeout first.
 pub fn freeze(host: &str, lasts: Duration, may_read: bool) {
     network().freeze(host, lasts, may_read);
 }

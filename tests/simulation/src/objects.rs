@@ -1,5 +1,5 @@
-//! S3 as the function reaches it: it is slow and sometimes unavailable, some requests have no answer, and some payloads may
-//! not be read for some time, or are deleted once their payment is made.
+//! S3 as the function reaches it: it is slow and sometimes unavailable, some requests have no answer, and some payloads
+//! may not be read for some time, or are deleted once their payment is made.
 
 use std::collections::BTreeMap;
 use std::fmt;

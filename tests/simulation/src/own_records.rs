@@ -1,6 +1,7 @@
-//! Callers of a work with a record of its own, which is a row of a database, after the function has ended. Two consumers share
-//! the database, each by the core, by HTTP and by batches of one message: each has records in Redis that lack what the others
-//! did, as if Redis had lost them. Connections to Redis break, and some callers go on without it.
+//! Callers of a work with a record of its own, which is a row of a database, after the function has ended. Two
+//! consumers share the database, each by the core, by HTTP and by batches of one message: each has records in Redis
+//! that lack what the others did, as if Redis had lost them. Connections to Redis break, and some callers go on without
+//! it.
 //!
 //! - `work`: the work, and the rows
 //! - `endpoint`: calls by HTTP

@@ -1,6 +1,6 @@
 //! Owners that contend for keys, before the function starts and without faults. They settle late, twice, and without a
-//! claim, which the function does not do: so they reach the branches of the scripts that it does not reach. Then one of them
-//! finds values that are not records.
+//! claim, which the function does not do: so they reach the branches of the scripts that it does not reach. Then one of
+//! them finds values that are not records.
 
 use std::fs;
 use std::path::Path;

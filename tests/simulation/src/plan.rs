@@ -84,7 +84,8 @@ pub struct Plan {
     pub fingerprints: u64,
     /// Whether payloads have several forms, and keys several places.
     pub has_forms: bool,
-    /// Whether payloads have rare forms and imitate others, messages have many attributes, and receivers ask for long delays.
+    /// Whether payloads have rare forms and imitate others, messages have many attributes, and receivers ask for long
+    /// delays.
     pub has_extras: bool,
     /// Whether keys are numbers, or empty, and messages were received long before their invocations.
     pub has_rare: bool,

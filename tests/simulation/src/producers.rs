@@ -58,10 +58,11 @@ enum Form {
     InS3,
     /// The pointer to it is in a notification of SNS.
     InS3FromSns,
-    /// Like a notification of SNS, but with two messages, the second of which is that of another payment, or of another type.
+    /// Like a notification of SNS, but with two messages, the second of which is that of another payment, or of another
+    /// type.
     SnsTwice,
-    /// Like a notification of S3, but of two objects, the second of which is that of another payment, or with a record of
-    /// another service.
+    /// Like a notification of S3, but of two objects, the second of which is that of another payment, or with a record
+    /// of another service.
     S3Twice,
     /// Like a pointer to a payload in S3, but without a part of it.
     LikePointer,

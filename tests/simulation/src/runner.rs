@@ -58,7 +58,8 @@ pub fn many(first: u64, count: u64) -> bool {
     failed.is_empty()
 }
 
-/// Runs these seeds without each guard of the scripts whose name begins so, until a few fail. Returns whether each is found.
+/// Runs these seeds without each guard of the scripts whose name begins so, until a few fail. Returns whether each is
+/// found.
 pub fn guards(name: &str, first: u64, count: u64) -> bool {
     let mut all_found = true;
     for (what, ..) in guards::all().filter(|(what, ..)| what.starts_with(name)) {

@@ -1,5 +1,5 @@
-//! Environments that a seed writes from their parts. Each value must be read as docs/configuration.md says, and all errors
-//! must be reported together.
+//! Environments that a seed writes from their parts. Each value must be read as docs/configuration.md says, and all
+//! errors must be reported together.
 //!
 //! - `written`: variables, and what must be read from them
 //! - `logins`: how the function signs in at Redis and at PostgreSQL
@@ -256,7 +256,8 @@ fn write_inbox(written: &mut Written, namespace: &str, concurrency: u64) {
     written.expect("the rows", |read| read.inbox.inbox.namespace.clone(), namespace);
 }
 
-/// What is wrong with the settings of the backfill, whose function has a name of its own, with an environment without errors.
+/// What is wrong with the settings of the backfill, whose function has a name of its own, with an environment without
+/// errors.
 fn wrong_backfill(written: &mut Written) -> Option<String> {
     const NAMESPACE: &str = "IDEMPOTENCY_NAMESPACE";
     let rows = written.unread_number("BACKFILL_ROWS_PER_SECOND", 1..=1_000_000, 10_000);

@@ -1,5 +1,5 @@
-//! Records of a cluster that share script calls, while slots move, nodes refuse calls, and clusters hide their shards. Each
-//! seed does one of these after another, each with a cluster and a client of its own. There are no other faults.
+//! Records of a cluster that share script calls, while slots move, nodes refuse calls, and clusters hide their shards.
+//! Each seed does one of these after another, each with a cluster and a client of its own. There are no other faults.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! SQS as the function reaches it: the AWS SDK calls a host of the network, which refuses calls, is slow, hangs, and loses
-//! replies.
+//! SQS as the function reaches it: the AWS SDK calls a host of the network, which refuses calls, is slow, hangs, and
+//! loses replies.
 //!
 //! - `client`: the SDK of a process, and the calls that it sends
 //! - `letter`: messages that the dead-letter queue accepted

@@ -1,6 +1,6 @@
-//! Invocations whose store fails in one way, for one kind of call: what the function logs and answers, how often it calls the
-//! store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md. Some have two messages with one key
-//! and payload, of which one runs.
+//! Invocations whose store fails in one way, for one kind of call: what the function logs and answers, how often it
+//! calls the store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md. Some have two
+//! messages with one key and payload, of which one runs.
 
 use std::sync::{Arc, Mutex};
 

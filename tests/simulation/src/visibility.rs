@@ -1,5 +1,5 @@
-//! Changes of visibility timeouts of messages that were received long ago: which SQS accepts, how much less is asked for, and
-//! what is logged. SQS has no faults.
+//! Changes of visibility timeouts of messages that were received long ago: which SQS accepts, how much less is asked
+//! for, and what is logged. SQS has no faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

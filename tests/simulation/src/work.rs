@@ -82,8 +82,8 @@ pub struct Call {
 /// The names of the receivers. They share a host.
 pub const RECEIVERS: [&str; 2] = ["first", "second"];
 
-/// What the work with this claim returns. Plans with choices for objects have results of sizes at which another place keeps
-/// them.
+/// What the work with this claim returns. Plans with choices for objects have results of sizes at which another place
+/// keeps them.
 pub fn receipt(plan: &Plan, fence: u64) -> Vec<u8> {
     let mut receipt = format!("receipt of {fence}").into_bytes();
     if let Some(objects) = &plan.objects {

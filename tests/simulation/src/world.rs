@@ -39,9 +39,9 @@ const DRAIN: Duration = Duration::from_hours(3);
 /// The same, if a receiver may have asked for the longest delay.
 const LONG_DRAIN: Duration = Duration::from_hours(15);
 
-/// Number of deliveries for each message, without a delete, after which the queue counts as one that does not drain. Without
-/// faults, a message waits only for others, for its visibility timeout, and for the 13 deliveries after which the queue
-/// moves it.
+/// Number of deliveries for each message, without a delete, after which the queue counts as one that does not drain.
+/// Without faults, a message waits only for others, for its visibility timeout, and for the 13 deliveries after which
+/// the queue moves it.
 const MAX_DELIVERIES: usize = 20;
 
 /// What a run leaves.
@@ -275,8 +275,8 @@ fn deletes_and_receives(queue: &Queue) -> (usize, usize) {
     counts.fold((0, 0), |sum, (deletes, receives)| (sum.0 + deletes, sum.1 + receives))
 }
 
-/// Moves dead letters back to the queue, as an operator does. One without a reason is known by its number, which another
-/// message would have too, and is not moved.
+/// Moves dead letters back to the queue, as an operator does. One without a reason is known by its number, which
+/// another message would have too, and is not moved.
 fn redrive(queue: &Queue, letters: &[Letter], sent: &mut Vec<Sent>) {
     for letter in letters.iter().filter(|letter| letter.reason.is_some()) {
         let of_letter = |message: &MessageHistory| message.message_ids.contains(&letter.message_id);

@@ -75,8 +75,8 @@ pub(crate) enum NewKey {
     None,
 }
 
-/// The message as the function receives it once it is sent again with this attribute, if SQS assigns this id to it. Only
-/// messages of FIFO queues have a deduplicationId.
+/// The message as the function receives it once it is sent again with this attribute, if SQS assigns this id to it.
+/// Only messages of FIFO queues have a deduplicationId.
 fn sent_again(message: &Message, id: &str, to_fifo: bool, added: Option<&str>) -> sqs::Message {
     let mut message = received(message);
     id.clone_into(&mut message.id);

@@ -120,7 +120,8 @@ impl Letter {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.system(name)?.parse().ok()?))
     }
 
-    /// When it was first received from this queue, or from the source queue if a redrive policy moved it, by SQS's clock.
+    /// When it was first received from this queue, or from the source queue if a redrive policy moved it, by SQS's
+    /// clock.
     pub(crate) fn first_received(&self) -> Option<SystemTime> {
         self.time(&MessageSystemAttributeName::ApproximateFirstReceiveTimestamp)
     }
@@ -141,8 +142,8 @@ pub(super) fn system<'a>(message: &'a Message, name: &MessageSystemAttributeName
 }
 
 fn origin(message: &Message) -> Origin {
-    // First, because the attribute of a message that SQS moved is not of this move: it is from before a redrive by SQS, or
-    // from the producer, who must not choose the queue that a redrive sends to.
+    // First, because the attribute of a message that SQS moved is not of this move: it is from before a redrive by SQS,
+    // or from the producer, who must not choose the queue that a redrive sends to.
     if let Some(arn) = system(message, &MessageSystemAttributeName::DeadLetterQueueSourceArn) {
         return Origin::RedrivePolicy(arn.to_owned());
     }

@@ -60,8 +60,8 @@ pub(crate) struct Counts {
 }
 
 impl DeadLetterQueue {
-    /// Loads the AWS configuration of this process. Its region is that of the queue if the URL has none. No call is made
-    /// yet.
+    /// Loads the AWS configuration of this process. Its region is that of the queue if the URL has none. No call is
+    /// made yet.
     pub(crate) async fn new(url: String, visibility_timeout: Duration) -> Self {
         let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
         let config = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts).load().await;
@@ -92,8 +92,8 @@ impl DeadLetterQueue {
         Ok(Counts { visible, in_flight })
     }
 
-    /// Receives up to [`BATCH`] messages. Returns none if no message is visible: a long poll asks all servers of a queue,
-    /// a short poll does not:
+    /// Receives up to [`BATCH`] messages. Returns none if no message is visible: a long poll asks all servers of a
+    /// queue, a short poll does not:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
     pub(crate) async fn receive(&self) -> Result<Vec<Message>, CallError> {
         let call = self
@@ -151,8 +151,8 @@ impl DeadLetterQueue {
         Destination { url: without_trailing_slash(url), sender }
     }
 
-    /// Whether the destination is this queue: its region, account and name are the same. The hosts of a queue's URLs differ
-    /// between protocols and endpoints.
+    /// Whether the destination is this queue: its region, account and name are the same. The hosts of a queue's URLs
+    /// differ between protocols and endpoints.
     pub(crate) fn is(&self, destination: &Destination) -> bool {
         let account_and_name = |url: &str| url.rsplitn(3, '/').take(2).map(str::to_owned).collect::<Vec<_>>();
         destination.sender.config().region() == self.sender.config().region()

@@ -65,8 +65,8 @@ pub(crate) fn message(letter: &Letter, to: &Destination, key: KeyChange) -> Send
         .set_message_deduplication_id(to.is_fifo().then(|| letter.id().to_owned()))
 }
 
-/// The group that the message had. In a FIFO dead-letter queue, a message that had none has its messageId as its group, which
-/// the function added.
+/// The group that the message had. In a FIFO dead-letter queue, a message that had none has its messageId as its group,
+/// which the function added.
 fn group<'a>(letter: &'a Letter, to: &Destination) -> Option<&'a str> {
     let is_added = |group: &str| letter.described().is_some_and(|described| described.message_id == group);
     letter.group().filter(|group| to.is_fifo() || !is_added(group))

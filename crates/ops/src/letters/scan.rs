@@ -11,8 +11,8 @@ use super::letter::Letter;
 use super::queue::{BATCH, CallError, Counts, DeadLetterQueue};
 use super::scan_end::{LastReceive, ScanEnd, Stop};
 
-/// Most letters that are held. SQS has a limit of 120,000 messages in flight, and extending their visibility timeouts takes
-/// one call for ten letters:
+/// Most letters that are held. SQS has a limit of 120,000 messages in flight, and extending their visibility timeouts
+/// takes one call for ten letters:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>
 const MAX_HELD: usize = 20_000;
 
@@ -61,7 +61,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The next letter, hidden for another [`margin`](Self::margin) at least. `None` if no other letter is visible, or after an interrupt.
+    /// The next letter, hidden for another [`margin`](Self::margin) at least. `None` if no other letter is visible, or
+    /// after an interrupt.
     pub(crate) async fn next(&mut self) -> Result<Option<Letter>, CallError> {
         let mut repeats = 0;
         while !self.interrupt.is_set() {
@@ -86,8 +87,8 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// A visibility timeout is extended if less than this remains. Of the default of five minutes it is two, and a send and
-    /// a delete take less, with all retries.
+    /// A visibility timeout is extended if less than this remains. Of the default of five minutes it is two, and a send
+    /// and a delete take less, with all retries.
     fn margin(&self) -> Duration {
         self.queue.visibility_timeout * 2 / 5
     }
@@ -185,7 +186,8 @@ impl<'a> Scan<'a> {
         // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight.
         let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
         let counts = if may_be_blocked { self.queue.counts().await.ok() } else { None };
-        // Those that `forget` dropped, and that were not received again: the earlier one may have been, while they were hidden.
+        // Those that `forget` dropped, and that were not received again: the earlier one may have been, while they were
+        // hidden.
         let dropped = self.held.keys().filter(|id| !self.seen.contains(*id)).count() as u64;
         let handles: Vec<_> = self.held.values().map(|held| held.receipt_handle.as_str()).collect();
         let mut still_hidden = 0;

@@ -10,16 +10,16 @@ use aws_sdk_sqs::primitives::Blob;
 use super::letter::Letter;
 use super::resend::{KeyChange, attributes};
 
-/// The messages that a run has sent. A letter of one of them came into the queue during the run: its message failed again.
-/// Without this check, it would be sent again and again.
+/// The messages that a run has sent. A letter of one of them came into the queue during the run: its message failed
+/// again. Without this check, it would be sent again and again.
 ///
 /// The clock of this machine is not used, because it may be ahead of SQS's.
 #[derive(Default)]
 pub(crate) struct Sent {
     /// The messageIds that SQS returned. The description of a letter and the redrive policy keep them.
     ids: HashSet<String>,
-    /// The hash of each content that was sent, and what [`shown`](Self::shown) was then: for letters whose original messageId
-    /// is not known.
+    /// The hash of each content that was sent, and what [`shown`](Self::shown) was then: for letters whose original
+    /// messageId is not known.
     contents: HashMap<u64, Option<SystemTime>>,
     /// Those of the sends without a reply: their messageIds are not known.
     unconfirmed: HashMap<u64, Option<SystemTime>>,

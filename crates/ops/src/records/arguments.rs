@@ -68,7 +68,8 @@ pub(crate) enum Command {
 /// Which record.
 #[derive(Args)]
 pub(crate) struct KeyArguments {
-    /// The `idempotency_key` of the log line (`idempotency.record_key` of HTTP), or the key that `failed` or `stats` shows
+    /// The `idempotency_key` of the log line (`idempotency.record_key` of HTTP), or the key that `failed` or `stats`
+    /// shows
     #[arg(value_parser = KeyArgument::parse, allow_hyphen_values = true)]
     pub(crate) key: KeyArgument,
     /// KEY is the stored form, also if it is the key of another record
@@ -76,8 +77,8 @@ pub(crate) struct KeyArguments {
     pub(crate) stored: bool,
 }
 
-/// This many keys take about 3 s of Redis's time in all, in steps of less than 1 ms: 1 µs to scan a key and 2 µs to read
-/// its record (`INFO commandstats`).
+/// This many keys take about 3 s of Redis's time in all, in steps of less than 1 ms: 1 µs to scan a key and 2 µs to
+/// read its record (`INFO commandstats`).
 const MAX_KEYS: u64 = 1_000_000;
 
 fn fence(fence: &str) -> Result<Fence, std::num::ParseIntError> {

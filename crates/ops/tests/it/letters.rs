@@ -121,7 +121,8 @@ impl Queues {
         list["letters"].as_array().unwrap().iter().map(|letter| letter[field].clone()).collect()
     }
 
-    /// A letter of the function, with these fields instead of those of a failed payment. Its body is the original messageId.
+    /// A letter of the function, with these fields instead of those of a failed payment. Its body is the original
+    /// messageId.
     fn description(&self, original_id: &str, fields: &Value) -> String {
         let mut letter = json!({
             "outcome": "FAILED_PERMANENTLY",

@@ -156,8 +156,8 @@ async fn a_key_that_scan_returns_twice_when_the_table_shrinks_is_found_once() {
         last = keys(scan.next().await.unwrap().unwrap());
         found.extend(last.clone());
     }
-    // All keys but those of the last step are removed, so the table shrinks. In the smaller table, the scan continues at
-    // the slots of the remaining keys.
+    // All keys but those of the last step are removed, so the table shrinks. In the smaller table, the scan continues
+    // at the slots of the remaining keys.
     let mut connection = redis.connection().await;
     let stay: HashSet<String> = last.iter().map(|key| format!("payments:{key}")).collect();
     let all: Vec<String> = connection.keys("*").await.unwrap();

@@ -198,8 +198,8 @@ const COUNT: &str = "SELECT count(*) AS rows FROM idempotency_inbox WHERE namesp
 
 /// One second less, for a transaction that has begun and is not yet in `pg_stat_activity`. The start of a transaction
 /// of another user may be hidden. It then counts as half an hour old: a function runs for at most 15 minutes, and if
-/// its process is frozen, the server ends its transaction at most 15 minutes later. So does an older one that has changed
-/// nothing, such as a dump: an inbox inserts its row at the begin.
+/// its process is frozen, the server ends its transaction at most 15 minutes later. So does an older one that has
+/// changed nothing, such as a dump: an inbox inserts its row at the begin.
 const HORIZON: &str = "SELECT least(now(), min(coalesce( \
          CASE WHEN backend_xid IS NOT NULL THEN xact_start END, greatest(xact_start, now() - interval '30 minutes') \
        ))) - interval '1 second' AS horizon \

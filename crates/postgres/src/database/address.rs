@@ -11,9 +11,9 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// `postgres://[user[:password]@]host[:port][/database][?sslmode=verify-full&sslrootcert=FILE]`.
 ///
-/// With several hosts, as in `postgres://first:5432,second:5432/payments`, each connection is opened to the first of them that
-/// accepts writes, or that `target_session_attrs` allows. Each host has an equal share of the time that is left, unless the URL
-/// has `hostaddr` or `load_balance_hosts`.
+/// With several hosts, as in `postgres://first:5432,second:5432/payments`, each connection is opened to the first of
+/// them that accepts writes, or that `target_session_attrs` allows. Each host has an equal share of the time that is
+/// left, unless the URL has `hostaddr` or `load_balance_hosts`.
 ///
 /// Without an `sslmode`, TLS is used unless the server is on the same machine (`localhost`, a loopback address, or a
 /// Unix socket). TLS always verifies the host name and the certificate, against the root certificates of the system or
@@ -175,8 +175,8 @@ impl FromStr for DatabaseUrl {
     }
 }
 
-/// The address of each host in one such as `postgres://user@first:5432,second/payments`. The driver tries the next host only
-/// if it cannot connect to one, and not if one connects and does not reply.
+/// The address of each host in one such as `postgres://user@first:5432,second/payments`. The driver tries the next host
+/// only if it cannot connect to one, and not if one connects and does not reply.
 fn each_host(address: &str) -> impl Iterator<Item = String> {
     let hosts_begin = address.find('@').or_else(|| address.find("//").map(|at| at + 1)).map_or(0, |at| at + 1);
     let (login, address) = address.split_at(hosts_begin);

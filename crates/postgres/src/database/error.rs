@@ -52,8 +52,8 @@ fn printable(message: &str, may_quote_values: bool) -> String {
     if may_quote_values { String::new() } else { format!(": {message}") }
 }
 
-/// Whether the message of this error may quote values of rows or parameters, as `invalid input syntax for type bigint: "…"`
-/// does. Names do not, unless a function got them as values.
+/// Whether the message of this error may quote values of rows or parameters, as `invalid input syntax for type bigint:
+/// "…"` does. Names do not, unless a function got them as values.
 fn may_quote_values(error: &DbError) -> bool {
     let code = error.code().code();
     let is_of = |classes: &[&str]| classes.iter().any(|class| code.starts_with(class));
@@ -86,8 +86,8 @@ const WITHOUT_VALUES: [&str; 13] = [
 /// The routine of the server that reports that a user may not use a table, or another object.
 const PERMISSION_CHECK: &str = "aclcheck_error";
 
-/// Routines of the server that return errors of others with any SQLSTATE: `RAISE` of PL/pgSQL, PL/Python, `postgres_fdw` and
-/// `dblink`.
+/// Routines of the server that return errors of others with any SQLSTATE: `RAISE` of PL/pgSQL, PL/Python,
+/// `postgres_fdw` and `dblink`.
 const RELAYS: [&str; 6] = [
     "exec_stmt_raise",
     "PLy_output",
@@ -147,8 +147,8 @@ impl DatabaseError {
         }
     }
 
-    /// Whether a transaction may be committed although its COMMIT failed with this error: the reply was lost, or the server
-    /// shuts down and may have committed before.
+    /// Whether a transaction may be committed although its COMMIT failed with this error: the reply was lost, or the
+    /// server shuts down and may have committed before.
     pub(super) fn leaves_commit_unknown(&self) -> bool {
         self.code().is_none() || self.is_of_the_connection()
     }

@@ -53,8 +53,8 @@ pub(crate) enum CommitError {
     /// The last statement did not affect one row: the work has ended the transaction.
     #[error("the work executed COMMIT or ROLLBACK, which only the inbox may do")]
     EndedByWork,
-    /// The transaction is rolled back, because the work has made it read-only, so that its last statement failed. If the
-    /// work has ended it before, it may have committed.
+    /// The transaction is rolled back, because the work has made it read-only, so that its last statement failed. If
+    /// the work has ended it before, it may have committed.
     #[error("the work made its transaction read-only")]
     MadeReadOnly,
 }

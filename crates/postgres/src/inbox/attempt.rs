@@ -119,8 +119,8 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// Whether a commit whose reply was lost took effect, or one of the work before its session was read-only. Uses another
-    /// transaction.
+    /// Whether a commit whose reply was lost took effect, or one of the work before its session was read-only. Uses
+    /// another transaction.
     async fn resolve_commit(&self, claim: &Claim, unknown: CommitError) -> Result<RecordedAttempt, WorkError> {
         match self.row_state(&self.table.row(claim), claim.request(), claim.ends()).await {
             Ok(RowState::Done { result, fence }) if fence == table::fence_column(claim.fence()) => {
@@ -194,8 +194,8 @@ impl<W> Inbox<W> {
     }
 
     /// Adds the cause. For a character that its encoding cannot represent, the database does not say whether it is in
-    /// the namespace or in the key, so a statement with the namespace alone is executed. If that one fails, its error is
-    /// returned.
+    /// the namespace or in the key, so a statement with the namespace alone is executed. If that one fails, its error
+    /// is returned.
     async fn explain(&self, error: DatabaseError, until: Instant) -> InboxError {
         let explained = InboxError::of(error.clone());
         if !matches!(explained, InboxError::NamespaceEncoding(_)) {

@@ -11,8 +11,8 @@ use crate::database::{DatabaseError, Transaction, TransactionStatements, interva
 /// The transaction of the work.
 pub(super) const RUN: TransactionStatements = TransactionStatements { first: INSERT, last: SET_RESULT };
 
-/// Checks the table, its columns and its primary key, the rights of the user that each attempt needs, and the characters
-/// of the namespace. Reads and changes no row. The server checks the rights nevertheless.
+/// Checks the table, its columns and its primary key, the rights of the user that each attempt needs, and the
+/// characters of the namespace. Reads and changes no row. The server checks the rights nevertheless.
 pub(super) const CHECK: TransactionStatements = TransactionStatements {
     first: "WITH inserted AS ( \
               INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
@@ -34,10 +34,10 @@ pub(super) const CLEAN_UP: TransactionStatements = TransactionStatements { first
 /// committed it since.
 pub(super) const RECORD_FAILURE: TransactionStatements = TransactionStatements { first: FIND, last: NO_OP };
 
-/// The first transaction that inserts the row does the work. A second one waits here until the first has ended. A row that
-/// has expired and is not deleted yet is replaced, unless it is unfinished. With a short retention, the row of this claim
-/// itself may have expired when the outcome of its commit is looked up, so it is kept. A row that is visible and kept is found
-/// first, because ON CONFLICT DO UPDATE would lock it.
+/// The first transaction that inserts the row does the work. A second one waits here until the first has ended. A row
+/// that has expired and is not deleted yet is replaced, unless it is unfinished. With a short retention, the row of
+/// this claim itself may have expired when the outcome of its commit is looked up, so it is kept. A row that is visible
+/// and kept is found first, because ON CONFLICT DO UPDATE would lock it.
 ///
 /// The statement is sent together with BEGIN. If the BEGIN fails, for example because an operator cancels it, the
 /// statement would run and commit outside a transaction. Then the setting is not set, and the NULL violates a
@@ -53,7 +53,8 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
      WHERE idempotency_inbox.done_at < now() - make_interval(secs => $6) AND idempotency_inbox.result IS NOT NULL \
        AND idempotency_inbox.fence <> excluded.fence";
 
-/// Affects the row only if this transaction inserted or replaced it. After a COMMIT or ROLLBACK of the work it affects no row.
+/// Affects the row only if this transaction inserted or replaced it. After a COMMIT or ROLLBACK of the work it affects
+/// no row.
 const SET_RESULT: &str = "UPDATE idempotency_inbox SET result = $3 \
      WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid";
 
@@ -64,7 +65,8 @@ const FIND: &str = "SELECT FROM idempotency_inbox WHERE namespace = $1 AND key =
 const READ: &str = "SELECT fingerprint, fence, result FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
 
 /// By `ctid`, because DELETE has no LIMIT. Skips rows that another cleanup has locked, and unfinished rows, which an
-/// operator has to settle. The conditions are repeated because partitions of a table may have rows with the same `ctid`.
+/// operator has to settle. The conditions are repeated because partitions of a table may have rows with the same
+/// `ctid`.
 const DELETE_EXPIRED: &str = "DELETE FROM idempotency_inbox WHERE ctid = ANY (ARRAY( \
        SELECT ctid FROM idempotency_inbox \
        WHERE namespace = $1 AND done_at < now() - make_interval(secs => $2) AND result IS NOT NULL \

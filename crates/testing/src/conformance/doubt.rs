@@ -56,7 +56,8 @@ pub async fn late_doubt_concerns_a_failure_without_a_fingerprint(store: &impl St
     }
 }
 
-/// The claims of an owner that was taken over, of the recovery that took over and failed, and of a third attempt that failed.
+/// The claims of an owner that was taken over, of the recovery that took over and failed, and of a third attempt that
+/// failed.
 async fn third_failure(store: &impl Store) -> (Claim, Claim, Claim) {
     let (late, recovery) = overtaken(store).await;
     assert_settled(store.fail(&recovery, CLEAN), Settled::Recorded).await;
@@ -76,7 +77,8 @@ pub async fn late_doubt_is_idempotent(store: &impl Store) {
     assert_eq!(taken_over(store, attempt(LONG)).await.attempt(), 4);
 }
 
-/// The release of a recovery that is sent twice marks another owner's failure once, and changes neither attempts nor owner.
+/// The release of a recovery that is sent twice marks another owner's failure once, and changes neither attempts nor
+/// owner.
 pub async fn the_doubt_of_a_released_recovery_is_idempotent(store: &impl Store) {
     let (_, recovery, failed) = third_failure(store).await;
     for _ in 0..2 {

@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use super::support::{CLEAN, LONG, SHORT, acquired, assert_settled, attempt, key, with};
 
-/// Keys with spaces, braces, control characters, non-ASCII text and up to 1,025 bytes have separate records. They are compared
-/// byte by byte.
+/// Keys with spaces, braces, control characters, non-ASCII text and up to 1,025 bytes have separate records. They are
+/// compared byte by byte.
 pub async fn every_kind_of_key_has_a_record_of_its_own(store: &impl Store) {
     let long = "k".repeat(1024);
     let longer = "k".repeat(1025);

@@ -1,7 +1,7 @@
 //! The text of a `Number` attribute.
 
-/// Most digits, without leading and trailing zeroes: "A number can have up to 38 digits of precision, and it can be between 10^-128
-/// and 10^+126",
+/// Most digits, without leading and trailing zeroes: "A number can have up to 38 digits of precision, and it can be
+/// between 10^-128 and 10^+126",
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html#message-attribute-data-types>
 const MOST_DIGITS: usize = 38;
 
@@ -9,8 +9,9 @@ const MOST_DIGITS: usize = 38;
 const LEAST: i64 = -128;
 const GREATEST: i64 = 126;
 
-/// The number as SQS keeps it: "Amazon SQS removes leading and trailing zeroes". Trailing zeroes of an integer stay, because they
-/// are part of its value. `None` if SQS refuses it. Zero is accepted; the documentation does not mention it.
+/// The number as SQS keeps it: "Amazon SQS removes leading and trailing zeroes". Trailing zeroes of an integer stay,
+/// because they are part of its value. `None` if SQS refuses it. Zero is accepted; the documentation does not mention
+/// it.
 pub(super) fn number(text: &str) -> Option<String> {
     let sign = &text[..usize::from(text.starts_with(['-', '+']))];
     let rest = &text[sign.len()..];

@@ -34,9 +34,9 @@ const fn invalid(reason: &'static str) -> SqsError {
 }
 
 impl QueueState {
-    /// Standard: "if you use an old `ReceiptHandle`, the request will succeed, but the message might not be deleted", and "it
-    /// is possible to receive a message even after you delete it". The last handle deletes the message also after its
-    /// visibility timeout; the documentation allows an error:
+    /// Standard: "if you use an old `ReceiptHandle`, the request will succeed, but the message might not be deleted",
+    /// and "it is possible to receive a message even after you delete it". The last handle deletes the message also
+    /// after its visibility timeout; the documentation allows an error:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
     ///
     /// FIFO: after the visibility timeout "the action fails with an error":
@@ -74,8 +74,8 @@ impl QueueState {
         Ok(())
     }
 
-    /// "If you attempt to set the `VisibilityTimeout` to a value greater than the maximum time left, Amazon SQS returns an
-    /// error." After the visibility timeout a change "might result in an error":
+    /// "If you attempt to set the `VisibilityTimeout` to a value greater than the maximum time left, Amazon SQS returns
+    /// an error." After the visibility timeout a change "might result in an error":
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
     ///
     /// An old handle is refused, about which the documentation is silent.

@@ -11,15 +11,16 @@ use super::state::{QueueState, Stored};
 use crate::event::{ReceivedMessage, SystemAttributes};
 use crate::rng::Draw;
 
-/// `MaxNumberOfMessages`: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
+/// `MaxNumberOfMessages`:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
 pub(super) const NUMBER_OF_MESSAGES: RangeInclusive<usize> = 1..=10;
 
 /// Largest number of messages in flight, of a standard and of a FIFO queue.
 const MOST_IN_FLIGHT: usize = 120_000;
 
 impl Queue {
-    /// Receives up to `max` messages, whose records in an event have `max_bytes` at most. Messages that were received too
-    /// often are moved to the dead-letter queue.
+    /// Receives up to `max` messages, whose records in an event have `max_bytes` at most. Messages that were received
+    /// too often are moved to the dead-letter queue.
     pub(crate) fn receive_within(&self, max: usize, max_bytes: Option<usize>) -> Vec<ReceivedMessage> {
         self.receive_messages(max, max_bytes, self.settings().visibility_timeout)
     }
@@ -60,8 +61,8 @@ impl Queue {
         received
     }
 
-    /// A message is moved by the receive that would exceed `maxReceiveCount`. The documentation does not say when it is moved.
-    /// `maxReceiveCount` counts deliveries to this queue, `ApproximateReceiveCount` those of all queues:
+    /// A message is moved by the receive that would exceed `maxReceiveCount`. The documentation does not say when it is
+    /// moved. `maxReceiveCount` counts deliveries to this queue, `ApproximateReceiveCount` those of all queues:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>,
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html>
     fn has_too_many_receives(&self, message: &Stored) -> bool {
@@ -107,8 +108,8 @@ impl QueueState {
         visible.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// Each receive has "a new receipt handle", counts, and hides the message for the visibility timeout of the call or the
-    /// queue: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Message.html>,
+    /// Each receive has "a new receipt handle", counts, and hides the message for the visibility timeout of the call or
+    /// the queue: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Message.html>,
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html>
     ///
     /// A standard queue may deliver a message more than once at a time:

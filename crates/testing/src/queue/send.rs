@@ -46,8 +46,8 @@ impl QueueState {
         Ok(Sent { message_id, history: Some(history) })
     }
 
-    /// An earlier send with the same id within the interval. The documentation leaves open which messageId the later send
-    /// returns; here it is that of the first one.
+    /// An earlier send with the same id within the interval. The documentation leaves open which messageId the later
+    /// send returns; here it is that of the first one.
     fn recent(&self, id: &DeduplicationKey) -> Option<&Recent> {
         let recent = self.recent.get(id)?;
         (Instant::now() < recent.at + DEDUPLICATION).then_some(recent)

@@ -13,7 +13,8 @@ pub(super) const LONGEST_VISIBILITY: Duration = Duration::from_hours(12);
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html>
 pub(super) const LONGEST_DELAY: Duration = Duration::from_mins(15);
 
-/// Message retention periods: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
+/// Message retention periods:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
 const RETENTION: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(14 * 24);
 
 /// Longest name of a queue, with its suffix `.fifo`.
@@ -43,13 +44,14 @@ pub struct QueueSettings {
     pub deduplication_scope: DeduplicationScope,
     /// Delay of every message without a delay of its own, in whole seconds, up to 15 minutes. Default: 0.
     pub delay: Duration,
-    /// Longest time by which a later message may be delivered first. Standard queues guarantee no order, and FIFO queues
-    /// none between message groups. No message waits longer than the retention, so more is the same. Default: 1 second.
+    /// Longest time by which a later message may be delivered first. Standard queues guarantee no order, and FIFO
+    /// queues none between message groups. No message waits longer than the retention, so more is the same. Default: 1
+    /// second.
     pub max_reordering: Duration,
     /// Probability that a receive returns fewer messages than are visible, and at least one. Default: 0.
     pub partial_receive_rate: f64,
-    /// Standard: probability that a delivery leaves the message visible, so that another consumer may receive it at
-    /// the same time. Default: 0.
+    /// Standard: probability that a delivery leaves the message visible, so that another consumer may receive it at the
+    /// same time. Default: 0.
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html>
     pub concurrent_delivery_rate: f64,
     /// Standard: probability that a deleted message is delivered again after its visibility timeout. Default: 0.
@@ -57,8 +59,8 @@ pub struct QueueSettings {
     /// Standard: probability that a delete with an old receipt handle deletes the message. It succeeds in either case.
     /// Default: 0.5.
     pub stale_handle_delete_rate: f64,
-    /// Standard: probability that the visibility timeout of a message that is visible again can be changed with its last
-    /// receipt handle. Default: 0.5.
+    /// Standard: probability that the visibility timeout of a message that is visible again can be changed with its
+    /// last receipt handle. Default: 0.5.
     pub expired_handle_change_rate: f64,
     /// Wall clock time at which the queue is created, for timestamps. Default: now.
     pub created_at: SystemTime,
@@ -73,7 +75,8 @@ pub enum DeduplicationScope {
     #[default]
     Queue,
     /// `messageGroup`: each message group. The same id in another group is another message. Required for high
-    /// throughput: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/high-throughput-fifo.html>
+    /// throughput:
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/high-throughput-fifo.html>
     MessageGroup,
 }
 
@@ -82,8 +85,8 @@ pub enum DeduplicationScope {
 pub struct DeadLetter {
     /// The dead-letter queue. It must have the type, the account and the region of its source.
     pub queue: Queue,
-    /// Number of receives, from 1 to 1000, after which a message is moved to the dead-letter queue instead of being delivered
-    /// again.
+    /// Number of receives, from 1 to 1000, after which a message is moved to the dead-letter queue instead of being
+    /// delivered again.
     pub max_receive_count: u32,
 }
 

@@ -124,8 +124,8 @@ impl QueueState {
         self.messages.is_empty()
     }
 
-    /// Removes messages whose retention has ended, also those in flight: "Amazon SQS automatically deletes messages left
-    /// in a queue longer than the retention period configured for the queue",
+    /// Removes messages whose retention has ended, also those in flight: "Amazon SQS automatically deletes messages
+    /// left in a queue longer than the retention period configured for the queue",
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
     pub(super) fn expire(&mut self, queue: &Queue) {
         let (now, retention) = (Instant::now(), queue.settings().retention);

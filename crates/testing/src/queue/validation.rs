@@ -24,7 +24,8 @@ fn is_id(id: &str) -> bool {
     (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether SQS accepts the character in a body and in the text of an attribute: <https://www.w3.org/TR/REC-xml/#charsets>
+/// Whether SQS accepts the character in a body and in the text of an attribute:
+/// <https://www.w3.org/TR/REC-xml/#charsets>
 fn is_xml(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }

@@ -62,8 +62,8 @@ async fn a_failed_message_is_redelivered_before_later_messages_of_its_group() {
 }
 
 /// "The visibility timeout of one message" in
-/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html>: no
-/// more messages of the group "unless you delete the message or it becomes visible".
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html>:
+/// no more messages of the group "unless you delete the message or it becomes visible".
 #[tokio::test(start_paused = true)]
 async fn a_message_in_flight_blocks_the_later_messages_of_its_group_and_not_the_earlier_ones() {
     for (in_flight, free) in [(0, vec![]), (1, vec!["a1"]), (2, vec!["a1", "a2"])] {

@@ -26,8 +26,9 @@ fn is_mapping(queue: &Queue, change: impl FnOnce(&mut MappingSettings)) -> bool 
     catch_unwind(AssertUnwindSafe(|| drop(Mapping::new(queue, settings)))).is_ok()
 }
 
-/// "Valid values: An integer from 0 to 43,200 (12 hours)", "from 60 seconds (1 minute) to 1,209,600 seconds (14 days)", "from 0 to
-/// 900 seconds (15 minutes)": <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
+/// "Valid values: An integer from 0 to 43,200 (12 hours)", "from 60 seconds (1 minute) to 1,209,600 seconds (14 days)",
+/// "from 0 to 900 seconds (15 minutes)":
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
 #[test]
 fn the_times_of_a_queue_are_whole_seconds_within_their_limits() {
     let visibility = |time| is_queue("payments", |settings| settings.visibility_timeout = time);
@@ -41,8 +42,8 @@ fn the_times_of_a_queue_are_whole_seconds_within_their_limits() {
     assert!(![HALF, 901 * SECOND].into_iter().any(delay));
 }
 
-/// "The following attributes apply only to FIFO (first-in-first-out) queues", "only to high throughput for FIFO queues":
-/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
+/// "The following attributes apply only to FIFO (first-in-first-out) queues", "only to high throughput for FIFO
+/// queues": <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
 #[test]
 fn only_a_fifo_queue_deduplicates() {
     for (name, is_fifo) in [("payments", false), ("payments.fifo", true)] {
@@ -163,8 +164,8 @@ async fn a_number_has_up_to_38_digits_and_is_between_the_powers_of_ten_that_sqs_
     }
 }
 
-/// "in increments of 1 second up to a maximum value of 900 seconds (15 minutes)", and of "5,400 seconds (90 minutes)" on Lambda
-/// Managed Instances: <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>,
+/// "in increments of 1 second up to a maximum value of 900 seconds (15 minutes)", and of "5,400 seconds (90 minutes)"
+/// on Lambda Managed Instances: <https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html>,
 /// <https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html>
 #[test]
 fn a_function_times_out_after_one_second_to_90_minutes_and_within_the_visibility_timeout() {
@@ -177,10 +178,10 @@ fn a_function_times_out_after_one_second_to_90_minutes_and_within_the_visibility
     assert!(!is_mapping(&short, |settings| settings.function_timeout = VISIBILITY + SECOND));
 }
 
-/// "For standard queues the max is 10,000. For FIFO queues the max is 10", "when you set `BatchSize` to a value greater than 10, you
-/// must set `MaximumBatchingWindowInSeconds` to at least 1", "from 0 seconds to 300 seconds in increments of seconds":
-/// <https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html>, "Batching window is not supported for FIFO
-/// queues": <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
+/// "For standard queues the max is 10,000. For FIFO queues the max is 10", "when you set `BatchSize` to a value greater
+/// than 10, you must set `MaximumBatchingWindowInSeconds` to at least 1", "from 0 seconds to 300 seconds in increments
+/// of seconds": <https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html>, "Batching window is
+/// not supported for FIFO queues": <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
 #[test]
 fn a_batch_of_more_than_ten_messages_needs_a_batching_window() {
     let (standard, fifo) = (queue(settings("payments")), queue(settings("payments.fifo")));

@@ -1,5 +1,5 @@
-//! The dispatcher's binary, from the Lambda Runtime API to an API of Lambda that follows AWS's documentation. Test names
-//! are sentences.
+//! The dispatcher's binary, from the Lambda Runtime API to an API of Lambda that follows AWS's documentation. Test
+//! names are sentences.
 
 #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
 

@@ -1,5 +1,5 @@
-//! The consumer as a process, on a real RabbitMQ and a real Redis. If RabbitMQ is not installed, the tests say so and are
-//! skipped.
+//! The consumer as a process, on a real RabbitMQ and a real Redis. If RabbitMQ is not installed, the tests say so and
+//! are skipped.
 
 #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
 

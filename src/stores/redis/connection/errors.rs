@@ -29,7 +29,8 @@ pub(super) fn is_reply(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
-/// Whether the reply is about a passing state of the server or the cluster, such as full memory, and not about the call.
+/// Whether the reply is about a passing state of the server or the cluster, such as full memory, and not about the
+/// call.
 pub(super) fn is_about_state(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
     let has_kind =

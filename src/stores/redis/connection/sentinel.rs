@@ -51,8 +51,8 @@ impl Sentinels {
         Self { service, server, timeout }
     }
 
-    /// Opens a connection to the primary. All sentinels are asked concurrently, until a majority has replied. The newest
-    /// configuration applies: a sentinel that was cut off from the others still names an old primary.
+    /// Opens a connection to the primary. All sentinels are asked concurrently, until a majority has replied. The
+    /// newest configuration applies: a sentinel that was cut off from the others still names an old primary.
     pub(super) async fn open(&self, login: Option<&Login>) -> RedisResult<Node> {
         let mut asked: FuturesUnordered<_> =
             self.service.sentinels.iter().map(|sentinel| within(self.timeout, self.ask(sentinel))).collect();

@@ -1,8 +1,8 @@
 //! The shard of each key of a cluster, so that records of one shard share script calls.
 //!
-//! Which node serves a slot may be outdated at any time. That costs time, and is never wrong: a node rejects each command
-//! on a key that it does not serve, also inside a script, and the record is then sent alone to the node that the cluster
-//! client finds by its key.
+//! Which node serves a slot may be outdated at any time. That costs time, and is never wrong: a node rejects each
+//! command on a key that it does not serve, also inside a script, and the record is then sent alone to the node that
+//! the cluster client finds by its key.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -17,8 +17,8 @@ use super::Connection;
 use super::errors::{is_about_state, is_reply};
 use crate::stores::redis::scripts::{NOT_LOCAL, ScriptCall};
 
-/// How long each record has its own call after a node refused a shared call, or after [`CALLS_IN_VAIN`]. The cluster may
-/// hide its shards behind one address, or refuse keys that are not declared.
+/// How long each record has its own call after a node refused a shared call, or after [`CALLS_IN_VAIN`]. The cluster
+/// may hide its shards behind one address, or refuse keys that are not declared.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// How many shared calls in a row may be in vain: they reach a node that does not serve most of their keys. One may be,
@@ -102,8 +102,8 @@ impl Connection {
         }
     }
 
-    /// Notes that a shared call failed. A call that the node refused does not count as a try of its records. A node that
-    /// refuses every call for now does not end the sharing of calls with the others.
+    /// Notes that a shared call failed. A call that the node refused does not count as a try of its records. A node
+    /// that refuses every call for now does not end the sharing of calls with the others.
     pub(super) fn note_failure(&self, call: &mut ScriptCall, error: &RedisError) {
         if !is_reply(error) {
             call.tries -= 1;

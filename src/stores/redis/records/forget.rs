@@ -70,8 +70,9 @@ impl Records {
     /// Removes the record of this key if its state, its failure and its fence are still [those that were
     /// seen](super::RecordView::seen). One script compares and removes it atomically.
     ///
-    /// The next delivery of the key then runs its work as a first attempt, unless the work has its own record, such as the row
-    /// of an inbox. An owner that is still running writes the record again when it settles, as if Redis had lost it.
+    /// The next delivery of the key then runs its work as a first attempt, unless the work has its own record, such as
+    /// the row of an inbox. An owner that is still running writes the record again when it settles, as if Redis had
+    /// lost it.
     ///
     /// # Errors
     /// [`RecordsError`]. After [`RecordsError::Unavailable`] the outcome is unknown: call it again. It then returns

@@ -1,8 +1,8 @@
 //! Serves the simulated SQS queues over HTTP, and event source mappings of them, until its standard input ends.
 //!
-//! Prints two addresses: the endpoint of SQS, and that of the mappings. A mapping is called by
-//! `POST /poll` with `{"queue": NAME, "reports": BOOL, "timeout": SECONDS}`, which returns the event, and `POST /finish` with
-//! `{"queue": NAME, "response": TEXT}`, which applies the function's response to this batch. Without one it has failed.
+//! Prints two addresses: the endpoint of SQS, and that of the mappings. A mapping is called by `POST /poll` with
+//! `{"queue": NAME, "reports": BOOL, "timeout": SECONDS}`, which returns the event, and `POST /finish` with `{"queue":
+//! NAME, "response": TEXT}`, which applies the function's response to this batch. Without one it has failed.
 
 #![allow(missing_docs, reason = "a tool for the tests of this workspace")]
 #![allow(clippy::unwrap_used, reason = "an unexpected error must end the call")]

@@ -57,8 +57,8 @@ impl Service {
         Self { servers, links, sentinels, is_one_isolated: false }
     }
 
-    /// Cuts the first sentinel off from the servers and the other sentinels. Clients reach it, and it replies before the
-    /// others.
+    /// Cuts the first sentinel off from the servers and the other sentinels. Clients reach it, and it replies before
+    /// the others.
     pub fn isolate_a_sentinel(&mut self) {
         self.is_one_isolated = true;
         self.sentinels[0].1.servers.cut();

@@ -9,8 +9,8 @@ use crate::redis::{Redis, free_port};
 use crate::sentinel::is_synchronized;
 use crate::until;
 
-/// Milliseconds. A primary that the others do not reach for this time is replaced. A primary that does not reach a majority
-/// for this time refuses commands.
+/// Milliseconds. A primary that the others do not reach for this time is replaced. A primary that does not reach a
+/// majority for this time refuses commands.
 const NODE_TIMEOUT: &str = "1000";
 
 /// The last byte of the first node's source address. Each node opens its connections from an address of its own.

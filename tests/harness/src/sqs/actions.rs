@@ -67,8 +67,8 @@ fn is_entry_id(id: &str) -> bool {
     (1..=80).contains(&id.len()) && id.bytes().all(is_allowed)
 }
 
-/// Bytes of all messages of a batch, with their attributes: "the sum of the individual lengths of all of the batched messages",
-/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html>
+/// Bytes of all messages of a batch, with their attributes: "the sum of the individual lengths of all of the batched
+/// messages", <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html>
 fn batch_bytes(input: &Value) -> usize {
     let length = |value: &Value| value.as_str().unwrap_or_default().len();
     let attribute = |(name, value): (&String, &Value)| {

@@ -231,7 +231,8 @@ impl Cluster {
         let replicas = self.nodes("slave").await;
         let replica = replicas[rng.index(replicas.len())];
         let is_promoted = || async { self.nodes("master").await.contains(&replica) };
-        // The masters may refuse it, because they vote only every ten seconds on a shard. The replica gives up after five.
+        // The masters may refuse it, because they vote only every ten seconds on a shard. The replica gives up after
+        // five.
         while !is_promoted().await {
             self.ask(replica, &["CLUSTER", "FAILOVER"]).await;
             let _ = timeout(Duration::from_secs(6), until(is_promoted)).await;

@@ -27,7 +27,8 @@ pub struct Fixture {
     over: Notify,
 }
 
-/// The longest visibility timeout that a message gets, so that a run ends in time. What the function asks for is recorded.
+/// The longest visibility timeout that a message gets, so that a run ends in time. What the function asks for is
+/// recorded.
 const LONGEST_VISIBILITY: Duration = Duration::from_secs(5);
 
 impl Fixture {

@@ -1,13 +1,13 @@
 //! A necessary condition that takes no search: without a loss, the fences of the claims of a key grow.
 //!
-//! A record that is neither lost nor expired keeps its fence or gets a greater one, and each claim of another owner has a
-//! greater one than the record. A search would try all orders before it finds that two claims contradict this.
+//! A record that is neither lost nor expired keeps its fence or gets a greater one, and each claim of another owner has
+//! a greater one than the record. A search would try all orders before it finds that two claims contradict this.
 
 use crate::event::Answer;
 use crate::history::Operation;
 
-/// Two claims of different owners, of which the second has not a greater fence than the first: it was invoked after the first
-/// was returned, or both have the same fence. No order without a loss contains both.
+/// Two claims of different owners, of which the second has not a greater fence than the first: it was invoked after the
+/// first was returned, or both have the same fence. No order without a loss contains both.
 pub(crate) fn contradiction(operations: &[Operation]) -> Option<[&Operation; 2]> {
     let claims: Vec<_> = operations.iter().filter_map(|operation| Some((operation, fence(operation)?))).collect();
     let retention_ms = operations.iter().map(|operation| operation.call.request().retention_ms).min()?;
@@ -28,8 +28,9 @@ fn fence(operation: &Operation) -> Option<u64> {
     }
 }
 
-/// Whether the record of one of these claims is neither lost, as far as the run knows, nor expired when the other is executed.
-/// It expires `retention_ms` after it was written, at the earliest, by a clock that may have been set in between.
+/// Whether the record of one of these claims is neither lost, as far as the run knows, nor expired when the other is
+/// executed. It expires `retention_ms` after it was written, at the earliest, by a clock that may have been set in
+/// between.
 fn keeps_record(first: &Operation, second: &Operation, retention_ms: u64) -> bool {
     let from_us = first.invoked_us.min(second.invoked_us);
     let until_us = first.ends_us().max(second.ends_us());

@@ -121,8 +121,8 @@ impl Received {
         strays.chain(wrong).collect()
     }
 
-    /// The requests for the payload of this delivery, in order. `None` if the invocation did not return, or if they may be
-    /// those of another delivery.
+    /// The requests for the payload of this delivery, in order. `None` if the invocation did not return, or if they may
+    /// be those of another delivery.
     fn object_calls_of(&self, delivery: &Delivery) -> Option<Vec<&ObjectCall>> {
         let Delivery { message_id, process, begun_us, ended_us, .. } = delivery;
         let is_other = |other: &&Delivery| other.message_id == *message_id && other.process == *process;

@@ -15,8 +15,8 @@ use crate::history::Operation;
 /// When the function may have given up a request, µs after its claim was returned. The rest is tolerance.
 const TIMEOUT_US: u64 = 650_000;
 
-/// What a lease has beyond the time for work, ms: the grace of 200 ms, a quarter of the two seconds of an invocation, and
-/// the 100 ms by which a call ends before its claim. The rest is tolerance.
+/// What a lease has beyond the time for work, ms: the grace of 200 ms, a quarter of the two seconds of an invocation,
+/// and the 100 ms by which a call ends before its claim. The rest is tolerance.
 const RESERVED_MS: u64 = 850;
 
 /// How long the webhook takes to close its listener, µs.
@@ -93,7 +93,8 @@ impl Run<'_> {
         })
     }
 
-    /// What the run may have done. A run without a request has done nothing, and fails permanently if its payload is missing.
+    /// What the run may have done. A run without a request has done nothing, and fails permanently if its payload is
+    /// missing.
     fn meanings(&self) -> Vec<Meaning> {
         match (self.call, self.received.payload_of(self.claim.request.message)) {
             (Some(call), _) => vec![call.answer.meaning()],
@@ -103,8 +104,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether this call settles a run that ended so. A call that is late may be uncertain instead, and so may one whose
-    /// request was lost.
+    /// Whether this call settles a run that ended so. A call that is late may be uncertain instead, and so may one
+    /// whose request was lost.
     fn is_right(&self, operation: &Operation, meaning: Meaning) -> bool {
         let claim = self.claim;
         let is_last = claim.attempt >= claim.request.max_attempts;
@@ -167,8 +168,8 @@ impl Run<'_> {
     }
 }
 
-/// The visibility timeouts that the function may ask for, seconds: the backoff of the receive count, or the delay that the
-/// webhook asked for. A date has whole seconds.
+/// The visibility timeouts that the function may ask for, seconds: the backoff of the receive count, or the delay that
+/// the webhook asked for. A date has whole seconds.
 pub(super) fn delay_s(asked: Option<Duration>, receive_count: u32) -> RangeInclusive<u64> {
     let backoff_s = backoff_s(receive_count);
     let asked_s = asked.map_or(0, |asked| asked.as_secs());

@@ -1,10 +1,10 @@
 //! Failovers of real servers under load, each by its own means: sentinels, or the nodes of a cluster.
 //!
-//! The verdict uses the calls of all clients, the effects, and the append-only files of both primaries. Each server alone
-//! answers as the state machine does, and only writes that the new primary never got are lost.
+//! The verdict uses the calls of all clients, the effects, and the append-only files of both primaries. Each server
+//! alone answers as the state machine does, and only writes that the new primary never got are lost.
 //!
-//! `make test` has one run of each fault. `make torture` has `TORTURE_SEEDS` runs of each with every protection, and prints
-//! a table.
+//! `make test` has one run of each fault. `make torture` has `TORTURE_SEEDS` runs of each with every protection, and
+//! prints a table.
 
 mod cluster;
 mod hand_made;
@@ -31,8 +31,9 @@ enum Fault {
     HostLost,
     /// It stops (SIGSTOP), and resumes after another server was promoted.
     Frozen,
-    /// As `Frozen`, with a sentinel that is cut off from the servers and the others: it goes on to name the old primary, and
-    /// replies to clients before the others do. When the old primary resumes, the clients lose the new one for a while.
+    /// As `Frozen`, with a sentinel that is cut off from the servers and the others: it goes on to name the old
+    /// primary, and replies to clients before the others do. When the old primary resumes, the clients lose the new one
+    /// for a while.
     OldView,
     /// It is cut off from all but the clients of the near side, until another server was promoted.
     Partitioned,
@@ -67,8 +68,8 @@ impl Protection {
 /// How long the load lasts before the fault, and while both servers could be primaries.
 const PHASE: Duration = Duration::from_millis(700);
 
-/// How long the clients do not reach the new primary while the old one resumes: longer than their timeout, and shorter than
-/// the sentinels need to demote the old one.
+/// How long the clients do not reach the new primary while the old one resumes: longer than their timeout, and shorter
+/// than the sentinels need to demote the old one.
 const HIDDEN: Duration = Duration::from_millis(500);
 
 /// When a fault began and ended, by the monotonic clock, µs.
@@ -95,8 +96,8 @@ impl Times {
     }
 }
 
-/// Injects the fault under load, waits for the failover, and undoes the fault. Returns the times, and the server that was
-/// promoted.
+/// Injects the fault under load, waits for the failover, and undoes the fault. Returns the times, and the server that
+/// was promoted.
 async fn inject(
     deployment: &mut impl Deployment,
     fault: Fault,
@@ -134,8 +135,8 @@ async fn inject(
     (times, promoted)
 }
 
-/// Whether the server that was promoted is still the primary. On a busy machine it may have been replaced too; then the run
-/// has three primaries, and is repeated.
+/// Whether the server that was promoted is still the primary. On a busy machine it may have been replaced too; then the
+/// run has three primaries, and is repeated.
 async fn is_primary(promoted: &Redis) -> bool {
     let mut connection = promoted.connection().await;
     let info: String = redis::cmd("INFO").arg("replication").query_async(&mut connection).await.unwrap();

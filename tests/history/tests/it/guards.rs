@@ -10,7 +10,8 @@ use record_model as model;
 
 use crate::contention::{contend, with_other_values};
 
-/// The script with the guard whose name begins with `TORTURE_WITHOUT`, and without it. A torture without a guard must fail.
+/// The script with the guard whose name begins with `TORTURE_WITHOUT`, and without it. A torture without a guard must
+/// fail.
 pub(crate) fn removed() -> Option<(&'static str, String)> {
     let name = std::env::var("TORTURE_WITHOUT").ok()?;
     let guard = named(&name).expect("a guard has this name");

@@ -1,6 +1,6 @@
-//! Owners deliver messages with few keys again and again, with works whose effects are rows of a real PostgreSQL and which
-//! do what they should not, while connections, servers and processes fail. Every call of the stores is recorded. The
-//! verdict is by this history, by what the works saw, by what the deliveries returned, and by the tables.
+//! Owners deliver messages with few keys again and again, with works whose effects are rows of a real PostgreSQL and
+//! which do what they should not, while connections, servers and processes fail. Every call of the stores is recorded.
+//! The verdict is by this history, by what the works saw, by what the deliveries returned, and by the tables.
 //!
 //! - `plan`, `work`, `session`: what a work does and sees
 //! - `kind`, `owner`, `watched`, `control`, `held`, `passwords`: the owners, and what happens to one of them

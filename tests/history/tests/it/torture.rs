@@ -1,11 +1,11 @@
-//! Processes of the function are killed and stopped, on a Redis that fails, with a webhook that answers as a plan of the
-//! seed says. Every call of their stores is recorded, and the verdict is by this history: it is linearizable, the model
-//! allows each of its steps, each effect that the webhook counted has its run, and each run was settled as the webhook
-//! answered.
+//! Processes of the function are killed and stopped, on a Redis that fails, with a webhook that answers as a plan of
+//! the seed says. Every call of their stores is recorded, and the verdict is by this history: it is linearizable, the
+//! model allows each of its steps, each effect that the webhook counted has its run, and each run was settled as the
+//! webhook answered.
 //!
 //! A short run is part of all tests; `make torture` runs a long one. `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
-//! `TORTURE_FIRST_SEED` set the number of seeds, the number of messages and the first seed. `TORTURE_WITHOUT` names a guard
-//! of the scripts that the servers run without; the torture then fails.
+//! `TORTURE_FIRST_SEED` set the number of seeds, the number of messages and the first seed. `TORTURE_WITHOUT` names a
+//! guard of the scripts that the servers run without; the torture then fails.
 
 mod messages;
 mod objects;

@@ -1,4 +1,5 @@
-//! Whether each answer was reported once, and as what happened: the documentation of `RequestReport` and `RequestOutcome`.
+//! Whether each answer was reported once, and as what happened: the documentation of `RequestReport` and
+//! `RequestOutcome`.
 
 use history::History;
 use idempotent_sqs_http::RequestOutcome;
@@ -64,7 +65,8 @@ impl Seen {
         (!is_right).then_some("it was reported as something else")
     }
 
-    /// Whether fence, attempts and recovery are those of the run, or of the run that the store said to have completed it.
+    /// Whether fence, attempts and recovery are those of the run, or of the run that the store said to have completed
+    /// it.
     fn is_attempt(&self, report: &Reported, sent: &Sent, own: Option<&Run>) -> bool {
         let reported = (report.fence, report.attempts, report.is_recovery);
         if let Some(run) = own {

@@ -39,7 +39,8 @@ impl Seen {
                 }
                 "not-started" => matches!(last, None | Some(Told::Acquired { .. })),
                 "store-unavailable" => {
-                    // Only a reply that comes too late leaves the store out of reach, or an acquire when the object is read.
+                    // Only a reply that comes too late leaves the store out of reach, or an acquire when the object is
+                    // read.
                     let was_final = |asked: &&Asked| {
                         matches!(asked.told, Told::Duplicate { .. } | Told::Mismatch | Told::Failed)
                             && asked.to + GRACE + self.late < at
@@ -67,7 +68,8 @@ impl Seen {
             .then_some("the store was asked again, although there is no object to read")
     }
 
-    /// `StoreOutage::RunUnprotected`: whether a request that was told that the store is out of reach must have run instead.
+    /// `StoreOutage::RunUnprotected`: whether a request that was told that the store is out of reach must have run
+    /// instead.
     fn must_run_unprotected(&self, number: usize, sent: &Sent, was_done: bool) -> bool {
         let Some(answered) = &sent.answered else { return false };
         let is_told = |told| self.asked_for(number).any(|asked| asked.told == told);

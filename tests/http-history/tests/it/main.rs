@@ -1,6 +1,6 @@
-//! Clients repeat requests with few keys to services with the HTTP layer, on a real Redis whose connections break. Every call
-//! of the stores is recorded. The verdict is by this history, by the effects of the handlers, and by the answers of the
-//! clients.
+//! Clients repeat requests with few keys to services with the HTTP layer, on a real Redis whose connections break.
+//! Every call of the stores is recorded. The verdict is by this history, by the effects of the handlers, and by the
+//! answers of the clients.
 //!
 //! A short run is part of all tests; `make torture` runs a long one, by `TORTURE_SEEDS`, `TORTURE_MESSAGES` and
 //! `TORTURE_FIRST_SEED`.

@@ -136,7 +136,8 @@ fn event_bridge(rng: &mut Rng) -> (String, Found) {
     (body.clone(), Found { text: body, id, attribute: None })
 }
 
-/// A notification of S3, or almost one: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>.
+/// A notification of S3, or almost one:
+/// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>.
 fn s3(rng: &mut Rng) -> (String, Found) {
     const BUCKET: &str = r#""name":"payments""#;
     const OBJECT: &str = r#""key":"7.json","eTag":"e","sequencer":"0055AED6""#;

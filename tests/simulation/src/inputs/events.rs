@@ -6,8 +6,8 @@ use history::Rng;
 use idempotent_sqs::sqs::{Disposition, EventError, Message, messages, response};
 use serde_json::{Value, json};
 
-/// Whether an event is taken for what it is. An event whose records lack a messageId is of another service if one of them
-/// names it.
+/// Whether an event is taken for what it is. An event whose records lack a messageId is of another service if one of
+/// them names it.
 pub(super) fn wrong_event(rng: &mut Rng) -> Option<String> {
     let records: Vec<_> = (0..rng.draw(1..4)).map(|_| record(rng)).collect();
     let event = json!({ "Records": records }).to_string();

@@ -43,8 +43,8 @@ impl Producer<'_> {
         }
     }
 
-    /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in the
-    /// payload or the deduplicationId, which is passed with its group.
+    /// Where the function finds the key: by default in the attribute or the messageId, and in plans with forms also in
+    /// the payload or the deduplicationId, which is passed with its group.
     pub(super) fn key(&self, number: u64, payment: Payment, key: &str) -> SentKey {
         let Payment { number: paid, form, place, object, forwarded, .. } = payment;
         let is_json = !matches!(form, Form::Text | Form::BrokenJson);

@@ -93,8 +93,8 @@ impl Producer<'_> {
     }
 }
 
-/// A payload that is a pointer but for the attribute, the class, the number of its items, the white space before it, or a
-/// part of its location.
+/// A payload that is a pointer but for the attribute, the class, the number of its items, the white space before it, or
+/// a part of its location.
 pub(super) fn like_pointer(payment: u64) -> String {
     let name = format!("payment-{payment}");
     let [class, ..] = POINTER_CLASSES;

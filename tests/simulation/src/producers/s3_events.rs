@@ -5,7 +5,8 @@ use sha2::{Digest, Sha256};
 use super::{Form, Payment, Place};
 use crate::sent::hex;
 
-/// Values of a notification, in one of which an imitation differs. The first one is the sequencer, of which some have none.
+/// Values of a notification, in one of which an imitation differs. The first one is the sequencer, of which some have
+/// none.
 const OF_S3: [&str; 4] = ["0055AED6", "e", "orders", "Put"];
 
 /// What a notification of S3 says.

@@ -10,8 +10,8 @@ const LAST: [&str; 6] = ["true", "false", "null", "[]", "{}", "[null]"];
 /// The name of that value.
 const LAST_NAME: &str = "then";
 
-/// Powers of ten by which numbers are multiplied. These have their decimal point before, between and after their digits, near
-/// to them or far away.
+/// Powers of ten by which numbers are multiplied. These have their decimal point before, between and after their
+/// digits, near to them or far away.
 const EXPONENTS: [i64; 7] = [0, 15, 40, 400, -10, -30, -400];
 
 /// Digits of a number, without those of the payment: more than a binary floating-point number has.

@@ -1,4 +1,5 @@
-//! Which server of a cluster serves a slot: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>.
+//! Which server of a cluster serves a slot:
+//! <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

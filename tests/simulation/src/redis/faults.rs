@@ -1,5 +1,5 @@
-//! What happens to a server: it restarts, loses records or scripts, and refuses calls; its clock is set; and another program
-//! writes its values.
+//! What happens to a server: it restarts, loses records or scripts, and refuses calls; its clock is set; and another
+//! program writes its values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,8 +34,8 @@ impl Server {
         lock(&self.scripts).flush();
     }
 
-    /// Undoes the writes of the last `lag`, which the replica that is promoted does not have. Returns their keys, and whether
-    /// nothing is left under each.
+    /// Undoes the writes of the last `lag`, which the replica that is promoted does not have. Returns their keys, and
+    /// whether nothing is left under each.
     pub fn lose(&self, lag: Duration) -> BTreeMap<Vec<u8>, bool> {
         let keys = lock(&self.state).keyspace.lose(lag);
         event(|| format!("FAULT {} loses the last writes of {} keys", self.name(), keys.len()));

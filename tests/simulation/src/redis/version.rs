@@ -36,7 +36,8 @@ impl Version {
         }
     }
 
-    /// The error that a script gets for a command which Redis does not execute. Redis 6 adds the place, and has no code.
+    /// The error that a script gets for a command which Redis does not execute. Redis 6 adds the place, and has no
+    /// code.
     pub(super) fn error_in_script(self, text: &str) -> Reply {
         let place = if self == Self::Six { "@user_script: 1: -" } else { "" };
         Reply::error(format!("{place}{text}"))

@@ -35,7 +35,8 @@ pub struct Letter {
 }
 
 impl Letter {
-    /// The letter that this call of `SendMessage` sends. Its message is known by its reason, or by its number in `queue`.
+    /// The letter that this call of `SendMessage` sends. Its message is known by its reason, or by its number in
+    /// `queue`.
     pub fn of(SdkCall { process, input, at_us, .. }: &SdkCall, queue: &Queue) -> Self {
         let text = |name: &str| input[name].as_str().map(str::to_owned);
         let trace = &input["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"];

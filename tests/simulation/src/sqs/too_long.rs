@@ -1,5 +1,5 @@
-//! Visibility timeouts that SQS refuses: it accepts 12 hours since the receive, and Lambda throttled some invocations for hours.
-//! <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
+//! Visibility timeouts that SQS refuses: it accepts 12 hours since the receive, and Lambda throttled some invocations
+//! for hours. <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
@@ -18,7 +18,8 @@ pub fn is_too_long(change: &VisibilityChange) -> bool {
     is_refused(&change.receipt_handle, change.after.as_secs())
 }
 
-/// Whether SQS refuses these seconds for this receipt handle. One message in three was received long before its invocation.
+/// Whether SQS refuses these seconds for this receipt handle. One message in three was received long before its
+/// invocation.
 fn is_refused(receipt_handle: &str, after_s: u64) -> bool {
     let mut hash = DefaultHasher::new();
     receipt_handle.hash(&mut hash);

@@ -10,9 +10,9 @@ use crate::work::Attempt;
 use crate::world::Run;
 
 impl Run {
-    /// What is wrong with runs of the work. A run is told that it is a recovery if an earlier run may have had its effect, and
-    /// only then. The second part is checked only without faults: with faults, a process may end between its claim and its
-    /// run, and the next run is rightly a recovery.
+    /// What is wrong with runs of the work. A run is told that it is a recovery if an earlier run may have had its
+    /// effect, and only then. The second part is checked only without faults: with faults, a process may end between
+    /// its claim and its run, and the next run is rightly a recovery.
     pub(super) fn wrong_attempts(&self) -> Vec<String> {
         let mut wrong = self.late_runs();
         for attempt in &self.attempts {

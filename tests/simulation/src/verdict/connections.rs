@@ -1,5 +1,5 @@
-//! Whether each process opens a connection if it needs one, and only then, and whether it uses none after it failed or its
-//! session has ended.
+//! Whether each process opens a connection if it needs one, and only then, and whether it uses none after it failed or
+//! its session has ended.
 
 use std::collections::BTreeSet;
 
@@ -172,7 +172,8 @@ fn ends_connection(error: &str) -> bool {
     !is_of_call && !is_not_compiled(error)
 }
 
-/// Whether a server that is out of memory has not started a script that settles. An acquire is rejected at its first write.
+/// Whether a server that is out of memory has not started a script that settles. An acquire is rejected at its first
+/// write.
 fn refuses_to_settle(error: &str) -> bool {
     error.starts_with("OOM allow-oom flag is not set")
 }

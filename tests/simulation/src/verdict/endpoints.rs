@@ -1,5 +1,5 @@
-//! Whether each request to an endpoint of a work with its own record has the answer that this record and the store's answers
-//! explain: the tables of `docs/http.md`.
+//! Whether each request to an endpoint of a work with its own record has the answer that this record and the store's
+//! answers explain: the tables of `docs/http.md`.
 
 use std::time::Duration;
 

@@ -67,8 +67,8 @@ impl Run {
     }
 }
 
-/// The attributes that a run was passed. A dead letter that was moved back has its reason too, and an event may have one that
-/// cannot be read.
+/// The attributes that a run was passed. A dead letter that was moved back has its reason too, and an event may have
+/// one that cannot be read.
 fn attributes_of(run: &Attempt) -> BTreeMap<String, MessageAttribute> {
     let mut attributes = run.attributes.clone();
     attributes.retain(|name, attribute| name != DeadLetter::ATTRIBUTE && attribute.value != AttributeValue::Unreadable);

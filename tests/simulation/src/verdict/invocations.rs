@@ -101,8 +101,8 @@ impl Run {
         (ends_us, (ends_us.saturating_sub(invoked.ran_us) / 4).min(1_000_000))
     }
 
-    /// Whether the response names a message whose work the invocation recorded, or found done, also for an in-batch duplicate,
-    /// or is an error although work was recorded. Only without faults is no delete lost.
+    /// Whether the response names a message whose work the invocation recorded, or found done, also for an in-batch
+    /// duplicate, or is an error although work was recorded. Only without faults is no delete lost.
     fn wrong_response(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Option<String> {
         let ran = self.ran_for(invoked, calls, message).unwrap_or(message);
         let is_done = |call: &&&Operation| {

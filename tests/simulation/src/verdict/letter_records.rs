@@ -1,4 +1,5 @@
-//! Whether the record of each dead letter has the terms of the function, is settled once as its send ended, and in time.
+//! Whether the record of each dead letter has the terms of the function, is settled once as its send ended, and in
+//! time.
 
 use std::time::Duration;
 

@@ -53,8 +53,8 @@ impl Run {
         wrong
     }
 
-    /// Messages with another payload than the one under their key, and in-batch duplicates of these, that are not moved at
-    /// once. Those with an attribute that cannot be read are not moved, and none is moved to its own queue.
+    /// Messages with another payload than the one under their key, and in-batch duplicates of these, that are not moved
+    /// at once. Those with an attribute that cannot be read are not moved, and none is moved to its own queue.
     fn not_moved(&self, invoked: &Invoked) -> Vec<String> {
         if self.plan.is_own_letter_queue {
             return Vec::new();
@@ -147,8 +147,8 @@ impl Run {
         })
     }
 
-    /// Whether the reason of a dead letter is that of its message: the receiver rejects the payload, the attempts are used
-    /// up, a recovery is parked, another payload has the key, or it has no key or no payload.
+    /// Whether the reason of a dead letter is that of its message: the receiver rejects the payload, the attempts are
+    /// used up, a recovery is parked, another payload has the key, or it has no key or no payload.
     fn is_justified(&self, letter: &Letter) -> bool {
         use DeadLetterOutcome::{AttemptsUsedUp, Failed, FailedPermanently, Mismatch, NoKey, Parked, Unreadable};
         let Some(sent) = self.sent(&letter.message_id) else { return false };
@@ -177,7 +177,8 @@ impl Run {
         }
     }
 
-    /// Whether the message of a letter has no payload that its sender could read, and no record that decides its outcome.
+    /// Whether the message of a letter has no payload that its sender could read, and no record that decides its
+    /// outcome.
     fn is_unreadable(&self, letter: &Letter) -> bool {
         let Letter { message_id, process, sent_us, .. } = letter;
         if !self.has_no_payload(message_id, process, *sent_us) {

@@ -126,8 +126,8 @@ impl Run {
         }
     }
 
-    /// What the calls for a message show. Nothing is known of the outcome of a message without calls that may have had no
-    /// time, and of one whose payload could not be read.
+    /// What the calls for a message show. Nothing is known of the outcome of a message without calls that may have had
+    /// no time, and of one whose payload could not be read.
     fn known(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Known {
         let own = || calls.iter().copied().filter(|call| is_of(call, message));
         let last = own().max_by_key(|call| (call.invoked_us, call.number));

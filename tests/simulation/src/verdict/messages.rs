@@ -34,8 +34,8 @@ impl Run {
         wrong
     }
 
-    /// Messages that the function acknowledged before an answer showed that their own payload is done, or their dead letter
-    /// was sent.
+    /// Messages that the function acknowledged before an answer showed that their own payload is done, or their dead
+    /// letter was sent.
     pub(super) fn wrong_acknowledgements(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for Acknowledged { message_id, at_us } in &self.acknowledged {
@@ -107,7 +107,8 @@ impl Run {
         self.with_its_key(invoked, message).next().is_some()
     }
 
-    /// Whether it was acquired although an earlier one of the batch with its key and its payload was: that one runs for both.
+    /// Whether it was acquired although an earlier one of the batch with its key and its payload was: that one runs for
+    /// both.
     pub(super) fn is_acquired_twice(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
         let is_own = |other: &&ReceivedMessage| other.message_id != message.message_id;
         let mut before = invoked.messages.iter().take_while(is_own);
@@ -115,8 +116,8 @@ impl Run {
         has_calls(calls, message) && before.any(is_acquired)
     }
 
-    /// The message of the batch that ran for this one too, if it is known: the only other one with its key, and with its
-    /// payload.
+    /// The message of the batch that ran for this one too, if it is known: the only other one with its key, and with
+    /// its payload.
     pub(super) fn ran_for<'a>(
         &self,
         invoked: &'a Invoked,
@@ -143,7 +144,8 @@ impl Run {
         others.filter(move |other| self.expected_key(&other.message_id) == key)
     }
 
-    /// Whether two messages have the same key and payload. A payload in S3 may be unavailable, and then it is not known.
+    /// Whether two messages have the same key and payload. A payload in S3 may be unavailable, and then it is not
+    /// known.
     fn is_copy(&self, invoked: &Invoked, message: &ReceivedMessage, other: &ReceivedMessage) -> bool {
         let key = |message: &ReceivedMessage| self.expected_key(&message.message_id);
         let payment = |message: &ReceivedMessage| {

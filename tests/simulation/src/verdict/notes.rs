@@ -1,5 +1,5 @@
-//! Whether the line of a message says what happened to its dead letter, and whether a letter that could not be sent is a
-//! warning: docs/failures.md.
+//! Whether the line of a message says what happened to its dead letter, and whether a letter that could not be sent is
+//! a warning: docs/failures.md.
 
 use harness::lines::Line;
 use history::{Answer, Call, Operation};

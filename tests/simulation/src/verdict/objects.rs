@@ -48,8 +48,8 @@ impl Run {
         (!is_right).then(|| format!("no payload of a message, or not within its limits: {read:?}"))
     }
 
-    /// Whether a read of this invocation begins when no message may be started, ends after the time for work, or more run at
-    /// once than the concurrency.
+    /// Whether a read of this invocation begins when no message may be started, ends after the time for work, or more
+    /// run at once than the concurrency.
     fn wrong_time(&self, read: &Read, invoked: &Invoked, calls: &[&Operation]) -> Option<String> {
         let ends_us = self.work_ends_us(invoked) + CLOCK_US;
         if read.call.began_us > ends_us || is_late(&self.plan, &read.call, ends_us) {

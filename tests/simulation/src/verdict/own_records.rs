@@ -1,5 +1,5 @@
-//! Whether each call of a work with its own record has the outcome that this record and the store's answers explain, and is
-//! settled as its attempt ended.
+//! Whether each call of a work with its own record has the outcome that this record and the store's answers explain,
+//! and is settled as its attempt ended.
 
 use std::time::Duration;
 
@@ -156,8 +156,8 @@ fn is_of_attempt(report: &Report, attempt: &RowAttempt, made: &[&Operation]) -> 
     }
 }
 
-/// Whether the claim is settled as its attempt ended: by one call, if the row says that it is done or it was made without the
-/// store, and else until the store replies.
+/// Whether the claim is settled as its attempt ended: by one call, if the row says that it is done or it was made
+/// without the store, and else until the store replies.
 fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
     let Some(attempt) = &call.attempt else { return is_settled_without_payload(call, made) };
     let is_last = attempt.number >= MAX_ATTEMPTS;
@@ -200,8 +200,8 @@ fn is_enough(call: &RowCall, settling: &[&&Operation], is_once: bool) -> bool {
     if is_once { settling.len() == 1 } else { !settling.is_empty() && (has_reply || !has_time) }
 }
 
-/// Whether the claim of a message without its payload is released, unless the payload was deleted and the work is not done,
-/// or its row does not say what took effect.
+/// Whether the claim of a message without its payload is released, unless the payload was deleted and the work is not
+/// done, or its row does not say what took effect.
 fn is_settled_without_payload(call: &RowCall, made: &[&Operation]) -> bool {
     let (Some(missing), Some(read)) = (call.missing, &call.read) else { return true };
     let fails = (missing, read) == (Missing::Deleted, &Read::NotDone);

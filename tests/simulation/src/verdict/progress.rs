@@ -1,5 +1,5 @@
-//! Whether messages are started as soon as the concurrency allows, whatever receivers do that are unavailable, and whether no
-//! more payloads of S3 are in memory than that.
+//! Whether messages are started as soon as the concurrency allows, whatever receivers do that are unavailable, and
+//! whether no more payloads of S3 are in memory than that.
 
 use history::{Call, Operation};
 use idempotent_sqs_testing::ReceivedMessage;
@@ -107,7 +107,8 @@ impl Run {
         let usual = || all.iter().filter(|other| !other.is_probe);
         let is_full = |at_us: u64| {
             let in_lanes = usual().filter(|other| (other.began_us..=other.ended_us).contains(&at_us)).count();
-            // Messages to a receiver that was unavailable are processed beside the others, after the first one with them.
+            // Messages to a receiver that was unavailable are processed beside the others, after the first one with
+            // them.
             let takes_slot = |other: &&Processed<'_>| !other.is_probe || self.is_probed(invoked, other.receiver, at_us);
             let is_running = |other: &&Processed<'_>| {
                 let during = |(from_us, until_us): (u64, u64)| (from_us..=until_us).contains(&at_us);
@@ -138,7 +139,8 @@ impl Run {
         wrong
     }
 
-    /// Payloads that are read while as many as the concurrency are in memory, and one of each receiver that is unavailable.
+    /// Payloads that are read while as many as the concurrency are in memory, and one of each receiver that is
+    /// unavailable.
     fn too_many_payloads(&self, invoked: &Invoked, all: &[Processed<'_>]) -> Vec<String> {
         let mut wrong = Vec::new();
         for read in all {
@@ -161,8 +163,8 @@ impl Run {
         wrong
     }
 
-    /// Whether a run of this invocation has shown by this time, µs, that a receiver is available or is not. The payloads of
-    /// its later messages count as those of others.
+    /// Whether a run of this invocation has shown by this time, µs, that a receiver is available or is not. The
+    /// payloads of its later messages count as those of others.
     fn is_probed(&self, invoked: &Invoked, receiver: &str, at_us: u64) -> bool {
         let mut runs = self.runs_of(invoked).filter(|run| run.receiver == receiver && run.ran_us <= at_us);
         runs.any(|run| run.is_done() || run.is_unavailable())

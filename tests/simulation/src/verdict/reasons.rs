@@ -60,8 +60,8 @@ impl Run {
             .then(|| format!("its reason is {expected:?}"))
     }
 
-    /// What is wrong with the reason of a letter. It is that of its line in the log, without addresses, and cut off if it is
-    /// too long or there is no room.
+    /// What is wrong with the reason of a letter. It is that of its line in the log, without addresses, and cut off if
+    /// it is too long or there is no room.
     pub(super) fn wrong_letter_reason(&self, letter: &Letter) -> Option<String> {
         let of_letter = |invoked: &&Invoked| invoked.process == letter.process && is_during(letter.sent_us, invoked);
         let number = self.invocations.iter().find(of_letter)?.number.to_string();

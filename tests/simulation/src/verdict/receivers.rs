@@ -10,8 +10,8 @@ use crate::world::Run;
 use super::invocations::{has_calls, has_outage};
 
 impl Run {
-    /// Runs at a receiver that is unavailable: none follows in the invocation that found it so, and later invocations of the
-    /// process call it once at a time, until it does the work of one.
+    /// Runs at a receiver that is unavailable: none follows in the invocation that found it so, and later invocations
+    /// of the process call it once at a time, until it does the work of one.
     pub(super) fn wrong_receivers(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for invoked in &self.invocations {
@@ -30,8 +30,8 @@ impl Run {
         wrong
     }
 
-    /// Whether a message was not started, although there was time, its payload and its key could be read, and neither the
-    /// store nor its receiver is known to be unavailable.
+    /// Whether a message was not started, although there was time, its payload and its key could be read, and neither
+    /// the store nor its receiver is known to be unavailable.
     pub(super) fn is_held_back(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
         let Some(sent) = self.sent(&message.message_id) else { return false };
         let is_malformed = invoked.malformed.has_unnamed || invoked.malformed.messages.contains(&message.message_id);
@@ -49,8 +49,8 @@ impl Run {
         !is_unavailable && !has_outage(calls) && !is_started
     }
 
-    /// Whether a message was not started, and its receiver was known to be unavailable during the whole invocation. Then it
-    /// has the backoff.
+    /// Whether a message was not started, and its receiver was known to be unavailable during the whole invocation.
+    /// Then it has the backoff.
     pub(super) fn waits_for_receiver(
         &self,
         invoked: &Invoked,
@@ -71,8 +71,8 @@ impl Run {
             && !has_calls(calls, message)
     }
 
-    /// Whether nothing but a lack of time can have kept a message from its start: its payload and its key can be read, the store
-    /// answers, and its receiver is not known to be unavailable.
+    /// Whether nothing but a lack of time can have kept a message from its start: its payload and its key can be read,
+    /// the store answers, and its receiver is not known to be unavailable.
     pub(super) fn lacks_only_time(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
         let is_malformed = invoked.malformed.messages.contains(&message.message_id);
         let Some(sent) = self.sent(&message.message_id).filter(|_| !is_malformed) else { return false };

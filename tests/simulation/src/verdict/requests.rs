@@ -7,7 +7,8 @@ use history::{Call, Operation};
 use crate::world::Run;
 
 impl Run {
-    /// Requests and results that are not those of the plan and of the work. Records of dead letters have other settings.
+    /// Requests and results that are not those of the plan and of the work. Records of dead letters have other
+    /// settings.
     pub(super) fn wrong_requests(&self) -> Vec<String> {
         let plan = &self.plan;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -20,7 +20,8 @@ use super::objects::{is_late, is_too_long};
 const LONGEST: Duration = Duration::from_secs(5);
 
 impl Run {
-    /// Objects that are not the result of a run that was done, or that a later one replaced; and writes that take too long.
+    /// Objects that are not the result of a run that was done, or that a later one replaced; and writes that take too
+    /// long.
     pub(super) fn wrong_results(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let Some(objects) = &self.plan.objects else { return wrong };
@@ -97,7 +98,8 @@ impl Run {
         writes.filter(|write| write.call.name == read.call.name).map(|write| write.bytes.clone()).next_back()
     }
 
-    /// Whether the record of this claim keeps the result of its run: in the record, or as its object if that was written.
+    /// Whether the record of this claim keeps the result of its run: in the record, or as its object if that was
+    /// written.
     pub(super) fn is_expected_result(&self, claim: &Claim, kept: &StoredResult<Vec<u8>>) -> bool {
         let (result, name) = (receipt(&self.plan, claim.fence), name_of(&claim.request.key, claim.fence));
         let (most, has_objects) =

@@ -1,5 +1,5 @@
-//! Whether the report on each message of a work with its own record is what this record and the store's answers explain:
-//! docs/failures.md and docs/inbox.md.
+//! Whether the report on each message of a work with its own record is what this record and the store's answers
+//! explain: docs/failures.md and docs/inbox.md.
 
 use history::{Answer, Call, Operation};
 use idempotent_sqs::idempotency::WorkErrorKind;

@@ -34,8 +34,8 @@ impl Run {
         wrong
     }
 
-    /// The acquires with which an invocation begins, if they have more script calls than they need: one, or one for each
-    /// server of a cluster. Only without faults is none sent again.
+    /// The acquires with which an invocation begins, if they have more script calls than they need: one, or one for
+    /// each server of a cluster. Only without faults is none sent again.
     fn unshared(&self, invoked: &Invoked, client: &str) -> Option<String> {
         let servers = self.plan.servers;
         if !self.plan.is_quiet || servers > 1 && !self.plan.redis.shares_calls {

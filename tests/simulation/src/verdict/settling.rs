@@ -29,9 +29,9 @@ impl Run {
         wrong
     }
 
-    /// Whether a claim whose work did not run may be settled by this call. A payload that is gone is a
-    /// permanent failure. Other claims are released if they are parked, their payload cannot be read, their receiver was
-    /// found unavailable, or no time was left.
+    /// Whether a claim whose work did not run may be settled by this call. A payload that is gone is a permanent
+    /// failure. Other claims are released if they are parked, their payload cannot be read, their receiver was found
+    /// unavailable, or no time was left.
     fn may_settle_without_run(&self, call: &Operation) -> bool {
         let Some(claim) = call.claim() else { return false };
         let mut ids = self.messages.iter().flat_map(|message| &message.message_ids);

@@ -65,7 +65,8 @@ impl Run {
         not_sent.map(|acquire| format!("{}: this dead letter was not sent: {acquire}", acquire.call.key())).collect()
     }
 
-    /// The bodies and attributes of the letters that an invocation sent. A letter whose reply was lost is not sent again.
+    /// The bodies and attributes of the letters that an invocation sent. A letter whose reply was lost is not sent
+    /// again.
     fn letters_of(&self, invoked: &Invoked) -> impl Iterator<Item = String> {
         let is_own = |call: &&SdkCall| call.process == invoked.process && is_during(call.at_us, invoked);
         let letters = self.sqs_calls.iter().filter(|call| call.action == "SendMessage").filter(is_own);

@@ -18,8 +18,8 @@ use super::invocations::{has_calls, is_during, is_of};
 const LONGEST_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);
 
 impl Run {
-    /// What is wrong with the visibility timeout of a message: a later one of its group has that of the first one that must be
-    /// delivered again, and an in-batch duplicate one of 5 to 15 seconds after the message that ran.
+    /// What is wrong with the visibility timeout of a message: a later one of its group has that of the first one that
+    /// must be delivered again, and an in-batch duplicate one of 5 to 15 seconds after the message that ran.
     pub(super) fn wrong_visibility(
         &self,
         invoked: &Invoked,
@@ -66,8 +66,9 @@ impl Run {
         (!is_right).then(|| format!("{}: visible after {:?}, not {expected:?}", message.body, after(message)))
     }
 
-    /// What is wrong with the visibility timeout of a message whose invocation failed: each message has the backoff of the first
-    /// one of its group, and after a conflict of one of these it ends with the lease, unless a record has no messageId.
+    /// What is wrong with the visibility timeout of a message whose invocation failed: each message has the backoff of
+    /// the first one of its group, and after a conflict of one of these it ends with the lease, unless a record has no
+    /// messageId.
     fn wrong_in_outage(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Option<String> {
         let change = self.change(invoked, message);
         let expected = self.delay_in_outage(invoked, calls, message);
@@ -81,8 +82,8 @@ impl Run {
         (!is_right).then(|| format!("{}: {change:?} in an outage, not {expected:?}", message.body))
     }
 
-    /// The visibility timeout of a message whose invocation failed. An in-batch duplicate waits for 5 to 15 seconds longer than
-    /// the message that has the calls.
+    /// The visibility timeout of a message whose invocation failed. An in-batch duplicate waits for 5 to 15 seconds
+    /// longer than the message that has the calls.
     fn delay_in_outage(
         &self,
         invoked: &Invoked,
@@ -105,14 +106,14 @@ impl Run {
         from..=to.min(LONGEST_DELAY)
     }
 
-    /// Whether an invocation had time to change visibility timeouts: a process may be frozen until the time for work has
-    /// passed.
+    /// Whether an invocation had time to change visibility timeouts: a process may be frozen until the time for work
+    /// has passed.
     fn has_time(&self, invoked: &Invoked) -> bool {
         invoked.until_us < self.work_ends_us(invoked) || !self.plan.has(Fault::Freeze)
     }
 
-    /// The visibility timeout that it has: after a conflict, it ends with the lease; after a failure, with the delay that the
-    /// receiver asked for; and after another one with the backoff. `None` if this is not known.
+    /// The visibility timeout that it has: after a conflict, it ends with the lease; after a failure, with the delay
+    /// that the receiver asked for; and after another one with the backoff. `None` if this is not known.
     pub(super) fn expected_delay(
         &self,
         invoked: &Invoked,
@@ -141,8 +142,8 @@ impl Run {
         own().find_map(remains).map(after_conflict).or(failure).or(unread)
     }
 
-    /// The first message of its group that must be delivered again, if this one comes after it: it has the same delay. A
-    /// message may be delivered again because its delete was lost, so the first one is known by its change.
+    /// The first message of its group that must be delivered again, if this one comes after it: it has the same delay.
+    /// A message may be delivered again because its delete was lost, so the first one is known by its change.
     fn held_by<'a>(&self, invoked: &'a Invoked, message: &ReceivedMessage) -> Option<&'a ReceivedMessage> {
         let is_held = |other: &&ReceivedMessage| {
             self.change(invoked, other).is_some() || is_named_in(&invoked.malformed.receipt_handles, other)
@@ -150,8 +151,9 @@ impl Run {
         self.earlier_of_group(invoked, message).find(is_held)
     }
 
-    /// Whether an earlier message of its group is delivered again with an unchanged visibility timeout, because the time for
-    /// work ended, not because its delete was lost. Then the visibility timeout of this one is not changed either.
+    /// Whether an earlier message of its group is delivered again with an unchanged visibility timeout, because the
+    /// time for work ended, not because its delete was lost. Then the visibility timeout of this one is not changed
+    /// either.
     fn follows_unchanged(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> bool {
         let is_done = |other: &ReceivedMessage| {
             calls.iter().any(|call| is_of(call, other) && call.shows_completion())

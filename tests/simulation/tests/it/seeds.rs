@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::simulate;
 
-/// Seeds that find a defect if it comes back, and which. A seed repeats its run only as long as the simulation draws the
-/// same random numbers.
+/// Seeds that find a defect if it comes back, and which. A seed repeats its run only as long as the simulation draws
+/// the same random numbers.
 const FOUND: &[(u64, &str)] = &[
     (27, "a run whose shortened lease had ended did not begin, and counted as an uncertain attempt"),
     (15, "later messages of a FIFO group overtook one whose record was malformed, or had no group in the simulation"),

@@ -101,8 +101,8 @@ impl Load {
         self.directory.path().join(["near", "far"][side])
     }
 
-    /// Waits until the clients of each side have completed some more keys of those that the fault affects. These are more
-    /// than one for each owner, because a run that goes on may have been recorded earlier.
+    /// Waits until the clients of each side have completed some more keys of those that the fault affects. These are
+    /// more than one for each owner, because a run that goes on may have been recorded earlier.
     pub(super) async fn continues(&self, is_affected: impl Fn(&str) -> bool) {
         let completed = |side: &Mutex<Vec<String>>| side.lock().unwrap().iter().filter(|key| is_affected(key)).count();
         for side in &self.completed {
@@ -121,8 +121,9 @@ impl Load {
         History::read(&self.side(side)).unwrap()
     }
 
-    /// Whether owners of both sides got the same fence for a key. A fence is the time of its server, µs, so two primaries can
-    /// give the same one, and the effects of the two claims cannot be told apart. Then the run is repeated.
+    /// Whether owners of both sides got the same fence for a key. A fence is the time of its server, µs, so two
+    /// primaries can give the same one, and the effects of the two claims cannot be told apart. Then the run is
+    /// repeated.
     pub(super) fn has_equal_fences(&self) -> bool {
         let [near, far] = [0, 1].map(|side| {
             let operations = self.history(side).keys.into_values().flatten();

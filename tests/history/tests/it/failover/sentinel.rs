@@ -35,7 +35,8 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     for (side, reach) in times.reach(fault).iter().enumerate() {
         let known = failover.lost.len();
         failover.add(load.history(side), reach, &logs);
-        // A majority of the sentinels names the new primary, so no client that has left the old one connects to it again.
+        // A majority of the sentinels names the new primary, so no client that has left the old one connects to it
+        // again.
         let late = failover.lost[known..].iter().filter(|write| write.invoked_us > reach.old[0].end);
         returned.extend(late.map(|write| format!("a client returned to the old primary: {write}")));
     }

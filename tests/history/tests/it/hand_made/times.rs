@@ -1,4 +1,5 @@
-//! Histories that are possible at some times only: by the tolerance, by the server's clock, and by the expiry of records.
+//! Histories that are possible at some times only: by the tolerance, by the server's clock, and by the expiry of
+//! records.
 
 use std::collections::BTreeMap;
 

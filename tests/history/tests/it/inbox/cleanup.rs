@@ -80,7 +80,8 @@ impl Housekeeper {
     }
 }
 
-/// Makes the deletions of owners slow now and then, until the returned task is dropped. Works wait for them only shortly.
+/// Makes the deletions of owners slow now and then, until the returned task is dropped. Works wait for them only
+/// shortly.
 pub(crate) fn delete_slowly(world: &Arc<World>) -> JoinSet<()> {
     let (world, mut tasks) = (Arc::clone(world), JoinSet::new());
     tasks.spawn(async move {

@@ -68,8 +68,8 @@ const TABLES: &str = "
     CREATE TABLE growing (first int);
     CREATE TABLE slow_deletes (seconds float8 NOT NULL);";
 
-/// Effects that fail their commit. A log of all changes of the inbox, which has those of committed transactions. An expired row
-/// that is replaced is one that is deleted, and one that is inserted.
+/// Effects that fail their commit. A log of all changes of the inbox, which has those of committed transactions. An
+/// expired row that is replaced is one that is deleted, and one that is inserted.
 const TRIGGERS: &str = "
     CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF NEW.at_commit = 'sleep' THEN PERFORM pg_sleep(0.25);

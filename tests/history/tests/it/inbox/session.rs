@@ -19,8 +19,8 @@ pub(crate) struct Session {
     pub(crate) idle_ms: i64,
 }
 
-/// The user; the settings that works change; temporary tables, channels, cursors, locks, statements prepared by SQL, and
-/// whether a sequence was used.
+/// The user; the settings that works change; temporary tables, channels, cursors, locks, statements prepared by SQL,
+/// and whether a sequence was used.
 pub(crate) const STATE: &str = "ARRAY[current_user, session_user, current_setting('TimeZone'), \
      coalesce(current_setting('app.tenant', true), ''), current_setting('search_path'), \
      (SELECT count(*)::text FROM pg_class WHERE relnamespace = pg_my_temp_schema()), \

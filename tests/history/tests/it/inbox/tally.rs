@@ -1,4 +1,5 @@
-//! What happened: the deliveries, the runs of their work, and what disturbed them. Times are by the monotonic clock, µs.
+//! What happened: the deliveries, the runs of their work, and what disturbed them. Times are by the monotonic clock,
+//! µs.
 
 use std::sync::Mutex;
 use std::time::Duration;

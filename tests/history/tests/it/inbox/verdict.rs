@@ -150,8 +150,8 @@ impl Seen {
         named.chain(self.wrong.clone())
     }
 
-    /// The verdict on the histories of the consumers. A delivery that proceeds without the store makes calls that no other
-    /// attempt makes. So do copies, which have no claims.
+    /// The verdict on the histories of the consumers. A delivery that proceeds without the store makes calls that no
+    /// other attempt makes. So do copies, which have no claims.
     pub(crate) fn report(&self, histories: Vec<(&'static str, History)>, copiers: &[String]) -> Report {
         let mut report = Report::default();
         let proceeded: BTreeSet<Hex<8>> =

@@ -110,7 +110,8 @@ impl World {
         });
     }
 
-    /// A work fails. If the reply to its rollback is late, another owner has time to do the work before that is recorded.
+    /// A work fails. If the reply to its rollback is late, another owner has time to do the work before that is
+    /// recorded.
     pub(crate) fn fail(&self, class: Class, on_failure: OnFailure, input: &Input) {
         if class == Class::Permanent && on_failure == OnFailure::Late {
             input.front.delay_replies(LATE);

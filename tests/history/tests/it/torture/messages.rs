@@ -22,8 +22,8 @@ pub(super) struct Message {
     pub(super) stored: Option<Stored>,
 }
 
-/// The messages of this run. Every tenth one is another message with the key and payload of the one before. One in eight
-/// has its payload in S3, with the answers of each plan in turn.
+/// The messages of this run. Every tenth one is another message with the key and payload of the one before. One in
+/// eight has its payload in S3, with the answers of each plan in turn.
 pub(super) fn messages(seed: u64, count: u64) -> Vec<Message> {
     let first = usize::try_from(seed).unwrap() * 17;
     let mut plans = PLANS.iter().cycle().skip(first % PLANS.len());

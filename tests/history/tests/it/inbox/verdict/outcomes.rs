@@ -131,8 +131,8 @@ impl Seen {
         (!is_right).then(|| "it is told otherwise than the store and the rows say".to_owned())
     }
 
-    /// The store says that the work cannot succeed: it has failed permanently, or another payload has its key. The row may say
-    /// otherwise.
+    /// The store says that the work cannot succeed: it has failed permanently, or another payload has its key. The row
+    /// may say otherwise.
     fn is_right_after_refusal(&self, sent: &Sent, refusal: &Told, told: &Told) -> bool {
         match told {
             // The row was read.
@@ -232,8 +232,8 @@ impl Seen {
         })
     }
 
-    /// Whether another transaction may have held the row of the key. That of a process that does not reply is ended after
-    /// its deadline.
+    /// Whether another transaction may have held the row of the key. That of a process that does not reply is ended
+    /// after its deadline.
     pub(super) fn is_contended(&self, sent: &Sent) -> bool {
         let others =
             self.sent.iter().filter(|other| other.message.has_key_of(&sent.message) && other.begun_us != sent.begun_us);

@@ -38,8 +38,8 @@ impl Seen {
         state
     }
 
-    /// Sessions that were replaced without a reason. Up to one of fifty may be: the reason of a few is not seen, such as a
-    /// reply that came late.
+    /// Sessions that were replaced without a reason. Up to one of fifty may be: the reason of a few is not seen, such
+    /// as a reply that came late.
     fn replaced_sessions(&self) -> Vec<String> {
         let mut runs: BTreeMap<usize, Vec<&Run>> = BTreeMap::new();
         for run in self.runs.iter().filter(|run| run.session.is_some()) {
