@@ -173,7 +173,7 @@ impl<'a> Copies<'a> {
     async fn copy_many_rows(&mut self) {
         let rows = format!(
             "INSERT INTO idempotency_inbox SELECT '{BULK}', 'b' || n, decode(repeat('00', 16), 'hex'), n, 1, 'bulk', \
-             now() - n * interval '1 second' FROM generate_series(1, {BULK_ROWS}) n"
+             now() - n * interval '1 minute' FROM generate_series(1, {BULK_ROWS}) n"
         );
         self.base.client.batch_execute(&rows).await.unwrap();
         let settings = self.settings();
@@ -210,6 +210,8 @@ impl<'a> Copies<'a> {
         if ends != [Some(BackfillEnd::Superseded), Some(BackfillEnd::Done)] || !self.has_bulk().await {
             self.faults.push(format!("two runs ended with {ends:?}"));
         }
+        // The rows differ in age.
+        self.check("two runs", &[]).await;
     }
 
     /// Whether Redis has a record of each of the many rows.
