@@ -231,13 +231,14 @@ impl Queue {
         })
     }
 
-    /// When the next message is visible: now, or when a visibility timeout ends. `None` if the queue is empty.
+    /// When the next message can be received: now, or when a visibility timeout ends. While 120,000 messages are in
+    /// flight, the end of the retention of one of them counts too. `None` if the queue is empty.
     #[must_use]
     pub fn next_change(&self) -> Option<Instant> {
         self.current_state().next_visible(self)
     }
 
-    /// Waits until a message may be visible. If tokio's clock is paused, this takes no real time.
+    /// Waits until a message may be received. If tokio's clock is paused, this takes no real time.
     ///
     /// ## Cancel safety
     /// Cancel safe.

@@ -145,10 +145,19 @@ impl QueueState {
     /// When the next message can be received, if nothing else changes.
     pub(super) fn next_visible(&self, queue: &Queue) -> Option<Instant> {
         let now = Instant::now();
+        if self.room(now) == 0 {
+            return self.next_room(queue, now);
+        }
         if queue.settings().is_fifo() {
             return self.next_group(now);
         }
         let messages = self.messages.values();
         messages.map(|message| message.visible_since().max(now)).min()
+    }
+
+    /// When a message is in flight no more, by its visibility timeout or its retention.
+    fn next_room(&self, queue: &Queue, now: Instant) -> Option<Instant> {
+        let in_flight = self.messages.values().filter(|message| message.in_flight(now));
+        in_flight.map(|message| message.visible.min(message.enqueued + queue.settings().retention)).min()
     }
 }

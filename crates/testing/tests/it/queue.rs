@@ -240,6 +240,26 @@ async fn at_most_120_000_messages_are_in_flight() {
     assert_eq!(queue.receive_for(2, VISIBILITY).unwrap().len(), 1);
 }
 
+/// "Amazon SQS automatically deletes messages left in a queue longer than the retention period configured for the
+/// queue": <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
+#[tokio::test(start_paused = true)]
+async fn with_120_000_messages_in_flight_the_next_is_received_when_one_of_them_is_visible_or_expires() {
+    let (retention, visibility_timeout) = (60 * SECOND, 45 * SECOND);
+    let queue = queue(QueueSettings { retention, visibility_timeout, ..settings("payments") });
+    (0..120_001).for_each(|_| drop(queue.send("a").unwrap()));
+    let expire = Instant::now() + retention;
+    let settings = MappingSettings { batch_size: 10_000, batching_window: SECOND, ..MappingSettings::default() };
+    let mapping = Mapping::new(&queue, settings);
+    // The visibility timeouts of the second round would end after the retention.
+    for next in [Instant::now() + visibility_timeout, expire] {
+        while mapping.poll().is_some() {}
+        assert_eq!((queue.visible(), queue.next_change()), (1, Some(next)));
+        queue.changed().await;
+        assert!(Instant::now() >= next);
+    }
+    assert!(queue.is_empty());
+}
+
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
 #[test]
 fn the_name_of_a_queue_has_up_to_80_letters_digits_hyphens_and_underscores() {
