@@ -137,9 +137,9 @@ impl<W> Inbox<W> {
     }
 
     /// Checks that the database can be reached and accepts writes, and that the table exists, has all columns, and may
-    /// be read and changed. The right to delete expired rows is not checked, because another user may do that. Takes
-    /// two round trips, and 10 seconds at most. It fails while another session locks the table against writes, such as
-    /// one that creates an index.
+    /// be read and changed. For this it inserts a row, updates it, and rolls back. The right to delete expired rows is
+    /// not checked, because another user may do that. Takes three round trips, and 10 seconds at most. It fails while
+    /// another session locks the table against writes, such as one that creates an index.
     ///
     /// # Errors
     /// [`InboxError`], whose message says what to do.
@@ -151,10 +151,12 @@ impl<W> Inbox<W> {
     }
 
     async fn check_until(&self, ends: Instant) -> Result<(), InboxError> {
-        let begun = self.database.begin(ends, table::CHECK, &[&self.settings.namespace]).await;
+        let row = self.table.row_of_check();
+        let begun = self.database.begin(ends, table::RUN, &row.parameters()).await;
         let (transaction, _) = begun.map_err(InboxError::of)?;
+        let check = timeout_at(ends, self.table.check(&transaction, &row)).await;
         transaction.roll_back().await;
-        Ok(())
+        check.unwrap_or(Err(DatabaseError::Timeout)).map_err(InboxError::of)
     }
 
     /// Deletes expired rows, oldest first, and returns their number, at most twice `cleanup_one_in`. If it returns that

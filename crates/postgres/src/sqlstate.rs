@@ -27,6 +27,7 @@ pub(crate) mod class {
 }
 
 pub(crate) const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
+pub(crate) const DIVISION_BY_ZERO: &str = "22012";
 pub(crate) const UNTRANSLATABLE_CHARACTER: &str = "22P05";
 /// A standby, or a server that is set to read-only.
 pub(crate) const READ_ONLY_SQL_TRANSACTION: &str = "25006";

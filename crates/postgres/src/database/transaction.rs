@@ -37,7 +37,8 @@ pub struct Transaction {
 pub(crate) struct TransactionStatements {
     /// Sent with BEGIN.
     pub(crate) first: &'static str,
-    /// Sent with COMMIT. Must affect exactly one row.
+    /// Sent with COMMIT. Must affect exactly one row. May divide by zero if it affects none, so that the COMMIT rolls
+    /// back.
     pub(crate) last: &'static str,
 }
 
@@ -53,6 +54,9 @@ pub(crate) enum CommitError {
     /// The last statement did not affect one row: the work has ended the transaction.
     #[error("the work executed COMMIT or ROLLBACK, which only the inbox may do")]
     EndedByWork,
+    /// The transaction is rolled back, because its last statement affected no row.
+    #[error("the last statement affected no row")]
+    NoRow,
     /// The transaction is rolled back, because the work has made it read-only, so that its last statement failed. If
     /// the work has ended it before, it may have committed.
     #[error("the work made its transaction read-only")]
@@ -64,7 +68,9 @@ impl From<CommitError> for DatabaseError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::RolledBack(error) | CommitError::Unknown(error) => error,
-            CommitError::EndedByWork | CommitError::MadeReadOnly => Self::InvalidStatement(error.to_string()),
+            CommitError::EndedByWork | CommitError::NoRow | CommitError::MadeReadOnly => {
+                Self::InvalidStatement(error.to_string())
+            }
         }
     }
 }
@@ -175,8 +181,12 @@ impl Transaction {
             // The work deallocated the statement, or a pooler lost it. The connection is closed, so that none of its
             // prepared statements is used again.
             (Err(error), _) if is_outdated(&error) => Err(CommitError::RolledBack(DatabaseError::StatementOutdated)),
+            (Err(error), _) if is_of(&error, sqlstate::DIVISION_BY_ZERO) => {
+                self.roll_back().await;
+                Err(CommitError::NoRow)
+            }
             // A server that accepts no writes has not executed the first statement.
-            (Err(error), _) if is_read_only(&error) => {
+            (Err(error), _) if is_of(&error, sqlstate::READ_ONLY_SQL_TRANSACTION) => {
                 self.roll_back().await;
                 Err(CommitError::MadeReadOnly)
             }
@@ -239,8 +249,8 @@ fn is_outdated(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-fn is_read_only(error: &tokio_postgres::Error) -> bool {
-    error.code().is_some_and(|code| code.code() == sqlstate::READ_ONLY_SQL_TRANSACTION)
+fn is_of(error: &tokio_postgres::Error, sqlstate: &str) -> bool {
+    error.code().is_some_and(|code| code.code() == sqlstate)
 }
 
 /// The routine of the server that reports that the row type of a prepared statement has changed. The SQLSTATE, 0A000,

@@ -69,6 +69,7 @@ impl<W> Inbox<W> {
             Ok(result) => match transaction.commit(&row.with_result(&result)).await {
                 Ok(()) => return Ok(RecordedAttempt::Done(result)),
                 Err(CommitError::RolledBack(error)) => error.into(),
+                Err(CommitError::NoRow) => WorkError::retryable(InboxError::RowNotUpdated),
                 Err(unknown @ (CommitError::Unknown(_) | CommitError::MadeReadOnly)) => {
                     return self.resolve_commit(claim, unknown).await;
                 }

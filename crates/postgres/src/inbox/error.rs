@@ -16,9 +16,16 @@ pub enum InboxError {
     /// The user lacks a permission on the table.
     #[error(
         "the user of DATABASE_URL may not use the table idempotency_inbox: grant it SELECT, INSERT, UPDATE and \
-         DELETE, as described in crates/postgres/sql/inbox.sql ({0})"
+         DELETE, as described in crates/postgres/sql/inbox.sql, and permit them in its row-level security policies \
+         ({0})"
     )]
     PermissionDenied(DatabaseError),
+    /// A row that the same transaction has inserted was not updated, because of a policy or a trigger of the table.
+    #[error(
+        "a row of the table idempotency_inbox was not updated, so the transaction was rolled back: permit SELECT and \
+         UPDATE in its row-level security policies, and remove triggers that skip the update"
+    )]
+    RowNotUpdated,
     /// The encoding of the database has no form for a character of the namespace.
     #[error(
         "the encoding of the database cannot represent a character of IDEMPOTENCY_NAMESPACE: use ASCII characters, or a \
@@ -44,6 +51,8 @@ impl InboxError {
                 Self::TableOutdated(error)
             }
             Some(sqlstate::INSUFFICIENT_PRIVILEGE) => Self::PermissionDenied(error),
+            // Only the statement that updates the row divides.
+            Some(sqlstate::DIVISION_BY_ZERO) => Self::RowNotUpdated,
             // Every statement has the namespace as a parameter, and some also have the key.
             Some(sqlstate::UNTRANSLATABLE_CHARACTER | sqlstate::CHARACTER_NOT_IN_REPERTOIRE) => {
                 Self::NamespaceEncoding(error)

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use idempotent_sqs::idempotency::{AcquireRequest, Claim, Fence, Fingerprint};
+use futures_util::future::try_join;
+
+use idempotent_sqs::idempotency::{AcquireRequest, Claim, Fence, Fingerprint, Owner};
 
 use super::InboxSettings;
 use crate::database::types::ToSql;
@@ -10,22 +12,6 @@ use crate::database::{DatabaseError, Transaction, TransactionStatements, interva
 
 /// The transaction of the work.
 pub(super) const RUN: TransactionStatements = TransactionStatements { first: INSERT, last: SET_RESULT };
-
-/// Checks the table, its columns and its primary key, the rights of the user that each attempt needs, and the
-/// characters of the namespace. Reads and changes no row. The server checks the rights nevertheless.
-pub(super) const CHECK: TransactionStatements = TransactionStatements {
-    first: "WITH inserted AS ( \
-              INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
-              SELECT namespace, key, fingerprint, fence, attempts FROM idempotency_inbox WHERE false \
-              ON CONFLICT (namespace, key) DO NOTHING \
-            ), updated AS ( \
-              UPDATE idempotency_inbox SET fingerprint = fingerprint, fence = fence, attempts = attempts, \
-              result = result, done_at = done_at WHERE false \
-            ) \
-            SELECT namespace, key, fingerprint, fence, attempts, result, done_at FROM idempotency_inbox \
-            WHERE namespace = $1 AND false",
-    last: NO_OP,
-};
 
 /// Deletes expired rows.
 pub(super) const CLEAN_UP: TransactionStatements = TransactionStatements { first: DELETE_EXPIRED, last: NO_OP };
@@ -53,10 +39,17 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
      WHERE idempotency_inbox.done_at < now() - make_interval(secs => $6) AND idempotency_inbox.result IS NOT NULL \
        AND idempotency_inbox.fence <> excluded.fence";
 
-/// Affects the row only if this transaction inserted or replaced it. After a COMMIT or ROLLBACK of the work it affects
-/// no row.
-const SET_RESULT: &str = "UPDATE idempotency_inbox SET result = $3 \
-     WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid";
+/// Affects the row only if this transaction inserted or replaced it. After a COMMIT or ROLLBACK of the work, when the
+/// setting is not set, it affects no row.
+///
+/// If a policy or a trigger keeps the row of the transaction from being updated, it divides by zero, so that no effect
+/// is committed without its result.
+const SET_RESULT: &str = "WITH updated AS ( \
+       UPDATE idempotency_inbox SET result = $3 \
+       WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid RETURNING 1 \
+     ) \
+     SELECT 1 / count(*) FROM updated \
+     HAVING count(*) = 1 OR current_setting('idempotent_sqs.begun', true) = 'yes'";
 
 /// As for [`INSERT`], an expired row does not count.
 const FIND: &str = "SELECT FROM idempotency_inbox WHERE namespace = $1 AND key = $2 \
@@ -120,6 +113,20 @@ impl InboxTable {
         let (key, fingerprint) = (request.key.stored(), request.fingerprint.as_bytes());
         let Self { namespace, retention_seconds } = self;
         NewRow { namespace, key, fingerprint, fence: 0, attempts: 0, retention_seconds: *retention_seconds }
+    }
+
+    /// A row under a key that no message has, for a check that is rolled back.
+    pub(super) fn row_of_check(&self) -> NewRow<'_> {
+        let key = Cow::Owned(format!("check:{}{}", Owner::random(), Owner::random()));
+        let Self { namespace, retention_seconds } = self;
+        NewRow { namespace, key, fingerprint: &[], fence: 0, attempts: 0, retention_seconds: *retention_seconds }
+    }
+
+    /// Updates and reads the row of a check, in one round trip once the statements are prepared.
+    pub(super) async fn check(&self, transaction: &Transaction, row: &NewRow<'_>) -> Result<(), DatabaseError> {
+        let (result, key) = (Vec::new(), [&self.namespace as &(dyn ToSql + Sync), &row.key]);
+        let update = row.with_result(&result);
+        try_join(transaction.execute(SET_RESULT, &update), transaction.query(READ, &key)).await.map(drop)
     }
 
     /// Reads the row that could not be inserted because it exists.

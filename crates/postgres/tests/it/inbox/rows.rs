@@ -102,6 +102,37 @@ async fn a_user_without_permission_is_an_error_that_names_the_permissions() {
 }
 
 #[tokio::test]
+async fn an_effect_whose_row_cannot_be_updated_is_rolled_back_and_a_check_says_why() {
+    let base = base().await;
+    let user = format!("limited_{}", base.name);
+    let policies = format!(
+        "CREATE ROLE {user} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_inbox, effects TO {user}; \
+         ALTER TABLE idempotency_inbox ENABLE ROW LEVEL SECURITY; \
+         CREATE POLICY reads ON idempotency_inbox FOR SELECT USING (true); \
+         CREATE POLICY inserts ON idempotency_inbox FOR INSERT WITH CHECK (true)"
+    );
+    base.client.batch_execute(&policies).await.unwrap();
+    let inbox = inbox(Pay::default(), database(&base.url().replace("app@", &format!("{user}@"))));
+    let skips = "CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
+                 CREATE TRIGGER skip BEFORE UPDATE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION skip()";
+    for (key, allows, then) in [
+        ("pay_1", "CREATE POLICY updates ON idempotency_inbox FOR UPDATE USING (true)", skips),
+        ("pay_2", "DROP TRIGGER skip ON idempotency_inbox", "SELECT 1"),
+    ] {
+        let error = inbox.check().await.unwrap_err().to_string();
+        assert!(error.contains("policies") && error.contains("triggers"), "{error}");
+        let before = (base.count(ROWS).await, base.count(EFFECTS).await);
+        let (kind, reason) = failure(&deliver(&flushed(), &inbox, key).await);
+        assert_eq!((kind, reason), (CLEAN, error));
+        assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), before);
+        base.client.batch_execute(allows).await.unwrap();
+        inbox.check().await.unwrap();
+        done(&deliver(&flushed(), &inbox, key).await);
+        base.client.batch_execute(then).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_row_has_the_key_the_fingerprint_the_fence_the_attempts_and_the_result() {
     let base = base().await;
     let report = run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await;
