@@ -107,7 +107,7 @@ impl<S: Store> Backfill<S> {
     }
 
     /// Sends rows to the store, oldest first, until all were sent or `until` is reached. Calls `on_progress` after each
-    /// step of at most 1,000 rows.
+    /// step of at most 1,000 rows and 32 MiB of results.
     ///
     /// # Errors
     /// [`BackfillError`]. The next run continues where this one stopped.

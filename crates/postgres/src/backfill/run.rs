@@ -11,11 +11,15 @@ use idempotent_sqs::idempotency::{AcquireRequest, Claim, Settled, State, StoreEr
 use super::loss_probe::LossProbe;
 use super::progress::{BackfillEnd, BackfillError, BackfillProgress};
 use super::table::{CompletedRow, RowsRead, Watermark};
-use super::{Backfill, BackfillStart};
+use super::{Backfill, BackfillSettings, BackfillStart};
 
 /// Maximum number of rows per step: four megabytes of results at their default limit, and 16 executions of a script,
 /// between which Redis serves other clients.
 const MAX_STEP: u32 = 1_000;
+
+/// Maximum size of the results of a step, bytes. They are copied several times, in the 256 MB of the template. A result
+/// above the limit of the settings is not read.
+const MAX_STEP_BYTES: usize = 32 << 20;
 
 /// Maximum number of starts at the oldest row per run, the first included.
 const MAX_STARTS_OVER: u32 = 3;
@@ -131,9 +135,11 @@ impl<'a, S: Store> Run<'a, S> {
         Ok(())
     }
 
-    /// Rows in a step: at most those of one second.
+    /// Rows in a step: at most those of one second, and as many as have results of the permitted size.
     fn step(&self) -> u32 {
-        MAX_STEP.min(self.backfill.settings.rows_per_second.get())
+        let BackfillSettings { rows_per_second, result_max_bytes, .. } = self.backfill.settings;
+        let of_bytes = MAX_STEP_BYTES / result_max_bytes.clamp(1, MAX_STEP_BYTES);
+        MAX_STEP.min(rows_per_second.get()).min(u32::try_from(of_bytes).unwrap_or(MAX_STEP))
     }
 }
 

@@ -140,6 +140,23 @@ async fn a_summary_or_a_help_that_cannot_be_written_exits_with_1() {
     }
 }
 
+/// The template gives the function 256 MB.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_largest_results_that_the_settings_permit_are_copied_in_the_memory_of_the_template() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 300).await;
+    let large = "UPDATE idempotency_inbox SET result = convert_to(repeat('x', 1 << 20), 'UTF8')";
+    base.client.batch_execute(large).await.unwrap();
+    let mut limited = Command::new("prlimit");
+    let backfill = command(&redis, &base, &[]);
+    limited.arg(format!("--data={}", 256 << 20)).arg(backfill.get_program()).env_clear();
+    limited.envs(backfill.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.env("PATH", std::env::var_os("PATH").unwrap()).env("IDEMPOTENCY_RESULT_MAX_BYTES", (1 << 20).to_string());
+    let (status, out, error) = output(limited).await;
+    assert!(status.status.success() && out.starts_with("done; 300 copied, "), "{}: {error}", status.status);
+}
+
 #[tokio::test]
 async fn as_a_function_it_stops_before_its_deadline_and_the_next_invocation_continues() {
     let (base, redis) = (base().await, Redis::start().await);
