@@ -42,5 +42,19 @@ CREATE TABLE IF NOT EXISTS idempotency_backfill (
     loss_probe  text        NOT NULL,  -- identifies the Redis records that detect a loss of data
     done_at     timestamptz NOT NULL,  -- watermark: rows before this time were sent to Redis,
     key         text        NOT NULL,  -- and of the rows at this time those up to this key
-    moved_at    timestamptz NOT NULL DEFAULT now()
+    moved_at    timestamptz NOT NULL DEFAULT now(),
+    reached_done_at timestamptz,       -- the last row that an interrupted pass has sent, where the next run
+    reached_key     text               -- continues; NULL after the end of a pass
 );
+
+-- Tables of earlier builds lack the last two columns. ALTER TABLE waits for every open transaction that has used the
+-- table, so they are looked up first.
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute WHERE attrelid = 'idempotency_backfill'::regclass AND attname = 'reached_key'
+    ) THEN
+        ALTER TABLE idempotency_backfill ADD COLUMN reached_done_at timestamptz, ADD COLUMN reached_key text;
+    END IF;
+END
+$$;

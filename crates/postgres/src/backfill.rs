@@ -41,8 +41,9 @@ pub struct BackfillSettings {
     pub result_max_bytes: usize,
     /// Maximum number of rows sent to the store per second.
     pub rows_per_second: NonZeroU32,
-    /// How far before the watermark a run starts, because a failover of the store may lose the last records without
-    /// losing the loss probe.
+    /// How far before the watermark a pass over the rows starts, because a failover of the store may lose the last
+    /// records without losing the loss probe. A run that continues an interrupted pass starts at the row that was
+    /// reached.
     pub overlap: Duration,
 }
 
@@ -69,8 +70,8 @@ impl BackfillSettings {
 /// Where a run starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackfillStart {
-    /// At the watermark of the last run. At the oldest row if there is no watermark, or the store has lost records
-    /// since.
+    /// At the row that the last run has reached, if it was interrupted, and else at its watermark. At the oldest row if
+    /// there is no watermark, or the store has lost records since.
     Watermark,
     /// At the oldest row.
     Oldest,

@@ -10,7 +10,7 @@ use idempotent_sqs::idempotency::{AcquireRequest, Claim, Settled, State, StoreEr
 
 use super::loss_probe::LossProbe;
 use super::progress::{BackfillEnd, BackfillError, BackfillProgress};
-use super::table::{CompletedRow, RowsRead, Watermark};
+use super::table::{CompletedRow, Position, RowsRead, Saved};
 use super::{Backfill, BackfillSettings, BackfillStart};
 
 /// Maximum number of rows per step: four megabytes of results at their default limit, and 16 executions of a script,
@@ -28,7 +28,10 @@ const MAX_STARTS_OVER: u32 = 3;
 pub(super) struct Run<'a, S> {
     backfill: &'a Backfill<S>,
     loss_probe: LossProbe,
-    watermark: Watermark,
+    /// Start of the next pass.
+    watermark: Position,
+    /// The last row that was sent.
+    reached: Position,
     progress: BackfillProgress,
     begun: Instant,
     /// When the next rows may be sent.
@@ -38,9 +41,9 @@ pub(super) struct Run<'a, S> {
 
 impl<'a, S: Store> Run<'a, S> {
     pub(super) fn new(backfill: &'a Backfill<S>) -> Self {
-        let (loss_probe, watermark) = (LossProbe::new(), Watermark::BEGINNING);
-        let (progress, now) = (BackfillProgress::default(), Instant::now());
-        Self { backfill, loss_probe, watermark, progress, begun: now, next_send: now, starts_over: 0 }
+        let (watermark, reached) = (Position::BEGINNING, Position::BEGINNING);
+        let (loss_probe, progress, now) = (LossProbe::new(), BackfillProgress::default(), Instant::now());
+        Self { backfill, loss_probe, watermark, reached, progress, begun: now, next_send: now, starts_over: 0 }
     }
 
     pub(super) fn progress(&self) -> BackfillProgress {
@@ -56,23 +59,20 @@ impl<'a, S: Store> Run<'a, S> {
         if !self.start(start).await? {
             return Ok(BackfillEnd::Superseded);
         }
-        self.progress.remaining = table.count(&self.watermark).await?;
+        self.progress.remaining = table.count(&self.reached).await?;
         loop {
-            let RowsRead { rows, horizon, is_last } = table.read(&self.watermark, self.step()).await?;
+            let RowsRead { rows, horizon, is_last } = table.read(&self.reached, self.step()).await?;
             self.send(&rows).await?;
             if !self.probe_is_intact(&self.loss_probe).await? {
                 let lost = self.loss_probe.clone();
                 if !self.start_over(Some(&lost)).await? {
                     return Ok(BackfillEnd::Superseded);
                 }
-                self.progress.remaining = table.count(&self.watermark).await?;
+                self.progress.remaining = table.count(&self.reached).await?;
                 continue;
             }
-            if let Some(row) = rows.last() {
-                self.watermark = row.position.clone();
-            }
-            let watermark = self.watermark.clone().min(horizon);
-            if !table.save(&self.loss_probe, &watermark, Some(&self.loss_probe)).await? {
+            self.advance(rows.last(), horizon);
+            if !self.save(is_last, Some(&self.loss_probe)).await? {
                 return Ok(BackfillEnd::Superseded);
             }
             on_progress(&self.progress());
@@ -83,17 +83,40 @@ impl<'a, S: Store> Run<'a, S> {
         }
     }
 
-    /// Continues at the saved watermark, or starts over. Returns false if a concurrent run has started over.
+    /// Continues an interrupted pass, starts one at the watermark, or starts over. Returns false if a concurrent run
+    /// has started over.
     async fn start(&mut self, start: BackfillStart) -> Result<bool, BackfillError> {
-        let saved = self.backfill.table.watermark().await?;
-        if let (Some((loss_probe, watermark)), BackfillStart::Watermark) = (&saved, start)
+        let saved = self.backfill.table.saved().await?;
+        if let (Some(Saved { loss_probe, watermark, reached }), BackfillStart::Watermark) = (&saved, start)
             && self.probe_is_intact(loss_probe).await?
         {
             self.loss_probe = loss_probe.clone();
-            self.watermark = watermark.clone().before(self.backfill.settings.overlap);
+            let next = watermark.clone().before(self.backfill.settings.overlap);
+            (self.watermark, self.reached) =
+                reached.clone().map_or((next.clone(), next), |reached| (watermark.clone(), reached));
             return Ok(true);
         }
-        self.start_over(saved.map(|(loss_probe, _)| loss_probe).as_ref()).await
+        self.start_over(saved.map(|saved| saved.loss_probe).as_ref()).await
+    }
+
+    /// Advances to the last row that was sent. Once the pass is beyond the horizon, rows may become visible behind it.
+    /// They are left to the next pass, so the watermark stays at this horizon until then.
+    fn advance(&mut self, sent: Option<&CompletedRow>, horizon: Position) {
+        let reached = sent.map_or_else(|| self.reached.clone(), |row| row.position.clone());
+        if self.watermark == self.reached {
+            self.watermark = reached.clone().min(horizon);
+        }
+        self.reached = reached;
+    }
+
+    /// Saves how far the rows were sent. Returns false if another run has replaced the probe `before`.
+    async fn save(&self, is_end: bool, before: Option<&LossProbe>) -> Result<bool, BackfillError> {
+        let saved = Saved {
+            loss_probe: self.loss_probe.clone(),
+            watermark: self.watermark.clone(),
+            reached: (!is_end).then(|| self.reached.clone()),
+        };
+        self.backfill.table.save(&saved, before).await
     }
 
     /// Starts at the oldest row, with a new loss probe. Returns false if another run has replaced the probe `before`.
@@ -102,9 +125,10 @@ impl<'a, S: Store> Run<'a, S> {
         if self.starts_over > MAX_STARTS_OVER {
             return Err(BackfillError::RecordsLost);
         }
-        (self.loss_probe, self.watermark) = (LossProbe::new(), Watermark::BEGINNING);
+        (self.watermark, self.reached) = (Position::BEGINNING, Position::BEGINNING);
+        self.loss_probe = LossProbe::new();
         // Saved before its records are written: records of an unsaved probe would be useless.
-        let is_saved = self.backfill.table.save(&self.loss_probe, &self.watermark, before).await?;
+        let is_saved = self.save(false, before).await?;
         if is_saved {
             self.loss_probe.write(&self.backfill.store, self.backfill.settings.retention).await?;
         }

@@ -2,7 +2,7 @@
 //!
 //! `done_at` of a row is the time at which its transaction began, but the row is visible only after the commit. So a
 //! row may become visible after later rows have been read. The watermark therefore stays behind the *horizon*: the
-//! start of the oldest open transaction. Rows beyond the horizon are read again.
+//! start of the oldest open transaction. Rows beyond the horizon are read again, by the next pass over the rows.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,12 +18,12 @@ use crate::sqlstate;
 
 /// A position among the rows, which are ordered by `done_at` and key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Watermark {
+pub(super) struct Position {
     done_at: SystemTime,
     key: String,
 }
 
-impl Watermark {
+impl Position {
     pub(super) const BEGINNING: Self = Self { done_at: SystemTime::UNIX_EPOCH, key: String::new() };
 
     /// The position this much earlier, or the beginning.
@@ -33,10 +33,20 @@ impl Watermark {
     }
 }
 
+/// What the last run has saved.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) loss_probe: LossProbe,
+    /// All rows up to here were sent, whenever they became visible.
+    pub(super) watermark: Position,
+    /// The last row that an interrupted pass has sent. `None` after the end of a pass.
+    pub(super) reached: Option<Position>,
+}
+
 /// The row of a completed work.
 #[derive(Debug)]
 pub(super) struct CompletedRow {
-    pub(super) position: Watermark,
+    pub(super) position: Position,
     pub(super) key: Key,
     pub(super) fingerprint: Fingerprint,
     pub(super) fence: Fence,
@@ -52,7 +62,7 @@ pub(super) struct CompletedRow {
 pub(super) struct RowsRead {
     pub(super) rows: Vec<CompletedRow>,
     /// All rows before this position are visible.
-    pub(super) horizon: Watermark,
+    pub(super) horizon: Position,
     pub(super) is_last: bool,
 }
 
@@ -75,25 +85,33 @@ impl BackfillTable {
         }
     }
 
-    /// The loss probe and the watermark of the last run.
-    pub(super) async fn watermark(&self) -> Result<Option<(LossProbe, Watermark)>, BackfillError> {
-        let rows = self.query(async |transaction| transaction.query(WATERMARK, &[&self.namespace]).await).await?;
+    /// What the last run has saved.
+    pub(super) async fn saved(&self) -> Result<Option<Saved>, BackfillError> {
+        let rows = self.query(async |transaction| transaction.query(SAVED, &[&self.namespace]).await).await?;
         Ok(rows.first().map(|row| {
-            let at = Watermark { done_at: row.get("done_at"), key: row.get("key") };
-            (LossProbe::named(row.get("loss_probe")), at)
+            let reached: (Option<_>, Option<_>) = (row.get("reached_done_at"), row.get("reached_key"));
+            Saved {
+                loss_probe: LossProbe::named(row.get("loss_probe")),
+                watermark: Position { done_at: row.get("done_at"), key: row.get("key") },
+                reached: reached.0.zip(reached.1).map(|(done_at, key)| Position { done_at, key }),
+            }
         }))
     }
 
-    /// Saves the watermark. Returns false if another run has replaced the loss probe `before`.
-    pub(super) async fn save(
-        &self,
-        loss_probe: &LossProbe,
-        watermark: &Watermark,
-        before: Option<&LossProbe>,
-    ) -> Result<bool, BackfillError> {
+    /// Saves this. Returns false if another run has replaced the loss probe `before`.
+    pub(super) async fn save(&self, saved: &Saved, before: Option<&LossProbe>) -> Result<bool, BackfillError> {
+        let Saved { loss_probe, watermark, reached } = saved;
         let before = before.map_or("", LossProbe::name);
-        let parameters: [&(dyn ToSql + Sync); 5] =
-            [&self.namespace, &loss_probe.name(), &watermark.done_at, &watermark.key, &before];
+        let (reached_done_at, reached_key) = reached.as_ref().map(|row| (row.done_at, &row.key)).unzip();
+        let parameters: [&(dyn ToSql + Sync); 7] = [
+            &self.namespace,
+            &loss_probe.name(),
+            &watermark.done_at,
+            &watermark.key,
+            &reached_done_at,
+            &reached_key,
+            &before,
+        ];
         let begun = self.database.begin(Instant::now() + STEP_TIMEOUT, SAVE, &parameters).await;
         let (transaction, affected) = begun.map_err(explain)?;
         transaction.commit(&[]).await.map_err(|error| explain(error.into()))?;
@@ -101,7 +119,7 @@ impl BackfillTable {
     }
 
     /// Number of rows after this position. `None` if they cannot be counted within the timeout.
-    pub(super) async fn count(&self, from: &Watermark) -> Result<Option<u64>, BackfillError> {
+    pub(super) async fn count(&self, from: &Position) -> Result<Option<u64>, BackfillError> {
         let counted = self
             .query(async |transaction| {
                 transaction.query(COUNT, &[&self.namespace, &from.done_at, &from.key, &self.retention_seconds]).await
@@ -115,7 +133,7 @@ impl BackfillTable {
     }
 
     /// Reads at most `limit` rows after this position, oldest first.
-    pub(super) async fn read(&self, from: &Watermark, limit: u32) -> Result<RowsRead, BackfillError> {
+    pub(super) async fn read(&self, from: &Position, limit: u32) -> Result<RowsRead, BackfillError> {
         let limit = i64::from(limit);
         let (horizon, rows) = self
             .query(async |transaction| {
@@ -136,7 +154,7 @@ impl BackfillTable {
         let is_last = i64::try_from(rows.len()).is_ok_and(|count| count < limit);
         // An empty key does not occur.
         let rows = rows.iter().filter_map(CompletedRow::of).collect();
-        Ok(RowsRead { rows, horizon: Watermark { done_at: horizon, key: String::new() }, is_last })
+        Ok(RowsRead { rows, horizon: Position { done_at: horizon, key: String::new() }, is_last })
     }
 
     /// Runs queries in a transaction that changes nothing.
@@ -167,7 +185,7 @@ impl CompletedRow {
             result: row.get("result"),
             // Rounded up to a minute, so that rows of about the same time share an execution of the script.
             remaining_retention: Duration::from_secs(60).mul_f64(minutes),
-            position: Watermark { done_at: row.get("done_at"), key },
+            position: Position { done_at: row.get("done_at"), key },
         })
     }
 }
@@ -185,12 +203,15 @@ const READ: TransactionStatements = TransactionStatements { first: NO_OP, last: 
 
 const SAVE: TransactionStatements = TransactionStatements { first: MOVE, last: NO_OP };
 
-const WATERMARK: &str = "SELECT loss_probe, done_at, key FROM idempotency_backfill WHERE namespace = $1";
+const SAVED: &str =
+    "SELECT loss_probe, done_at, key, reached_done_at, reached_key FROM idempotency_backfill WHERE namespace = $1";
 
-const MOVE: &str = "INSERT INTO idempotency_backfill (namespace, loss_probe, done_at, key) VALUES ($1, $2, $3, $4) \
-     ON CONFLICT (namespace) DO UPDATE \
-     SET loss_probe = excluded.loss_probe, done_at = excluded.done_at, key = excluded.key, moved_at = now() \
-     WHERE idempotency_backfill.loss_probe = $5";
+const MOVE: &str = "INSERT INTO idempotency_backfill \
+       (namespace, loss_probe, done_at, key, reached_done_at, reached_key) \
+     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (namespace) DO UPDATE \
+     SET loss_probe = excluded.loss_probe, done_at = excluded.done_at, key = excluded.key, \
+       reached_done_at = excluded.reached_done_at, reached_key = excluded.reached_key, moved_at = now() \
+     WHERE idempotency_backfill.loss_probe = $7";
 
 /// Unfinished rows, without a result, are not copied.
 const COUNT: &str = "SELECT count(*) AS rows FROM idempotency_inbox WHERE namespace = $1 \

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
+use harness::postgres::migration;
 
 /// Flushes Redis in a callback, which cannot await.
 fn flush_now(redis: &Redis) {
@@ -72,6 +73,99 @@ async fn after_a_killed_run_the_next_one_repeats_at_most_a_minute() {
     assert_eq!(rest.copied, 2_500);
     assert!(rest.already_completed <= 61, "{rest:?}");
     assert_eq!(records(&redis).await, 4_500 + PROBE_RECORDS);
+}
+
+/// Inserts this many finished rows, all of which were done this long ago.
+async fn seed_at_once(base: &Base, count: i64, ago: &str) {
+    let rows = format!(
+        "INSERT INTO idempotency_inbox SELECT 'payments', n::text, '', 1, 1, '', now() - interval '{ago}' \
+         FROM generate_series(1, $1::bigint) n"
+    );
+    base.client.execute(&rows, &[&count]).await.unwrap();
+}
+
+/// Runs that have time for one step of 1,000 rows, until one comes to the end.
+async fn short_runs(base: &Base, store: &RedisStore, overlap: Duration) {
+    let settings = with!(backfill_settings(), rows_per_second = NonZeroU32::new(1_000).unwrap(), overlap = overlap);
+    let backfill = Backfill::new(store.clone(), database(&base.url()), settings);
+    for _ in 0..20 {
+        let until = Some(Instant::now() + Duration::from_millis(900));
+        if backfill.run(BackfillStart::Watermark, until, |_| ()).await.unwrap().1 == BackfillEnd::Done {
+            return;
+        }
+    }
+    panic!("no run came to the end");
+}
+
+#[tokio::test]
+async fn short_runs_come_to_the_end_although_a_minute_has_more_rows_than_a_run_sends() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let store = redis.store();
+    seed_at_once(&base, 2_500, "10 minutes").await;
+    short_runs(&base, &store, 60 * SECOND).await;
+    assert_eq!(records(&redis).await, 2_500 + PROBE_RECORDS);
+    // The next pass starts a minute before the end of this one.
+    assert_eq!(run_backfill(&backfill(&base, &store)).await.already_completed, 2_500);
+}
+
+/// A transaction that began before the rows that are copied then.
+async fn open_transaction(base: &Base, statement: &str) -> tokio_postgres::Client {
+    let other = harness::postgres::connect(base.port, &base.name).await;
+    other.batch_execute(&format!("BEGIN; {statement}")).await.unwrap();
+    // Longer than the margin of the horizon.
+    sleep(2 * SECOND).await;
+    other
+}
+
+#[tokio::test]
+async fn short_runs_come_to_the_end_beside_an_open_transaction() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let _open = open_transaction(&base, "CREATE TABLE nightly_report (a int)").await;
+    seed_at_once(&base, 2_500, "0").await;
+    short_runs(&base, &redis.store(), Duration::ZERO).await;
+    assert_eq!(records(&redis).await, 2_500 + PROBE_RECORDS);
+}
+
+#[tokio::test]
+async fn a_row_that_commits_behind_an_interrupted_pass_is_copied_by_the_next_pass() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let settings = with!(backfill_settings(), overlap = Duration::ZERO);
+    let backfill = Backfill::new(redis.store(), database(&base.url()), settings);
+    let late = "INSERT INTO idempotency_inbox VALUES ('payments', 'late', '', 1, 1, 'receipt', now())";
+    let open = open_transaction(&base, late).await;
+    seed_at_once(&base, 2_500, "0").await;
+    cut_off(&backfill, 1).await;
+    open.batch_execute("COMMIT").await.unwrap();
+    // No row is beyond the horizon any more.
+    sleep(2 * SECOND).await;
+    for copied in [1_500, 1, 0] {
+        assert_eq!(run_backfill(&backfill).await.copied, copied);
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_pass_starts_over_if_redis_was_flushed() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 2_500).await;
+    let backfill = backfill(&base, &redis.store());
+    cut_off(&backfill, 1).await;
+    flush(&redis).await;
+    assert_eq!(run_backfill(&backfill).await.copied, 2_500);
+}
+
+#[tokio::test]
+async fn a_watermark_of_an_earlier_build_is_that_of_the_end_of_a_pass() {
+    let (base, redis) = (base().await, Redis::start().await);
+    seed(&base, 500).await;
+    let backfill = backfill(&base, &redis.store());
+    run_backfill(&backfill).await;
+    let earlier = "ALTER TABLE idempotency_backfill DROP COLUMN reached_done_at, DROP COLUMN reached_key";
+    base.client.batch_execute(earlier).await.unwrap();
+    let error = backfill.run(BackfillStart::Watermark, None, |_| ()).await.unwrap_err().to_string();
+    assert!(error.contains("sql/inbox.sql"), "{error}");
+    base.client.batch_execute(&migration()).await.unwrap();
+    let again = run_backfill(&backfill).await;
+    assert!(again.copied == 0 && (60..100).contains(&again.already_completed), "{again:?}");
 }
 
 #[tokio::test]
@@ -185,13 +279,10 @@ async fn late(base: &Base, user: &str, age: &str) {
     let settings = with!(backfill_settings(), overlap = Duration::ZERO);
     let url = base.url().replace("app@", &format!("{user}@"));
     let backfill = Backfill::new(redis.store(), database(&url), settings);
-    let slow = harness::postgres::connect(base.port, &base.name).await;
-    let begin = format!(
-        "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'late', '', 1, 1, 'receipt', now() - interval '{age}')"
+    let late = format!(
+        "INSERT INTO idempotency_inbox VALUES ('payments', 'late', '', 1, 1, 'receipt', now() - interval '{age}')"
     );
-    slow.batch_execute(&begin).await.unwrap();
-    // Longer than the margin of the horizon.
-    tokio::time::sleep(2 * SECOND).await;
+    let slow = open_transaction(base, &late).await;
     seed(base, 1).await;
     assert_eq!(run_backfill(&backfill).await.copied, 1);
     slow.batch_execute("COMMIT").await.unwrap();
