@@ -15,7 +15,8 @@ pub enum FingerprintSource {
     Body,
     /// The values at these JSON Pointers in the payload.
     Pointers(Vec<String>),
-    /// No fingerprint: payloads are not compared.
+    /// No fingerprint: payloads are not compared. A record without one agrees with every payload as long as it lives,
+    /// also under a later setting.
     None,
 }
 

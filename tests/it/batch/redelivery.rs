@@ -6,7 +6,7 @@ use super::{TIME, batch, delay, many, message, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Idempotency, Policy};
-use idempotent_sqs::sqs::{Batch, Message};
+use idempotent_sqs::sqs::{Batch, FingerprintSource, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Queue, QueueSettings};
 
@@ -75,4 +75,21 @@ async fn sqs_accepts_the_longest_delay_after_the_longest_batching_window_and_the
     // MaximumBatchingWindowInSeconds, and the longest timeout of a function, which responds before it.
     tokio::time::sleep(Duration::from_secs(300 + 899)).await;
     assert_eq!(queue.change_visibility(&received.receipt_handle, longest), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_without_a_fingerprint_agrees_with_each_payload_until_it_expires() {
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::Return(b"")));
+    let deliver = async |fingerprint, message| {
+        let settings = with!(settings(), fingerprint = fingerprint);
+        let reports = run(&Batch::new(Idempotency::new(&store, Policy::default()), &work, settings), &[message]).await;
+        reports[0].outcome.as_str()
+    };
+    let other = || with!(message("m2", ""), body = Some("{\"key\":\"pay_1\",\"amount\":1}".into()));
+    assert_eq!(deliver(FingerprintSource::None, message("m1", "pay_1")).await, "ACQUIRED");
+    tokio::time::advance(Policy::default().retention - TIME).await;
+    assert_eq!(deliver(FingerprintSource::Body, other()).await, "DUPLICATE");
+    tokio::time::advance(TIME).await;
+    assert_eq!(deliver(FingerprintSource::Body, other()).await, "ACQUIRED");
+    assert_eq!(deliver(FingerprintSource::Body, message("m1", "pay_1")).await, "MISMATCH");
 }

@@ -133,6 +133,21 @@ async fn an_effect_whose_row_cannot_be_updated_is_rolled_back_and_a_check_says_w
 }
 
 #[tokio::test]
+async fn a_row_without_a_fingerprint_agrees_with_each_payload_until_it_expires() {
+    let base = base().await;
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    let not_compared = delivery("pay_1").fingerprint(Fingerprint::NONE);
+    done(&flushed().run(&not_compared, &inbox, &Message::default()).await.unwrap());
+    // From here on payloads are compared.
+    assert_eq!(duplicate(&run(&flushed(), &inbox).await), b"receipt of pay_1");
+    base.client.batch_execute("UPDATE idempotency_inbox SET done_at = now() - interval '29 days'").await.unwrap();
+    done(&run(&flushed(), &inbox).await);
+    let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
+    let report = flushed().run(&other, &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+}
+
+#[tokio::test]
 async fn a_row_has_the_key_the_fingerprint_the_fence_the_attempts_and_the_result() {
     let base = base().await;
     let report = run(&flushed(), &inbox(Pay::default(), database(&base.url()))).await;
