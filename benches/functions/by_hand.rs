@@ -17,7 +17,7 @@ use tokio_postgres::{Client, NoTls, Statement};
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
      VALUES ($1, $2, $3, $4, $5) ON CONFLICT (namespace, key) DO NOTHING";
 
-/// The inbox's statement.
+/// The inbox's statement without the error that it raises if it affects no row.
 const FINISH: &str = "UPDATE idempotency_inbox SET result = $3 \
      WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid";
 
