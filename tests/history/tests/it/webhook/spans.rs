@@ -55,6 +55,7 @@ fn a_span_that_differs_from_the_history_or_the_response_is_found() {
         (Span { received_us: 14_000, ..span() }, "other times"),
         (Span { received_us: 100_001, ..span() }, "sent after the response"),
         (Span { key: Some("another".to_owned()), ..span() }, "another key"),
+        (Span { key: None, ..span() }, "another key"),
         (Span { is_error: true, ..span() }, "another status"),
         (Span { fence: Some(fence(2)), ..span() }, "otherwise than the store"),
         (Span { attempt: Some(2), ..span() }, "otherwise than the store"),
