@@ -31,6 +31,9 @@ pub trait CredentialsSource: fmt::Debug + Send + Sync {
     /// The login of a new connection. If the server has just rejected a login, `rejected` is that login, and the
     /// connection is tried once more if the returned login differs from it.
     ///
+    /// The time for a login is limited, because calls wait for it: for Redis to 4 seconds, and for PostgreSQL, with the
+    /// connection, to the timeout of the database and 3 seconds.
+    ///
     /// # Errors
     /// If no login is available. No connection is made.
     ///

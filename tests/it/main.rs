@@ -6,6 +6,7 @@
 
 mod access_strings;
 mod architecture;
+mod attack;
 mod batch;
 mod docs;
 mod envelopes;

@@ -232,7 +232,7 @@ impl Connection {
     /// Opens a connection and authenticates it. After a rejected login, tries once more if the login has changed.
     async fn dial(&self) -> RedisResult<Wire> {
         let Some(source) = &self.credentials else { return self.open(None).await };
-        // Fetched before the timeout starts: AWS may take longer than Redis, and has its own timeout.
+        // Fetched before the timeout starts: a source may take longer than Redis, and has its own timeout.
         let first = login(&**source, None).await?;
         match self.open(Some(&first)).await {
             Err(error) if is_rejected(&error) => match login(&**source, Some(&first)).await {

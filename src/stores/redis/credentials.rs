@@ -6,9 +6,11 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt as _};
 use redis::{BasicAuth, ConnectionInfo, ErrorKind, RedisError, RedisResult, StreamingCredentialsProvider};
+use tokio::time::timeout;
 
 use crate::credentials::{self, CredentialsSource, Login};
 
@@ -26,9 +28,17 @@ fn user(login: &Login) -> &str {
     login.user.as_deref().unwrap_or(DEFAULT_USER)
 }
 
+/// Longest time for a source to return a login: every call waits for it. A second more than the sources of AWS take,
+/// whose errors say what to check.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// The login of a new connection.
 pub(super) async fn login(source: &dyn CredentialsSource, rejected: Option<&Login>) -> RedisResult<Login> {
-    credentials::login(source, rejected).await.map_err(|error| io::Error::other(error).into())
+    let login = timeout(LOGIN_TIMEOUT, credentials::login(source, rejected)).await;
+    let in_time = login.unwrap_or_else(|_elapsed| {
+        Err(format!("the source of logins for Redis returned none within {} s", LOGIN_TIMEOUT.as_secs()).into())
+    });
+    in_time.map_err(|error| io::Error::other(error).into())
 }
 
 /// Provides the logins of connections that the cluster client opens itself.
