@@ -39,8 +39,8 @@ pub struct Config {
     pub visibility_backoff: bool,
     /// Namespace and dimension of the metrics. `None` prints no metrics.
     pub metrics: Option<MetricsSettings>,
-    /// The AWS SDK configuration that all clients share.
-    pub aws: AwsConfig,
+    /// Private, because the clients in other fields have it too.
+    aws: AwsConfig,
 }
 
 impl Config {
@@ -55,9 +55,13 @@ impl Config {
     }
 
     /// Reads the settings. Returns `None` if a required one is missing or invalid. Errors are collected in
-    /// `environment`.
+    /// `environment`. All clients of AWS share the default [`AwsConfig`].
     pub fn read(environment: &mut Environment) -> Option<Self> {
-        let aws = AwsConfig::default();
+        Self::read_with(environment, AwsConfig::default())
+    }
+
+    /// As [`read`](Self::read), with the AWS SDK configuration that all clients share.
+    pub fn read_with(environment: &mut Environment, aws: AwsConfig) -> Option<Self> {
         let redis = redis::read(environment, &aws);
         let policy = policy(environment, &aws);
         let batch = batch(environment, &aws);
@@ -65,6 +69,12 @@ impl Config {
         let metrics = metrics(environment);
         certificates(environment);
         Some(Self { redis: redis?, policy, batch, visibility_backoff, metrics, aws })
+    }
+
+    /// The AWS SDK configuration that all clients share.
+    #[must_use]
+    pub fn aws(&self) -> &AwsConfig {
+        &self.aws
     }
 
     /// Creates the handler of a function with this work. No connection is opened yet.

@@ -1,5 +1,6 @@
 //! The configuration of the AWS SDK that a program passes (`aws`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,13 +8,17 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
+use harness::event::{Record, event};
 use harness::http::{Answer, Server};
+use harness::redis::Redis;
 use harness::sqs::SqsApi;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::aws::AwsConfig;
+use idempotent_sqs::config::{Config, Environment};
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, Visibility};
 use idempotent_sqs::{Deadline, Idempotency, MemoryStore, Policy};
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
+use lambda_runtime::Context;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -171,4 +176,28 @@ async fn a_letter_is_sent_to_the_region_of_its_queue() {
     let run = batch.run(&messages, Deadline::within(Duration::from_secs(10)));
     let (_report, request) = tokio::join!(run, request);
     assert!(request.contains("/us-east-1/sqs/aws4_request"), "{request}");
+}
+
+#[tokio::test]
+async fn the_clients_of_the_settings_use_the_configuration_that_the_program_loaded() {
+    let redis = Redis::start().await;
+    let named = |name: &str| Queue::new(QueueSettings { name: name.into(), ..QueueSettings::default() }, 1);
+    let (payments, letters) = (named("payments"), named("letters"));
+    let sqs = SqsApi::start(&[&payments, &letters]).await;
+    let settings = HashMap::from([
+        ("REDIS_URL", redis.url()),
+        ("IDEMPOTENCY_NAMESPACE", "payments".to_owned()),
+        ("IDEMPOTENCY_KEY", "attribute:Payment-Id".to_owned()),
+        ("DEAD_LETTER_QUEUE_URL", sqs.queue_url(&letters)),
+    ]);
+    let mut environment = Environment::new(move |name| settings.get(name).cloned());
+    let read = Config::read_with(&mut environment, config(&sqs.endpoint()));
+    let settings = environment.finish(read).unwrap();
+    let handler = settings.handler(ScriptedWork::always(Action::Return(b""))).unwrap();
+    let mut context = Context::default();
+    context.deadline = 30_000;
+    // It has no key.
+    let response = handler.handle(&event([Record::new("m1")]), &context).await.unwrap();
+    assert!(response.batch_item_failures.is_empty(), "{response:?}");
+    assert_eq!(sqs.calls("SendMessage").len(), 1);
 }

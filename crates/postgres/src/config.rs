@@ -52,7 +52,7 @@ impl InboxConfig {
                  it"
             ));
         }
-        let aws = config.map(|config| config.aws.clone()).unwrap_or_default();
+        let aws = config.map(|config| config.aws().clone()).unwrap_or_default();
         let credentials = credentials(environment, url.as_ref(), &aws);
         let Config { redis, batch, .. } = config?;
         let mut database = DatabaseSettings::new(url?);
