@@ -41,7 +41,7 @@ impl<S: Store> Idempotency<S> {
         }
         let (mut outcome, fence, attempts) = match answer? {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
-                let lease = request.lease.saturating_sub(self.policy.lease_grace);
+                let lease = request.lease.saturating_sub(self.policy.grace());
                 return Ok(NextStep::Work(claim.until(deadline.work.min(asked + lease))));
             }
             Acquire::Duplicate { fence, attempts, result } => {

@@ -35,11 +35,13 @@ pub struct Policy {
     pub result_max_bytes: usize,
     /// Where larger results are stored. Default: `None`, they are not kept.
     pub results: Option<Results>,
-    /// How much longer than the deadline a lease lasts, for requests that are still in flight. Default: 1 second.
+    /// How much longer than the deadline a lease lasts, for requests that are still in flight. More than half of
+    /// [`longest_lease`](Self::longest_lease) counts as this half, so that work has the other. Default: 1 second.
     pub lease_grace: Duration,
-    /// Maximum lease. Work with a later deadline is cancelled when the lease ends. All consumers of a namespace must
-    /// use the same value: a longer lease was acquired while the store's clock was ahead, and is shortened to this
-    /// value. Default: 24 hours.
+    /// Maximum lease. Work with a later deadline is cancelled before the lease ends, by the
+    /// [`lease_grace`](Self::lease_grace), which is at most half of it. All consumers of a namespace must use the same
+    /// value: a longer lease was acquired while the store's clock was ahead, and is shortened to this value. Default:
+    /// 24 hours.
     pub longest_lease: Duration,
 }
 
@@ -74,6 +76,11 @@ impl Policy {
     #[must_use]
     pub fn lease_until(&self, end: Instant) -> Duration {
         let remaining = end.saturating_duration_since(Instant::now());
-        remaining.saturating_add(self.lease_grace).min(self.longest_lease)
+        remaining.saturating_add(self.grace()).min(self.longest_lease)
+    }
+
+    /// How much earlier than its lease work ends. A grace of the longest lease would leave no time for work.
+    pub(super) fn grace(&self) -> Duration {
+        self.lease_grace.min(self.longest_lease / 2)
     }
 }

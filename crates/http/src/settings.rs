@@ -134,8 +134,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     }
 
     /// Sets how records are kept and attempts are counted. Start with [`default_policy`](Self::default_policy). A run
-    /// ends with its lease, so `longest_lease` must be longer than the [`timeout`](Self::timeout) and `lease_grace`
-    /// together.
+    /// ends before its lease by [`Policy::lease_grace`], at the latest after the [`timeout`](Self::timeout): with a
+    /// `longest_lease` that is shorter than both together, it has less time than that.
     ///
     /// A response above `result_max_bytes`, with its headers, goes to `results` if that is set, up to
     /// [`MAX_RESULT_BYTES`](idempotent_sqs::idempotency::MAX_RESULT_BYTES). Else only its status and headers are kept.

@@ -178,3 +178,15 @@ async fn a_record_in_memory_is_kept_for_its_retention() {
         assert_eq!(told.runs().len(), runs, "{passed:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_has_half_of_the_longest_lease_if_the_grace_is_longer() {
+    for (longest, grace) in [(Duration::from_secs(1), Duration::from_secs(1)), (Duration::from_secs(5), Duration::MAX)]
+    {
+        let policy = with!(Policy::default(), longest_lease = longest, lease_grace = grace);
+        let idempotency = Idempotency::new(MemoryStore::default(), policy);
+        let started = Instant::now();
+        assert!(failure(&run(&idempotency, &ScriptedWork::always(Action::Hang)).await).uncertain);
+        assert_eq!(started.elapsed(), longest / 2);
+    }
+}

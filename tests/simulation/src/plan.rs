@@ -253,6 +253,11 @@ impl Plan {
         self.faults.retain(|fault| *fault != Fault::Freeze);
     }
 
+    /// How much earlier than its lease work ends: at most half of the longest lease.
+    pub fn grace(&self) -> Duration {
+        self.lease_grace.min(self.longest_lease / 2)
+    }
+
     /// Whether the dead-letter queue is a FIFO queue.
     pub fn has_fifo_letters(&self) -> bool {
         self.fifo != self.mixes_types

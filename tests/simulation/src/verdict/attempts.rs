@@ -59,7 +59,7 @@ impl Run {
 
     /// When the claim of this acquire ends, µs by the monotonic clock: the grace of its lease is for settling.
     pub(super) fn claim_ends_us(&self, acquire: &Operation) -> u64 {
-        let lease = Duration::from_millis(acquire.call.request().lease_ms).saturating_sub(self.plan.lease_grace);
+        let lease = Duration::from_millis(acquire.call.request().lease_ms).saturating_sub(self.plan.grace());
         acquire.invoked_us.saturating_add(u64::try_from(lease.as_micros()).unwrap_or(u64::MAX))
     }
 }

@@ -71,7 +71,7 @@ impl Run {
     /// Whether an acquire asks for a lease until the end of its invocation and the grace, or the longest lease.
     fn has_its_lease(&self, acquire: &Operation, invoked: &Invoked) -> bool {
         let since = Duration::from_micros(acquire.invoked_us - invoked.from_us);
-        let lease = self.plan.function_timeout.saturating_sub(since) + self.plan.lease_grace;
+        let lease = self.plan.function_timeout.saturating_sub(since) + self.plan.grace();
         let expected = lease.min(self.plan.longest_lease);
         Duration::from_millis(acquire.call.request().lease_ms).abs_diff(expected) <= Duration::from_micros(CLOCK_US)
     }

@@ -12,7 +12,7 @@ impl Run {
     pub(super) fn wrong_requests(&self) -> Vec<String> {
         let plan = &self.plan;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let leases_ms = ms(plan.lease_grace.min(plan.longest_lease))..=ms(plan.longest_lease);
+        let leases_ms = ms(plan.grace())..=ms(plan.longest_lease);
         let is_right = |call: &Operation| {
             let request = call.call.request();
             let has_result = match &call.call {
