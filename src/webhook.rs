@@ -99,7 +99,8 @@ impl Webhook {
 
 impl Work<Message> for Webhook {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        let until = (claim.ends() - MARGIN).min(Instant::now() + self.settings.timeout);
+        let ends = claim.ends() - MARGIN;
+        let until = Instant::now().checked_add(self.settings.timeout).map_or(ends, |limit| ends.min(limit));
         if until <= Instant::now() {
             return Err(WorkError::busy("no time was left to call the webhook"));
         }

@@ -245,7 +245,7 @@ impl Connection {
     }
 
     async fn open(&self, login: Option<&Login>) -> RedisResult<Wire> {
-        let open = timeout(self.target.round_trips() * self.timeout, self.target.open(login)).await;
+        let open = timeout(self.timeout.saturating_mul(self.target.round_trips()), self.target.open(login)).await;
         open.unwrap_or_else(|_elapsed| Err(timed_out("no connection to Redis within the timeout")))
     }
 

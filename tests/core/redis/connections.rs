@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::poll_immediate;
+use harness::cluster::SmallCluster;
+use harness::sentinel::Sentinel;
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use tokio::time::timeout;
 
@@ -329,4 +331,18 @@ async fn the_error_without_a_login_names_its_source() {
     assert!(!error.may_have_run(), "{error:?}");
     let reason = std::error::Error::source(&error).unwrap().to_string();
     assert!(reason.contains("the source of logins for Redis returned none within 4 s"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_timeout_may_have_any_length() {
+    let redis = Redis::start().await;
+    let sentinel = Sentinel::watch(&redis, 1).await;
+    let by_sentinel = format!("redis+sentinel://127.0.0.1:{}/mymaster", sentinel.port());
+    let cluster = SmallCluster::start(1).await;
+    for (url, is_cluster) in [(redis.url(), false), (by_sentinel, false), (cluster.url(), true)] {
+        let settings = RedisSettings::new(url.parse().unwrap(), "payments");
+        let settings = with!(settings, timeout = Duration::MAX, cluster = is_cluster);
+        let store = RedisStore::new(&settings).unwrap();
+        acquired(&store, attempt(&url)).await;
+    }
 }

@@ -13,7 +13,7 @@ use harness::with;
 use idempotent_sqs::idempotency::{Acquire, Fence, Work, WorkErrorKind};
 use idempotent_sqs::sqs::Message;
 use idempotent_sqs::webhook::{self, WebhookSettings};
-use idempotent_sqs_testing::attempt;
+use idempotent_sqs_testing::{attempt, claim};
 
 #[tokio::test]
 async fn a_webhook_that_does_not_respond_is_uncertain() {
@@ -219,4 +219,13 @@ async fn a_reset_when_the_request_arrives_is_uncertain() {
     assert_eq!(function.invoke(event([pay("pay_1", "pay_1")])).await, ["pay_1"]);
     assert_eq!(fixture.webhook.calls_for("pay_1"), 0);
     assert!(is_attempt(&next_call(&fixture, &function, "pay_1").await.unwrap(), "2", Some("true")));
+}
+
+#[tokio::test]
+async fn the_timeout_of_a_webhook_may_have_any_length() {
+    let receiver = Webhook::start().await;
+    let settings = WebhookSettings::new(receiver.url().parse().unwrap());
+    let work = webhook::Webhook::new(with!(settings, timeout = Duration::MAX, connect_timeout = Duration::MAX));
+    assert!(work.run(&claim("pay_1"), &Message::new("m1", "{}")).await.is_ok());
+    assert_eq!(receiver.calls().len(), 1);
 }
