@@ -39,7 +39,7 @@ mod store;
 mod work;
 
 #[cfg(feature = "lambda")]
-pub(crate) use acquire::read_own_record;
+pub(crate) use acquire::{FailedAcquire, read_own_record};
 #[doc(hidden)]
 pub use causes::error_chain;
 pub use claim::{AcquireRequest, Claim};
@@ -180,9 +180,11 @@ impl<S: Store> Idempotency<S> {
         T: ?Sized + Sync,
         W: Work<T>,
     {
-        let claim = match self.acquire(delivery, work).await? {
-            NextStep::Work(claim) => claim,
-            NextStep::Report(report) => return Ok(report),
+        let claim = match self.acquire(delivery, work).await {
+            Ok(NextStep::Work(claim)) => claim,
+            Ok(NextStep::Report(report)) => return Ok(report),
+            // Boxed, because this rare case would enlarge the future of every delivery.
+            Err(failed) => return Err(Box::pin(self.release_failed(failed, &delivery.deadline)).await),
         };
         let result = self.attempt_work(&claim, work, input, &delivery.deadline).await;
         self.settle(&claim, result, own_record(work).is_some(), &delivery.deadline).await

@@ -15,13 +15,20 @@ use super::store::{Acquire, Store, StoreError};
 use super::work::{OwnRecord, Work, WorkError, own_record};
 use super::{Idempotency, NextStep};
 
+/// An acquire that the store did not answer.
+pub(crate) struct FailedAcquire {
+    // Boxed, because this rare case would enlarge the future of every delivery.
+    pub(crate) request: Box<AcquireRequest>,
+    pub(crate) error: StoreError,
+}
+
 impl<S: Store> Idempotency<S> {
     /// Tries to acquire the record of this delivery.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not reply. If the acquire may have been executed, the record is released if the
-    /// store is reachable before the deadline.
-    pub(crate) async fn acquire<T, W>(&self, delivery: &Delivery, work: &W) -> Result<NextStep, StoreError>
+    /// [`FailedAcquire`] if the store did not reply. Pass it to [`release_failed`](Self::release_failed): the acquire
+    /// may have been executed.
+    pub(crate) async fn acquire<T, W>(&self, delivery: &Delivery, work: &W) -> Result<NextStep, FailedAcquire>
     where
         T: ?Sized + Sync,
         W: Work<T>,
@@ -36,10 +43,11 @@ impl<S: Store> Idempotency<S> {
         let request = self.new_request(delivery);
         let answer = timeout_at(deadline.work, self.store.acquire(request.clone())).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(StoreError::unavailable(elapsed)));
-        if answer.as_ref().is_err_and(StoreError::may_have_run) {
-            let _released = retry_until(deadline.settle, false, || self.store.release(&request, None)).await;
-        }
-        let (mut outcome, fence, attempts) = match answer? {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return Err(FailedAcquire { request: Box::new(request), error }),
+        };
+        let (mut outcome, fence, attempts) = match answer {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
                 let lease = request.lease.saturating_sub(self.policy.grace());
                 return Ok(NextStep::Work(claim.until(deadline.work.min(asked + lease))));
@@ -60,6 +68,16 @@ impl<S: Store> Idempotency<S> {
             outcome = Box::pin(self.check_own_record(outcome, request, record, deadline)).await;
         }
         Ok(NextStep::Report(Report::without_claim(outcome, fence, attempts)))
+    }
+
+    /// Releases the record if the acquire may have been executed and the store is reachable before the deadline.
+    /// Returns the error of the acquire.
+    pub(crate) async fn release_failed(&self, failed: FailedAcquire, deadline: &Deadline) -> StoreError {
+        let FailedAcquire { request, error } = failed;
+        if error.may_have_run() {
+            let _released = retry_until(deadline.settle, false, || self.store.release(&request, None)).await;
+        }
+        error
     }
 
     fn new_request(&self, delivery: &Delivery) -> AcquireRequest {

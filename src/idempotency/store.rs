@@ -11,6 +11,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use super::Fingerprint;
 use super::claim::{AcquireRequest, Claim};
+use super::key::Key;
 use super::owner::Fence;
 use super::record::{Failure, State, StoredResult};
 
@@ -102,6 +103,15 @@ pub trait Store: Send + Sync {
         request: &AcquireRequest,
         claim: Option<&Claim>,
     ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+
+    /// The part of the store that has this key, for a store with parts that fail separately, such as the shards of a
+    /// cluster. While a part is unavailable, a batch goes on with the messages whose keys are in others. It may change
+    /// between two calls. Nothing is asked of the store. Default: 0 for every key, a store that fails as a whole.
+    ///
+    /// A store that wraps another one should return the part of that.
+    fn part(&self, _key: &Key) -> usize {
+        0
+    }
 }
 
 /// Implements [`Store`] for pointers to stores.
@@ -122,6 +132,10 @@ macro_rules! impl_store_for_pointer {
 
             async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
                 (**self).release(request, claim).await
+            }
+
+            fn part(&self, key: &Key) -> usize {
+                (**self).part(key)
             }
         }
     )*};

@@ -14,8 +14,9 @@ mod steps;
 
 use std::num::NonZeroUsize;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::yield_now;
 
 use super::dead_letter_queue::DeadLetterQueue;
@@ -26,7 +27,7 @@ use super::fingerprint::FingerprintSource;
 use super::key::KeySource;
 use super::message::Message;
 use super::timings::Timings;
-use crate::idempotency::{Deadline, Idempotency, Store, StoreError, Work};
+use crate::idempotency::{Deadline, FailedAcquire, Idempotency, Store, StoreError, Work};
 
 use receivers::KnownUnavailable;
 use run::Run;
@@ -105,11 +106,26 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         deadline: Deadline,
         timings: Option<&Timings>,
     ) -> (Vec<MessageReport>, Option<StoreError>) {
-        let run = Run::new(self, messages, deadline, timings);
-        let groups = run.lanes_by_receiver().into_iter();
-        join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
-        run.into_reports()
+        let (sender, unanswered) = mpsc::unbounded_channel();
+        let run = async {
+            let run = Run::new(self, messages, deadline, timings, sender);
+            let groups = run.lanes_by_receiver().into_iter();
+            join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
+            run.into_reports()
+        };
+        join(run, release_all(&self.idempotency, unanswered, &deadline)).await.0
     }
+}
+
+/// Releases the records of the acquires that a run sends, concurrently, until the run has ended and dropped the sender.
+async fn release_all<S: Store>(
+    idempotency: &Idempotency<S>,
+    unanswered: UnboundedReceiver<FailedAcquire>,
+    deadline: &Deadline,
+) {
+    stream::unfold(unanswered, |mut unanswered| async { unanswered.recv().await.map(|failed| (failed, unanswered)) })
+        .for_each_concurrent(None, |failed| async move { drop(idempotency.release_failed(failed, deadline).await) })
+        .await;
 }
 
 /// Runs the lanes of one receiver if it is known to be unavailable: one after another until it does the work of a

@@ -113,6 +113,11 @@ impl Store for RedisStore {
     async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         scripts::settled(&self.call(&request.key, |key| scripts::release(key, request, claim)).await?)
     }
+
+    /// The shard of a cluster, as the store last read it. 0 until then, and on a server.
+    fn part(&self, key: &Key) -> usize {
+        self.batcher.connection().part(&redis_key(&self.namespace, key))
+    }
 }
 
 /// `<namespace>:<key>`, readable by an operator.

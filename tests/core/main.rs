@@ -4,7 +4,6 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "any other answer must fail the test")]
 #![allow(clippy::unchecked_time_subtraction, reason = "tests subtract known times")]
 
-mod attack;
 mod conformance;
 mod core;
 mod deadline;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Claim, Failure, Settled, State, Store, StoreError, StoredResult,
+    Acquire, AcquireRequest, Claim, Failure, Key, Settled, State, Store, StoreError, StoredResult,
 };
 use idempotent_sqs::stores::{RedisSettings, RedisStore, RedisUrl};
 use redis::AsyncCommands;

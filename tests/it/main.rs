@@ -6,7 +6,6 @@
 
 mod access_strings;
 mod architecture;
-mod attack;
 mod batch;
 mod docs;
 mod envelopes;

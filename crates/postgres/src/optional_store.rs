@@ -1,7 +1,7 @@
 //! A store whose outage is tolerated.
 
-use idempotent_sqs::Store;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Fence, Settled, StoreError, StoredResult};
+use idempotent_sqs::{Key, Store};
 
 /// A store for work that keeps its own record, such as an [`Inbox`](crate::Inbox). Do not use it with other work:
 /// without the store nothing would prevent that work from running twice.
@@ -51,5 +51,9 @@ impl<S: Store> Store for OptionalStore<S> {
 
     async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         self.store.release(request, claim).await
+    }
+
+    fn part(&self, key: &Key) -> usize {
+        self.store.part(key)
     }
 }

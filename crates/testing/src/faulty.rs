@@ -230,6 +230,10 @@ impl<S: Store + 'static> Store for FaultyStore<S> {
         };
         self.call(StoreCall::Settle, &request.key, release).await
     }
+
+    fn part(&self, key: &Key) -> usize {
+        self.inner.part(key)
+    }
 }
 
 /// A copy of the claim, for a call that is executed after its owner dropped the claim.

@@ -44,10 +44,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             Ok(Report { outcome: Outcome::NotStarted, .. }) => report.not_moved("no time was left to send it"),
             Ok(Report { outcome: Outcome::Mismatch, .. }) => not_sent(message, report, OTHER_QUEUE, None),
             Ok(_) => not_sent(message, report, "its record could not be acquired or settled", None),
-            Err(error) if error.is_unavailable() => {
-                self.record_outage(error);
-                report.not_moved("the idempotency store is unavailable")
-            }
+            Err(error) if error.is_unavailable() => report.not_moved("the idempotency store is unavailable"),
             Err(error) => not_sent(message, report, &error_chain(&error), None),
         }
     }
@@ -63,9 +60,10 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             .deadline(deadline)
             .owner(self.owners.next());
         let letters = self.letters();
-        let claim = match letters.acquire(&delivery, work).await? {
-            NextStep::Work(claim) => claim,
-            NextStep::Report(report) => return Ok(report),
+        let claim = match letters.acquire(&delivery, work).await {
+            Ok(NextStep::Work(claim)) => claim,
+            Ok(NextStep::Report(report)) => return Ok(report),
+            Err(failed) => return Err(self.release_later(failed)),
         };
         let result = letters.attempt_work(&claim, work, message, &deadline).await;
         // The store is called once. The letter is sent in any case, and its message is deleted.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OnceCell, Semaphore};
 use tracing::Instrument;
 
@@ -12,7 +13,7 @@ use super::Batch;
 use super::lanes::Lanes;
 use super::receivers::Receivers;
 use crate::idempotency::{
-    Deadline, Fingerprint, Key, Location, Owners, Store, StoreError, Work, WorkError, catch, error_chain,
+    Deadline, FailedAcquire, Fingerprint, Key, Location, Owners, Store, StoreError, Work, WorkError, catch, error_chain,
 };
 use crate::sqs::disposition::{Disposition, MessageReport};
 use crate::sqs::extended_client::ExtendedClientError;
@@ -53,8 +54,11 @@ pub(super) struct Run<'a, S, W> {
     payload_slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
-    /// The first store outage. No message is started after it.
-    outage: OnceLock<StoreError>,
+    /// The first error of each part of the store that is unavailable. No message whose key is there is started after
+    /// it. `None` is a resource that all messages need.
+    outages: Mutex<BTreeMap<Option<usize>, StoreError>>,
+    /// Acquires without a reply, whose records are released while the others go on.
+    unanswered: UnboundedSender<FailedAcquire>,
     /// Whether any work ran, or any dead letter was sent.
     pub(super) ran: AtomicBool,
 }
@@ -74,6 +78,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         messages: &'a [Message],
         deadline: Deadline,
         timings: Option<&'a Timings>,
+        unanswered: UnboundedSender<FailedAcquire>,
     ) -> Self {
         let payloads: Vec<_> = messages.iter().map(|message| Payload::of(message, batch.settings.envelopes)).collect();
         let known = |payload| KeySource::independent_of_s3(&batch.settings.keys, payload);
@@ -98,7 +103,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             probe_slots: Semaphore::new(concurrency),
             payload_slots: Semaphore::new(concurrency),
             reports: Mutex::new(vec![MessageReport::no_time("not processed"); messages.len()]),
-            outage: OnceLock::new(),
+            outages: Mutex::default(),
+            unanswered,
             ran: AtomicBool::new(false),
         }
     }
@@ -106,7 +112,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// The report on each message, and the error of a store that was unavailable before any work ran.
     pub(super) fn into_reports(self) -> (Vec<MessageReport>, Option<StoreError>) {
         let mut reports = self.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let outage = self.outage.into_inner().filter(|_| !self.ran.into_inner());
+        let outages = self.outages.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let outage = outages.into_values().next().filter(|_| !self.ran.into_inner());
         if outage.is_some() {
             // The invocation fails, so all messages of a lane are delivered again, in order: none before an earlier
             // one.
@@ -194,7 +201,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         // The lanes of receivers that were unavailable and have recovered run beside the others.
         let is_probe = self.receivers.is_probed(receiver);
         let _slot = if is_probe { None } else { self.payload_slots.acquire().await.ok() };
-        if let Some(report) = self.cannot_run(message, receiver) {
+        if let Some(report) = self.cannot_run(message, receiver, self.keys[index].as_ref().ok()) {
             return self.with_known_key(index, report);
         }
         let settings = &self.batch.settings;
@@ -258,9 +265,38 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         Arc::clone(reports.entry((key, fingerprint)).or_default())
     }
 
-    /// Records that the store is unavailable. No further message is started.
-    pub(super) fn record_outage(&self, error: StoreError) {
-        let _only_the_first_counts = self.outage.set(error);
+    /// Records that this part of the store is unavailable, or that a resource is which all messages need.
+    pub(super) fn record_outage(&self, part: Option<usize>, error: &StoreError) {
+        self.lock_outages().entry(part).or_insert_with(|| error.clone());
+    }
+
+    /// Records the outage that an acquire has found, and has its record released: the message does not wait for that,
+    /// because its part of the store may not reply until the deadline, and messages of other parts need its slot.
+    /// Returns the error of the acquire.
+    pub(super) fn release_later(&self, failed: FailedAcquire) -> StoreError {
+        let error = failed.error.clone();
+        if error.is_unavailable() {
+            self.record_outage(Some(self.part(&failed.request.key)), &error);
+            // The receiver is dropped after the run.
+            drop(self.unanswered.send(failed));
+        }
+        error
+    }
+
+    fn part(&self, key: &Key) -> usize {
+        self.batch.idempotency.store().part(key)
+    }
+
+    fn lock_outages(&self) -> MutexGuard<'_, BTreeMap<Option<usize>, StoreError>> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a message is not started because of an outage. One whose key is not known yet is not started in any: its
+    /// payload might be fetched in vain.
+    fn is_in_outage(&self, key: Option<&Key>) -> bool {
+        let outages = self.lock_outages();
+        !outages.is_empty()
+            && key.is_none_or(|key| outages.contains_key(&None) || outages.contains_key(&Some(self.part(key))))
     }
 
     /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
@@ -268,9 +304,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         catch(|| self.batch.work.receiver(message)).unwrap_or_default()
     }
 
-    /// The report if no further message can be started.
-    fn cannot_run(&self, message: &Message, receiver: &str) -> Option<MessageReport> {
-        if self.outage.get().is_some() {
+    /// The report if no further message with this key can be started.
+    fn cannot_run(&self, message: &Message, receiver: &str, key: Option<&Key>) -> Option<MessageReport> {
+        if self.is_in_outage(key) {
             return Some(MessageReport::backed_off(message, "the idempotency store is unavailable"));
         }
         self.deadline.has_passed().then(|| {
@@ -282,12 +318,12 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         })
     }
 
-    /// The report if this message to this receiver must not be started.
-    pub(super) fn must_not_start(&self, message: &Message, receiver: &str) -> Option<MessageReport> {
+    /// The report if this message with this key to this receiver must not be started.
+    pub(super) fn must_not_start(&self, message: &Message, receiver: &str, key: &Key) -> Option<MessageReport> {
         if self.receivers.is_unavailable(receiver) {
             return Some(MessageReport::backed_off(message, RECEIVER_UNAVAILABLE));
         }
-        self.cannot_run(message, receiver)
+        self.cannot_run(message, receiver, Some(key))
     }
 }
 

@@ -38,7 +38,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 break (slot, turn);
             }
         };
-        if let Some(report) = self.must_not_start(message, receiver) {
+        if let Some(report) = self.must_not_start(message, receiver, key) {
             return report.with_key(key);
         }
         let delivery = Delivery::new(key.clone())
@@ -58,13 +58,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 self.ran.fetch_or(report.ran, Ordering::Relaxed);
                 report
             }
-            Err(error) => {
-                let report = MessageReport::store_error(&error, message).with_key(key);
-                if error.is_unavailable() {
-                    self.record_outage(error);
-                }
-                report
-            }
+            Err(error) => MessageReport::store_error(&error, message).with_key(key),
         }
     }
 
@@ -83,14 +77,15 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let began = timings.map(|_| Instant::now());
         let next = idempotency.acquire(delivery, work).await;
         timings.inspect(|timings| timings.store.add_since(began));
-        let claim = match next? {
-            NextStep::Work(claim) => claim,
-            NextStep::Report(report) => {
+        let claim = match next {
+            Ok(NextStep::Work(claim)) => claim,
+            Ok(NextStep::Report(report)) => {
                 if let Outcome::Unavailable { error } = &report.outcome {
                     self.receivers.observe_error(receiver, error);
                 }
                 return Ok(report);
             }
+            Err(failed) => return Err(self.release_later(failed)),
         };
 
         let result = if let Some(missing) = missing {
@@ -124,7 +119,8 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let began = timings.map(|_| Instant::now());
         let report = idempotency.settle(&claim, result, own_record(work).is_some(), deadline).await;
         timings.inspect(|timings| timings.store.add_since(began));
-        let report = report?;
+        // The error is not that of the store, and concerns every message.
+        let report = report.inspect_err(|error| self.record_outage(None, error))?;
         if let Some(timings) = timings.filter(|_| report.is_settled) {
             timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
         }

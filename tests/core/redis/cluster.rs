@@ -62,6 +62,19 @@ async fn records_of_one_shard_share_script_calls() {
 }
 
 #[tokio::test]
+async fn the_shards_of_a_cluster_are_the_parts_of_its_store() {
+    let cluster = SmallCluster::start(2).await;
+    let store = on_cluster(&cluster.url());
+    let keys: Vec<_> = keys(20).iter().map(|key| Key::new(key.as_str()).unwrap()).collect();
+    let parts = || keys.iter().map(|key| store.part(key)).collect::<Vec<_>>();
+    assert_eq!(parts(), [0; 20], "no shard is known");
+    acquire_all(&store, &keys.iter().map(|key| attempt(key.as_str())).collect::<Vec<_>>()).await;
+    let of_shards: Vec<_> = keys.iter().map(|key| if slot(key.as_str()) < 8192 { 1 } else { 8193 }).collect();
+    assert_eq!(parts(), of_shards);
+    assert_eq!(std::sync::Arc::new(store).part(&keys[0]), of_shards[0]);
+}
+
+#[tokio::test]
 async fn a_record_without_another_one_of_its_shard_declares_its_key() {
     let cluster = SmallCluster::start(2).await;
     let store = on_cluster(&cluster.url());

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Claim, Failure, Settled, Store, StoreError, StoredResult};
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Claim, Failure, Key, Settled, Store, StoreError, StoredResult,
+};
 
 use crate::clocks::{monotonic_us, unix_us};
 use crate::event::{Answer, Call, Event};
@@ -123,5 +125,9 @@ impl<S: Store> Store for RecordedStore<S> {
     async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         let call = Call::Release { request: request.into(), claim: claim.map(Into::into) };
         self.record(call, self.store.release(request, claim), |settled| of_settlement(*settled)).await
+    }
+
+    fn part(&self, key: &Key) -> usize {
+        self.store.part(key)
     }
 }

@@ -29,8 +29,10 @@ const CALLS_IN_VAIN: u32 = 3;
 /// What is known of the shards.
 #[derive(Default)]
 pub(super) struct Sharing {
-    /// `None` until they are read, and after a call shows that they have changed.
+    /// As they were last read.
     shards: Option<Arc<Shards>>,
+    /// Whether a call has shown since that they have changed.
+    is_outdated: bool,
     /// Number of the last calls that were in vain.
     in_vain: u32,
     paused_until: Option<Instant>,
@@ -47,21 +49,25 @@ impl Sharing {
     }
 }
 
-/// The shard of each slot.
+/// The shard of each slot. Its number is the first slot of its master, which a failover does not change.
 #[derive(Debug)]
 pub(in crate::stores::redis) struct Shards(HashMap<Slot, usize>);
 
 impl Shards {
     /// Decodes the reply to CLUSTER SLOTS: <https://redis.io/docs/latest/commands/cluster-slots/>
     fn decode<'a>(reply: &'a Value) -> Option<Self> {
-        let mut masters: Vec<&'a Value> = Vec::new();
+        let mut masters: Vec<(&'a Value, usize)> = Vec::new();
         let mut shards = HashMap::new();
         for range in reply.as_sequence()? {
             let [Value::Int(first), Value::Int(last), master, ..] = range.as_sequence()? else { return None };
-            let shard = masters.iter().position(|known| *known == master).unwrap_or_else(|| {
-                masters.push(master);
-                masters.len() - 1
-            });
+            let known = masters.iter().find(|(known, _)| *known == master);
+            let shard = if let Some((_, shard)) = known {
+                *shard
+            } else {
+                let shard = usize::try_from(*first).ok()?;
+                masters.push((master, shard));
+                shard
+            };
             let slots = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
             shards.extend(slots.filter_map(Slot::new).map(|slot| (slot, shard)));
         }
@@ -80,13 +86,26 @@ impl Connection {
         if !self.is_cluster() || self.lock_sharing().paused_until.is_some_and(|end| Instant::now() < end) {
             return Ok(None);
         }
-        if let Some(known) = self.lock_sharing().shards.clone() {
-            return Ok(Some(known));
+        let known = {
+            let sharing = self.lock_sharing();
+            sharing.shards.clone().filter(|_| !sharing.is_outdated)
+        };
+        if known.is_some() {
+            return Ok(known);
         }
         let reply: Value = self.try_send(None, redis::cmd("CLUSTER").arg("SLOTS")).await?;
         let shards = Shards::decode(&reply).map(Arc::new);
-        self.lock_sharing().shards.clone_from(&shards);
+        let mut sharing = self.lock_sharing();
+        (sharing.shards, sharing.is_outdated) = (shards.clone(), false);
+        drop(sharing);
         Ok(shards)
+    }
+
+    /// The part of the cluster that has this key: its shard as it was last read, also while its records may not share
+    /// calls. 0 if no shard is known.
+    pub(in crate::stores::redis) fn part(&self, key: &str) -> usize {
+        let shards = self.lock_sharing().shards.clone();
+        shards.and_then(|shards| shards.of(key)).map_or(0, |shard| shard + 1)
     }
 
     /// Notes the replies to a shared call. After `NOT_LOCAL` the shards are read again.
@@ -94,7 +113,7 @@ impl Connection {
         let foreign = replies.iter().filter(|reply| *reply == NOT_LOCAL).count();
         let mut sharing = self.lock_sharing();
         if foreign > 0 {
-            sharing.shards = None;
+            sharing.is_outdated = true;
         }
         sharing.in_vain = if foreign > replies.len() / 2 { sharing.in_vain + 1 } else { 0 };
         if sharing.in_vain == CALLS_IN_VAIN {
@@ -147,7 +166,7 @@ mod tests {
         let reply = Value::Array(vec![range(0, 99, 7000), range(100, 9_999, 7001), range(10_000, 16_383, 7000)]);
         let shards = Shards::decode(&reply).unwrap();
         let of = |slot| shards.0.get(&Slot::new(slot).unwrap()).copied();
-        assert_eq!([0, 99, 100, 9_999, 10_000, 16_383].map(of), [0, 0, 1, 1, 0, 0].map(Some));
+        assert_eq!([0, 99, 100, 9_999, 10_000, 16_383].map(of), [0, 0, 100, 100, 0, 0].map(Some));
         assert!(Shards::decode(&Value::Okay).is_none());
     }
 }

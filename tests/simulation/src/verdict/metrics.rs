@@ -191,13 +191,12 @@ impl Run {
     }
 }
 
-/// The calls of each acquire, with the release of one without an answer, and of each settling.
+/// The calls of each acquire, without the release of one without an answer, and of each settling.
 fn steps<'a>(calls: &[&'a Operation]) -> Vec<Vec<&'a Operation>> {
     let is_acquire = |call: &Operation| matches!(call.call, Call::Acquire { .. });
     let mut steps: BTreeMap<(String, bool), Vec<&Operation>> = BTreeMap::new();
-    for call in calls {
-        let is_settling = !is_acquire(call) && call.claim().is_some();
-        steps.entry((String::from(call.call.request().owner), is_settling)).or_default().push(call);
+    for call in calls.iter().filter(|call| is_acquire(call) || call.claim().is_some()) {
+        steps.entry((String::from(call.call.request().owner), is_acquire(call))).or_default().push(call);
     }
     let mut steps: Vec<_> = steps.into_values().collect();
     for step in &mut steps {
