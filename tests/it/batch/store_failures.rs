@@ -305,8 +305,8 @@ async fn while_a_node_of_a_cluster_does_not_respond_the_messages_of_the_others_a
     let is_hung = |n: usize| hung.contains(&Slot::for_key(format!("payments:other {n}")));
     let is_done = |n: usize| reports[n].disposition == Disposition::Done;
     assert!(!(0..100).any(|n| is_hung(n) && is_done(n)), "{reports:?}");
-    // A call may time out behind those for the node. Its message is then delivered again.
+    // Some time out, because new connections wait for the node. Without parts, the batch would do a third of them.
     let done = (0..100).filter(|n| is_done(*n)).count();
     let all = (0..100).filter(|n| !is_hung(*n)).count();
-    assert!(done * 10 >= all * 8, "{done} of {all}: {reports:?}");
+    assert!(done * 2 > all, "{done} of {all}: {reports:?}");
 }
