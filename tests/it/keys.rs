@@ -119,6 +119,13 @@ fn a_message_without_a_deduplication_id_uses_the_next_key_source() {
 }
 
 #[test]
+fn the_length_of_a_key_counts_in_bytes() {
+    let stored = |text: String| Key::new(&text).unwrap().stored().into_owned();
+    assert_eq!(stored("é".repeat(100)), "é".repeat(100));
+    assert!(stored("é".repeat(101)).starts_with("sha256:"));
+}
+
+#[test]
 fn a_key_equal_to_the_stored_form_of_a_long_key_is_stored_differently() {
     let key = |text: &str| Key::new(text).unwrap();
     let long = key(&"k".repeat(201));

@@ -28,10 +28,12 @@ const JSON: &[Variant] = &[
     ("POST", "/payments?currency=EUR&unit=cent", "text/plain", None, r#"{"amount":1250}"#),
 ];
 
-/// As [`JSON`]: parameters of one name in another order.
+/// As [`JSON`]: parameters of one name in another order, and paths with other escapes.
 const PARAMETERS: &[Variant] = &[
     ("POST", "/payments?item=1&item=2&unit=cent", "application/vnd.payment+json", None, r#"{"amount":1250}"#),
     ("POST", "/payments?item=2&item=1&unit=cent", "application/vnd.payment+json", None, r#"{"amount":1250}"#),
+    ("POST", "/payments/1/2?unit=cent", "application/vnd.payment+json", None, r#"{"amount":1250}"#),
+    ("POST", "/payments/1%2F2?unit=cent", "application/vnd.payment+json", None, r#"{"amount":1250}"#),
 ];
 
 /// As [`JSON`]: encoded bodies, which are not read as JSON.

@@ -59,6 +59,20 @@ async fn another_request_under_the_key_is_rejected_and_does_not_run() {
 }
 
 #[tokio::test]
+async fn paths_with_other_escapes_are_other_requests() {
+    let (router, runs) = counting(builder().build());
+    let request = |path: &str| {
+        let mut request = post("pay_1");
+        *request.uri_mut() = path.parse().unwrap();
+        request
+    };
+    send(&router, request("/accounts/a%2Fb")).await;
+    let answer = send(&router, request("/accounts/a/b")).await;
+    assert_eq!((answer.status, &*answer.problem()), (422, "mismatch"));
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
 async fn the_status_of_a_mismatch_can_be_set() {
     let (router, _) = counting(builder().mismatch_status(axum::http::StatusCode::CONFLICT).build());
     send(&router, post("pay_1")).await;
