@@ -45,6 +45,23 @@ async fn calls(redis: &Redis, command: &str) -> u64 {
 }
 
 #[tokio::test]
+async fn a_record_lives_for_its_whole_retention_up_to_ten_years() {
+    const DAY: Duration = Duration::from_hours(24);
+    let redis = Redis::start().await;
+    let (store, mut connection) = (on(&redis.url()), redis.connection().await);
+    for (key, retention, lives) in
+        [("two-weeks", 14 * DAY, 14 * DAY), ("a-year", 365 * DAY, 365 * DAY), ("for-ever", Duration::MAX, 3650 * DAY)]
+    {
+        let is_whole = |ms: u64| (lives - Duration::from_secs(60)..=lives).contains(&Duration::from_millis(ms));
+        let claim = acquired(&store, with!(attempt(key), retention = retention)).await;
+        let acquired_ms: u64 = connection.pttl(format!("payments:{key}")).await.unwrap();
+        store.complete(&claim, StoredResult::NotKept).await.unwrap();
+        let completed_ms: u64 = connection.pttl(format!("payments:{key}")).await.unwrap();
+        assert!(is_whole(acquired_ms) && is_whole(completed_ms), "{key}: {acquired_ms} ms, {completed_ms} ms");
+    }
+}
+
+#[tokio::test]
 async fn a_record_is_stored_under_namespace_and_key_with_its_state() {
     let redis = Redis::start().await;
     let (store, mut connection) = (on(&redis.url()), redis.connection().await);

@@ -36,8 +36,8 @@ async fn an_unreachable_store_before_any_work_fails_the_batch_without_a_call_for
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_in_mid_batch_affects_only_messages_without_a_claim() {
-    let (store, work) =
-        (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Sleep(Duration::from_secs(1))));
+    let store = FaultyStore::new(MemoryStore::default());
+    let work = ScriptedWork::new(|run| Action::Sleep(Duration::from_secs(if run.key == "pay_0" { 1 } else { 2 })));
     let settings = with!(settings(), concurrency = NonZeroUsize::new(2).unwrap());
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
     let fails = async {
@@ -50,6 +50,8 @@ async fn a_store_that_fails_in_mid_batch_affects_only_messages_without_a_claim()
     assert_eq!(dispositions(&reports)[..2], [Disposition::Done; 2]);
     assert!(reports[2..].iter().all(|report| has_first_backoff(report.disposition)), "{reports:?}");
     assert_eq!(work.runs().len(), 2);
+    // The third message found the outage, while the fourth one waited for its slot.
+    assert_eq!(store.calls(StoreCall::Acquire), 3);
 }
 
 #[tokio::test(start_paused = true)]

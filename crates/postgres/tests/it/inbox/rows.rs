@@ -302,14 +302,20 @@ async fn a_key_whose_row_has_expired_is_new() {
     let base = base().await;
     let settings = with!(settings(), retention = Duration::ZERO);
     let inbox = Inbox::new(Pay::default(), database(&base.url()), settings);
+    let mut last = 0.0;
     // The row of the first delivery is deleted before the second one, and that of the second one is replaced.
     for (amount, is_deleted) in [("12.50 EUR", true), ("12.50 EUR", false), ("99.00 EUR", false)] {
         let delivery = delivery("pay_1").fingerprint(Fingerprint::of(amount.as_bytes()));
         let report = flushed().run(&delivery, &inbox, &Message::default()).await.unwrap();
         let fence = i64::try_from(report.fence.unwrap().0).unwrap();
         done(&report);
-        let row = base.client.query_one("SELECT fence, result FROM idempotency_inbox", &[]).await.unwrap();
+        let columns = "SELECT fence, result, extract(epoch FROM done_at)::float8 FROM idempotency_inbox";
+        let row = base.client.query_one(columns, &[]).await.unwrap();
         assert_eq!((row.get::<_, i64>(0), row.get::<_, &[u8]>(1)), (fence, b"receipt of pay_1".as_slice()));
+        // Its retention begins anew.
+        let done_at: f64 = row.get(2);
+        assert!(done_at > last, "{done_at} {last}");
+        last = done_at;
         if is_deleted {
             assert_eq!(inbox.delete_expired().await.unwrap(), 1);
         }
