@@ -91,9 +91,12 @@ impl<'a, S: Store> Run<'a, S> {
             && self.probe_is_intact(loss_probe).await?
         {
             self.loss_probe = loss_probe.clone();
-            let next = watermark.clone().before(self.backfill.settings.overlap);
-            (self.watermark, self.reached) =
-                reached.clone().map_or((next.clone(), next), |reached| (watermark.clone(), reached));
+            if let Some(reached) = reached {
+                (self.watermark, self.reached) = (watermark.clone(), reached.clone());
+            } else {
+                self.watermark = watermark.clone().before(self.backfill.settings.overlap);
+                self.reached = self.watermark.clone();
+            }
             return Ok(true);
         }
         self.start_over(saved.map(|saved| saved.loss_probe).as_ref()).await
