@@ -2,12 +2,14 @@
 //!
 //! - `dead_letter`: moves a message that cannot succeed to the dead-letter queue
 //! - `lanes`: which messages run in order
+//! - `outages`: which parts of the store were found unavailable
 //! - `receivers`: which receivers are unavailable
 //! - `run`: one run of a batch
 //! - `steps`: acquire → work → settle for each message
 
 mod dead_letter;
 mod lanes;
+mod outages;
 mod receivers;
 mod run;
 mod steps;

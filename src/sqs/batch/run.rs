@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -11,6 +11,7 @@ use tracing::Instrument;
 
 use super::Batch;
 use super::lanes::Lanes;
+use super::outages::Outages;
 use super::receivers::Receivers;
 use crate::idempotency::{
     Deadline, FailedAcquire, Fingerprint, Key, Location, Owners, Store, StoreError, Work, WorkError, catch, error_chain,
@@ -54,9 +55,8 @@ pub(super) struct Run<'a, S, W> {
     payload_slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
-    /// The first error of each part of the store that is unavailable. No message whose key is there is started after
-    /// it. `None` is a resource that all messages need.
-    outages: Mutex<BTreeMap<Option<usize>, StoreError>>,
+    /// No message is started that these affect.
+    pub(super) outages: Outages,
     /// Acquires without a reply, whose records are released while the others go on.
     unanswered: UnboundedSender<FailedAcquire>,
     /// Whether any work ran, or any dead letter was sent.
@@ -103,7 +103,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             probe_slots: Semaphore::new(concurrency),
             payload_slots: Semaphore::new(concurrency),
             reports: Mutex::new(vec![MessageReport::no_time("not processed"); messages.len()]),
-            outages: Mutex::default(),
+            outages: Outages::default(),
             unanswered,
             ran: AtomicBool::new(false),
         }
@@ -112,8 +112,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// The report on each message, and the error of a store that was unavailable before any work ran.
     pub(super) fn into_reports(self) -> (Vec<MessageReport>, Option<StoreError>) {
         let mut reports = self.reports.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let outages = self.outages.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let outage = outages.into_values().next().filter(|_| !self.ran.into_inner());
+        let outage = self.outages.into_error().filter(|_| !self.ran.into_inner());
         if outage.is_some() {
             // The invocation fails, so all messages of a lane are delivered again, in order: none before an earlier
             // one.
@@ -265,18 +264,13 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         Arc::clone(reports.entry((key, fingerprint)).or_default())
     }
 
-    /// Records that this part of the store is unavailable, or that a resource is which all messages need.
-    pub(super) fn record_outage(&self, part: Option<usize>, error: &StoreError) {
-        self.lock_outages().entry(part).or_insert_with(|| error.clone());
-    }
-
     /// Records the outage that an acquire has found, and has its record released: the message does not wait for that,
     /// because its part of the store may not reply until the deadline, and messages of other parts need its slot.
     /// Returns the error of the acquire.
     pub(super) fn release_later(&self, failed: FailedAcquire) -> StoreError {
         let error = failed.error.clone();
         if error.is_unavailable() {
-            self.record_outage(Some(self.part(&failed.request.key)), &error);
+            self.outages.record(Some(self.part(&failed.request.key)), &error);
             // The receiver is dropped after the run.
             drop(self.unanswered.send(failed));
         }
@@ -287,18 +281,6 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         self.batch.idempotency.store().part(key)
     }
 
-    fn lock_outages(&self) -> MutexGuard<'_, BTreeMap<Option<usize>, StoreError>> {
-        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a message is not started because of an outage. One whose key is not known yet is not started in any: its
-    /// payload might be fetched in vain.
-    fn is_in_outage(&self, key: Option<&Key>) -> bool {
-        let outages = self.lock_outages();
-        !outages.is_empty()
-            && key.is_none_or(|key| outages.contains_key(&None) || outages.contains_key(&Some(self.part(key))))
-    }
-
     /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
     fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
         catch(|| self.batch.work.receiver(message)).unwrap_or_default()
@@ -306,7 +288,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 
     /// The report if no further message with this key can be started.
     fn cannot_run(&self, message: &Message, receiver: &str, key: Option<&Key>) -> Option<MessageReport> {
-        if self.is_in_outage(key) {
+        if self.outages.affect(key.map(|key| self.part(key))) {
             return Some(MessageReport::backed_off(message, "the idempotency store is unavailable"));
         }
         self.deadline.has_passed().then(|| {

@@ -120,7 +120,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let report = idempotency.settle(&claim, result, own_record(work).is_some(), deadline).await;
         timings.inspect(|timings| timings.store.add_since(began));
         // The error is not that of the store, and concerns every message.
-        let report = report.inspect_err(|error| self.record_outage(None, error))?;
+        let report = report.inspect_err(|error| self.outages.record(None, error))?;
         if let Some(timings) = timings.filter(|_| report.is_settled) {
             timings.lease_remaining.add(claim.lease_ends().saturating_duration_since(Instant::now()));
         }
