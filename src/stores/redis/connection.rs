@@ -6,6 +6,7 @@
 //!
 //! - `errors`: classifies errors of the client library
 //! - `operator`: plain commands for the operator's view of the records
+//! - `reconnect`: opens the connection, and replaces it
 //! - `sentinel`: finds the primary by Redis Sentinel
 //! - `shards`: the shard of each key of a cluster, so that its records share script calls
 //! - `simulation`: connections of a simulated network, for tests
@@ -14,6 +15,7 @@
 
 mod errors;
 mod operator;
+mod reconnect;
 mod sentinel;
 mod shards;
 #[cfg(feature = "simulation")]
@@ -22,25 +24,22 @@ mod target;
 mod wire;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind};
-use tokio::sync::Mutex;
-use tokio::time::timeout;
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-use super::credentials::{is_rejected, login};
-use super::preflight;
+use super::credentials::is_rejected;
 use super::scripts::{Dialect, Keys, NOT_LOCAL, ScriptCall};
 use super::{RedisSettings, RedisSettingsError};
-use crate::credentials::{CredentialsSource, Login, session_has_ended};
+use crate::credentials::CredentialsSource;
 use crate::idempotency::StoreError;
 
-use errors::{is_not_compiled, is_rejected_whole, is_reply, lacks_permission, repeats_on_any_connection, timed_out};
+use errors::{is_not_compiled, is_rejected_whole, is_reply, lacks_permission, repeats_on_any_connection};
+use reconnect::Wires;
 use shards::Sharing;
 use target::Target;
-use wire::Wire;
 
 pub(super) use errors::is_wrong_type;
 
@@ -56,9 +55,7 @@ pub(super) struct Connection {
     target: Target,
     credentials: Option<Arc<dyn CredentialsSource>>,
     timeout: Duration,
-    /// Counts connection attempts, so that only the first of the callers that wait for one connects.
-    dials: AtomicU64,
-    current: Mutex<Dialled>,
+    wires: Wires,
     /// Whether the server has been checked.
     checked: Once,
     /// Number of findings of that check.
@@ -66,15 +63,6 @@ pub(super) struct Connection {
     /// Whether the server has rejected the first line of a script, as Redis 6.2 does.
     no_flags: AtomicBool,
     sharing: std::sync::Mutex<Sharing>,
-}
-
-/// The result of a connection attempt.
-struct Dialled {
-    /// Number of the attempt.
-    dial: u64,
-    /// Time of the attempt by the wall clock, which advances while the process is frozen.
-    at: SystemTime,
-    wire: RedisResult<Wire>,
 }
 
 /// A try that failed.
@@ -93,13 +81,11 @@ impl fmt::Debug for Connection {
 impl Connection {
     pub(super) fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
         let target = Target::new(settings)?;
-        let not_connected = RedisError::from((ErrorKind::Io, "not connected yet"));
         Ok(Self {
             target,
             credentials: settings.credentials.clone(),
             timeout: settings.timeout,
-            dials: AtomicU64::new(0),
-            current: Mutex::new(Dialled { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_connected) }),
+            wires: Wires::default(),
             checked: Once::new(),
             findings: Arc::default(),
             no_flags: AtomicBool::new(false),
@@ -164,7 +150,7 @@ impl Connection {
 
     /// One try: EVALSHA, or EVAL if the server lacks the script.
     async fn try_script(&self, call: &mut ScriptCall) -> Result<Vec<Vec<u8>>, Failed> {
-        let (dial, mut wire) = self.wire().await.map_err(|error| Failed { error, sent: false })?;
+        let (dial, mut wire) = self.wire(call.tries < TRIES).await.map_err(|error| Failed { error, sent: false })?;
         let mut send_source = false;
         loop {
             // Waiting for a connection or for the previous reply may have taken longer than the caller's deadline. A
@@ -202,74 +188,6 @@ impl Connection {
                     return Err(Failed { error, sent: true });
                 }
             }
-        }
-    }
-
-    /// The current connection, or a new one.
-    async fn wire(&self) -> RedisResult<(u64, Wire)> {
-        let known = self.dials.load(Ordering::SeqCst);
-        let mut current = self.current.lock().await;
-        // Reuse the result of an attempt made while this call waited, even if it failed. Otherwise each waiting call
-        // would make another failing attempt, one after another.
-        if (current.wire.is_err() && current.dial <= known) || self.has_expired(&current) {
-            current.dial = self.dials.fetch_add(1, Ordering::SeqCst) + 1;
-            current.at = SystemTime::now();
-            // Boxed, because the future of a connection attempt with AWS's clients is large.
-            current.wire = Box::pin(self.dial()).await;
-            if let Ok(wire) = &current.wire {
-                self.check_server(wire.clone());
-            }
-        }
-        current.wire.clone().map(|wire| (current.dial, wire))
-    }
-
-    /// Whether the session of a connection has ended.
-    fn has_expired(&self, current: &Dialled) -> bool {
-        let max_session = self.credentials.as_ref().and_then(|source| source.max_session());
-        current.wire.is_ok() && max_session.is_some_and(|longest| session_has_ended(current.at, longest))
-    }
-
-    /// Opens a connection and authenticates it. After a rejected login, tries once more if the login has changed.
-    async fn dial(&self) -> RedisResult<Wire> {
-        let Some(source) = &self.credentials else { return self.open(None).await };
-        // Fetched before the timeout starts: a source may take longer than Redis, and has its own timeout.
-        let first = login(&**source, None).await?;
-        match self.open(Some(&first)).await {
-            Err(error) if is_rejected(&error) => match login(&**source, Some(&first)).await {
-                Ok(second) if second != first => self.open(Some(&second)).await,
-                Ok(_) => Err(error),
-                Err(no_login) => Err(no_login),
-            },
-            outcome => outcome,
-        }
-    }
-
-    async fn open(&self, login: Option<&Login>) -> RedisResult<Wire> {
-        let open = timeout(self.timeout.saturating_mul(self.target.round_trips()), self.target.open(login)).await;
-        open.unwrap_or_else(|_elapsed| Err(timed_out("no connection to Redis within the timeout")))
-    }
-
-    /// Checks the server's configuration, concurrently with the first call.
-    fn check_server(&self, mut wire: Wire) {
-        let (limit, findings, by_sentinel) = (self.timeout, Arc::clone(&self.findings), self.uses_sentinel());
-        self.checked.call_once(|| {
-            let check = async move {
-                // All sections: before Redis 7, INFO accepts only one section by name.
-                let info = wire.send(&redis::cmd("INFO"), limit).await;
-                if let Some(count) = preflight::report(info, by_sentinel) {
-                    let _only_check = findings.set(count);
-                }
-            };
-            // The task ends within its timeout; its handle is not needed.
-            drop(tokio::spawn(check));
-        });
-    }
-
-    /// Drops the connection of this attempt, if it is still the current one.
-    async fn drop_wire(&self, dial: u64, error: &RedisError) {
-        let mut current = self.current.lock().await;
-        if current.dial == dial {
-            current.wire = Err(error.clone());
         }
     }
 

@@ -282,6 +282,36 @@ async fn records_of_other_nodes_are_acquired_while_a_node_does_not_respond() {
 }
 
 #[tokio::test]
+async fn most_records_of_other_nodes_do_not_wait_while_the_connection_to_a_cluster_is_replaced() {
+    let cluster = SmallCluster::start(3).await;
+    let store = with_timeout(&cluster.url(), Duration::from_millis(500));
+    acquire_all(&store, &attempts(&keys(30))).await;
+    for node in 0..2 {
+        cluster.ask::<()>(node, &["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+    }
+    cluster.nodes[2].signal("-STOP");
+    let keys = |of_stopped| (0..).map(|n| n.to_string()).filter(move |key| (slot(key) > 10_000) == of_stopped);
+    // Each of these drops the connection. A new one waits for the node.
+    let of_stopped = async {
+        for key in keys(true).skip(30).take(4) {
+            assert!(store.acquire(attempt(&key)).await.is_err());
+        }
+    };
+    let mut acquired = 0;
+    let of_others = async {
+        for key in keys(false).skip(30) {
+            acquired += usize::from(store.acquire(attempt(&key)).await.is_ok());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = soon(of_stopped) => {}
+        () = of_others => unreachable!(),
+    }
+    assert!(acquired > 100, "{acquired} records of other nodes were acquired");
+}
+
+#[tokio::test]
 async fn records_of_one_slot_do_not_wait_for_each_other_while_their_node_does_not_respond() {
     let cluster = SmallCluster::start(1).await;
     let store = with_timeout(&cluster.url(), Duration::from_millis(500));

@@ -22,8 +22,8 @@ impl Connection {
         command: &Cmd,
     ) -> RedisResult<T> {
         let mut last = timed_out("no try was made");
-        for _ in 0..TRIES {
-            match self.try_send(route, command).await {
+        for n in 0..TRIES {
+            match self.try_send(route, command, n > 0).await {
                 Err(error) if !repeats_on_any_connection(&error) => last = error,
                 outcome => return outcome,
             }
@@ -32,8 +32,13 @@ impl Connection {
     }
 
     /// Sends a command once.
-    pub(super) async fn try_send<T: FromRedisValue>(&self, route: Option<Route>, command: &Cmd) -> RedisResult<T> {
-        let (dial, mut wire) = self.wire().await?;
+    pub(super) async fn try_send<T: FromRedisValue>(
+        &self,
+        route: Option<Route>,
+        command: &Cmd,
+        is_retry: bool,
+    ) -> RedisResult<T> {
+        let (dial, mut wire) = self.wire(is_retry).await?;
         let outcome = wire.send_to(route, command, self.timeout).await;
         if let Err(error) = &outcome
             && !repeats_on_any_connection(error)

@@ -93,7 +93,7 @@ impl Connection {
         if known.is_some() {
             return Ok(known);
         }
-        let reply: Value = self.try_send(None, redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        let reply: Value = self.try_send(None, redis::cmd("CLUSTER").arg("SLOTS"), false).await?;
         let shards = Shards::decode(&reply).map(Arc::new);
         let mut sharing = self.lock_sharing();
         (sharing.shards, sharing.is_outdated) = (shards.clone(), false);
