@@ -227,9 +227,10 @@ const HORIZON: &str = "SELECT least(now(), min(coalesce( \
      FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
        AND usesysid IS NOT NULL AND (xact_start IS NOT NULL OR backend_xid IS NOT NULL OR backend_xmin IS NOT NULL)";
 
+/// `done_at` may be `infinity`, which an operator sets so that a row is kept. The difference of two times may not.
 const ROWS: &str = "SELECT key, fingerprint, fence, attempts, done_at, \
        CASE WHEN octet_length(result) <= $5 THEN result END AS result, \
-       extract(epoch FROM done_at - now())::float8 + $4 AS remaining_seconds \
+       extract(epoch FROM least(done_at, now() + interval '1000 years') - now())::float8 + $4 AS remaining_seconds \
      FROM idempotency_inbox WHERE namespace = $1 \
        AND (done_at, key) > ($2, $3) AND done_at > now() - make_interval(secs => $4) AND result IS NOT NULL \
      ORDER BY done_at, key LIMIT $6";

@@ -1,6 +1,7 @@
 //! Opens connections, with TLS if the URL requires it, and with a second login if the first was rejected.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -144,7 +145,7 @@ where
     T::Stream: Send + 'static,
 {
     let opened = SystemTime::now();
-    let (client, connection) = match config.connect(tls).await {
+    let (client, mut connection) = match config.connect(tls).await {
         Ok(connected) => connected,
         Err(error) => return Ok(Err(error)),
     };
@@ -154,8 +155,12 @@ where
         return Err(unreachable(format!("its version is {version}; upgrade it to {OLDEST_VERSION} or newer")));
     }
     let has_transaction_timeout = major.is_some_and(|major| major >= TRANSACTION_TIMEOUT_VERSION);
-    // Its error is also returned to the callers that wait for replies.
-    let task = tokio::spawn(async move { drop(connection.await) });
+    // Its error is also returned to the callers that wait for replies. It is not awaited as a future, because that logs
+    // the notices of the server, which may have values of rows.
+    let task =
+        tokio::spawn(
+            async move { while let Some(Ok(_)) = poll_fn(|context| connection.poll_message(context)).await {} },
+        );
     Ok(Ok(Connection::new(client, task, opened, has_transaction_timeout)))
 }
 

@@ -336,3 +336,16 @@ async fn a_missing_table_is_an_error_that_names_the_file_to_run() {
         backfill(&base, &redis.store()).run(BackfillStart::Watermark, None, |_| ()).await.unwrap_err().to_string();
     assert!(error.contains("sql/inbox.sql"), "{error}");
 }
+
+#[tokio::test]
+async fn a_row_whose_time_is_far_ahead_or_infinite_is_copied() {
+    for done_at in ["9999-12-31", "infinity"] {
+        let (base, redis) = (base().await, Redis::start().await);
+        seed(&base, 3).await;
+        let keep = format!("UPDATE idempotency_inbox SET done_at = '{done_at}' WHERE key = 'pay_2'");
+        base.client.batch_execute(&keep).await.unwrap();
+        let run = backfill(&base, &redis.store()).run(BackfillStart::Watermark, None, |_| ()).await;
+        let copied = run.map(|(progress, _)| progress.copied);
+        assert!(matches!(copied, Ok(3)), "{done_at}: {copied:?}");
+    }
+}

@@ -81,3 +81,37 @@ fn the_binary_contains_the_root_certificates_of_rds() {
     let file = include_bytes!("../../../../crates/postgres/certificates/rds.pem");
     assert!(binary.windows(file.len()).any(|part| part == file));
 }
+
+/// At level DEBUG the driver of PostgreSQL logs the parameters of each statement.
+#[tokio::test]
+async fn at_level_debug_without_the_driver_the_log_has_no_payload_and_no_result() {
+    let (base, redis) = (books(&["DE-4711-0815"]).await, Redis::start().await);
+    let (cache, database) = (redis.url(), base.url());
+    let settings = [settings(&cache, &database), vec![("RUST_LOG", "debug,tokio_postgres=info")]].concat();
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;
+    let batch = event([record("m1", &payment("e1", "DE-4711-0815", "CREDIT", 123_454_321, 1))]);
+    assert_eq!(function.invoke(batch).await, [""; 0]);
+    function.messages(1).await;
+    let log = function.logs("ACQUIRED").await;
+    let quoted: Vec<_> =
+        log.iter().filter(|line| line.contains("DE-4711-0815") || line.contains("123454321")).collect();
+    assert!(quoted.is_empty(), "{quoted:#?}");
+}
+
+#[tokio::test]
+async fn the_log_has_no_notices_of_the_server_which_may_have_values_of_rows() {
+    let (base, redis) = (books(&["DE-4711-0815"]).await, Redis::start().await);
+    let trigger = "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                   RAISE NOTICE 'account % has %', NEW.account_id, NEW.balance; RETURN NEW; END $$; \
+                   CREATE TRIGGER note BEFORE UPDATE ON ledger_account FOR EACH ROW EXECUTE FUNCTION note()";
+    base.client.batch_execute(trigger).await.unwrap();
+    let (cache, database) = (redis.url(), base.url());
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings(&cache, &database)).await;
+    let batch = event([record("m1", &payment("e1", "DE-4711-0815", "CREDIT", 123_454_321, 1))]);
+    assert_eq!(function.invoke(batch).await, [""; 0]);
+    function.messages(1).await;
+    let log = function.logs("ACQUIRED").await;
+    let quoted: Vec<_> =
+        log.iter().filter(|line| line.contains("DE-4711-0815") || line.contains("123454321")).collect();
+    assert!(quoted.is_empty(), "{quoted:#?}");
+}

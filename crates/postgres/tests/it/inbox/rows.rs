@@ -365,3 +365,43 @@ async fn rows_can_be_kept_for_ever() {
     assert_eq!(inbox.delete_expired().await.unwrap(), 0);
     assert_eq!(base.count(ROWS).await, 5);
 }
+
+/// A table with partitions by the hash of its key, in which rows of different partitions have the same `ctid`.
+async fn partitioned_by_hash(base: &Base) {
+    let partitions: String = (0..8)
+        .map(|n| {
+            format!("CREATE TABLE inbox_{n} PARTITION OF idempotency_inbox FOR VALUES WITH (MODULUS 8, REMAINDER {n});")
+        })
+        .collect();
+    base.client
+        .batch_execute(&format!(
+            "ALTER TABLE idempotency_inbox RENAME TO plain; \
+             CREATE TABLE idempotency_inbox (LIKE plain INCLUDING DEFAULTS, PRIMARY KEY (namespace, key)) \
+               PARTITION BY HASH (namespace, key); \
+             CREATE INDEX ON idempotency_inbox (namespace, done_at); {partitions}"
+        ))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_cleanup_of_a_table_with_partitions_deletes_no_more_rows_than_its_limit() {
+    let base = base().await;
+    partitioned_by_hash(&base).await;
+    aged(&base, 200, 29).await;
+    let one_in_five = with!(settings(), cleanup_one_in = NonZeroU32::new(5).unwrap());
+    let deleted = Inbox::new(Pay::default(), database(&base.url()), one_in_five).delete_expired().await.unwrap();
+    assert_eq!(deleted, 10);
+}
+
+#[tokio::test]
+async fn a_cleanup_of_a_table_with_partitions_skips_rows_that_another_cleanup_has_locked() {
+    let base = base().await;
+    partitioned_by_hash(&base).await;
+    aged(&base, 40, 29).await;
+    // Another cleanup has locked the rows of one partition, all of them expired.
+    base.client.batch_execute("BEGIN; SELECT FROM inbox_0 FOR UPDATE").await.unwrap();
+    let deleted = soon(cleaning(&base).delete_expired()).await;
+    base.client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(deleted.is_ok(), "{deleted:?}");
+}
