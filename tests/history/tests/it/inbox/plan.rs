@@ -96,6 +96,10 @@ pub(crate) enum Case {
     End(Ends, usize, Option<Class>),
     /// Deallocates all prepared statements.
     Deallocate,
+    /// Makes its transaction read-only.
+    MakeReadOnly,
+    /// Has a trigger keep its row from being updated.
+    KeepRow,
     /// Reads all columns of a table that gets further ones.
     Outdated,
     /// Its connection is closed.
@@ -273,6 +277,8 @@ impl Plan {
             Case::Cancelled,
             Case::Terminated,
             Case::Deallocate,
+            Case::MakeReadOnly,
+            Case::KeepRow,
             Case::Outdated,
             Case::Cut,
             Case::CutIgnored { is_unreachable: false },
@@ -355,7 +361,9 @@ impl Before {
 impl Case {
     fn draw(rng: &mut Rng) -> Self {
         match rng.draw(0..100) {
-            0..12 => Self::Succeed(*rng.pick(&[0, 20, 20, 200])),
+            0 => Self::MakeReadOnly,
+            1 => Self::KeepRow,
+            2..12 => Self::Succeed(*rng.pick(&[0, 20, 20, 200])),
             12..18 => Self::Fail(*rng.pick(&CLASSES)),
             18..30 => Self::Fail(Class::Permanent),
             30 => Self::Panic,

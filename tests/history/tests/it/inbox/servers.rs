@@ -68,7 +68,7 @@ const TABLES: &str = "
     CREATE TABLE growing (first int);
     CREATE TABLE slow_deletes (seconds float8 NOT NULL);";
 
-/// Effects that fail their commit. A log of all changes of the inbox, which has those of committed transactions. An
+/// Effects that fail their commit, and rows that are not updated if the work has it so. A log of all changes of the inbox, which has those of committed transactions. An
 /// expired row that is replaced is one that is deleted, and one that is inserted.
 const TRIGGERS: &str = "
     CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -84,6 +84,10 @@ const TRIGGERS: &str = "
         at timestamptz NOT NULL DEFAULT clock_timestamp(), change text NOT NULL, changed idempotency_inbox NOT NULL,
         transaction xid8 NOT NULL DEFAULT pg_current_xact_id(), begun_at timestamptz NOT NULL DEFAULT now(),
         by text NOT NULL DEFAULT current_setting('application_name'));
+    CREATE FUNCTION keep_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RETURN CASE WHEN current_setting('app.keeps_row', true) = 'yes' THEN NULL ELSE NEW END;
+    END $$;
+    CREATE TRIGGER keep_row BEFORE UPDATE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION keep_row();
     CREATE FUNCTION log_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
         PERFORM pg_sleep(seconds) FROM public.slow_deletes
             WHERE TG_OP = 'DELETE' AND current_setting('application_name') LIKE 'owner-%';

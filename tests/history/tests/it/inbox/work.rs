@@ -181,6 +181,8 @@ impl Worker {
             | Case::LockTwo
             | Case::LockHeld
             | Case::Deallocate
+            | Case::MakeReadOnly
+            | Case::KeepRow
             | Case::Outdated => {
                 running.begin_statement();
                 if let Err(failure) = statements(transaction, case, input.delivery).await {
@@ -373,6 +375,8 @@ async fn statements(transaction: &Transaction, case: Case, number: usize) -> Res
             }
         }
         Case::LockHeld => drop(transaction.execute("UPDATE locks SET changes = 0 WHERE id = 0", &[]).await?),
+        Case::MakeReadOnly => drop(transaction.execute("SET TRANSACTION READ ONLY", &[]).await?),
+        Case::KeepRow => drop(transaction.query("SELECT set_config('app.keeps_row', 'yes', true)", &[]).await?),
         Case::Deallocate => drop(transaction.execute("DEALLOCATE ALL", &[]).await?),
         _ => drop(transaction.query("SELECT * FROM growing", &[]).await?),
     }

@@ -19,6 +19,8 @@ pub(super) enum Expected {
 /// Part of the reason after a work that has executed COMMIT or ROLLBACK.
 pub(super) const ENDED: &str = "the work executed COMMIT or ROLLBACK";
 
+const MADE_READ_ONLY: &str = "the work made its transaction read-only";
+
 const LOST: &str = "the reply to the commit was lost";
 
 /// Whether there may be no other connection at once.
@@ -49,6 +51,18 @@ impl Seen {
                 // A later statement of an aborted transaction fails with another error, which counts.
                 Case::Ignored => Class::Retryable,
                 Case::Deallocate => Class::Busy,
+                Case::KeepRow => return vec![Expected::Failed(Class::Retryable, "was not updated")],
+                // The row is looked up, as after a lost reply.
+                Case::MakeReadOnly => {
+                    let mut expected = vec![Expected::Failed(Class::Retryable, MADE_READ_ONLY)];
+                    if self.is_contended(sent) {
+                        expected.push(Expected::DoneByAnother);
+                    }
+                    if may_wait(sent) || self.is_contended(sent) {
+                        expected.push(Expected::Failed(Class::Uncertain, MADE_READ_ONLY));
+                    }
+                    return expected;
+                }
                 Case::CutIgnored { .. } => Class::Unavailable,
                 Case::LostRequest => return self.after_lookup(sent, &[Class::Unavailable]),
                 // The server may notice that the client has gone before it commits.
@@ -90,6 +104,8 @@ impl Seen {
         if self.ended_idle.iter().chain(&self.read_only).any(|span| span.overlaps(sent.span())) {
             let class = failed.map_or(Class::Unavailable, |failed| failed.class);
             expected.extend([Expected::Failed(Class::Uncertain, UNFINISHED), Expected::Failed(class, "")]);
+            // After its ROLLBACK, another owner can do the work.
+            expected.push(Expected::DoneByAnother);
         }
         expected
     }
