@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
 use crate::connections::{Connections, MAX_IDLE};
-use crate::idempotency::{Claim, Work, WorkError};
+use crate::idempotency::{Claim, MAX_RESULT_BYTES, Work, WorkError};
 use crate::sqs::Message;
 
 pub use reqwest::Url;
@@ -33,7 +33,7 @@ pub struct WebhookSettings {
     /// failure here is known to have had no effect.
     pub connect_timeout: Duration,
     /// How much of a response is read, bytes. Set it to the largest result that the policy keeps, plus one: a longer
-    /// body is not kept.
+    /// body is not kept. More than [`MAX_RESULT_BYTES`] plus one counts as this.
     pub response_max_bytes: usize,
 }
 
@@ -81,7 +81,9 @@ pub struct Webhook {
 impl Webhook {
     /// Creates the work. No connection is opened yet.
     #[must_use]
-    pub fn new(settings: WebhookSettings) -> Self {
+    pub fn new(mut settings: WebhookSettings) -> Self {
+        // `run` allocates as much for a body that was not read.
+        settings.response_max_bytes = settings.response_max_bytes.min(MAX_RESULT_BYTES + 1);
         Self { settings, connections: Connections::default() }
     }
 

@@ -7,8 +7,13 @@ use redis::AsyncCommands;
 use super::super::{Fixture, NO_FAILURES, pay};
 use super::deliver_twice;
 use harness::event::event;
-use harness::http::Answer;
+use harness::http::{Answer, Webhook};
 use harness::s3::S3;
+use harness::with;
+use idempotent_sqs::idempotency::{MAX_RESULT_BYTES, Work};
+use idempotent_sqs::sqs::Message;
+use idempotent_sqs::webhook::{self, WebhookSettings};
+use idempotent_sqs_testing::claim;
 
 /// Whether the result in the record of this key contains this text.
 async fn is_kept(fixture: &Fixture, key: &str, text: &str) -> bool {
@@ -99,4 +104,16 @@ async fn a_response_too_large_to_keep_is_not_read_to_its_end() {
     let started = Instant::now();
     assert!(deliver_twice(&fixture, &function, "pay_1", Answer::Whole(start.into())).await.is_done());
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn an_incomplete_body_is_too_large_to_be_kept_whatever_the_limit_of_a_response() {
+    let receiver = Webhook::start().await;
+    for limit in [100, usize::MAX] {
+        receiver.respond(Answer::Cut("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nreceipt".into()));
+        let settings = WebhookSettings::new(receiver.url().parse().unwrap());
+        let work = webhook::Webhook::new(with!(settings, response_max_bytes = limit));
+        let result = work.run(&claim("pay_1"), &Message::new("m1", "{}")).await.unwrap();
+        assert_eq!(result.len(), limit.min(MAX_RESULT_BYTES + 1));
+    }
 }
