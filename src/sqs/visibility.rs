@@ -66,7 +66,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn entry(&self) -> EntryBuilder {
-        // Far below the largest number.
+        // At most 12 hours.
         let seconds = i32::try_from(whole_seconds(self.after)).unwrap_or(i32::MAX);
         Entry::builder().receipt_handle(self.receipt_handle).visibility_timeout(seconds)
     }
@@ -109,7 +109,8 @@ impl Visibility {
         Self { sqs: Sqs::Replacement(Box::new(change)) }
     }
 
-    /// Makes each message visible again after its delay, rounded up to whole seconds. Stops at `until`.
+    /// Makes each message visible again after its delay, rounded up to whole seconds and of at most 12 hours. Stops at
+    /// `until`.
     ///
     /// ## Cancel safety
     /// If the future is dropped, the visibility timeouts of some messages may have been changed.
@@ -209,7 +210,9 @@ fn log_unchanged(failed: usize, reason: &str, advice: Option<&str>) {
     tracing::warn!(failed, reason, advice, "visibility timeouts were not changed; the queue's default applies");
 }
 
+/// What to ask for: whole seconds, of which SQS accepts no more than [`LONGEST`].
 fn whole_seconds(after: Duration) -> u64 {
+    let after = after.min(LONGEST);
     after.as_secs() + u64::from(after.subsec_nanos() > 0)
 }
 
@@ -227,6 +230,12 @@ mod tests {
         assert_eq!(seconds(1), Some(1));
         assert_eq!(seconds(1000), Some(1));
         assert_eq!(seconds(1001), Some(2));
+    }
+
+    #[test]
+    fn a_delay_may_have_any_length() {
+        let change = Change { receipt_handle: "r", after: Duration::MAX };
+        assert_eq!(*change.entry().get_visibility_timeout(), Some(43_200));
     }
 
     #[tokio::test]
