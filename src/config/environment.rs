@@ -146,28 +146,33 @@ impl Environment {
     where
         T: FromStr + PartialOrd + fmt::Display,
     {
-        let Some(value) = self.get(name) else { return default };
-        match value.parse() {
-            Ok(number) if range.contains(&number) => number,
-            Ok(_) | Err(_) => {
-                let (min, max) = range.into_inner();
-                self.error(&format!("{name} is {value:?}: set it to a whole number from {min} to {max}"));
-                default
-            }
+        self.number_if_set(name, range).unwrap_or(default)
+    }
+
+    /// A whole number in this range. `None` if it is not set, or if it is invalid, which adds an error.
+    fn number_if_set<T>(&mut self, name: &str, range: RangeInclusive<T>) -> Option<T>
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let value = self.get(name)?;
+        let number = value.parse().ok().filter(|number| range.contains(number));
+        if number.is_none() {
+            let (min, max) = range.into_inner();
+            self.error(&format!("{name} is {value:?}: set it to a whole number from {min} to {max}"));
         }
+        number
     }
 
     /// A number of whole seconds, from 1 second to ten years, or `default` if it is not set. An invalid value adds an
     /// error and returns `default`.
     pub fn seconds(&mut self, name: &str, default: Duration) -> Duration {
-        Duration::from_secs(self.number(name, 1..=MAX_SECONDS, default.as_secs()))
+        self.number_if_set(name, 1..=MAX_SECONDS).map_or(default, Duration::from_secs)
     }
 
     /// A number of whole milliseconds, from `min` ms to 15 minutes, or `default` if it is not set. An invalid value
     /// adds an error and returns `default`.
     pub fn milliseconds(&mut self, name: &str, min: u64, default: Duration) -> Duration {
-        let default = u64::try_from(default.as_millis()).unwrap_or(u64::MAX);
-        Duration::from_millis(self.number(name, min..=MAX_MS, default))
+        self.number_if_set(name, min..=MAX_MS).map_or(default, Duration::from_millis)
     }
 
     /// The value of one of these words, or `default` if it is not set. An invalid value adds an error and returns

@@ -186,6 +186,15 @@ fn an_empty_setting_counts_as_not_set() {
 }
 
 #[test]
+fn a_default_need_not_be_of_whole_units() {
+    let mut environment = environment(&[]);
+    for default in [Duration::from_millis(500), Duration::from_millis(1500), Duration::from_micros(1), Duration::MAX] {
+        assert_eq!(environment.seconds("PAUSE_SECONDS", default), default);
+        assert_eq!(environment.milliseconds("PAUSE_MS", 0, default), default);
+    }
+}
+
+#[test]
 fn white_space_around_a_value_is_ignored() {
     let spaced: Vec<_> = EVERY.iter().map(|(name, value)| (*name, format!(" {value}\n"))).collect();
     let spaced: Vec<_> = spaced.iter().map(|(name, value)| (*name, value.as_str())).collect();
