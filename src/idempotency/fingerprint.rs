@@ -60,7 +60,8 @@ impl Fingerprint {
     #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
     pub fn of_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         let text = serde_json::to_string(value)?;
-        Self::of_json_text(&text).ok_or_else(|| serde::ser::Error::custom("the JSON is nested too deep"))
+        let fingerprint = Self::of_json_text(&text);
+        fingerprint.ok_or_else(|| serde::ser::Error::custom("the JSON is nested too deep, or an exponent is too large"))
     }
 
     /// Restores a fingerprint from its stored bytes.

@@ -226,6 +226,15 @@ async fn a_payload_that_is_not_json_runs_nothing() {
     assert!(matches!(run, Err(OnceError::Payload(_))), "{run:?}");
 }
 
+#[test]
+fn the_error_of_a_payload_beyond_the_limits_names_both() {
+    for beyond in ["[".repeat(129) + &"]".repeat(129), format!("1e{}", "9".repeat(60))] {
+        let value = serde_json::value::RawValue::from_string(beyond).unwrap();
+        let error = Fingerprint::of_json(&value).unwrap_err().to_string();
+        assert!(error.contains("nested") && error.contains("exponent"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_is_out_of_reach_runs_nothing() {
     let store = FaultyStore::new(MemoryStore::default());
