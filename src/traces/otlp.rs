@@ -3,12 +3,15 @@
 use std::env;
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, TraceContextExt, TracerProvider};
 use opentelemetry_aws::trace::XrayIdGenerator;
 use opentelemetry_aws::trace::xray_propagator::span_context_from_str;
-use opentelemetry_otlp::SpanExporter;
+use opentelemetry_otlp::{
+    OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT, OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, SpanExporter,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, SpanExporter as _};
 use tokio::time::{Instant, timeout_at};
@@ -173,9 +176,11 @@ pub(crate) fn record_outcome(
     }
 }
 
-/// Sends the ended spans. Stops at `until`.
+/// Sends the ended spans. Stops at `until`, or after the timeout of the exporter, which includes the wait for the request
+/// of another invocation.
 pub(crate) async fn flush(until: Instant) {
     let Some(pending) = PENDING.get() else { return };
+    let until = Instant::now().checked_add(export_timeout()).map_or(until, |limit| until.min(limit));
     let sent = timeout_at(until, pending.send()).await;
     let error: Box<dyn Error> = match sent {
         Ok(Ok(())) => return,
@@ -183,6 +188,13 @@ pub(crate) async fn flush(until: Instant) {
         Err(elapsed) => elapsed.into(),
     };
     tracing::warn!(%error, "spans were not sent: check that the collector can be reached");
+}
+
+/// The timeout of the exporter, which reads it from the same variables.
+fn export_timeout() -> Duration {
+    let names = [OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT];
+    let set = names.into_iter().find_map(|name| env::var(name).ok()?.parse().ok());
+    set.map_or(OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT, Duration::from_millis)
 }
 
 /// The span context of a header such as `Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1`:

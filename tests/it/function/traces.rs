@@ -1,9 +1,11 @@
 //! Spans that are sent to an OpenTelemetry collector.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::trace::v1::{Span, Status, status::StatusCode};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::{Fixture, NO_FAILURES, pay};
 use harness::collector::{Collector, attribute};
@@ -120,6 +122,31 @@ async fn an_unreachable_or_unresponsive_collector_loses_only_spans() {
         assert_eq!(pending.answer().await, NO_FAILURES);
         function.logs("spans were not sent").await;
     }
+}
+
+#[tokio::test]
+async fn a_concurrent_invocation_waits_no_longer_than_the_timeout_for_a_collector_that_does_not_respond() {
+    let (fixture, asked) = (Fixture::start().await, Arc::new(Notify::new()));
+    let asks = Arc::clone(&asked);
+    let unresponsive = Server::start(move |_request: Request| {
+        asks.notify_one();
+        std::future::pending::<Answer>()
+    })
+    .await;
+    let settings = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*format!("http://{}", unresponsive.address())),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "3000"),
+        ("AWS_LAMBDA_MAX_CONCURRENCY", "8"),
+    ];
+    let function = fixture.function_with(&settings).await;
+    let first = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(60));
+    asked.notified().await;
+    let began = Instant::now();
+    let second = function.begin(event([pay("m2", "pay_2")]), Duration::from_secs(60));
+    assert_eq!(second.answer().await, NO_FAILURES);
+    // The time that is left to the first one, and then 3 seconds, would be almost six.
+    assert!(began.elapsed() < Duration::from_millis(4500), "{:?}", began.elapsed());
+    assert_eq!(first.answer().await, NO_FAILURES);
 }
 
 #[tokio::test]
