@@ -51,7 +51,7 @@ impl Sentinels {
         Self { service, server, timeout }
     }
 
-    /// Opens a connection to the primary. All sentinels are asked concurrently, until a majority has replied. The
+    /// Opens a connection to the primary. All sentinels are asked concurrently, until a majority has named one. The
     /// newest configuration applies: a sentinel that was cut off from the others still names an old primary.
     pub(super) async fn open(&self, login: Option<&Login>) -> RedisResult<Node> {
         let mut asked: FuturesUnordered<_> =
