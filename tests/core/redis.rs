@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod large;
+mod logins;
 mod lost_records;
 mod records;
 mod sentinel;

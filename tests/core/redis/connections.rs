@@ -1,14 +1,8 @@
 //! Connections that fail, servers that do not answer, and cancelled calls.
 
-use std::future::{pending, ready};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use futures_util::future::poll_immediate;
 use harness::cluster::SmallCluster;
 use harness::sentinel::Sentinel;
-use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
-use tokio::time::timeout;
 
 use super::*;
 
@@ -159,33 +153,6 @@ async fn an_unreachable_server_is_unavailable_until_it_starts() {
     drop(front);
 }
 
-/// A login that the server rejects, and how often it was asked for after that.
-#[derive(Debug, Default)]
-struct Wrong {
-    rejected: AtomicUsize,
-}
-
-impl CredentialsSource for Wrong {
-    fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a> {
-        self.rejected.fetch_add(rejected.iter().count(), Ordering::SeqCst);
-        Box::pin(ready(Ok(Login { user: None, password: "wrong".into() })))
-    }
-}
-
-#[tokio::test]
-async fn a_login_is_asked_for_again_only_if_it_was_rejected_and_used_again_only_if_it_has_changed() {
-    let redis = Redis::start_with(&["--requirepass", "right"]).await;
-    let front = Front::to(redis.port()).await;
-    for (port, tries) in [(free_port(), 0), (front.port, 2)] {
-        let source = Arc::new(Wrong::default());
-        let settings = RedisSettings::new(format!("redis://127.0.0.1:{port}").parse().unwrap(), "payments");
-        let settings = with!(settings, credentials = Some(Arc::clone(&source) as Arc<dyn CredentialsSource>));
-        let store = RedisStore::new(&settings).unwrap();
-        assert!(store.acquire(attempt("pay_1")).await.unwrap_err().is_unavailable());
-        assert_eq!((source.rejected.load(Ordering::SeqCst), front.connections()), (tries, tries));
-    }
-}
-
 #[tokio::test]
 async fn an_acquire_may_have_been_executed_if_it_was_sent_and_got_no_reply() {
     let redis = Redis::start().await;
@@ -290,47 +257,6 @@ async fn a_queued_call_that_is_cancelled_is_not_sent() {
     let mut connection = redis.connection().await;
     assert!(connection.exists::<_, bool>("payments:298").await.unwrap());
     assert!(!connection.exists::<_, bool>("payments:299").await.unwrap());
-}
-
-/// A source of logins whose first requests get no answer, such as those to a vault on a connection that a gateway has
-/// dropped.
-#[derive(Debug)]
-struct Silent {
-    requests: AtomicUsize,
-    silent: usize,
-}
-
-impl CredentialsSource for Silent {
-    fn login<'a>(&'a self, _rejected: Option<&'a Login>) -> LoginFuture<'a> {
-        if self.requests.fetch_add(1, Ordering::SeqCst) < self.silent {
-            return Box::pin(pending());
-        }
-        Box::pin(ready(Ok(Login { user: None, password: "any".into() })))
-    }
-}
-
-fn by_silent_source(url: &str, silent: usize) -> RedisStore {
-    let source = Silent { requests: AtomicUsize::new(0), silent };
-    let settings = RedisSettings::new(url.parse().unwrap(), "payments");
-    RedisStore::new(&with!(settings, credentials = Some(Arc::new(source)))).unwrap()
-}
-
-#[tokio::test]
-async fn a_request_for_a_login_without_an_answer_is_made_again() {
-    let redis = Redis::start().await;
-    let store = by_silent_source(&redis.url(), 1);
-    // The invocation of this call ends, and the request is not cancelled.
-    assert!(timeout(Duration::from_secs(1), store.acquire(attempt("pay_1"))).await.is_err());
-    acquired(&store, attempt("pay_2")).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_error_without_a_login_names_its_source() {
-    let store = by_silent_source("redis://127.0.0.1", usize::MAX);
-    let error = store.acquire(attempt("pay_1")).await.unwrap_err();
-    assert!(!error.may_have_run(), "{error:?}");
-    let reason = std::error::Error::source(&error).unwrap().to_string();
-    assert!(reason.contains("the source of logins for Redis returned none within 4 s"), "{reason}");
 }
 
 #[tokio::test]

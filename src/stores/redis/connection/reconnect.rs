@@ -27,10 +27,9 @@ pub(super) struct Wires {
 
 impl Default for Wires {
     fn default() -> Self {
-        let not_connected = RedisError::from((ErrorKind::Io, "not connected yet"));
         Self {
             dials: AtomicU64::new(0),
-            current: Mutex::new(Dialled { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_connected) }),
+            current: Mutex::new(Dialled::not_connected()),
             failed: std::sync::Mutex::default(),
         }
     }
@@ -51,6 +50,14 @@ struct Dialled {
     wire: RedisResult<Wire>,
 }
 
+impl Dialled {
+    /// As before the first attempt.
+    fn not_connected() -> Self {
+        let not_connected = RedisError::from((ErrorKind::Io, "not connected yet"));
+        Self { dial: 0, at: SystemTime::UNIX_EPOCH, wire: Err(not_connected) }
+    }
+}
+
 impl Connection {
     /// The current connection, or a new one.
     ///
@@ -69,13 +76,17 @@ impl Connection {
                 current.lock().await
             }
         };
+        if self.has_expired(&current) {
+            // No call uses it any more, also if this one is dropped while it waits for another.
+            *current = Dialled::not_connected();
+        }
         // Reuse the result of an attempt made while this call waited, even if it failed. Otherwise each waiting call
         // would make another failing attempt, one after another.
-        if (current.wire.is_err() && current.dial <= known) || self.has_expired(&current) {
-            current.dial = dials.fetch_add(1, Ordering::SeqCst) + 1;
-            current.at = SystemTime::now();
+        if current.wire.is_err() && current.dial <= known {
+            let (dial, at) = (dials.fetch_add(1, Ordering::SeqCst) + 1, SystemTime::now());
             // Boxed, because the future of a connection attempt with AWS's clients is large.
-            current.wire = Box::pin(self.dial()).await;
+            let wire = Box::pin(self.dial()).await;
+            *current = Dialled { dial, at, wire };
             if let Ok(wire) = &current.wire {
                 *self.wires.lock_failed() = None;
                 self.check_server(wire.clone());
