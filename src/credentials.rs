@@ -32,7 +32,9 @@ pub trait CredentialsSource: fmt::Debug + Send + Sync {
     /// connection is tried once more if the returned login differs from it.
     ///
     /// The time for a login is limited, because calls wait for it: for Redis to 4 seconds, and for PostgreSQL, with the
-    /// connection, to the timeout of the database and 3 seconds.
+    /// connection, to the timeout of the database and 3 seconds. On a cluster, one login is for all connections that
+    /// are opened together. If the client library then opens one of them again, the login and the connection have the
+    /// timeout of Redis; if they take longer, all are opened again, with 4 seconds for the login.
     ///
     /// # Errors
     /// If no login is available. No connection is made.

@@ -202,7 +202,7 @@ impl Connection {
             (Target::Server(_), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot)) => {
                 format!("the server is part of a cluster: set REDIS_CLUSTER=true ({error})").into()
             }
-            (Target::Server(_) | Target::Sentinel(_) | Target::Cluster(_), _) => error.into(),
+            (Target::Server(_) | Target::Sentinel(_) | Target::Cluster(..), _) => error.into(),
         }
     }
 }

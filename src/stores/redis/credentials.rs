@@ -1,15 +1,18 @@
 //! Authenticates each connection to Redis.
 //!
 //! A connection may be opened by this store, or by the cluster client itself, minutes later or after the process was
-//! frozen. Both request a login from the source of credentials, so no connection uses an old one.
+//! frozen. Both request a login from the source of credentials, so no connection uses an old one. The connections to a
+//! cluster that this store opens together share one.
 
+use std::future::pending;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt as _};
 use redis::{BasicAuth, ConnectionInfo, ErrorKind, RedisError, RedisResult, StreamingCredentialsProvider};
+use tokio::task;
 use tokio::time::timeout;
 
 use crate::credentials::{self, CredentialsSource, Login};
@@ -41,15 +44,48 @@ pub(super) async fn login(source: &dyn CredentialsSource, rejected: Option<&Logi
     in_time.map_err(|error| io::Error::other(error).into())
 }
 
-/// Provides the logins of connections that the cluster client opens itself.
-pub(super) struct ClusterLogins(pub(super) Arc<dyn CredentialsSource>);
+/// Provides the logins of the connections to a cluster's nodes. Clones share them.
+///
+/// While this store opens the connection to the cluster, they have the login that it was given. For a connection that
+/// the cluster client opens later, the source is asked within the timeout of this connection. If the source takes
+/// longer, the call fails, and its next try opens the connection to the cluster anew.
+#[derive(Clone)]
+pub(super) struct ClusterLogins {
+    source: Arc<dyn CredentialsSource>,
+    /// The login of the connections that are being opened.
+    opening: Arc<Mutex<Weak<Login>>>,
+}
+
+impl ClusterLogins {
+    pub(super) fn new(source: Arc<dyn CredentialsSource>) -> Self {
+        Self { source, opening: Arc::default() }
+    }
+
+    /// Uses this login for each new connection, for as long as it is not dropped.
+    pub(super) fn give(&self, login: &Arc<Login>) {
+        *self.opening.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(login);
+    }
+
+    async fn login(&self) -> RedisResult<Login> {
+        let given = self.opening.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        match given {
+            Some(given) => Ok((*given).clone()),
+            None => login(&*self.source, None).await,
+        }
+    }
+}
 
 impl StreamingCredentialsProvider for ClusterLogins {
-    /// Yields one login. A connection whose session has ended is replaced, not authenticated again.
+    /// Yields one login, and only to the task that opens the connection. The client library also subscribes in a task
+    /// of its own, which would authenticate the connection again: a connection whose session has ended is replaced
+    /// instead.
     fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send + 'static>> {
-        let source = Arc::clone(&self.0);
+        let (logins, opened_by) = (self.clone(), task::try_id());
         let login = async move {
-            let login = login(&*source, None).await?;
+            if task::try_id() != opened_by {
+                return pending().await;
+            }
+            let login = logins.login().await?;
             Ok(BasicAuth::new(user(&login).to_owned(), login.password))
         };
         // The client would log the end of the stream as an error of the connection.

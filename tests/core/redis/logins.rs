@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::poll_immediate;
+use harness::cluster::SmallCluster;
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use idempotent_sqs::stores::redis::records::Records;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::*;
 
@@ -88,6 +89,28 @@ async fn the_error_without_a_login_names_its_source() {
     assert!(reason.contains("the source of logins for Redis returned none within 4 s"), "{reason}");
 }
 
+/// A source that takes twice the default timeout of Redis for each login, such as a vault.
+#[derive(Debug)]
+struct Slow;
+
+impl CredentialsSource for Slow {
+    fn login<'a>(&'a self, _rejected: Option<&'a Login>) -> LoginFuture<'a> {
+        Box::pin(async {
+            sleep(Duration::from_secs(1)).await;
+            Ok(any())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_login_may_take_longer_than_the_timeout_of_redis() {
+    let (redis, cluster) = (Redis::start().await, SmallCluster::start(2).await);
+    for (url, is_cluster) in [(redis.url(), false), (cluster.url(), true)] {
+        let settings = with!(settings(&url, Arc::new(Slow)), cluster = is_cluster);
+        acquired(&RedisStore::new(&settings).unwrap(), attempt("pay_1")).await;
+    }
+}
+
 /// A source that counts its logins. While it is told to, it does not answer, and each session has ended.
 #[derive(Debug, Default)]
 struct Counting {
@@ -121,4 +144,19 @@ async fn a_connection_whose_session_has_ended_is_not_used_after_its_replacement_
     source.hangs.store(false, Ordering::SeqCst);
     records.inspect(&key).await.unwrap();
     assert_eq!(source.given.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn the_connections_to_a_cluster_that_are_opened_together_share_one_login_and_each_signs_in_once() {
+    let (cluster, source) = (SmallCluster::start(2).await, Arc::new(Counting::default()));
+    let settings = with!(settings(&cluster.url(), Arc::clone(&source) as _), cluster = true);
+    let store = RedisStore::new(&settings).unwrap();
+    let before = cluster.calls("auth").await;
+    // Keys of both nodes. A node replies to the second round after all that was sent to it before.
+    for round in 0..2 {
+        join_all((0..20).map(|n| acquired(&store, attempt(&format!("{round} {n}"))))).await;
+    }
+    let signed_in = cluster.calls("auth").await.into_iter().zip(before).map(|(after, before)| after - before);
+    assert_eq!(signed_in.collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(source.given.load(Ordering::SeqCst), 1);
 }

@@ -19,7 +19,7 @@ const REDIRECTIONS: u32 = 3;
 pub(super) enum Target {
     Server(Box<ConnectionInfo>),
     Sentinel(Box<Sentinels>),
-    Cluster(Box<ClusterClient>),
+    Cluster(Box<ClusterClient>, Option<ClusterLogins>),
 }
 
 impl Target {
@@ -31,7 +31,10 @@ impl Target {
         match (service, settings.cluster) {
             (None, false) => Ok(Self::Server(Box::new(server))),
             (Some(service), false) => Ok(Self::Sentinel(Box::new(Sentinels::new(service, server, settings.timeout)))),
-            (None, true) => Ok(Self::Cluster(Box::new(cluster(server, tcp, settings)?))),
+            (None, true) => {
+                let logins = settings.credentials.clone().map(ClusterLogins::new);
+                Ok(Self::Cluster(Box::new(cluster(server, tcp, settings, logins.clone())?), logins))
+            }
             (Some(_), true) => {
                 let why = "sentinels do not know clusters: turn the cluster protocol off";
                 Err(RedisError::from((ErrorKind::InvalidClientConfig, why)).into())
@@ -42,7 +45,7 @@ impl Target {
     pub(super) fn is_cluster(&self) -> bool {
         match self {
             Self::Server(_) | Self::Sentinel(_) => false,
-            Self::Cluster(_) => true,
+            Self::Cluster(..) => true,
         }
     }
 
@@ -51,7 +54,7 @@ impl Target {
     pub(super) fn round_trips(&self) -> u32 {
         match self {
             Self::Server(_) => 1,
-            Self::Sentinel(_) | Self::Cluster(_) => 2,
+            Self::Sentinel(_) | Self::Cluster(..) => 2,
         }
     }
 
@@ -60,16 +63,27 @@ impl Target {
         match self {
             Self::Server(server) => connect(signed_in((**server).clone(), login)).await.map(Wire::Server),
             Self::Sentinel(sentinels) => sentinels.open(login).await.map(Wire::Server),
-            // The cluster client requests a login for each node's connection.
-            Self::Cluster(client) => client.get_async_generic_connection::<Node>().await.map(Wire::Cluster),
+            Self::Cluster(client, logins) => {
+                // Kept until all nodes are connected.
+                let login = login.cloned().map(Arc::new);
+                if let (Some(logins), Some(login)) = (logins, &login) {
+                    logins.give(login);
+                }
+                client.get_async_generic_connection::<Node>().await.map(Wire::Cluster)
+            }
         }
     }
 }
 
-fn cluster(node: ConnectionInfo, tcp: TcpSettings, settings: &RedisSettings) -> RedisResult<ClusterClient> {
+fn cluster(
+    node: ConnectionInfo,
+    tcp: TcpSettings,
+    settings: &RedisSettings,
+    logins: Option<ClusterLogins>,
+) -> RedisResult<ClusterClient> {
     let mut cluster = ClusterClientBuilder::new([node]);
-    if let Some(source) = &settings.credentials {
-        cluster = cluster.set_credentials_provider(ClusterLogins(Arc::clone(source)));
+    if let Some(logins) = logins {
+        cluster = cluster.set_credentials_provider(logins);
     }
     cluster
         .tcp_settings(tcp)

@@ -105,8 +105,7 @@ impl Deployment {
             None => vec![password],
         });
         // The library logs in twice with a login of a source in a cluster.
-        let mut logins = of("AUTH");
-        logins.dedup();
+        let logins = of("AUTH");
         if made.is_open && logins != Vec::from_iter(expected.clone()) {
             wrong.push(format!("{host}: the logins {logins:?}, not {expected:?}"));
         }

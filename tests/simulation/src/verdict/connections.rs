@@ -1,7 +1,7 @@
 //! Whether each process opens a connection if it needs one, and only then, and whether it uses none after it failed or
 //! its session has ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use history::{Answer, Operation};
 
@@ -20,15 +20,9 @@ impl Run {
     /// sends a call again.
     pub(super) fn wrong_connections(&self) -> Vec<String> {
         let mut wrong: Vec<_> = self.connections.iter().filter_map(|connection| self.outlived(connection)).collect();
-        let exchanges = || self.connections.iter().flat_map(|connection| &connection.exchanges);
-        let mut known = BTreeSet::new();
-        let logins = exchanges().filter(|exchange| exchange.command == "AUTH");
-        for token in logins.filter_map(|exchange| exchange.arguments.last()) {
-            if !known.insert(token) && self.plan.redis.logins == LoginKind::Token {
-                wrong.push(format!("{token}: is the login of two connections"));
-            }
-        }
-        let refused = exchanges().filter(|exchange| exchange.error.as_deref().is_some_and(refuses_to_settle));
+        wrong.extend(self.wrong_logins());
+        let exchanges = self.connections.iter().flat_map(|connection| &connection.exchanges);
+        let refused = exchanges.filter(|exchange| exchange.error.as_deref().is_some_and(refuses_to_settle));
         wrong.extend(refused.map(|exchange| format!("a full server refused to settle: {exchange:?}")));
         if self.plan.servers > 1 {
             return wrong;
@@ -53,6 +47,29 @@ impl Run {
         for call in unanswered.filter(|call| call.failed_us.is_some()) {
             wrong.extend(self.given_up_early(call));
             wrong.extend(self.doubted(call));
+        }
+        wrong
+    }
+
+    /// Connections that sign in twice, and tokens that are used again. On a cluster, the connections that a client opens
+    /// together share one.
+    fn wrong_logins(&self) -> Vec<String> {
+        let (mut wrong, mut known) = (Vec::new(), BTreeMap::new());
+        for connection in &self.connections {
+            let mut logins = connection.exchanges.iter().filter(|exchange| exchange.command == "AUTH");
+            let Some(login) = logins.next() else { continue };
+            if logins.next().is_some() {
+                wrong.push(format!("{}: signs in twice: {connection:?}", connection.client));
+            }
+            let Some(token) = login.arguments.last() else { continue };
+            let earlier: Option<&Connection> = known.insert(token, connection);
+            let Some(earlier) = earlier.filter(|_| self.plan.redis.logins == LoginKind::Token) else { continue };
+            let is_opened_together = self.plan.servers > 1
+                && earlier.client == connection.client
+                && earlier.dialled_us.abs_diff(connection.dialled_us) <= 2 * self.timeout_us() + TIMER_US;
+            if !is_opened_together {
+                wrong.push(format!("{token}: is the login of two connections"));
+            }
         }
         wrong
     }
