@@ -17,6 +17,12 @@ use super::soon;
 /// Part of the URL of every Redis.
 pub const PASSWORD: &str = "SECRET-PASSWORD";
 
+/// The name of the function.
+pub const FUNCTION: &str = "payments";
+
+/// The trace of every invocation, in hexadecimal digits.
+pub const TRACE_ID: &str = "5bef4de7ad49b0e87f6ef6c87fc2e700";
+
 /// Trace header of every invocation, as Lambda sends it without active X-Ray tracing.
 const TRACE: &str = "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0;Lineage=1:a87bd80c:0";
 
@@ -63,7 +69,7 @@ impl Function {
             .env_clear()
             .envs([
                 ("AWS_LAMBDA_RUNTIME_API", api.address().as_str()),
-                ("AWS_LAMBDA_FUNCTION_NAME", "payments"),
+                ("AWS_LAMBDA_FUNCTION_NAME", FUNCTION),
                 ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128"),
                 ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
                 ("AWS_LAMBDA_LOG_FORMAT", "JSON"),

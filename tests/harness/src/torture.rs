@@ -22,7 +22,8 @@ use faults::Rng;
 use fixture::Fixture;
 use tally::lock;
 
-const PROCESSES: usize = 4;
+/// Number of processes.
+pub const PROCESSES: usize = 4;
 
 /// Fewest faults of a seed. A run with fewer shows too little.
 pub const FAULTS_PER_SEED: usize = 10;

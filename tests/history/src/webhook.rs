@@ -22,7 +22,7 @@ use crate::stuck::stuck_processes;
 
 pub use payloads::{ObjectAnswer, ObjectBody, ObjectCall, Pointer, StoredPayload};
 use run::{Run, delay_s};
-pub use spans::Span;
+pub use spans::{Span, Traces};
 
 /// The setting `TARGET_TIMEOUT_MS` of the functions.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_millis(700);
@@ -78,6 +78,8 @@ pub struct Delivery {
     pub receive_count: u32,
     /// The number of the process.
     pub process: usize,
+    /// The trace that it was sent in, in hexadecimal digits.
+    pub sender: Option<String>,
     /// When its invocation began, by the monotonic clock, µs.
     pub begun_us: u64,
     /// When its invocation returned, by the monotonic clock, µs.
@@ -130,6 +132,8 @@ pub struct Received {
     pub object_calls: Vec<ObjectCall>,
     /// The spans of the messages, as an OpenTelemetry collector received them, if there was one.
     pub spans: Option<Vec<Span>>,
+    /// What each process does with its spans.
+    pub traces: Vec<Traces>,
 }
 
 /// What an answer means for the run.

@@ -55,6 +55,7 @@ async fn torture(seed: u64, messages: u64) -> Books {
         ("INBOX_WITHOUT_REDIS", if seed.is_multiple_of(2) { "refuse" } else { "proceed" }.to_owned()),
     ];
     let redis = (servers.redis_url(), false);
+    let settings = Box::new(move |_| settings.clone());
     let fixture = Arc::new(Fixture::new(env!("CARGO_BIN_EXE_ledger"), redis, &queue, settings).await);
     let events: Vec<String> = (0..messages).map(|n| format!("e-{seed}-{n}")).collect();
     let requests = events.iter().zip(0..).map(|(event, n)| SendRequest::new(payment(event, n)));

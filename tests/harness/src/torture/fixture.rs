@@ -15,14 +15,16 @@ use super::tally::{Tally, lock};
 use crate::http::{Answer, Request, Server};
 use crate::lambda::Function;
 
+type Settings = dyn Fn(usize) -> Vec<(&'static str, String)> + Send + Sync;
+
 pub struct Fixture {
     pub tally: Arc<Tally>,
     binary: &'static str,
     redis: String,
     cluster: bool,
     sqs: Server,
-    /// Settings of this run.
-    settings: Vec<(&'static str, String)>,
+    /// Settings of the process with this number.
+    settings: Box<Settings>,
     all_sent: AtomicBool,
     over: Notify,
 }
@@ -32,12 +34,12 @@ pub struct Fixture {
 const LONGEST_VISIBILITY: Duration = Duration::from_secs(5);
 
 impl Fixture {
-    /// Processes of the binary at `path`, with these additional settings. The Redis may be a cluster.
+    /// Processes of the binary at `path`, with the additional settings of each. The Redis may be a cluster.
     pub async fn new(
         path: &'static str,
         (redis, cluster): (String, bool),
         queue: &Queue,
-        settings: Vec<(&'static str, String)>,
+        settings: Box<Settings>,
     ) -> Self {
         let tally: Arc<Tally> = Arc::default();
         let sqs = sqs(queue.clone(), Arc::clone(&tally)).await;
@@ -45,14 +47,14 @@ impl Fixture {
         Self { tally, binary: path, redis, cluster, sqs, settings, all_sent, over }
     }
 
-    /// Starts a process. Its access key of AWS names its number, and so do its spans.
+    /// Starts a process. Its access key of AWS names its number.
     pub async fn function(&self, number: usize) -> Function {
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
-        let (access_key, resource) = (format!("process-{number}"), format!("service.instance.id=process-{number}"));
+        let (access_key, own) = (format!("process-{number}"), (self.settings)(number));
         let mut settings = fleet::SETTINGS.to_vec();
         settings.extend([("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)]);
-        settings.extend([("AWS_ACCESS_KEY_ID", &*access_key), ("OTEL_RESOURCE_ATTRIBUTES", &*resource)]);
-        settings.extend(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
+        settings.push(("AWS_ACCESS_KEY_ID", &access_key));
+        settings.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
         Function::start(self.binary, &settings).await
     }
 

@@ -9,6 +9,9 @@ use crate::history::{History, Operation};
 /// An invocation that takes longer may have no time left to send its spans, µs.
 const SENT_WITHIN_US: u64 = 1_000_000;
 
+/// The name of the spans of messages, which names the queue.
+const SPAN_NAME: &str = "process payments";
+
 /// What clocks and rounding may differ, µs.
 const TOLERANCE_US: u64 = 5000;
 
@@ -21,6 +24,12 @@ pub struct Span {
     pub process: usize,
     /// The idempotency key.
     pub key: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The name of the service.
+    pub service: String,
+    /// The trace that it is linked to, in hexadecimal digits.
+    pub sender: Option<String>,
     /// What happened to the message.
     pub outcome: String,
     /// The fence of its claim, or of the record that it found.
@@ -29,7 +38,9 @@ pub struct Span {
     pub attempt: Option<u8>,
     /// Whether its status is an error.
     pub is_error: bool,
-    /// Whether its parent is the span of an invocation in the same request.
+    /// The description of its status.
+    pub why: String,
+    /// Whether its parent is the span of an invocation in the same request, which is linked to the trace of Lambda.
     pub has_invocation: bool,
     /// When it began.
     pub begun_us: u64,
@@ -37,6 +48,15 @@ pub struct Span {
     pub ended_us: u64,
     /// When the collector received it.
     pub received_us: u64,
+}
+
+/// What the variables of OpenTelemetry say that a process does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traces {
+    /// Whether it sends spans.
+    pub are_sent: bool,
+    /// The name of its service.
+    pub service: String,
 }
 
 impl Received {
@@ -50,7 +70,10 @@ impl Received {
                     && meanwhile.contains(&span.begun_us)
             };
             let spans: Vec<_> = spans.iter().filter(is_own).collect();
+            let traces = &self.traces[delivery.process];
             let why = match &spans[..] {
+                [] if !traces.are_sent => return None,
+                _ if !traces.are_sent => "this process was to send no span",
                 [] if delivery.ended_us - delivery.begun_us > SENT_WITHIN_US => return None,
                 [] => "this delivery has no span",
                 [span] => self.wrong_span(span, delivery, history)?,
@@ -93,6 +116,9 @@ impl Received {
             Invoked::NotNamed => !span.is_error || self.has_letter(&delivery.message_id),
             Invoked::Error(_) | Invoked::Unknown => true,
         };
+        let service = &self.traces[delivery.process].service;
+        // Of a malformed record only the messageId is read.
+        let has_sender = delivery.is_malformed || span.sender == delivery.sender;
         [
             (span.has_invocation, "its span is not one of an invocation"),
             (span.begun_us <= span.ended_us && span.ended_us <= span.received_us, "its span has other times"),
@@ -100,6 +126,10 @@ impl Received {
             (span.key.as_ref().map_or(!is_of_record, |key| *key == delivery.key), "its span has another key"),
             (!delivery.is_malformed || span.outcome == "UNREADABLE", "its span does not say that it is malformed"),
             (has_status, "its span has another status"),
+            (span.is_error != span.why.is_empty(), "its span does not say why it failed"),
+            (span.service == *service, "its span is of another service"),
+            (has_sender, "its span is not linked to the trace of its sender"),
+            (delivery.is_malformed || span.name == SPAN_NAME, "its span has another name"),
             (is_right, "its span says otherwise than the store"),
         ]
         .into_iter()

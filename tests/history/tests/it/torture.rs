@@ -23,7 +23,7 @@ use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
 use harness::torture::fleet::PROCESS_STOPPED;
 use harness::torture::tally::{self, Sum, Tally, lock};
-use harness::torture::{FAULTS_PER_SEED, Length, perform, queue};
+use harness::torture::{FAULTS_PER_SEED, Length, PROCESSES, perform, queue};
 use history::{
     Allowances, Delivery, History, Invoked, Letter, Outside, Received, Report, WEBHOOK_TIMEOUT, is_of_dead_letter,
     monotonic_us,
@@ -90,10 +90,11 @@ async fn torture(
         ("PAYLOAD_BUCKETS", "other-payloads, payloads".to_owned()),
         ("PAYLOAD_MAX_BYTES", LIMIT.to_string()),
         ("AWS_ENDPOINT_URL_S3", objects.url()),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
         ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters".to_owned()),
     ];
     let binary = env!("CARGO_BIN_EXE_recorded-function");
+    let address = collector.url();
+    let settings = Box::new(move |number| [settings.clone(), spans::variables(seed, number, &address)].concat());
     let fixture = Arc::new(Fixture::new(binary, (url, cluster), &queue, settings).await);
     let tally = Arc::clone(&fixture.tally);
     let inject_any_fault = async |rng: &mut Rng| {
@@ -109,7 +110,8 @@ async fn torture(
 
     let Seen { calls, effects, closed_us, .. } = webhook.seen();
     let (object_calls, spans) = (objects.calls(), Some(spans::of_messages(&collector)));
-    let received = Received { calls, closed_us, object_calls, spans, ..received(&tally, messages) };
+    let traces = (0..PROCESSES).map(|number| spans::traces(seed, number)).collect();
+    let received = Received { calls, closed_us, object_calls, spans, traces, ..received(&tally, messages) };
     // The run ends when all messages were deleted.
     let with_effect = received.deliveries.iter().filter(|delivery| !received.has_letter(&delivery.message_id));
     let deleted = with_effect.map(|delivery| delivery.key.clone()).collect();
@@ -133,6 +135,7 @@ fn received(tally: &Tally, messages: &[Message]) -> Received {
         pointer: messages[&delivery.body].pointer(),
         receive_count: delivery.receive_count,
         process: delivery.process,
+        sender: messages[&delivery.body].sender(),
         begun_us: us(delivery.begun),
         ended_us: us(delivery.ended),
         is_malformed: delivery.is_malformed,

@@ -39,6 +39,7 @@ fn delivery(invocation: Invoked, visibility_s: Option<u64>) -> Delivery {
         pointer: None,
         receive_count: 1,
         process: 0,
+        sender: None,
         begun_us: 0,
         ended_us: 100_000,
         is_malformed: false,

@@ -13,9 +13,15 @@ use super::objects::{LIMIT, Name, PLANS, Plan, Reply, Stored, Text};
 const CURRENT: (&str, &str) = ("ExtendedPayloadSize", "software.amazon.payloadoffloading.PayloadS3Pointer");
 const OLDER: (&str, &str) = ("SQSLargePayloadSize", "com.amazon.sqs.javamessaging.MessageS3Pointer");
 
+/// The time in the X-Ray traces of the messages:
+/// <https://docs.aws.amazon.com/xray/latest/devguide/xray-api-sendingdata.html#xray-api-traceids>
+const TRACE_TIME: &str = "5759e988";
+
 /// One message of the producer.
 pub(super) struct Message {
     pub(super) key: String,
+    /// The trace that it is sent in, if it has one.
+    trace: Option<u64>,
     /// The body that the queue delivers.
     pub(super) body: String,
     /// Its payload in S3.
@@ -30,9 +36,10 @@ pub(super) fn messages(seed: u64, count: u64) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     for message in 0..count {
         let number = key_number(message);
+        let trace = (!number.is_multiple_of(3)).then_some(number);
         if !is_stored(number) {
             let key = key(seed, message);
-            messages.push(Message { body: body(&key), key, stored: None });
+            messages.push(Message { body: body(&key), key, trace, stored: None });
             continue;
         }
         let key = format!("in-s3-{seed}-{number}");
@@ -42,7 +49,7 @@ pub(super) fn messages(seed: u64, count: u64) -> Vec<Message> {
         };
         let location = json!({ "s3BucketName": stored.bucket, "s3Key": stored.name });
         let body = json!([client(message).1, location]).to_string();
-        messages.push(Message { key, body, stored: Some(stored) });
+        messages.push(Message { key, body, trace, stored: Some(stored) });
     }
     messages
 }
@@ -105,10 +112,21 @@ fn body(key: &str) -> String {
 impl Message {
     pub(super) fn request(&self) -> SendRequest {
         let request = SendRequest::new(&self.body);
+        let request = match self.trace {
+            Some(trace) => {
+                request.trace_header(format!("Root=1-{TRACE_TIME}-{trace:024x};Parent=53995c3f42cd8ad8;Sampled=1"))
+            }
+            None => request.trace_header("Root=1-odd"),
+        };
         let Some(stored) = &self.stored else { return request.attribute("Idempotency-Key", self.key.clone()) };
         let size = Attribute::Number(stored.text.len().to_string());
         let request = request.attribute(stored.attribute, size);
         if stored.plan.has_attribute { request.attribute("Idempotency-Key", self.key.clone()) } else { request }
+    }
+
+    /// The trace that it is sent in, in hexadecimal digits.
+    pub(super) fn sender(&self) -> Option<String> {
+        self.trace.map(|trace| format!("{TRACE_TIME}{trace:024x}"))
     }
 
     /// What the webhook is to get.

@@ -1,6 +1,6 @@
 //! Spans of deliveries made by hand.
 
-use history::Span;
+use history::{Span, Traces};
 
 use super::*;
 
@@ -10,6 +10,10 @@ fn span() -> Span {
         message_id: MESSAGE.to_owned(),
         process: 0,
         key: Some(KEY.to_owned()),
+        name: "process payments".to_owned(),
+        service: "billing".to_owned(),
+        sender: None,
+        why: String::new(),
         outcome: "ACQUIRED".to_owned(),
         fence: Some(fence(1)),
         attempt: Some(1),
@@ -23,7 +27,8 @@ fn span() -> Span {
 
 fn faults(spans: Vec<Span>, delivery: Delivery) -> Vec<String> {
     let (calls, spans) = (vec![call(200)], Some(spans));
-    let received = Received { calls, deliveries: vec![delivery], spans, ..Received::default() };
+    let traces = [true, false].map(|are_sent| Traces { are_sent, service: "billing".to_owned() }).into();
+    let received = Received { calls, deliveries: vec![delivery], spans, traces, ..Received::default() };
     received.faults(&settled(10, complete(1, 1)).history())
 }
 
@@ -42,6 +47,9 @@ fn each_delivery_whose_invocation_returned_in_time_has_one_span() {
     }
     let late = Delivery { ended_us: 1_100_000, ..delivery() };
     assert_eq!(faults(vec![], late), Vec::<String>::new());
+    let of_silent = Delivery { process: 1, ..delivery() };
+    assert_eq!(faults(vec![], of_silent.clone()), Vec::<String>::new());
+    is_one(&faults(vec![Span { process: 1, ..span() }], of_silent), "was to send no span");
     let unknown = Delivery { invocation: Invoked::Unknown, ..delivery() };
     assert_eq!(faults(vec![], unknown), Vec::<String>::new());
 }
@@ -57,6 +65,10 @@ fn a_span_that_differs_from_the_history_or_the_response_is_found() {
         (Span { key: Some("another".to_owned()), ..span() }, "another key"),
         (Span { key: None, ..span() }, "another key"),
         (Span { is_error: true, ..span() }, "another status"),
+        (Span { why: "it failed".to_owned(), ..span() }, "why it failed"),
+        (Span { service: "payments".to_owned(), ..span() }, "another service"),
+        (Span { sender: Some("5759e988".to_owned()), ..span() }, "trace of its sender"),
+        (Span { name: "message".to_owned(), ..span() }, "another name"),
         (Span { fence: Some(fence(2)), ..span() }, "otherwise than the store"),
         (Span { attempt: Some(2), ..span() }, "otherwise than the store"),
         (Span { outcome: "ACQUIRED_STALE".to_owned(), ..span() }, "otherwise than the store"),
