@@ -368,11 +368,10 @@ async fn rows_can_be_kept_for_ever() {
 
 /// A table with partitions by the hash of its key, in which rows of different partitions have the same `ctid`.
 async fn partitioned_by_hash(base: &Base) {
-    let partitions: String = (0..8)
-        .map(|n| {
-            format!("CREATE TABLE inbox_{n} PARTITION OF idempotency_inbox FOR VALUES WITH (MODULUS 8, REMAINDER {n});")
-        })
-        .collect();
+    let partition = |n| {
+        format!("CREATE TABLE inbox_{n} PARTITION OF idempotency_inbox FOR VALUES WITH (MODULUS 8, REMAINDER {n});")
+    };
+    let partitions = (0..8).map(partition).collect::<Vec<_>>().concat();
     base.client
         .batch_execute(&format!(
             "ALTER TABLE idempotency_inbox RENAME TO plain; \
