@@ -111,7 +111,7 @@ pub(super) fn of_messages(collector: &Collector) -> Vec<Span> {
 /// The trace that this span is linked to, in hexadecimal digits.
 fn trace_of_link(span: &v1::Span) -> Option<String> {
     let link = span.links.first()?;
-    Some(link.trace_id.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(format!("{:032x}", u128::from_be_bytes(link.trace_id.as_slice().try_into().unwrap())))
 }
 
 fn is_error(span: &v1::Span) -> bool {
