@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::results::Results;
+use super::results::{MAX_RESULT_BYTES, Results};
 
 /// How records are kept and attempts are counted.
 ///
@@ -31,7 +31,7 @@ pub struct Policy {
     pub failed_retention: Duration,
     /// What to do if an earlier attempt may have taken effect. Default: [`Recovery::Rerun`].
     pub recovery: Recovery,
-    /// Largest result stored in the record, bytes. Default: 4,096.
+    /// Largest result stored in the record, bytes. More than [`MAX_RESULT_BYTES`] counts as this. Default: 4,096.
     pub result_max_bytes: usize,
     /// Where larger results are stored. Default: `None`, they are not kept.
     pub results: Option<Results>,
@@ -77,6 +77,11 @@ impl Policy {
     pub fn lease_until(&self, end: Instant) -> Duration {
         let remaining = end.saturating_duration_since(Instant::now());
         remaining.saturating_add(self.grace()).min(self.longest_lease)
+    }
+
+    /// Largest result in a record, bytes.
+    pub(super) fn max_in_record(&self) -> usize {
+        self.result_max_bytes.min(MAX_RESULT_BYTES)
     }
 
     /// How much earlier than its lease work ends. A grace of the longest lease would leave no time for work.

@@ -111,7 +111,7 @@ impl<S: Store> Idempotency<S> {
         let location = self.write_large_result(claim, result).await;
         let stored = match &location {
             Some(location) => StoredResult::Object(location.as_bytes()),
-            None if result.len() <= self.policy.result_max_bytes => StoredResult::Inline(result),
+            None if result.len() <= self.policy.max_in_record() => StoredResult::Inline(result),
             None => StoredResult::NotKept,
         };
         retry_until(deadline.settle, has_own_record, || self.store.complete(claim, stored)).await
@@ -120,7 +120,7 @@ impl<S: Store> Idempotency<S> {
     /// Writes a result that is too large for the record, and returns its location. This uses the time for work, not
     /// the time for settling.
     async fn write_large_result(&self, claim: &Claim, result: &[u8]) -> Option<String> {
-        let results = self.policy.results.as_ref().filter(|_| result.len() > self.policy.result_max_bytes)?;
+        let results = self.policy.results.as_ref().filter(|_| result.len() > self.policy.max_in_record())?;
         results.write(claim.key(), claim.fence(), result, claim.ends()).await
     }
 

@@ -176,8 +176,8 @@ pub(crate) fn record_outcome(
     }
 }
 
-/// Sends the ended spans. Stops at `until`, or after the timeout of the exporter, which includes the wait for the request
-/// of another invocation.
+/// Sends the ended spans. Stops at `until`, or after the timeout of the exporter, which includes the wait for the
+/// request of another invocation.
 pub(crate) async fn flush(until: Instant) {
     let Some(pending) = PENDING.get() else { return };
     let until = Instant::now().checked_add(export_timeout()).map_or(until, |limit| until.min(limit));

@@ -11,8 +11,8 @@ use std::time::Duration;
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Claim, Deadline, Delivery, Failure, Fingerprint, Idempotency, Key, Outcome, Policy,
-    Recovery, Report, Settled, State, Store, StoreError, StoredResult, Work, WorkError,
+    Acquire, AcquireRequest, Claim, Deadline, Delivery, Failure, Fingerprint, Idempotency, Key, MAX_RESULT_BYTES,
+    Outcome, Policy, Recovery, Report, Settled, State, Store, StoreError, StoredResult, Work, WorkError,
 };
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -141,11 +141,14 @@ async fn a_parked_delivery_is_no_attempt_of_the_recovery_that_runs_later() {
 
 #[tokio::test]
 async fn a_result_above_the_limit_is_not_kept() {
-    let policy = with!(Policy::default(), result_max_bytes = 3);
-    let idempotency = Idempotency::new(MemoryStore::default(), policy);
-    let told = ScriptedWork::always(Action::Return(b"four"));
-    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Done { result } if result == b"four"));
-    assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Duplicate { result: None }));
+    let largest: &[u8] = vec![0; MAX_RESULT_BYTES + 1].leak();
+    for (limit, returned) in [(3, &b"four"[..]), (usize::MAX, largest)] {
+        let policy = with!(Policy::default(), result_max_bytes = limit);
+        let idempotency = Idempotency::new(MemoryStore::default(), policy);
+        let told = ScriptedWork::always(Action::Return(returned));
+        assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Done { result } if result == returned));
+        assert!(matches!(run(&idempotency, &told).await.outcome, Outcome::Duplicate { result: None }));
+    }
 }
 
 #[tokio::test]

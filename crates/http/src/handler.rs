@@ -145,7 +145,7 @@ where
     /// Largest result that the core keeps.
     fn max_stored(&self) -> usize {
         let policy = &self.settings.policy;
-        if policy.results.is_some() { MAX_RESULT_BYTES.max(policy.result_max_bytes) } else { policy.result_max_bytes }
+        if policy.results.is_some() { MAX_RESULT_BYTES } else { policy.result_max_bytes.min(MAX_RESULT_BYTES) }
     }
 
     /// The result without a body. The request is completed in any case, so that it does not run again.

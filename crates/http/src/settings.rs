@@ -151,7 +151,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
 
     /// Sets the time for one run, from the acquire to the recorded response. Up to a second of it is reserved for the
     /// record. The lease lasts as long, and [`Policy::lease_grace`] longer: after a crash, retries get 409 until then.
-    /// The body of the request must also arrive within this time. With less than 67 ms nothing runs. Default: 30 seconds.
+    /// The body of the request must also arrive within this time. With less than 67 ms nothing runs. Default: 30
+    /// seconds.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.timeout = timeout)
     }

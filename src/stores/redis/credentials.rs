@@ -2,7 +2,8 @@
 //!
 //! A connection may be opened by this store, or by the cluster client itself, minutes later or after the process was
 //! frozen. Both request a login from the source of credentials, so no connection uses an old one. The connections to a
-//! cluster that this store opens together share one.
+//! cluster that this store opens together share one. If the process is frozen meanwhile and the login expires, the
+//! server rejects it, and a new one is requested.
 
 use std::future::pending;
 use std::io;

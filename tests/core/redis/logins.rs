@@ -8,6 +8,7 @@ use futures_util::future::poll_immediate;
 use harness::cluster::SmallCluster;
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use idempotent_sqs::stores::redis::records::Records;
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::*;
@@ -111,16 +112,20 @@ async fn a_login_may_take_longer_than_the_timeout_of_redis() {
     }
 }
 
-/// A source that counts its logins. While it is told to, it does not answer, and each session has ended.
+/// A source that counts its logins. While it is told to, it does not answer, or each session has ended.
 #[derive(Debug, Default)]
 struct Counting {
     given: AtomicUsize,
     hangs: AtomicBool,
+    /// Notified by each request while it does not answer.
+    asked: Notify,
+    sessions_have_ended: AtomicBool,
 }
 
 impl CredentialsSource for Counting {
     fn login<'a>(&'a self, _rejected: Option<&'a Login>) -> LoginFuture<'a> {
         if self.hangs.load(Ordering::SeqCst) {
+            self.asked.notify_one();
             return Box::pin(pending());
         }
         self.given.fetch_add(1, Ordering::SeqCst);
@@ -128,7 +133,7 @@ impl CredentialsSource for Counting {
     }
 
     fn max_session(&self) -> Option<Duration> {
-        Some(if self.hangs.load(Ordering::SeqCst) { Duration::ZERO } else { Duration::from_hours(1) })
+        Some(if self.sessions_have_ended.load(Ordering::SeqCst) { Duration::ZERO } else { Duration::from_hours(1) })
     }
 }
 
@@ -139,11 +144,34 @@ async fn a_connection_whose_session_has_ended_is_not_used_after_its_replacement_
     let key = Key::new("pay_1").unwrap();
     records.inspect(&key).await.unwrap();
     assert_eq!(source.given.load(Ordering::SeqCst), 1);
-    source.hangs.store(true, Ordering::SeqCst);
+    let set = |holds| [&source.hangs, &source.sessions_have_ended].map(|flag| flag.store(holds, Ordering::SeqCst));
+    set(true);
     assert!(poll_immediate(records.inspect(&key)).await.is_none());
-    source.hangs.store(false, Ordering::SeqCst);
+    set(false);
     records.inspect(&key).await.unwrap();
     assert_eq!(source.given.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn the_old_connection_to_a_cluster_is_not_used_after_its_session_has_ended() {
+    let (cluster, source) = (SmallCluster::start(2).await, Arc::new(Counting::default()));
+    let settings = with!(settings(&cluster.url(), Arc::clone(&source) as _), cluster = true);
+    let records = Arc::new(Records::new(&settings).unwrap());
+    // Their slots are of different nodes.
+    let [of_stopped, of_other] = ["pay_1", "pay_2"].map(|key| Key::new(key).unwrap());
+    records.inspect(&of_stopped).await.unwrap();
+    source.hangs.store(true, Ordering::SeqCst);
+    cluster.nodes[0].signal("-STOP");
+    let opening = tokio::spawn({
+        let (records, key) = (Arc::clone(&records), of_stopped.clone());
+        async move { records.inspect(&key).await }
+    });
+    soon(source.asked.notified()).await;
+    // Another call opens a new connection now.
+    soon(records.inspect(&of_other)).await.unwrap();
+    source.sessions_have_ended.store(true, Ordering::SeqCst);
+    assert!(timeout(Duration::from_millis(200), records.inspect(&of_other)).await.is_err());
+    opening.abort();
 }
 
 #[tokio::test]

@@ -57,8 +57,8 @@ const FIND: &str = "SELECT FROM idempotency_inbox WHERE namespace = $1 AND key =
 
 const READ: &str = "SELECT fingerprint, fence, result FROM idempotency_inbox WHERE namespace = $1 AND key = $2";
 
-/// By `ctid`, because DELETE has no LIMIT, and by `tableoid`, because partitions of a table may have rows with the same `ctid`.
-/// Skips rows that another cleanup has locked, and unfinished rows, which an operator has to settle.
+/// By `ctid`, because DELETE has no LIMIT, and by `tableoid`, because partitions of a table may have rows with the same
+/// `ctid`. Skips rows that another cleanup has locked, and unfinished rows, which an operator has to settle.
 const DELETE_EXPIRED: &str = "WITH expired AS ( \
        SELECT tableoid, ctid FROM idempotency_inbox \
        WHERE namespace = $1 AND done_at < now() - make_interval(secs => $2) AND result IS NOT NULL \

@@ -87,7 +87,11 @@ fn the_binary_contains_the_root_certificates_of_rds() {
 async fn at_level_debug_without_the_driver_the_log_has_no_payload_and_no_result() {
     let (base, redis) = (books(&["DE-4711-0815"]).await, Redis::start().await);
     let (cache, database) = (redis.url(), base.url());
-    let settings = [settings(&cache, &database), vec![("RUST_LOG", "debug,tokio_postgres=info")]].concat();
+    let settings = [
+        settings(&cache, &database),
+        vec![("AWS_LAMBDA_LOG_LEVEL", "DEBUG"), ("RUST_LOG", "debug,tokio_postgres=info")],
+    ]
+    .concat();
     let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;
     let batch = event([record("m1", &payment("e1", "DE-4711-0815", "CREDIT", 123_454_321, 1))]);
     assert_eq!(function.invoke(batch).await, [""; 0]);

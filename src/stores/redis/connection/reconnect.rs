@@ -21,8 +21,8 @@ pub(super) struct Wires {
     /// Counts connection attempts, so that only the first of the callers that wait for one connects.
     dials: AtomicU64,
     current: Mutex<Dialled>,
-    /// The connection to a cluster that failed last, with the number of its attempt.
-    failed: std::sync::Mutex<Option<(u64, Wire)>>,
+    /// The connection to a cluster that failed last.
+    failed: std::sync::Mutex<Option<FailedWire>>,
 }
 
 impl Default for Wires {
@@ -36,7 +36,7 @@ impl Default for Wires {
 }
 
 impl Wires {
-    fn lock_failed(&self) -> MutexGuard<'_, Option<(u64, Wire)>> {
+    fn lock_failed(&self) -> MutexGuard<'_, Option<FailedWire>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -48,6 +48,16 @@ struct Dialled {
     /// Time of the attempt by the wall clock, which advances while the process is frozen.
     at: SystemTime,
     wire: RedisResult<Wire>,
+}
+
+/// An open connection to a cluster, of which a call failed.
+#[derive(Clone)]
+struct FailedWire {
+    /// Number of the attempt that opened it.
+    dial: u64,
+    /// Time of that attempt.
+    at: SystemTime,
+    wire: Wire,
 }
 
 impl Dialled {
@@ -69,15 +79,15 @@ impl Connection {
         let mut current = match current.try_lock() {
             Ok(current) => current,
             Err(_is_opened) => {
-                let failed = self.wires.lock_failed().clone();
-                if !is_retry && let Some(failed) = failed {
-                    return Ok(failed);
+                let failed = self.wires.lock_failed().clone().filter(|failed| !is_retry && !self.has_ended(failed.at));
+                if let Some(FailedWire { dial, wire, .. }) = failed {
+                    return Ok((dial, wire));
                 }
                 current.lock().await
             }
         };
-        if self.has_expired(&current) {
-            // No call uses it any more, also if this one is dropped while it waits for another.
+        if current.wire.is_ok() && self.has_ended(current.at) {
+            // No call uses it any more, even if this call is dropped while it waits for another connection.
             *current = Dialled::not_connected();
         }
         // Reuse the result of an attempt made while this call waited, even if it failed. Otherwise each waiting call
@@ -95,10 +105,10 @@ impl Connection {
         current.wire.clone().map(|wire| (current.dial, wire))
     }
 
-    /// Whether the session of a connection has ended.
-    fn has_expired(&self, current: &Dialled) -> bool {
+    /// Whether the session of a connection that was opened at this time has ended.
+    fn has_ended(&self, opened: SystemTime) -> bool {
         let max_session = self.credentials.as_ref().and_then(|source| source.max_session());
-        current.wire.is_ok() && max_session.is_some_and(|longest| session_has_ended(current.at, longest))
+        max_session.is_some_and(|longest| session_has_ended(opened, longest))
     }
 
     /// Opens a connection and authenticates it. After a rejected login, tries once more if the login has changed.
@@ -139,12 +149,16 @@ impl Connection {
 
     /// Drops the connection of this attempt, if it is still the current one.
     pub(super) async fn drop_wire(&self, dial: u64, error: &RedisError) {
+        // It is being replaced, which this call need not wait for.
+        if self.wires.lock_failed().as_ref().is_some_and(|failed| failed.dial == dial) {
+            return;
+        }
         let mut current = self.wires.current.lock().await;
         if current.dial == dial
             && let Ok(wire) = mem::replace(&mut current.wire, Err(error.clone()))
             && self.is_cluster()
         {
-            *self.wires.lock_failed() = Some((dial, wire));
+            *self.wires.lock_failed() = Some(FailedWire { dial, at: current.at, wire });
         }
     }
 }

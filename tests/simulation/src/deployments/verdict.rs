@@ -104,7 +104,6 @@ impl Deployment {
             None if self.source.is_some() => vec!["default".to_owned(), password],
             None => vec![password],
         });
-        // The library logs in twice with a login of a source in a cluster.
         let logins = of("AUTH");
         if made.is_open && logins != Vec::from_iter(expected.clone()) {
             wrong.push(format!("{host}: the logins {logins:?}, not {expected:?}"));
