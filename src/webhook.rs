@@ -32,8 +32,8 @@ pub struct WebhookSettings {
     /// Timeout for name resolution, connecting and the TLS handshake. The request is sent after them, so a
     /// failure here is known to have had no effect.
     pub connect_timeout: Duration,
-    /// How much of a response is read, bytes. Set it to the largest result that the policy keeps, plus one: a longer
-    /// body is not kept. More than [`MAX_RESULT_BYTES`] plus one counts as this.
+    /// How much of a response is read, bytes. Set it to [`Policy::max_kept_result`](crate::Policy::max_kept_result)
+    /// plus one: a longer body is not kept. More than [`MAX_RESULT_BYTES`] plus one counts as this.
     pub response_max_bytes: usize,
 }
 

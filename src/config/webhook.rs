@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Config, Environment};
-use crate::idempotency::MAX_RESULT_BYTES;
 use crate::webhook::{Url, WebhookSettings};
 
 impl WebhookSettings {
@@ -20,8 +19,7 @@ impl WebhookSettings {
                 return None;
             }
         };
-        let policy = &config?.policy;
-        let kept = if policy.results.is_some() { MAX_RESULT_BYTES } else { policy.result_max_bytes };
+        let kept = config?.policy.max_kept_result();
         let connect_timeout = connect_timeout.min(timeout);
         let mut settings = Self::new(url);
         (settings.timeout, settings.connect_timeout) = (timeout, connect_timeout);

@@ -79,6 +79,12 @@ impl Policy {
         remaining.saturating_add(self.grace()).min(self.longest_lease)
     }
 
+    /// Largest result that is kept, in the record or in [`results`](Self::results), bytes.
+    #[must_use]
+    pub fn max_kept_result(&self) -> usize {
+        if self.results.is_some() { MAX_RESULT_BYTES } else { self.max_in_record() }
+    }
+
     /// Largest result in a record, bytes.
     pub(super) fn max_in_record(&self) -> usize {
         self.result_max_bytes.min(MAX_RESULT_BYTES)

@@ -10,7 +10,6 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response, StatusCode, response};
 use http_body::Body;
 use http_body_util::BodyExt;
-use idempotent_sqs::idempotency::MAX_RESULT_BYTES;
 use idempotent_sqs::{Claim, Deadline, Work, WorkError};
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
@@ -144,8 +143,7 @@ where
 
     /// Largest result that the core keeps.
     fn max_stored(&self) -> usize {
-        let policy = &self.settings.policy;
-        if policy.results.is_some() { MAX_RESULT_BYTES } else { policy.result_max_bytes.min(MAX_RESULT_BYTES) }
+        self.settings.policy.max_kept_result()
     }
 
     /// The result without a body. The request is completed in any case, so that it does not run again.

@@ -157,11 +157,8 @@ where
     let has_transaction_timeout = major.is_some_and(|major| major >= TRANSACTION_TIMEOUT_VERSION);
     // Its error is also returned to the callers that wait for replies. It is not awaited as a future, because that logs
     // the notices of the server, which may have values of rows.
-    let task =
-        tokio::spawn(
-            async move { while let Some(Ok(_)) = poll_fn(|context| connection.poll_message(context)).await {} },
-        );
-    Ok(Ok(Connection::new(client, task, opened, has_transaction_timeout)))
+    let drive = async move { while let Some(Ok(_)) = poll_fn(|context| connection.poll_message(context)).await {} };
+    Ok(Ok(Connection::new(client, tokio::spawn(drive), opened, has_transaction_timeout)))
 }
 
 /// The first part of a version such as `15.18 (Debian 15.18-0+deb12u1)` or `17beta1`.

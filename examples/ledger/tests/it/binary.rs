@@ -82,6 +82,18 @@ fn the_binary_contains_the_root_certificates_of_rds() {
     assert!(binary.windows(file.len()).any(|part| part == file));
 }
 
+/// Books a payment, and finds neither its account nor its amount in the log of the function with these settings.
+async fn assert_log_has_no_payment(settings: &[(&str, &str)]) {
+    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), settings).await;
+    let batch = event([record("m1", &payment("e1", "DE-4711-0815", "CREDIT", 123_454_321, 1))]);
+    assert_eq!(function.invoke(batch).await, [""; 0]);
+    function.messages(1).await;
+    let log = function.logs("ACQUIRED").await;
+    let quoted: Vec<_> =
+        log.iter().filter(|line| line.contains("DE-4711-0815") || line.contains("123454321")).collect();
+    assert!(quoted.is_empty(), "{quoted:#?}");
+}
+
 /// At level DEBUG the driver of PostgreSQL logs the parameters of each statement.
 #[tokio::test]
 async fn at_level_debug_without_the_driver_the_log_has_no_payload_and_no_result() {
@@ -92,14 +104,7 @@ async fn at_level_debug_without_the_driver_the_log_has_no_payload_and_no_result(
         vec![("AWS_LAMBDA_LOG_LEVEL", "DEBUG"), ("RUST_LOG", "debug,tokio_postgres=info")],
     ]
     .concat();
-    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;
-    let batch = event([record("m1", &payment("e1", "DE-4711-0815", "CREDIT", 123_454_321, 1))]);
-    assert_eq!(function.invoke(batch).await, [""; 0]);
-    function.messages(1).await;
-    let log = function.logs("ACQUIRED").await;
-    let quoted: Vec<_> =
-        log.iter().filter(|line| line.contains("DE-4711-0815") || line.contains("123454321")).collect();
-    assert!(quoted.is_empty(), "{quoted:#?}");
+    assert_log_has_no_payment(&settings).await;
 }
 
 #[tokio::test]
@@ -110,12 +115,5 @@ async fn the_log_has_no_notices_of_the_server_which_may_have_values_of_rows() {
                    CREATE TRIGGER note BEFORE UPDATE ON ledger_account FOR EACH ROW EXECUTE FUNCTION note()";
     base.client.batch_execute(trigger).await.unwrap();
     let (cache, database) = (redis.url(), base.url());
-    let function = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings(&cache, &database)).await;
-    let batch = event([record("m1", &payment("e1", "DE-4711-0815", "CREDIT", 123_454_321, 1))]);
-    assert_eq!(function.invoke(batch).await, [""; 0]);
-    function.messages(1).await;
-    let log = function.logs("ACQUIRED").await;
-    let quoted: Vec<_> =
-        log.iter().filter(|line| line.contains("DE-4711-0815") || line.contains("123454321")).collect();
-    assert!(quoted.is_empty(), "{quoted:#?}");
+    assert_log_has_no_payment(&settings(&cache, &database)).await;
 }

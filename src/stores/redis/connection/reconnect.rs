@@ -149,7 +149,7 @@ impl Connection {
 
     /// Drops the connection of this attempt, if it is still the current one.
     pub(super) async fn drop_wire(&self, dial: u64, error: &RedisError) {
-        // It is being replaced, which this call need not wait for.
+        // A call that failed on the old connection has nothing to drop, and need not wait for the new one.
         if self.wires.lock_failed().as_ref().is_some_and(|failed| failed.dial == dial) {
             return;
         }
