@@ -35,6 +35,8 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 def main(version, architecture, binaries, out):
     if architecture not in ARCHITECTURES:
         sys.exit(f"error: unknown architecture {architecture!r}: use {' or '.join(ARCHITECTURES)}")
+    if missing := [name for name in [*PACKAGES, *TOOLS] if not (Path(binaries) / name).is_file()]:
+        sys.exit(f"error: {binaries} has no {', '.join(missing)}: build them first, as .github/workflows/release.yml does")
     content = committed([TEMPLATE, *CONTENT])
     content.remove(TEMPLATE)
     binaries, out = Path(binaries), Path(out)

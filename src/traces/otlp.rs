@@ -60,7 +60,7 @@ fn tracer() -> Result<SdkTracer, String> {
     let mut exporter = SpanExporter::builder().with_http().build().map_err(|error| error.to_string())?;
     let resource = resource();
     exporter.set_resource(&resource);
-    let pending = Arc::clone(PENDING.get_or_init(|| Arc::new(Pending::new(exporter))));
+    let pending = Arc::clone(PENDING.get_or_init(|| Arc::new(Pending::new(exporter, export_timeout()))));
     let provider = SdkTracerProvider::builder()
         .with_span_processor(Collect(pending))
         .with_id_generator(XrayIdGenerator::default())
@@ -180,7 +180,7 @@ pub(crate) fn record_outcome(
 /// request of another invocation.
 pub(crate) async fn flush(until: Instant) {
     let Some(pending) = PENDING.get() else { return };
-    let until = Instant::now().checked_add(export_timeout()).map_or(until, |limit| until.min(limit));
+    let until = Instant::now().checked_add(pending.timeout).map_or(until, |limit| until.min(limit));
     let sent = timeout_at(until, pending.send()).await;
     let error: Box<dyn Error> = match sent {
         Ok(Ok(())) => return,

@@ -25,6 +25,8 @@ pub(super) struct Pending {
     ended: Mutex<Vec<SpanData>>,
     /// One request at a time, as the exporter requires.
     exporter: tokio::sync::Mutex<SpanExporter>,
+    /// Longest time to send them.
+    pub(super) timeout: Duration,
 }
 
 impl fmt::Debug for Pending {
@@ -34,8 +36,8 @@ impl fmt::Debug for Pending {
 }
 
 impl Pending {
-    pub(super) fn new(exporter: SpanExporter) -> Self {
-        Self { ended: Mutex::default(), exporter: tokio::sync::Mutex::new(exporter) }
+    pub(super) fn new(exporter: SpanExporter, timeout: Duration) -> Self {
+        Self { ended: Mutex::default(), exporter: tokio::sync::Mutex::new(exporter), timeout }
     }
 
     /// Sends all ended spans. They are not sent again if that fails.

@@ -105,6 +105,15 @@ class Archive(unittest.TestCase):
         name = "idempotent-sqs-v1.2.3-arm64.tar.gz"
         self.assertEqual((again / name).read_bytes(), (self.out / name).read_bytes())
 
+    def test_missing_binaries_are_an_error_that_names_them(self):
+        binaries = Path(self.folder.name) / "incomplete"
+        binaries.mkdir()
+        (binaries / "function").write_bytes(BINARIES["function"])
+        done = package(self.root, binaries, Path(self.folder.name) / "none", "arm64")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("incomplete has no function-traced, records, letters: build them first", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
     def test_a_file_that_is_not_as_committed_is_an_error(self):
         for name in ("samconfig.toml", "template.yaml", "docs/deploy.md"):
             root = Path(self.folder.name) / f"changed-{Path(name).stem}"
