@@ -6,12 +6,15 @@
 //! - `connection`: one session: its prepared statements, and the end of each of its transactions
 //! - `transaction`: the transaction that is passed to the work
 //! - `error`: errors, and what they mean for the work
+//! - `simulation`: streams of a simulated network, for tests
 
 mod address;
 mod connection;
 mod dial;
 mod error;
 mod roots;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod transaction;
 
 use std::fmt;

@@ -6,6 +6,7 @@
 //! - `network`: hosts, streams and their faults
 //! - `connections`: those of the client library of Redis
 //! - [`redis`]: servers and clusters
+//! - [`postgres`]: servers that execute SQL
 //! - `owners`: owners that break rules of the function contend for keys
 //! - `plan`, `servers`: what a seed chooses before its run
 //! - `producers`, `sent`, `malformed`: the messages, what is known of them, and events with malformed records
@@ -63,6 +64,7 @@ mod own_records;
 mod owners;
 mod parts;
 mod plan;
+pub mod postgres;
 mod producers;
 mod queue;
 mod receiver;

@@ -7,15 +7,17 @@ use std::time::{Duration, SystemTime};
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Config, NoTls, Socket};
+use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use idempotent_sqs::credentials::{self, CredentialsSource, Login, session_has_ended};
 
 use super::connection::Connection;
+#[cfg(feature = "simulation")]
+use super::simulation;
 use super::{DatabaseError, DatabaseSettings, DatabaseUrl, roots};
 use crate::sqlstate;
 
@@ -100,9 +102,13 @@ impl Dialer {
         tls: Option<MakeRustlsConnect>,
     ) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError> {
         let config = self.config(host, login);
+        #[cfg(feature = "simulation")]
+        if let Some(dial) = simulation::dial() {
+            return connect(simulation::connect(&config, dial)).await;
+        }
         match tls {
-            Some(tls) => connect(&config, tls).await,
-            None => connect(&config, NoTls).await,
+            Some(tls) => connect(config.connect(tls)).await,
+            None => connect(config.connect(NoTls)).await,
         }
     }
 
@@ -139,13 +145,15 @@ impl Dialer {
     }
 }
 
-async fn connect<T>(config: &Config, tls: T) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError>
+async fn connect<S, T>(
+    connecting: impl Future<Output = Result<(Client, tokio_postgres::Connection<S, T>), tokio_postgres::Error>>,
+) -> Result<Result<Connection, tokio_postgres::Error>, DatabaseError>
 where
-    T: MakeTlsConnect<Socket>,
-    T::Stream: Send + 'static,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let opened = SystemTime::now();
-    let (client, mut connection) = match config.connect(tls).await {
+    let (client, mut connection) = match connecting.await {
         Ok(connected) => connected,
         Err(error) => return Ok(Err(error)),
     };

@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod conformance;
+mod postgres;
 mod seeds;
 
 use std::process::Command;

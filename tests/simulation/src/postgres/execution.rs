@@ -1,0 +1,300 @@
+//! Executes the statements of a session, within its transactions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::connection::Connection;
+use super::error::{Result, SqlError};
+use super::extended::{Portal, Prepared};
+use super::server::Server;
+use super::session::{terminated, transaction_timeout};
+use super::settings::Settings;
+use super::shared::Signals;
+use super::sql::commands::{Command, Kind, Parsed};
+use super::sql::eval::Surroundings;
+use super::sql::plan::Statement;
+use super::sql::run::Run;
+use super::sql::statements::resolve;
+use super::sql::write::Outcome;
+use super::transaction::Transaction;
+use super::value::{Type, Value};
+use super::wire::Replies;
+use crate::lock;
+use crate::trace::event;
+
+/// A session without its stream.
+pub(super) struct Core {
+    pub(super) server: Server,
+    client: String,
+    pub(super) pid: i64,
+    pub(super) user: String,
+    pub(super) database: String,
+    pub(super) settings: Settings,
+    pub(super) signals: Arc<Signals>,
+    pub(super) block: Block,
+    pub(super) transaction: Option<Transaction>,
+    /// When `transaction_timeout` ends the session.
+    pub(super) transaction_ends: Option<Instant>,
+    pub(super) prepared: BTreeMap<String, Arc<Prepared>>,
+    pub(super) portals: BTreeMap<String, Portal>,
+    pub(super) replies: Replies,
+    /// After an error, messages are skipped until the next Sync.
+    pub(super) skips_until_sync: bool,
+    pub(super) has_crashed: bool,
+}
+
+/// Whether there is a transaction block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    None,
+    Open,
+    /// A statement has failed. All others fail until the end of the block.
+    Failed,
+}
+
+pub(super) async fn forever() {
+    std::future::pending::<()>().await;
+}
+
+impl Core {
+    pub(super) fn new(
+        server: Server,
+        client: String,
+        pid: i64,
+        (user, database): (String, String),
+        settings: Settings,
+        signals: Arc<Signals>,
+    ) -> Self {
+        Self {
+            server,
+            client,
+            pid,
+            user,
+            database,
+            settings,
+            signals,
+            block: Block::None,
+            transaction: None,
+            transaction_ends: None,
+            prepared: BTreeMap::new(),
+            portals: BTreeMap::new(),
+            replies: Replies::default(),
+            skips_until_sync: false,
+            has_crashed: false,
+        }
+    }
+
+    /// The replies after the login.
+    pub(super) fn greet(&mut self) {
+        self.replies.authentication(0);
+        let reported = ["application_name", "client_encoding", "default_transaction_read_only", "server_version"];
+        for name in reported.into_iter().chain(["standard_conforming_strings"]) {
+            let value = self.settings.shown(name).unwrap_or_default();
+            self.replies.parameter(name, &value);
+        }
+        for (name, value) in [("DateStyle", "ISO, MDY"), ("TimeZone", "UTC"), ("integer_datetimes", "on")] {
+            self.replies.parameter(name, value);
+        }
+        self.replies.parameter("server_encoding", "UTF8");
+        let pid = i32::try_from(self.pid).unwrap_or_default();
+        self.replies.message(b'K', &[pid.to_be_bytes(), [0; 4]].concat());
+    }
+
+    pub(super) fn ready(&mut self) {
+        self.replies.ready(match self.block {
+            Block::None => b'I',
+            Block::Open => b'T',
+            Block::Failed => b'E',
+        });
+    }
+
+    /// Sends the replies. Returns whether there still is a stream.
+    pub(super) async fn flush(&mut self, connection: &mut Connection) -> bool {
+        let replies = std::mem::take(&mut self.replies.0);
+        connection.send(&replies).await
+    }
+
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+        event(|| format!("{}, session {} of {}: {}", self.server.name(), self.pid, self.client, what()));
+    }
+
+    pub(super) fn is_in_block(&self) -> bool {
+        self.block != Block::None
+    }
+
+    /// Resolves a statement whose first parameters have these types. Like all others, it needs a transaction.
+    pub(super) fn prepare(&mut self, parsed: Parsed, types: Vec<Type>) -> Result<Prepared> {
+        let ends_block =
+            matches!(&parsed.kind, Kind::Command(Command::Commit | Command::Rollback | Command::RollbackTo(_)));
+        if self.block == Block::Failed && !ends_block {
+            let message = "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(SqlError::new("25P02", message).by("exec_simple_query"));
+        }
+        self.begin_if_needed();
+        let statement = match &parsed.kind {
+            Kind::Sql(statement) => Some(resolve(statement, types)?),
+            Kind::Command(_) => None,
+        };
+        Ok(Prepared { parsed, statement })
+    }
+
+    pub(super) fn begin_if_needed(&mut self) {
+        if self.transaction.is_some() || self.block == Block::Failed {
+            return;
+        }
+        let is_read_only = self.settings.is_on("default_transaction_read_only");
+        let mut shared = lock(&self.server.shared);
+        let now_us = shared.now_us();
+        if let Some(session) = shared.sessions.get_mut(&self.pid) {
+            session.transaction_us = Some(now_us);
+        }
+        let settings = self.settings.clone();
+        self.transaction = Some(Transaction::begin(self.pid, now_us, is_read_only, settings));
+        self.transaction_ends = self.settings.timeout("transaction_timeout").map(|timeout| Instant::now() + timeout);
+    }
+
+    /// Executes a statement and adds its replies.
+    pub(super) async fn run(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[Value],
+        formats: &[i16],
+        connection: &mut Connection,
+    ) -> Result<()> {
+        let text = &prepared.parsed.text;
+        self.note(text, true);
+        let failure = self.server.take_failure(text);
+        let outcome = match (failure, &prepared.parsed.kind, &prepared.statement) {
+            (Some(error), ..) => Err(error),
+            (None, Kind::Command(command), _) => self.command(command).map(std::borrow::Cow::into_owned),
+            (None, Kind::Sql(_), Some(statement)) => {
+                self.begin_if_needed();
+                let outcome = self.supervise(statement, parameters, connection).await;
+                outcome.and_then(|outcome| self.reply(outcome, statement, formats))
+            }
+            (None, Kind::Sql(_), None) => Err(SqlError::unsupported(text)),
+        };
+        self.note(text, false);
+        self.say(|| match &outcome {
+            Ok(tag) => format!("{text} {parameters:?} → {tag}"),
+            Err(error) => format!("{text} {parameters:?} → {} {}", error.code, error.message),
+        });
+        self.replies.complete(&outcome?);
+        Ok(())
+    }
+
+    fn note(&self, text: &str, is_running: bool) {
+        if let Some(session) = lock(&self.server.shared).sessions.get_mut(&self.pid) {
+            session.is_running = is_running;
+            text.clone_into(&mut session.query);
+        }
+    }
+
+    fn reply(&mut self, outcome: Outcome, statement: &Statement, formats: &[i16]) -> Result<String> {
+        let Outcome { rows, affected, tag } = outcome;
+        for row in &rows {
+            if !statement.columns.is_empty() || tag == "SELECT" {
+                self.replies.row(row, &statement.columns, formats)?;
+            }
+        }
+        Ok(if tag == "INSERT" { format!("INSERT 0 {affected}") } else { format!("{tag} {affected}") })
+    }
+
+    /// Executes a statement, which timeouts and operators may end.
+    async fn supervise(
+        &mut self,
+        statement: &Statement,
+        parameters: &[Value],
+        connection: &mut Connection,
+    ) -> Result<Outcome> {
+        let began = Instant::now();
+        let deadline = self.settings.timeout("statement_timeout").map(|timeout| began + timeout);
+        let (transaction_ends, signals) = (self.transaction_ends, Arc::clone(&self.signals));
+        let check_interval = self.settings.timeout("client_connection_check_interval");
+        let until = |time: Option<Instant>| async move {
+            match time {
+                Some(time) => sleep_until(time).await,
+                None => forever().await,
+            }
+        };
+        lock(&self.server.shared).tables.running += 1;
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.execute_sql(statement, parameters) => outcome,
+            () = signals.end.notified() => Err(terminated()),
+            () = signals.cancel.notified() => Err(canceled("canceling statement due to user request")),
+            () = until(transaction_ends) => Err(transaction_timeout()),
+            () = until(deadline) => Err(canceled("canceling statement due to statement timeout")),
+            () = connection.gone(check_interval) => Err(SqlError::fatal("08006", "connection to client lost")),
+        };
+        lock(&self.server.shared).tables.running -= 1;
+        outcome
+    }
+
+    async fn execute_sql(&mut self, statement: &Statement, parameters: &[Value]) -> Result<Outcome> {
+        let Some(transaction) = &mut self.transaction else {
+            return Err(SqlError::fatal("XX000", "there is no transaction"));
+        };
+        if let Some(kind) = statement.writes
+            && transaction.is_read_only
+        {
+            let message = format!("cannot execute {kind} in a read-only transaction");
+            return Err(SqlError::new("25006", message).by("PreventCommandIfReadOnly"));
+        }
+        transaction.command += 1;
+        let (surroundings, snapshot, now_us) = {
+            let mut shared = lock(&self.server.shared);
+            if statement.needs_xid {
+                transaction.xid(&mut shared.tables);
+            }
+            let surroundings = Surroundings {
+                transaction_us: transaction.began_us,
+                statement_us: shared.now_us(),
+                pid: self.pid,
+                user: self.user.clone(),
+                database: self.database.clone(),
+                version: shared.version.clone(),
+                settings: self.settings.clone(),
+                activity: shared.activity(),
+                sleeps_us: AtomicU64::new(0),
+            };
+            (surroundings, shared.tables.snapshot(transaction.xid, transaction.command), shared.now_us())
+        };
+        let mut run = Run {
+            shared: &self.server.shared,
+            transaction,
+            surroundings: &surroundings,
+            parameters,
+            snapshot,
+            now_us,
+            lock_timeout: self.settings.timeout("lock_timeout"),
+            with: Vec::new(),
+        };
+        let outcome = run.execute(statement).await?;
+        let sleeps = Duration::from_micros(surroundings.sleeps_us.load(Ordering::Relaxed));
+        if !sleeps.is_zero() {
+            sleep(sleeps).await;
+        }
+        Ok(outcome)
+    }
+}
+
+fn canceled(message: &str) -> SqlError {
+    SqlError::new("57014", message).by("ProcessInterrupts")
+}
+
+/// The server ends what the session has begun.
+impl Drop for Core {
+    fn drop(&mut self) {
+        let mut shared = lock(&self.server.shared);
+        if let Some(xid) = self.transaction.take().and_then(|transaction| transaction.xid) {
+            shared.tables.abort(xid);
+        }
+        shared.sessions.remove(&self.pid);
+        shared.ended.notify_waiters();
+    }
+}

@@ -1,0 +1,120 @@
+//! What the sessions of a server share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::tables::{Tables, Xid};
+use super::value::Value;
+
+/// Whether the server accepts this user and password.
+pub(super) type Logins = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
+
+pub(super) struct Shared {
+    pub(super) tables: Tables,
+    /// By their process ids.
+    pub(super) sessions: BTreeMap<i64, SessionState>,
+    /// Transactions that wait, and for which.
+    pub(super) waits: BTreeMap<Xid, Xid>,
+    /// A transaction has ended, or has given up locks.
+    pub(super) ended: Arc<Notify>,
+    pub(super) version: String,
+    pub(super) logins: Option<Logins>,
+    pub(super) max_connections: usize,
+    pub(super) is_read_only: bool,
+    /// The next statements that begin so fail with these SQLSTATEs.
+    pub(super) failures: Vec<(&'static str, &'static str)>,
+    /// The server crashes at the next commit: before it takes effect, or after.
+    pub(super) crash: Option<Crash>,
+    pub(super) tasks: Vec<AbortHandle>,
+    last_pid: i64,
+    began: (Instant, i64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crash {
+    BeforeCommit,
+    AfterCommit,
+}
+
+/// A session, as `pg_stat_activity` shows it.
+pub(super) struct SessionState {
+    pub(super) user: String,
+    pub(super) database: String,
+    pub(super) application: String,
+    pub(super) transaction_us: Option<i64>,
+    pub(super) query: String,
+    pub(super) is_running: bool,
+    pub(super) signals: Arc<Signals>,
+}
+
+/// What an operator wants of a session.
+#[derive(Default)]
+pub(super) struct Signals {
+    pub(super) end: Notify,
+    pub(super) cancel: Notify,
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        let us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+        Self {
+            tables: Tables::default(),
+            sessions: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            ended: Arc::default(),
+            version: "15.18 (Debian 15.18-0+deb12u1)".to_owned(),
+            logins: None,
+            max_connections: 100,
+            is_read_only: false,
+            failures: Vec::new(),
+            crash: None,
+            tasks: Vec::new(),
+            last_pid: 1000,
+            began: (Instant::now(), i64::try_from(us).unwrap_or_default()),
+        }
+    }
+
+    /// µs since 1970, by the clock of tokio.
+    pub(super) fn now_us(&self) -> i64 {
+        let (began, us) = self.began;
+        us + i64::try_from(began.elapsed().as_micros()).unwrap_or_default()
+    }
+
+    pub(super) fn next_pid(&mut self) -> i64 {
+        self.last_pid += 1;
+        self.last_pid
+    }
+
+    /// The rows of `pg_stat_activity`, with the columns of `ACTIVITY`.
+    pub(super) fn activity(&self) -> Vec<Vec<Value>> {
+        let number = |xid: Xid| Value::Int(i64::try_from(xid).unwrap_or_default());
+        let oldest = self.tables.open().map(|(xid, _)| xid).min();
+        let row = |(pid, session): (&i64, &SessionState)| {
+            let xid = self.tables.open().find(|(_, by)| by == pid).map(|(xid, _)| xid);
+            let state = match (session.is_running, session.transaction_us) {
+                (true, _) => "active",
+                (false, Some(_)) => "idle in transaction",
+                (false, None) => "idle",
+            };
+            vec![
+                Value::text(&session.database),
+                Value::Int(*pid),
+                Value::Int(10),
+                Value::text(&session.user),
+                Value::text(&session.application),
+                session.transaction_us.map_or(Value::Null, Value::Time),
+                Value::text(state),
+                xid.map_or(Value::Null, number),
+                oldest.filter(|_| session.is_running).map_or(Value::Null, number),
+                Value::text(&session.query),
+                Value::text("client backend"),
+            ]
+        };
+        self.sessions.iter().map(row).collect()
+    }
+}
