@@ -8,13 +8,14 @@ use tokio::time::sleep;
 use crate::network::Stream;
 
 pub(super) struct Connection {
-    stream: Stream,
+    /// `None` for an operator at the server.
+    stream: Option<Stream>,
     received: Vec<u8>,
     has_ended: bool,
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream) -> Self {
+    pub(super) fn new(stream: Option<Stream>) -> Self {
         Self { stream, received: Vec::with_capacity(4096), has_ended: false }
     }
 
@@ -59,12 +60,16 @@ impl Connection {
 
     /// Returns false at the end of the stream.
     async fn read(&mut self) -> bool {
-        self.has_ended |= !self.stream.read_buf(&mut self.received).await.is_ok_and(|count| count > 0);
+        let Some(stream) = &mut self.stream else { return std::future::pending().await };
+        self.has_ended |= !stream.read_buf(&mut self.received).await.is_ok_and(|count| count > 0);
         !self.has_ended
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) -> bool {
-        self.stream.write_all(bytes).await.is_ok()
+        match &mut self.stream {
+            Some(stream) => stream.write_all(bytes).await.is_ok(),
+            None => true,
+        }
     }
 
     /// Returns as soon as the client is found to be gone, while a statement is executed.

@@ -114,7 +114,7 @@ impl Core {
         let Portal { prepared, parameters, formats } = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
         let Some(prepared) = prepared else { return Err(no_portal(&name)) };
         self.check_block(&prepared)?;
-        self.run(&prepared, &parameters, &formats, connection).await
+        self.run(&prepared, &parameters, Some(&formats), connection).await
     }
 
     pub(super) fn close(&mut self, body: &mut Body<'_>) -> Result<()> {

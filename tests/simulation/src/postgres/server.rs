@@ -93,7 +93,7 @@ impl Server {
         event(|| format!("{} listens", self.name));
         tokio::spawn(async move {
             while let Some(Accepted { client, stream }) = streams.recv().await {
-                let task = tokio::spawn(session::serve(server.clone(), client, Connection::new(stream)));
+                let task = tokio::spawn(session::serve(server.clone(), client, Connection::new(Some(stream))));
                 lock(&server.shared).tasks.push(task.abort_handle());
                 lock(&server.shared).tasks.retain(|task| !task.is_finished());
             }
@@ -108,7 +108,7 @@ impl Server {
         let mut shared = lock(&self.shared);
         shared.crash = None;
         shared.tasks.drain(..).for_each(|task: AbortHandle| task.abort());
-        let open: Vec<_> = shared.tables.open().map(|(xid, _)| xid).collect();
+        let open: Vec<_> = shared.tables.open_transactions().map(|(xid, _)| xid).collect();
         for xid in open {
             shared.tables.abort(xid);
         }
@@ -148,7 +148,7 @@ impl Server {
 
     /// How many transactions that have written something are open.
     pub fn open_transactions(&self) -> usize {
-        lock(&self.shared).tables.open().count()
+        lock(&self.shared).tables.open_transactions().count()
     }
 
     fn committed<T>(&self, table: usize, row: impl Fn(&[Value]) -> T) -> Vec<Committed<T>> {

@@ -99,27 +99,15 @@ async fn log_in(
     connection: &mut Connection,
     (user, database, options): (String, String, Vec<(String, String)>),
 ) -> Result<Option<Core>> {
-    let (pid, logins, settings) = {
-        let mut shared = lock(&server.shared);
-        if shared.sessions.len() >= shared.max_connections {
-            return Err(SqlError::fatal("53300", "sorry, too many clients already").by("InitProcess"));
-        }
-        (shared.next_pid(), shared.logins.clone(), Settings::new(&shared.version, shared.is_read_only))
+    let (logins, is_full, is_read_only) = {
+        let shared = lock(&server.shared);
+        (shared.logins.clone(), shared.sessions.len() >= shared.max_connections, shared.is_read_only)
     };
-    let signals = Arc::new(Signals::default());
+    if is_full {
+        return Err(SqlError::fatal("53300", "sorry, too many clients already").by("InitProcess"));
+    }
     let application = options.iter().find(|(name, _)| name == "application_name").map(|(_, name)| name.clone());
-    let state = SessionState {
-        user: user.clone(),
-        database: database.clone(),
-        application: application.unwrap_or_default(),
-        transaction_us: None,
-        query: String::new(),
-        is_running: false,
-        signals: Arc::clone(&signals),
-    };
-    lock(&server.shared).sessions.insert(pid, state);
-    // From here on, its end removes the session.
-    let mut core = Core::new(server.clone(), client.to_owned(), pid, (user, database), settings, signals);
+    let mut core = open(server, client, (user, database, application.unwrap_or_default()), is_read_only);
     if let Some(accepts) = logins {
         core.replies.authentication(3);
         if !core.flush(connection).await {
@@ -135,6 +123,41 @@ async fn log_in(
         core.settings.begin_with(&name, &value)?;
     }
     Ok(Some(core))
+}
+
+/// A new session, until it is dropped.
+fn open(
+    server: &Server,
+    client: &str,
+    (user, database, application): (String, String, String),
+    is_read_only: bool,
+) -> Core {
+    let mut shared = lock(&server.shared);
+    let (pid, settings) = (shared.next_pid(), Settings::new(&shared.version, is_read_only));
+    let signals = Arc::new(Signals::default());
+    let state = SessionState {
+        user: user.clone(),
+        database: database.clone(),
+        application,
+        transaction_us: None,
+        query: String::new(),
+        is_running: false,
+        signals: Arc::clone(&signals),
+    };
+    shared.sessions.insert(pid, state);
+    drop(shared);
+    Core::new(server.clone(), client.to_owned(), pid, (user, database), settings, signals)
+}
+
+impl Server {
+    /// Executes statements as an operator at the server, also if it is stopped or read-only. Waits for locks.
+    pub async fn execute(&self, statements: &str) -> Result<()> {
+        let names = ("operator".to_owned(), "inbox".to_owned(), "psql".to_owned());
+        let mut core = open(self, "the operator", names, false);
+        let outcome = core.simple(statements, &mut Connection::new(None)).await;
+        core.end_implicit(outcome.clone())?;
+        outcome
+    }
 }
 
 /// The next message. `None` if the session ends, whose reason is then sent.
@@ -222,10 +245,7 @@ impl Core {
         }
         for parsed in statements {
             let prepared = self.prepare(parsed, Vec::new())?;
-            if let Some(columns) = prepared.columns() {
-                self.replies.columns(columns, &[]);
-            }
-            self.run(&prepared, &[], &[], connection).await?;
+            self.run(&prepared, &[], None, connection).await?;
         }
         Ok(())
     }

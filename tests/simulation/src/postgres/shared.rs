@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::locks::Wait;
 use super::tables::{Tables, Xid};
 use super::value::Value;
 
@@ -18,8 +19,8 @@ pub(super) struct Shared {
     pub(super) tables: Tables,
     /// By their process ids.
     pub(super) sessions: BTreeMap<i64, SessionState>,
-    /// Transactions that wait, and for which.
-    pub(super) waits: BTreeMap<Xid, Xid>,
+    /// By the process ids of the sessions that wait.
+    pub(super) waits: BTreeMap<i64, Wait>,
     /// A transaction has ended, or has given up locks.
     pub(super) ended: Arc<Notify>,
     pub(super) version: String,
@@ -93,9 +94,9 @@ impl Shared {
     /// The rows of `pg_stat_activity`, with the columns of `ACTIVITY`.
     pub(super) fn activity(&self) -> Vec<Vec<Value>> {
         let number = |xid: Xid| Value::Int(i64::try_from(xid).unwrap_or_default());
-        let oldest = self.tables.open().map(|(xid, _)| xid).min();
+        let oldest = self.tables.open_transactions().map(|(xid, _)| xid).min();
         let row = |(pid, session): (&i64, &SessionState)| {
-            let xid = self.tables.open().find(|(_, by)| by == pid).map(|(xid, _)| xid);
+            let xid = self.tables.open_transactions().find(|(_, by)| by == pid).map(|(xid, _)| xid);
             let state = match (session.is_running, session.transaction_us) {
                 (true, _) => "active",
                 (false, Some(_)) => "idle in transaction",

@@ -32,17 +32,17 @@ pub(super) struct Version {
     /// The command of the writer.
     command: u32,
     /// Whether it replaces another version.
-    is_update: bool,
-    deleted: Option<Deletion>,
-    locked: Option<Xid>,
+    pub(super) is_update: bool,
+    pub(super) deleted: Option<Deletion>,
+    pub(super) locked: Option<Xid>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Deletion {
+pub(super) struct Deletion {
     by: Xid,
     command: u32,
     /// The version that replaces it.
-    next: Option<Ctid>,
+    pub(super) next: Option<Ctid>,
 }
 
 /// Which versions a statement sees.
@@ -63,20 +63,20 @@ pub(super) struct Writer {
 
 /// A change of an open transaction, to undo it.
 #[derive(Clone, Copy, Debug)]
-struct Write {
-    table: usize,
-    ctid: Ctid,
-    kind: Kind,
+pub(super) struct Write {
+    pub(super) table: usize,
+    pub(super) ctid: Ctid,
+    pub(super) kind: Kind,
 }
 
 /// An open transaction of a session, and what it has written.
-struct Open {
+pub(super) struct Open {
     pid: i64,
-    writes: Vec<Write>,
+    pub(super) writes: Vec<Write>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Insert,
     Delete,
     Lock,
@@ -84,7 +84,7 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commit {
-    number: u64,
+    pub(super) number: u64,
     pub(super) at: Instant,
 }
 
@@ -117,13 +117,13 @@ pub(super) struct Changed {
 
 pub(super) struct Tables {
     pub(super) all: Vec<Table>,
-    open: BTreeMap<Xid, Open>,
+    pub(super) open: BTreeMap<Xid, Open>,
     pub(super) committed: BTreeMap<Xid, Commit>,
     pub(super) changed: Vec<Changed>,
     next_xid: Xid,
-    commits: u64,
+    pub(super) commits: u64,
     /// Versions that no later statement sees.
-    dead: Vec<(usize, Ctid)>,
+    pub(super) dead: Vec<(usize, Ctid)>,
     /// Number of statements that may still see them.
     pub(super) running: u32,
 }
@@ -165,7 +165,7 @@ impl Tables {
     }
 
     /// The open transactions that write, and their sessions.
-    pub(super) fn open(&self) -> impl Iterator<Item = (Xid, i64)> {
+    pub(super) fn open_transactions(&self) -> impl Iterator<Item = (Xid, i64)> {
         self.open.iter().map(|(xid, open)| (*xid, open.pid))
     }
 
@@ -282,68 +282,6 @@ impl Tables {
     fn record(&mut self, xid: Xid, table: usize, ctid: Ctid, kind: Kind) {
         if let Some(open) = self.open.get_mut(&xid) {
             open.writes.push(Write { table, ctid, kind });
-        }
-    }
-
-    /// The number of writes up to now, for a savepoint.
-    pub(super) fn mark(&self, xid: Xid) -> usize {
-        self.open.get(&xid).map_or(0, |open| open.writes.len())
-    }
-
-    /// Undoes what the transaction has written since this mark.
-    pub(super) fn undo(&mut self, xid: Xid, mark: usize) {
-        let Some(Open { writes, .. }) = self.open.get_mut(&xid) else { return };
-        let writes = writes.split_off(mark.min(writes.len()));
-        for Write { table, ctid, kind } in writes.into_iter().rev() {
-            let versions = &mut self.all[table].versions;
-            match (kind, versions.get_mut(&ctid)) {
-                (Kind::Insert, _) => _ = versions.remove(&ctid),
-                (Kind::Delete, Some(version)) => version.deleted = None,
-                (Kind::Lock, Some(version)) => version.locked = None,
-                (_, None) => {}
-            }
-        }
-    }
-
-    pub(super) fn abort(&mut self, xid: Xid) {
-        self.undo(xid, 0);
-        self.open.remove(&xid);
-    }
-
-    pub(super) fn commit(&mut self, xid: Xid) {
-        self.commits += 1;
-        let at = Instant::now();
-        self.committed.insert(xid, Commit { number: self.commits, at });
-        for Write { table, ctid, kind } in self.open.remove(&xid).map(|open| open.writes).unwrap_or_default() {
-            let Some(version) = self.all[table].versions.get(&ctid) else { continue };
-            let (old, new) = match kind {
-                Kind::Insert if !version.is_update => (None, self.last(table, ctid)),
-                Kind::Delete if version.writer != xid => {
-                    let next = version.deleted.and_then(|deletion| deletion.next);
-                    (Some(version.row.clone()), next.and_then(|next| self.last(table, next)))
-                }
-                Kind::Insert | Kind::Delete | Kind::Lock => (None, None),
-            };
-            if old.is_some() || new.is_some() {
-                self.changed.push(Changed { table, xid, at, old, new });
-            }
-            if kind == Kind::Delete {
-                self.dead.push((table, ctid));
-            }
-        }
-        if self.running == 0 {
-            for (table, ctid) in std::mem::take(&mut self.dead) {
-                self.all[table].versions.remove(&ctid);
-            }
-        }
-    }
-
-    /// The version that has replaced this one in the end, unless it was deleted.
-    fn last(&self, table: usize, ctid: Ctid) -> Option<Vec<Value>> {
-        let version = self.version(table, ctid)?;
-        match version.deleted {
-            None => Some(version.row.clone()),
-            Some(deletion) => self.last(table, deletion.next?),
         }
     }
 }

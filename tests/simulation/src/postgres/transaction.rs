@@ -6,7 +6,7 @@ use super::tables::{Tables, Writer, Xid};
 /// A transaction, which has an id as soon as it writes.
 #[derive(Debug)]
 pub(super) struct Transaction {
-    pid: i64,
+    pub(super) pid: i64,
     pub(super) xid: Option<Xid>,
     /// The number of statements up to now.
     pub(super) command: u32,

@@ -211,7 +211,11 @@ impl<'a> Body<'a> {
             return Err(SqlError::new("08P01", message));
         }
         let value = |(index, ty): (usize, &Type)| match usize::try_from(self.int4()?) {
-            Ok(length) => parse_parameter(self.bytes(length)?, *ty, format_of(&formats, index)),
+            Ok(length) => {
+                let value = parse_parameter(self.bytes(length)?, *ty, format_of(&formats, index));
+                let context = Some(format!("unnamed portal parameter ${}", index + 1));
+                value.map_err(|error| SqlError { context, ..error })
+            }
             Err(_) => Ok(Value::Null),
         };
         types.iter().enumerate().map(value).collect()

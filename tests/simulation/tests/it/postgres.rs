@@ -1,5 +1,9 @@
 //! The simulated PostgreSQL.
 
+mod client;
+mod compared;
+mod scripts;
+
 use idempotent_sqs::idempotency::Work as _;
 use idempotent_sqs::{Claim, WorkError};
 use idempotent_sqs_postgres::{Database, DatabaseSettings, Inbox, InboxSettings, Transaction, TransactionalWork};
@@ -39,4 +43,69 @@ async fn the_work_of_an_inbox_takes_effect_once() {
     assert_eq!((rows[0].row.key.as_str(), rows[0].row.result.as_deref()), ("pay_1", Some(&b"done"[..])));
     assert_eq!(rows[0].transaction, effects[0].transaction);
     assert_eq!(inbox.delete_expired().await.unwrap(), 0);
+}
+
+/// An inbox, its claim, and its server.
+fn faulty(name: &str) -> (Inbox<Effect>, Server) {
+    deterministic::begin();
+    let server = Server::start(name);
+    (inbox(name), server)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_before_a_commit_loses_the_effect_and_one_after_it_does_not() {
+    let (inbox, server) = faulty("postgres-that-crashes");
+    for (key, before) in [("one", true), ("two", false)] {
+        server.crash_at_commit(before);
+        inbox.run(&idempotent_sqs_testing::claim(key), "payload").await.unwrap_err();
+        assert_eq!((server.effects().len(), server.open_transactions()), (usize::from(!before), 0), "{key}");
+        server.listen();
+    }
+    inbox.run(&idempotent_sqs_testing::claim("two"), "payload").await.unwrap();
+    assert_eq!(server.effects().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_fails_as_it_was_told_to() {
+    let (inbox, server) = faulty("postgres-that-fails");
+    for (statement, sqlstate) in [("COMMIT", "40001"), ("INSERT INTO effects", "53200"), ("BEGIN", "57014")] {
+        server.fail_next(statement, sqlstate);
+        let error = inbox.run(&idempotent_sqs_testing::claim("pay_1"), "payload").await.unwrap_err();
+        assert!(error.to_string().contains(sqlstate), "{error}");
+        assert!(server.effects().is_empty() && server.rows().is_empty(), "{statement}");
+    }
+    inbox.run(&idempotent_sqs_testing::claim("pay_1"), "payload").await.unwrap();
+    assert_eq!(server.effects().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_are_ended_and_read_only_ones_write_nothing() {
+    let (inbox, server) = faulty("postgres-with-an-operator");
+    inbox.run(&idempotent_sqs_testing::claim("one"), "payload").await.unwrap();
+    server.end_sessions();
+    inbox.run(&idempotent_sqs_testing::claim("two"), "payload").await.unwrap();
+    server.set_read_only(true);
+    server.end_sessions();
+    inbox.run(&idempotent_sqs_testing::claim("three"), "payload").await.unwrap_err();
+    server.set_read_only(false);
+    inbox.run(&idempotent_sqs_testing::claim("three"), "payload").await.unwrap();
+    server.execute("DELETE FROM idempotency_inbox WHERE key = 'one'").await.unwrap();
+    assert_eq!(server.execute("DELETE FROM nothing").await.unwrap_err().code, "42P01");
+    assert_eq!((server.rows().len(), server.effects().len(), server.changes().len()), (2, 3, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn logins_and_too_many_sessions_are_refused() {
+    let (inbox, server) = faulty("postgres-with-logins");
+    server.configure("17.2", Some(|user: &str, password: &str| (user, password) == ("app", "secret")), 100);
+    let error = inbox.check().await.unwrap_err().to_string();
+    assert!(error.contains("password"), "{error}");
+    let url = "postgres://app:secret@postgres-with-logins.function/inbox?sslmode=disable".parse().unwrap();
+    let inbox = Inbox::new(Effect, Database::new(&DatabaseSettings::new(url)), InboxSettings::new("consumer"));
+    inbox.check().await.unwrap();
+    inbox.run(&idempotent_sqs_testing::claim("one"), "payload").await.unwrap();
+    server.end_sessions();
+    server.configure("17.2", None::<fn(&str, &str) -> bool>, 0);
+    let error = inbox.check().await.unwrap_err().to_string();
+    assert!(error.contains("53300"), "{error}");
 }

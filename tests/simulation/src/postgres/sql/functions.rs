@@ -208,12 +208,19 @@ pub(super) fn column_name(expr: &ast::Expr) -> String {
             let other = else_result.as_deref().map(column_name).filter(|name| name != "?column?");
             Some(other.unwrap_or_else(|| "case".to_owned()))
         }
+        E::Subquery(query) => match &*query.body {
+            ast::SetExpr::Select(select) => match select.projection.first() {
+                Some(ast::SelectItem::UnnamedExpr(inner)) => return column_name(inner),
+                Some(ast::SelectItem::ExprWithAlias { alias, .. }) => Some(name(alias)),
+                _ => None,
+            },
+            _ => None,
+        },
         E::Exists { .. } => Some("exists".to_owned()),
         E::Extract { .. } => Some("extract".to_owned()),
         E::Tuple(_) => Some("row".to_owned()),
         E::TypedString(text) => super::bind::type_of(&text.data_type).ok().map(|ty| ty.name().to_owned()),
         E::Interval(_) => Some("interval".to_owned()),
-        E::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => Some("bool".to_owned()),
         _ => None,
     };
     found.unwrap_or_else(|| "?column?".to_owned())

@@ -1,12 +1,12 @@
 //! Executes statements that write or lock rows, and so may wait for other transactions.
 
+use super::acquire::Acquired;
 use super::eval::Frame;
-use super::plan::{Delete, Insert, Lock, OnConflict, Plan, Query, Rows, Statement, Update};
+use super::plan::{Delete, Expr, Insert, Lock, OnConflict, Plan, Statement, Update};
 use super::run::{Row, Run, full_row};
 use crate::lock;
 use crate::postgres::definitions::{Default, TABLES};
 use crate::postgres::error::{Result, SqlError};
-use crate::postgres::locks::wait_for;
 use crate::postgres::tables::{Conflict, Ctid, Tables, Target};
 use crate::postgres::value::Value;
 
@@ -15,12 +15,6 @@ pub(in crate::postgres) struct Outcome {
     pub(in crate::postgres) rows: Vec<Row>,
     pub(in crate::postgres) affected: usize,
     pub(in crate::postgres) tag: &'static str,
-}
-
-/// A row that is locked, with the place of its newest version.
-struct Acquired {
-    ctid: Ctid,
-    row: Row,
 }
 
 impl Run<'_> {
@@ -45,81 +39,6 @@ impl Run<'_> {
             Plan::Update(update) => self.update(update).await,
             Plan::Delete(delete) => self.delete(delete).await,
         }
-    }
-
-    /// Locks rows in their order, until there are as many as the limit allows.
-    async fn lock_rows(&mut self, query: &Query, how: Lock) -> Result<Vec<Row>> {
-        let Rows::Table(table) = query.rows else { return Err(SqlError::unsupported("FOR UPDATE without a table")) };
-        let (candidates, (limit, offset)) = {
-            let shared = lock(self.shared);
-            (self.candidates(&shared.tables, query, None)?, self.limit(&shared.tables, query)?)
-        };
-        let mut rows = Vec::new();
-        for candidate in candidates {
-            if rows.len() == limit.saturating_add(offset) {
-                break;
-            }
-            let Some(Acquired { ctid, row }) =
-                self.acquire(table, candidate.ctid, query.filter.as_ref(), how, "locking").await?
-            else {
-                continue;
-            };
-            let shared = &mut *lock(self.shared);
-            let by = self.transaction.xid(&mut shared.tables);
-            shared.tables.lock(table, ctid, by);
-            rows.push(self.candidate(&shared.tables, query, ctid, &Frame::of(&row))?.output);
-        }
-        rows.drain(..offset.min(rows.len()));
-        Ok(rows)
-    }
-
-    /// Waits until no other transaction holds the row. `None` if the newest version of it does not pass the filter, or
-    /// if it was deleted. The row is not locked yet: the caller does not wait before it locks or writes.
-    async fn acquire(
-        &mut self,
-        table: usize,
-        ctid: Ctid,
-        filter: Option<&super::plan::Expr>,
-        how: Lock,
-        doing: &str,
-    ) -> Result<Option<Acquired>> {
-        let mut newest = ctid;
-        loop {
-            let holder = {
-                let shared = &mut *lock(self.shared);
-                match shared.tables.target(table, newest, self.transaction.xid) {
-                    Target::Free => {
-                        let Some(version) = shared.tables.version(table, newest) else { return Ok(None) };
-                        let row = full_row(table, newest, version);
-                        let passes = newest == ctid || self.passes(&shared.tables, filter, &Frame::of(&row))?;
-                        return Ok(passes.then_some(Acquired { ctid: newest, row }));
-                    }
-                    Target::Deleted => return Ok(None),
-                    Target::Updated(next) => {
-                        newest = next;
-                        continue;
-                    }
-                    Target::Busy(holder) => {
-                        self.transaction.xid(&mut shared.tables);
-                        holder
-                    }
-                }
-            };
-            match how {
-                Lock::Skip => return Ok(None),
-                Lock::Fail => {
-                    let message = format!("could not obtain lock on row in relation \"{}\"", TABLES[table].name);
-                    return Err(SqlError::new("55P03", message).by("heap_lock_tuple"));
-                }
-                Lock::Wait => self.wait(holder, table, newest, doing).await?,
-            }
-        }
-    }
-
-    async fn wait(&self, holder: u64, table: usize, ctid: Ctid, doing: &str) -> Result<()> {
-        let place = Value::Tid(ctid).to_text();
-        let context = format!("while {doing} tuple {place} in relation \"{}\"", TABLES[table].name);
-        wait_for(self.shared, self.transaction.xid, holder, self.lock_timeout, context).await
     }
 
     async fn insert(&mut self, insert: &Insert) -> Result<Outcome> {
@@ -196,7 +115,15 @@ impl Run<'_> {
                     }
                 }
             };
-            self.wait(holder, table, ctid, "inserting index").await?;
+            let me = self.transaction.xid;
+            let is_held = |tables: &Tables| match tables.conflict(table, &row, me) {
+                Conflict::Open(other) => other == holder,
+                Conflict::Row(ctid) => {
+                    matches!(tables.target(table, ctid, me), Target::Busy(other) if other == holder)
+                }
+                Conflict::None => false,
+            };
+            self.wait(holder, (table, ctid, "inserting index"), is_held).await?;
         }
     }
 
@@ -207,7 +134,7 @@ impl Run<'_> {
         table: usize,
         ctid: Ctid,
         excluded: Row,
-        (assignments, filter): (&[(usize, super::plan::Expr)], Option<&super::plan::Expr>),
+        (assignments, filter): (&[(usize, Expr)], Option<&Expr>),
     ) -> Result<Option<Ctid>> {
         let writer = self.transaction.writer(tables);
         let Some(version) = tables.version(table, ctid) else { return Ok(None) };
@@ -227,13 +154,7 @@ impl Run<'_> {
     }
 
     /// The row with these assignments, which read `from`.
-    fn changed(
-        &self,
-        tables: &Tables,
-        table: usize,
-        assignments: &[(usize, super::plan::Expr)],
-        from: &[Value],
-    ) -> Result<Row> {
+    fn changed(&self, tables: &Tables, table: usize, assignments: &[(usize, Expr)], from: &[Value]) -> Result<Row> {
         let mut row = from[..TABLES[table].columns.len()].to_vec();
         for (column, expr) in assignments {
             if TABLES[table].key.contains(column) {
@@ -277,7 +198,7 @@ impl Run<'_> {
     }
 
     /// Where the rows are that pass the filter.
-    fn found(&self, table: usize, filter: Option<&super::plan::Expr>) -> Result<Vec<Ctid>> {
+    fn found(&self, table: usize, filter: Option<&Expr>) -> Result<Vec<Ctid>> {
         let tables = &lock(self.shared).tables;
         let mut found = Vec::new();
         for (ctid, version) in tables.visible(table, self.snapshot) {
@@ -288,13 +209,7 @@ impl Run<'_> {
         Ok(found)
     }
 
-    fn return_row(
-        &self,
-        table: usize,
-        ctid: Ctid,
-        returning: Option<&Vec<super::plan::Expr>>,
-        rows: &mut Vec<Row>,
-    ) -> Result<()> {
+    fn return_row(&self, table: usize, ctid: Ctid, returning: Option<&Vec<Expr>>, rows: &mut Vec<Row>) -> Result<()> {
         let Some(exprs) = returning else { return Ok(()) };
         let tables = &lock(self.shared).tables;
         let Some(version) = tables.version(table, ctid) else { return Ok(()) };
