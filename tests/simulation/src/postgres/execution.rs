@@ -217,7 +217,11 @@ impl Drop for Core {
         if let Some(xid) = self.transaction.take().and_then(|transaction| transaction.xid) {
             shared.tables.abort(xid);
         }
-        shared.sessions.remove(&self.pid);
+        shared.waits.remove(&self.pid);
+        // A statement that is dropped does not end.
+        if shared.sessions.remove(&self.pid).is_some_and(|session| session.is_running) {
+            shared.tables.running = shared.tables.running.saturating_sub(1);
+        }
         shared.ended.notify_waiters();
     }
 }

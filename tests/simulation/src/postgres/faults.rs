@@ -34,7 +34,8 @@ impl Server {
         }
     }
 
-    /// The next statement that begins with this text fails with this SQLSTATE.
+    /// The next statement that begins with this text fails with this SQLSTATE. The session ends if that is one of a
+    /// connection or of a shutdown.
     pub fn fail_next(&self, statement: &'static str, sqlstate: &'static str) {
         event(|| format!("FAULT {} fails the next {statement} with {sqlstate}", self.name()));
         lock(&self.shared).failures.push((statement, sqlstate));
@@ -44,7 +45,8 @@ impl Server {
         let mut shared = lock(&self.shared);
         let at = shared.failures.iter().position(|(statement, _)| text.starts_with(statement))?;
         let (_, sqlstate) = shared.failures.remove(at);
-        Some(SqlError::new(sqlstate, "this statement was chosen to fail"))
+        let is_fatal = sqlstate.starts_with("08") || sqlstate.starts_with("57P");
+        Some(SqlError { is_fatal, ..SqlError::new(sqlstate, "this statement was chosen to fail") })
     }
 
     /// Crashes at the next commit of a transaction that has written something: before it takes effect, or after. The

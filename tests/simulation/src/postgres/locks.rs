@@ -44,6 +44,10 @@ pub(super) async fn wait_for(
     let mut has_checked = false;
     loop {
         let notified = ended.notified();
+        // Not after a crash, which has rolled this one back.
+        if xid.is_some_and(|xid| !lock(shared).tables.is_open(xid)) {
+            return Err(SqlError::fatal("57P01", "the server has crashed"));
+        }
         if !is_held(&lock(shared).tables) {
             lock(shared).waits.remove(&pid);
             return Ok(());

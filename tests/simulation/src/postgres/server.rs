@@ -115,6 +115,7 @@ impl Server {
         shared.sessions.clear();
         shared.waits.clear();
         shared.tables.running = 0;
+        shared.ended.notify_waiters();
     }
 
     /// The committed rows of the inbox.
@@ -149,6 +150,11 @@ impl Server {
     /// How many transactions that have written something are open.
     pub fn open_transactions(&self) -> usize {
         lock(&self.shared).tables.open_transactions().count()
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        lock(&self.shared).sessions.len()
     }
 
     fn committed<T>(&self, table: usize, row: impl Fn(&[Value]) -> T) -> Vec<Committed<T>> {

@@ -5,10 +5,13 @@ mod compared;
 mod scripts;
 
 use idempotent_sqs::idempotency::Work as _;
-use idempotent_sqs::{Claim, WorkError};
+use idempotent_sqs::{Claim, MemoryStore, WorkError};
+use idempotent_sqs_postgres::backfill::{Backfill, BackfillEnd, BackfillSettings, BackfillStart};
 use idempotent_sqs_postgres::{Database, DatabaseSettings, Inbox, InboxSettings, Transaction, TransactionalWork};
-use simulation::deterministic;
 use simulation::postgres::{Server, dial_postgres};
+
+use client::Client;
+use simulation::{deterministic, network};
 
 /// Adds an effect.
 struct Effect;
@@ -22,10 +25,14 @@ impl TransactionalWork<str> for Effect {
     }
 }
 
-fn inbox(server: &str) -> Inbox<Effect> {
+fn database(server: &str) -> Database {
     dial_postgres();
     let url = format!("postgres://app@{server}.function/inbox?sslmode=disable").parse().unwrap();
-    Inbox::new(Effect, Database::new(&DatabaseSettings::new(url)), InboxSettings::new("consumer"))
+    Database::new(&DatabaseSettings::new(url))
+}
+
+fn inbox(server: &str) -> Inbox<Effect> {
+    Inbox::new(Effect, database(server), InboxSettings::new("consumer"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,11 +108,59 @@ async fn logins_and_too_many_sessions_are_refused() {
     let error = inbox.check().await.unwrap_err().to_string();
     assert!(error.contains("password"), "{error}");
     let url = "postgres://app:secret@postgres-with-logins.function/inbox?sslmode=disable".parse().unwrap();
-    let inbox = Inbox::new(Effect, Database::new(&DatabaseSettings::new(url)), InboxSettings::new("consumer"));
+    let database = Database::new(&DatabaseSettings::new(url));
+    let inbox = Inbox::new(Effect, database, InboxSettings::new("consumer"));
     inbox.check().await.unwrap();
     inbox.run(&idempotent_sqs_testing::claim("one"), "payload").await.unwrap();
     server.end_sessions();
     server.configure("17.2", None::<fn(&str, &str) -> bool>, 0);
     let error = inbox.check().await.unwrap_err().to_string();
     assert!(error.contains("53300"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backfill_copies_the_rows() {
+    let (inbox, server) = faulty("postgres-with-rows");
+    for key in ["one", "two"] {
+        inbox.run(&idempotent_sqs_testing::claim(key), "payload").await.unwrap();
+    }
+    server.execute("UPDATE idempotency_inbox SET done_at = 'infinity' WHERE key = 'one'").await.unwrap();
+    let settings = BackfillSettings::new("consumer");
+    let backfill = Backfill::new(MemoryStore::default(), database("postgres-with-rows"), settings);
+    let (progress, end) = backfill.run(BackfillStart::Oldest, None, |_| ()).await.unwrap();
+    assert_eq!((progress.copied, end), (2, BackfillEnd::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn since_version_17_a_transaction_has_a_timeout() {
+    deterministic::begin();
+    let server = Server::start("postgres-17");
+    let begin = async || {
+        let stream = network::connect(&network::address("postgres-17", "test")).await.unwrap();
+        Client::begin(Box::new(stream), "test").await
+    };
+    let mut old = begin().await;
+    old.send("BEGIN; SET LOCAL transaction_timeout = 300").await;
+    assert_eq!(old.replies().await, "BEGIN, ERROR 42704, E");
+    server.configure("17.2", None::<fn(&str, &str) -> bool>, 100);
+    let (mut idle, mut busy) = (begin().await, begin().await);
+    idle.send("BEGIN; SET LOCAL transaction_timeout = 300").await;
+    assert_eq!((idle.replies().await, idle.replies().await), ("BEGIN, SET, T".into(), "FATAL 25P04, closed".into()));
+    busy.send("BEGIN; SET LOCAL transaction_timeout = 300; SELECT pg_sleep(1)").await;
+    assert_eq!(busy.replies().await, "BEGIN, SET, FATAL 25P04, closed");
+    assert_eq!(server.sessions(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_host_that_accepts_writes_is_used() {
+    deterministic::begin();
+    dial_postgres();
+    let (standby, primary) = (Server::start("postgres-standby"), Server::start("postgres-primary"));
+    standby.set_read_only(true);
+    let hosts = ["postgres-standby", "postgres-primary"].map(|host| network::address(host, "function")).join(",");
+    let url = format!("postgres://app@{hosts}/inbox?sslmode=disable").parse().unwrap();
+    let database = Database::new(&DatabaseSettings::new(url));
+    let inbox = Inbox::new(Effect, database, InboxSettings::new("consumer"));
+    inbox.run(&idempotent_sqs_testing::claim("one"), "payload").await.unwrap();
+    assert_eq!((standby.effects().len(), primary.effects().len()), (0, 1));
 }

@@ -454,6 +454,26 @@ pub(super) const SCRIPTS: &[Script] = &[
         ],
     ),
     (
+        "the end of a client is noticed during a statement if that is set",
+        &[
+            ("A", "INSERT INTO effects (key) VALUES ('a')"),
+            ("A", "BEGIN; UPDATE effects SET fence = 1"),
+            ("B", "SET client_connection_check_interval = 200"),
+            ("B~", "UPDATE effects SET fence = 2"),
+            ("C~", "UPDATE effects SET fence = 3"),
+            ("B!", ""),
+            ("C!", ""),
+            ("D", "SELECT pg_sleep(0.6)"),
+            (
+                "D",
+                "SELECT query FROM pg_stat_activity \
+                 WHERE datname = current_database() AND state = 'active' AND query LIKE 'UPDATE%'",
+            ),
+            ("A", "COMMIT"),
+            ("D", "SELECT pg_sleep(0.2); SELECT fence FROM effects"),
+        ],
+    ),
+    (
         "a statement does not see its own rows, and later ones do",
         &[
             ("A", "BEGIN; INSERT INTO effects (key) SELECT 'a' WHERE NOT EXISTS (SELECT FROM effects)"),
