@@ -27,6 +27,7 @@
 //! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `store_errors`: invocations whose store fails
 //! - `regions`: the regions of dead letters
+//! - `inbox`: works by the inbox, on a PostgreSQL
 //! - `identity`: logins that AWS issues
 //! - `inputs`: settings, messages and events
 //! - `settings`: environments
@@ -52,6 +53,7 @@ mod faults;
 mod function;
 mod http;
 mod identity;
+mod inbox;
 mod inputs;
 mod letters;
 mod logins;

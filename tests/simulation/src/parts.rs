@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::deployments::deploy;
 use crate::identity::{read_secrets, sign_tokens};
+use crate::inbox::use_inbox;
 use crate::inputs::read_inputs;
 use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
@@ -25,6 +26,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("region", send_to_regions(seed).await),
         ("token", sign_tokens(seed).await),
         ("secret", read_secrets(seed).await),
+        ("inbox", Box::pin(use_inbox(seed)).await),
         ("input", read_inputs(seed)),
         ("settings", read_settings(seed)),
     ];

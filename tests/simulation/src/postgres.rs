@@ -35,4 +35,5 @@ mod wire;
 
 pub use dial::dial_postgres;
 pub use error::SqlError;
-pub use server::{Change, Committed, Effect, InboxRow, Server};
+pub use server::{Change, Committed, Effect, InboxRow, Server, SessionSeen};
+pub use shared::Opened;

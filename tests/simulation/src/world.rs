@@ -24,6 +24,7 @@ use crate::objects::{Log, Objects};
 use crate::owners::contend;
 use crate::parts::simulate_parts;
 use crate::plan::Plan;
+use crate::postgres::dial_postgres;
 use crate::producers::messages;
 use crate::queue::{dead_letter_queue, mapping, queue};
 use crate::receiver::{Counted, Receiver};
@@ -116,6 +117,7 @@ fn begin(prints: bool) {
     trace::begin(prints);
     busy::watch();
     connections::dial_redis();
+    dial_postgres();
     lines::record(&["idempotent_sqs", "simulation", "http_history"]);
 }
 

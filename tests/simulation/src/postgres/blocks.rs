@@ -106,6 +106,7 @@ impl Core {
             Command::Unlisten => "UNLISTEN",
             Command::Deallocate(None) => {
                 self.prepared.clear();
+                self.prepared_by_sql = 0;
                 "DEALLOCATE ALL"
             }
             Command::Deallocate(Some(name)) => {
@@ -121,6 +122,7 @@ impl Core {
                     return Err(SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")));
                 }
                 self.prepared.insert(name.clone(), prepared.into());
+                self.prepared_by_sql += 1;
                 "PREPARE"
             }
         };
@@ -134,6 +136,7 @@ impl Core {
             }
             "all" => {
                 self.prepared.clear();
+                self.prepared_by_sql = 0;
                 self.settings.reset_all();
             }
             "plans" | "sequences" | "temp" | "temporary" => {}
@@ -203,7 +206,8 @@ impl Core {
         self.block = Block::None;
         self.transaction_ends = None;
         let mut shared = lock(&self.server.shared);
-        let crash = shared.crash.filter(|_| transaction.xid.is_some());
+        let is_next = |(host, _): &mut (String, Crash)| transaction.xid.is_some() && *host == self.host;
+        let crash = shared.crash.take_if(is_next).map(|(_, crash)| crash);
         if let Some(xid) = transaction.xid {
             if crash == Some(Crash::BeforeCommit) {
                 shared.tables.abort(xid);
@@ -215,7 +219,7 @@ impl Core {
         drop(shared);
         self.settings.commit();
         if crash.is_some() {
-            self.server.stop();
+            self.server.crash();
             self.has_crashed = true;
             return Err(SqlError::fatal("57P01", "the server has crashed"));
         }

@@ -1,4 +1,5 @@
-//! The tables: the inbox and the progress of the backfill as in `crates/postgres/sql/inbox.sql`, and effects of works.
+//! The tables: the inbox and the progress of the backfill as in `crates/postgres/sql/inbox.sql`, the effects of works and their
+//! failures.
 
 use super::value::Type;
 
@@ -36,8 +37,9 @@ const fn required(name: &'static str, ty: Type) -> Column {
 
 pub(super) const INBOX: usize = 0;
 pub(super) const EFFECTS: usize = 2;
+pub(super) const FAILURES: usize = 3;
 
-pub(super) const TABLES: [Definition; 3] = [
+pub(super) const TABLES: [Definition; 4] = [
     Definition {
         name: "idempotency_inbox",
         oid: 16_384,
@@ -71,6 +73,19 @@ pub(super) const TABLES: [Definition; 3] = [
     Definition {
         name: "effects",
         oid: 16_404,
+        columns: &[
+            Column { default: Default::Serial, ..required("id", Type::Int8) },
+            column("consumer", Type::Text),
+            column("key", Type::Text),
+            column("fence", Type::Int8),
+            column("payload", Type::Text),
+        ],
+        key: &[],
+        key_name: "",
+    },
+    Definition {
+        name: "failures",
+        oid: 16_414,
         columns: &[
             Column { default: Default::Serial, ..required("id", Type::Int8) },
             column("consumer", Type::Text),

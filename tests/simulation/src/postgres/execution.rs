@@ -24,6 +24,8 @@ use crate::trace::event;
 /// A session without its stream.
 pub(super) struct Core {
     pub(super) server: Server,
+    /// The name of the server to which the client has connected.
+    pub(super) host: String,
     client: String,
     pub(super) pid: i64,
     pub(super) user: String,
@@ -35,6 +37,8 @@ pub(super) struct Core {
     /// When `transaction_timeout` ends the session.
     pub(super) transaction_ends: Option<Instant>,
     pub(super) prepared: BTreeMap<String, Arc<Prepared>>,
+    /// Number of those that were prepared by SQL.
+    pub(super) prepared_by_sql: usize,
     pub(super) portals: BTreeMap<String, Portal>,
     pub(super) replies: Replies,
     /// After an error, messages are skipped until the next Sync.
@@ -58,7 +62,7 @@ pub(super) async fn forever() {
 impl Core {
     pub(super) fn new(
         server: Server,
-        client: String,
+        (host, client): (String, String),
         pid: i64,
         (user, database): (String, String),
         settings: Settings,
@@ -66,6 +70,7 @@ impl Core {
     ) -> Self {
         Self {
             server,
+            host,
             client,
             pid,
             user,
@@ -76,6 +81,7 @@ impl Core {
             transaction: None,
             transaction_ends: None,
             prepared: BTreeMap::new(),
+            prepared_by_sql: 0,
             portals: BTreeMap::new(),
             replies: Replies::default(),
             skips_until_sync: false,
@@ -162,7 +168,7 @@ impl Core {
     ) -> Result<()> {
         let text = &prepared.parsed.text;
         self.note(text, true);
-        let failure = self.server.take_failure(text);
+        let failure = self.server.take_failure(&self.host, text);
         let outcome = match (failure, &prepared.parsed.kind, &prepared.statement) {
             (Some(error), ..) => Err(error),
             (None, Kind::Command(command), _) => self.command(command).map(std::borrow::Cow::into_owned),
@@ -185,6 +191,8 @@ impl Core {
     fn note(&self, text: &str, is_running: bool) {
         if let Some(session) = lock(&self.server.shared).sessions.get_mut(&self.pid) {
             session.is_running = is_running;
+            session.settings = self.settings.clone();
+            session.prepared_by_sql = self.prepared_by_sql;
             text.clone_into(&mut session.query);
         }
     }

@@ -1,10 +1,17 @@
 //! What happens to a server, and what its operator does.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
 use super::error::SqlError;
 use super::server::Server;
-use super::shared::Crash;
+use super::shared::{Crash, Failure};
 use crate::lock;
 use crate::trace::event;
+
+/// How long a crashed server takes to start.
+const RESTART: Duration = Duration::from_millis(30);
 
 impl Server {
     /// Whether new sessions are read-only, as those of a standby.
@@ -16,7 +23,9 @@ impl Server {
     /// Ends all sessions with an error that says so.
     pub fn end_sessions(&self) {
         event(|| format!("FAULT {} ends its sessions", self.name()));
-        lock(&self.shared).sessions.values().for_each(|session| session.signals.end.notify_one());
+        let (mut shared, now) = (lock(&self.shared), Instant::now());
+        shared.outages.push((now, now));
+        shared.sessions.values().for_each(|session| session.signals.end.notify_one());
     }
 
     /// Cancels the statements that are being executed.
@@ -34,25 +43,57 @@ impl Server {
         }
     }
 
-    /// The next statement that begins with this text fails with this SQLSTATE. The session ends if that is one of a
-    /// connection or of a shutdown.
-    pub fn fail_next(&self, statement: &'static str, sqlstate: &'static str) {
-        event(|| format!("FAULT {} fails the next {statement} with {sqlstate}", self.name()));
-        lock(&self.shared).failures.push((statement, sqlstate));
+    /// The next statement of a session of this host that begins with this text fails with this SQLSTATE. The
+    /// session ends if that is one of a connection or of a shutdown.
+    pub fn fail_next(&self, host: &str, statement: &'static str, sqlstate: &'static str) {
+        event(|| format!("FAULT {} fails the next {statement} of {host} with {sqlstate}", self.name()));
+        lock(&self.shared).failures.push(Failure { host: host.to_owned(), statement, sqlstate });
     }
 
-    pub(super) fn take_failure(&self, text: &str) -> Option<SqlError> {
+    /// No further statement of the sessions of this host fails, and none of their commits lets the server crash.
+    pub fn forget_failures(&self, host: &str) {
         let mut shared = lock(&self.shared);
-        let at = shared.failures.iter().position(|(statement, _)| text.starts_with(statement))?;
-        let (_, sqlstate) = shared.failures.remove(at);
+        shared.failures.retain(|failure| failure.host != host);
+        shared.crash.take_if(|(of, _)| of == host);
+    }
+
+    pub(super) fn take_failure(&self, host: &str, text: &str) -> Option<SqlError> {
+        let mut shared = lock(&self.shared);
+        let is_next = |failure: &Failure| failure.host == host && text.starts_with(failure.statement);
+        let at = shared.failures.iter().position(is_next)?;
+        let sqlstate = shared.failures.remove(at).sqlstate;
         let is_fatal = sqlstate.starts_with("08") || sqlstate.starts_with("57P");
         Some(SqlError { is_fatal, ..SqlError::new(sqlstate, "this statement was chosen to fail") })
     }
 
-    /// Crashes at the next commit of a transaction that has written something: before it takes effect, or after. The
-    /// client gets no reply.
-    pub fn crash_at_commit(&self, before: bool) {
-        event(|| format!("FAULT {} crashes at its next commit, before it takes effect: {before}", self.name()));
-        lock(&self.shared).crash = Some(if before { Crash::BeforeCommit } else { Crash::AfterCommit });
+    /// Crashes at the next commit of a session of this host whose transaction has written something: before it takes
+    /// effect, or after. The client gets no reply. The server starts again soon.
+    pub fn crash_at_commit(&self, host: &str, before: bool) {
+        event(|| format!("FAULT {} crashes at the next commit of {host}, before it: {before}", self.name()));
+        let crash = if before { Crash::BeforeCommit } else { Crash::AfterCommit };
+        lock(&self.shared).crash = Some((host.to_owned(), crash));
+    }
+
+    /// Stops, and listens again soon.
+    pub(super) fn crash(&self) {
+        self.stop();
+        let server = self.clone();
+        tokio::spawn(async move {
+            sleep(RESTART).await;
+            server.start_again();
+        });
+    }
+
+    /// Ends the faults.
+    pub fn recover(&self) {
+        self.set_read_only(false);
+        self.start_again();
+    }
+
+    fn start_again(&self) {
+        let is_stopped = lock(&self.shared).stopped.is_some();
+        if is_stopped {
+            self.listen();
+        }
     }
 }

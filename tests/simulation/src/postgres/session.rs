@@ -9,7 +9,7 @@ use super::error::{Result, SqlError};
 use super::execution::{Core, forever};
 use super::server::Server;
 use super::settings::Settings;
-use super::shared::{SessionState, Signals};
+use super::shared::{Opened, SessionState, Signals};
 use super::sql::commands;
 use super::wire::{Body, Replies};
 use crate::lock;
@@ -20,10 +20,10 @@ const CANCEL_REQUEST: i32 = 80_877_102;
 const PROTOCOL_3: i32 = 196_608;
 
 /// Serves a client until its session ends.
-pub(super) async fn serve(server: Server, client: String, mut connection: Connection) {
+pub(super) async fn serve(server: Server, host: String, client: String, mut connection: Connection) {
     let Some((user, database, options)) = begin(&server, &mut connection).await else { return };
     let mut replies = Replies::default();
-    let mut core = match log_in(&server, &client, &mut connection, (user, database, options)).await {
+    let mut core = match log_in(&server, (host, client), &mut connection, (user, database, options)).await {
         Ok(Some(core)) => core,
         Ok(None) => return,
         Err(error) => {
@@ -95,7 +95,7 @@ async fn begin(server: &Server, connection: &mut Connection) -> Option<(String, 
 
 async fn log_in(
     server: &Server,
-    client: &str,
+    (host, client): (String, String),
     connection: &mut Connection,
     (user, database, options): (String, String, Vec<(String, String)>),
 ) -> Result<Option<Core>> {
@@ -107,7 +107,8 @@ async fn log_in(
         return Err(SqlError::fatal("53300", "sorry, too many clients already").by("InitProcess"));
     }
     let application = options.iter().find(|(name, _)| name == "application_name").map(|(_, name)| name.clone());
-    let mut core = open(server, client, (user, database, application.unwrap_or_default()), is_read_only);
+    let mut core =
+        open(server, (host.clone(), client), (user, database, application.unwrap_or_default()), is_read_only);
     if let Some(accepts) = logins {
         core.replies.authentication(3);
         if !core.flush(connection).await {
@@ -122,13 +123,14 @@ async fn log_in(
     for (name, value) in options {
         core.settings.begin_with(&name, &value)?;
     }
+    lock(&server.shared).opened.push(Opened { host, at: Instant::now() });
     Ok(Some(core))
 }
 
 /// A new session, until it is dropped.
 fn open(
     server: &Server,
-    client: &str,
+    hosts: (String, String),
     (user, database, application): (String, String, String),
     is_read_only: bool,
 ) -> Core {
@@ -142,18 +144,21 @@ fn open(
         transaction_us: None,
         query: String::new(),
         is_running: false,
+        opened: Instant::now(),
+        settings: settings.clone(),
+        prepared_by_sql: 0,
         signals: Arc::clone(&signals),
     };
     shared.sessions.insert(pid, state);
     drop(shared);
-    Core::new(server.clone(), client.to_owned(), pid, (user, database), settings, signals)
+    Core::new(server.clone(), hosts, pid, (user, database), settings, signals)
 }
 
 impl Server {
     /// Executes statements as an operator at the server, also if it is stopped or read-only. Waits for locks.
     pub async fn execute(&self, statements: &str) -> Result<()> {
         let names = ("operator".to_owned(), "inbox".to_owned(), "psql".to_owned());
-        let mut core = open(self, "the operator", names, false);
+        let mut core = open(self, (String::new(), "the operator".to_owned()), names, false);
         let outcome = core.simple(statements, &mut Connection::new(None)).await;
         core.end_implicit(outcome.clone())?;
         outcome

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::locks::Wait;
+use super::settings::Settings;
 use super::tables::{Tables, Xid};
 use super::value::Value;
 
@@ -27,13 +28,34 @@ pub(super) struct Shared {
     pub(super) logins: Option<Logins>,
     pub(super) max_connections: usize,
     pub(super) is_read_only: bool,
-    /// The next statements that begin so fail with these SQLSTATEs.
-    pub(super) failures: Vec<(&'static str, &'static str)>,
-    /// The server crashes at the next commit: before it takes effect, or after.
-    pub(super) crash: Option<Crash>,
+    /// The names of its host.
+    pub(super) hosts: Vec<String>,
+    /// Statements that fail.
+    pub(super) failures: Vec<Failure>,
+    /// The server crashes at the next commit of a session of this host: before it takes effect, or after.
+    pub(super) crash: Option<(String, Crash)>,
     pub(super) tasks: Vec<AbortHandle>,
+    pub(super) opened: Vec<Opened>,
+    /// From when until when it was down, or ended all sessions.
+    pub(super) outages: Vec<(Instant, Instant)>,
+    pub(super) stopped: Option<Instant>,
     last_pid: i64,
     began: (Instant, i64),
+}
+
+/// The next statement of a session of this host that begins so fails.
+pub(super) struct Failure {
+    pub(super) host: String,
+    pub(super) statement: &'static str,
+    pub(super) sqlstate: &'static str,
+}
+
+/// A session that was opened.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The name of the server to which the client has connected.
+    pub host: String,
+    pub at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +72,10 @@ pub(super) struct SessionState {
     pub(super) transaction_us: Option<i64>,
     pub(super) query: String,
     pub(super) is_running: bool,
+    pub(super) opened: Instant,
+    pub(super) settings: Settings,
+    /// Number of statements that were prepared by SQL.
+    pub(super) prepared_by_sql: usize,
     pub(super) signals: Arc<Signals>,
 }
 
@@ -59,6 +85,9 @@ pub(super) struct Signals {
     pub(super) end: Notify,
     pub(super) cancel: Notify,
 }
+
+/// Longer than any run.
+const FOREVER: Duration = Duration::from_hours(1_000_000);
 
 impl Shared {
     pub(super) fn new() -> Self {
@@ -72,9 +101,13 @@ impl Shared {
             logins: None,
             max_connections: 100,
             is_read_only: false,
+            hosts: Vec::new(),
             failures: Vec::new(),
             crash: None,
             tasks: Vec::new(),
+            opened: Vec::new(),
+            outages: Vec::new(),
+            stopped: None,
             last_pid: 1000,
             began: (Instant::now(), i64::try_from(us).unwrap_or_default()),
         }
@@ -84,6 +117,13 @@ impl Shared {
     pub(super) fn now_us(&self) -> i64 {
         let (began, us) = self.began;
         us + i64::try_from(began.elapsed().as_micros()).unwrap_or_default()
+    }
+
+    /// The time of the clock of tokio for one of [`now_us`](Self::now_us).
+    pub(super) fn instant(&self, us: i64) -> Instant {
+        let (began, began_us) = self.began;
+        let since = Duration::from_micros(us.abs_diff(began_us));
+        if us < began_us { began.checked_sub(since).unwrap_or(began) } else { began + since.min(FOREVER) }
     }
 
     pub(super) fn next_pid(&mut self) -> i64 {

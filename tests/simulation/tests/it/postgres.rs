@@ -63,7 +63,7 @@ fn faulty(name: &str) -> (Inbox<Effect>, Server) {
 async fn a_crash_before_a_commit_loses_the_effect_and_one_after_it_does_not() {
     let (inbox, server) = faulty("postgres-that-crashes");
     for (key, before) in [("one", true), ("two", false)] {
-        server.crash_at_commit(before);
+        server.crash_at_commit(server.name(), before);
         inbox.run(&idempotent_sqs_testing::claim(key), "payload").await.unwrap_err();
         assert_eq!((server.effects().len(), server.open_transactions()), (usize::from(!before), 0), "{key}");
         server.listen();
@@ -76,7 +76,7 @@ async fn a_crash_before_a_commit_loses_the_effect_and_one_after_it_does_not() {
 async fn a_statement_fails_as_it_was_told_to() {
     let (inbox, server) = faulty("postgres-that-fails");
     for (statement, sqlstate) in [("COMMIT", "40001"), ("INSERT INTO effects", "53200"), ("BEGIN", "57014")] {
-        server.fail_next(statement, sqlstate);
+        server.fail_next(server.name(), statement, sqlstate);
         let error = inbox.run(&idempotent_sqs_testing::claim("pay_1"), "payload").await.unwrap_err();
         assert!(error.to_string().contains(sqlstate), "{error}");
         assert!(server.effects().is_empty() && server.rows().is_empty(), "{statement}");

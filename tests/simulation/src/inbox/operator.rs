@@ -1,0 +1,99 @@
+//! What an operator does in the database: a transaction of another program that holds a row, and the faults of all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use history::Rng;
+use tokio::time::{Instant, sleep};
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::caller::fingerprint;
+use super::world::{Disturbance, Fault, SECRET, World};
+use crate::{lock, network};
+
+/// The fence of rows that the operator has written.
+pub const FENCE: i64 = 7;
+
+/// A row that a transaction of the operator holds.
+pub struct HeldRow {
+    pub consumer: &'static str,
+    pub key: String,
+    pub payload: u64,
+    pub lasts: Duration,
+    pub commits: bool,
+}
+
+/// The host of the operator, whose way to the server is not disturbed.
+pub const OPERATOR: &str = "operator";
+
+/// A session of the operator. `None` if the server does not accept it now.
+async fn session() -> Option<Client> {
+    let stream = network::connect(&network::address(OPERATOR, OPERATOR)).await.ok()?;
+    let mut config = Config::new();
+    config.user("operator").password(SECRET).dbname("app");
+    let (client, connection) = config.connect_raw(stream, NoTls).await.ok()?;
+    tokio::spawn(connection);
+    Some(client)
+}
+
+/// The result of its rows.
+pub fn result(key: &str) -> Vec<u8> {
+    format!("{key} by the operator").into_bytes()
+}
+
+impl HeldRow {
+    /// Holds the row, and then ends the transaction.
+    pub async fn hold(self, world: Arc<World>) {
+        let Some(session) = session().await else { return };
+        let insert = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts, result) \
+                      VALUES ($1, $2, $3, $4, 1, $5)";
+        let fingerprint = fingerprint(self.payload);
+        let from = Instant::now();
+        let held = async {
+            session.batch_execute("BEGIN").await?;
+            let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+                [&self.consumer, &self.key, &fingerprint.as_bytes().as_slice(), &FENCE, &result(&self.key)];
+            session.execute(insert, &parameters).await?;
+            sleep(self.lasts).await;
+            session.batch_execute(if self.commits { "COMMIT" } else { "ROLLBACK" }).await
+        };
+        // The row may exist already.
+        let _held: Result<(), tokio_postgres::Error> = held.await;
+        lock(&world.held).push((self.consumer, self.key, from, Instant::now()));
+    }
+}
+
+/// Disturbs all callers, again and again.
+pub async fn disturb(world: Arc<World>, mut rng: Rng) {
+    for number in 0_u64.. {
+        sleep(rng.ms(500..4000)).await;
+        let (from, server) = (Instant::now(), &world.server);
+        let fault = match rng.draw(0..6) {
+            0 | 1 => {
+                server.stop();
+                sleep(rng.ms(1..900)).await;
+                server.listen();
+                Fault::Down
+            }
+            2 => {
+                server.end_sessions();
+                Fault::Down
+            }
+            3 => {
+                server.cancel_statements();
+                Fault::Cancelled
+            }
+            4 => {
+                server.set_read_only(true);
+                sleep(rng.ms(1..400)).await;
+                server.set_read_only(false);
+                Fault::ReadOnly
+            }
+            _ => {
+                world.passwords.replace(format!("password {number}"));
+                Fault::Password
+            }
+        };
+        lock(&world.disturbances).push(Disturbance { fault, from, until: Instant::now() });
+    }
+}
