@@ -33,7 +33,7 @@ pub struct WebhookSettings {
     /// failure here is known to have had no effect.
     pub connect_timeout: Duration,
     /// How much of a response is read, bytes. Set it to [`Policy::max_kept_result`](crate::Policy::max_kept_result)
-    /// plus one: a longer body is not kept. More than [`MAX_RESULT_BYTES`] plus one counts as this.
+    /// plus one: a body of this size or more is not kept. More than [`MAX_RESULT_BYTES`] plus one counts as this.
     pub response_max_bytes: usize,
 }
 
@@ -82,7 +82,7 @@ impl Webhook {
     /// Creates the work. No connection is opened yet.
     #[must_use]
     pub fn new(mut settings: WebhookSettings) -> Self {
-        // `run` allocates as much for a body that was not read.
+        // A longer body is not kept, and would be in memory.
         settings.response_max_bytes = settings.response_max_bytes.min(MAX_RESULT_BYTES + 1);
         Self { settings, connections: Connections::default() }
     }
@@ -122,9 +122,9 @@ impl Work<Message> for Webhook {
         }
         let response = request::send(request, body, until).await?;
         response::check(&response)?;
-        let max_bytes = self.settings.response_max_bytes;
+        let body = response::body(response, self.settings.response_max_bytes, until).await;
         // A body that was not read is returned as a result that is too large to be kept.
-        Ok(response::body(response, max_bytes, until).await.unwrap_or_else(|| vec![0; max_bytes]))
+        Ok(body.unwrap_or_else(|| vec![0; claim.max_kept_result() + 1]))
     }
 }
 

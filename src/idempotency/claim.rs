@@ -9,6 +9,7 @@ use super::fingerprint::{Fingerprint, MessageIdHash};
 use super::key::Key;
 use super::owner::{Fence, Owner};
 use super::policy::Policy;
+use super::results::MAX_RESULT_BYTES;
 
 /// One attempt at a key: the arguments of an acquire.
 #[derive(Clone, Debug)]
@@ -71,13 +72,23 @@ pub struct Claim {
     #[cfg_attr(not(feature = "lambda"), expect(dead_code, reason = "only batches measure leases"))]
     lease_ends: Instant,
     ends: Instant,
+    max_kept_result: usize,
 }
 
 impl Claim {
     /// The claim of an attempt that now owns its record.
     pub(super) fn new(request: AcquireRequest, fence: Fence, number: u8, recovery: bool) -> Self {
         let lease_ends = Deadline::within(request.lease).end;
-        Self { request, fence, number, recovery, without_store: false, lease_ends, ends: lease_ends }
+        Self {
+            request,
+            fence,
+            number,
+            recovery,
+            without_store: false,
+            lease_ends,
+            ends: lease_ends,
+            max_kept_result: MAX_RESULT_BYTES,
+        }
     }
 
     /// The claim of an attempt whose work has its own record, while the store is out of reach. Earlier attempts are
@@ -129,6 +140,12 @@ impl Claim {
         self.ends
     }
 
+    /// Largest result of this attempt that is kept, bytes. A longer one is returned once, and duplicates get none.
+    #[must_use]
+    pub fn max_kept_result(&self) -> usize {
+        self.max_kept_result
+    }
+
     /// The arguments of the acquire.
     #[must_use]
     pub fn request(&self) -> &AcquireRequest {
@@ -149,5 +166,10 @@ impl Claim {
     /// Returns the claim with its work cancelled no later than `deadline`.
     pub(super) fn until(self, deadline: Instant) -> Self {
         Self { ends: self.ends.min(deadline), ..self }
+    }
+
+    /// Returns the claim of an attempt whose result is kept as this policy says.
+    pub(super) fn by(self, policy: &Policy) -> Self {
+        Self { max_kept_result: policy.max_kept_result(), ..self }
     }
 }

@@ -10,10 +10,10 @@ use harness::event::event;
 use harness::http::{Answer, Webhook};
 use harness::s3::S3;
 use harness::with;
-use idempotent_sqs::idempotency::{MAX_RESULT_BYTES, Work};
+use idempotent_sqs::idempotency::Outcome;
 use idempotent_sqs::sqs::Message;
 use idempotent_sqs::webhook::{self, WebhookSettings};
-use idempotent_sqs_testing::claim;
+use idempotent_sqs::{Delivery, Idempotency, Key, MemoryStore, Policy};
 
 /// Whether the result in the record of this key contains this text.
 async fn is_kept(fixture: &Fixture, key: &str, text: &str) -> bool {
@@ -106,14 +106,32 @@ async fn a_response_too_large_to_keep_is_not_read_to_its_end() {
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
-#[tokio::test]
-async fn an_incomplete_body_is_too_large_to_be_kept_whatever_the_limit_of_a_response() {
+/// The result that duplicates get, with these settings and this answer of the webhook.
+async fn kept(response_max_bytes: usize, result_max_bytes: usize, answer: Answer) -> Option<Vec<u8>> {
     let receiver = Webhook::start().await;
-    for limit in [100, usize::MAX] {
-        receiver.respond(Answer::Cut("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nreceipt".into()));
-        let settings = WebhookSettings::new(receiver.url().parse().unwrap());
-        let work = webhook::Webhook::new(with!(settings, response_max_bytes = limit));
-        let result = work.run(&claim("pay_1"), &Message::new("m1", "{}")).await.unwrap();
-        assert_eq!(result.len(), limit.min(MAX_RESULT_BYTES + 1));
+    receiver.respond(answer);
+    let settings = WebhookSettings::new(receiver.url().parse().unwrap());
+    let work = webhook::Webhook::new(with!(settings, response_max_bytes = response_max_bytes));
+    let policy = with!(Policy::default(), result_max_bytes = result_max_bytes);
+    let idempotency = Idempotency::new(MemoryStore::default(), policy);
+    let (delivery, message) = (Delivery::new(Key::new("pay_1").unwrap()), Message::new("m1", "{}"));
+    let first = idempotency.run(&delivery, &work, &message).await.unwrap().outcome;
+    assert!(matches!(first, Outcome::Done { .. }), "{first:?}");
+    match idempotency.run(&delivery, &work, &message).await.unwrap().outcome {
+        Outcome::Duplicate { result } => result,
+        other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_to_its_end_is_not_kept_whatever_the_limits() {
+    for response_max_bytes in [0, 4097, usize::MAX] {
+        for result_max_bytes in [0, 16 << 10, usize::MAX] {
+            let cut = Answer::Cut("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nreceipt".into());
+            let result = kept(response_max_bytes, result_max_bytes, cut).await;
+            assert!(result.is_none(), "{response_max_bytes}, {result_max_bytes}");
+        }
+    }
+    let large = Answer::with(200, &[], "x".repeat(5000).as_bytes());
+    assert!(kept(4097, 16 << 10, large).await.is_none());
 }
