@@ -10,7 +10,8 @@ use opentelemetry::trace::{SpanContext, TraceContextExt, TracerProvider};
 use opentelemetry_aws::trace::XrayIdGenerator;
 use opentelemetry_aws::trace::xray_propagator::span_context_from_str;
 use opentelemetry_otlp::{
-    OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT, OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, SpanExporter,
+    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT,
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, SpanExporter,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, SpanExporter as _};
@@ -50,9 +51,9 @@ pub(super) fn init(log: impl FnOnce()) {
 /// <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>
 fn is_enabled() -> bool {
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set.trim().eq_ignore_ascii_case(value));
-    let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-    let has_endpoint =
-        endpoints.into_iter().any(|name| env::var(name).is_ok_and(|endpoint| !endpoint.trim().is_empty()));
+    // As the exporter reads them: it refuses an address with white space, or that is not Unicode, and the log says so.
+    let endpoints = [OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT];
+    let has_endpoint = endpoints.into_iter().any(|name| env::var_os(name).is_some_and(|endpoint| !endpoint.is_empty()));
     has_endpoint && !is("OTEL_SDK_DISABLED", "true") && !is("OTEL_TRACES_EXPORTER", "none")
 }
 

@@ -174,6 +174,22 @@ async fn each_message_behind_a_failed_one_of_its_group_has_a_span() {
     invocation_and_messages(&spans, ["m1", "m2", "m3"]);
 }
 
+#[tokio::test]
+async fn an_address_with_white_space_is_not_used_and_the_log_says_so() {
+    let (fixture, collector) = (Fixture::start().await, Collector::start().await);
+    let spaced = format!(" {}", collector.url());
+    for (variable, value) in [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", " "),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &spaced),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", " "),
+    ] {
+        let function = fixture.function_with(&[(variable, value)]).await;
+        assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
+        function.logs("no traces are sent: check the OTEL_ variables").await;
+    }
+    assert!(collector.spans().is_empty());
+}
+
 /// The specification of OpenTelemetry says that an empty value counts as not set.
 #[tokio::test]
 async fn without_a_name_in_the_variables_the_service_is_the_function() {
