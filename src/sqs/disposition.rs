@@ -19,8 +19,8 @@ use crate::traces;
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
 const MAX_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);
 
-/// Mean additional delay of an in-batch duplicate compared to the message that ran. The actual delay is 50 to 150 % of
-/// it.
+/// Mean difference of the delay of an in-batch duplicate from that of the message that ran. The actual one is 50 to
+/// 150 % of it.
 const DUPLICATE_SEPARATION: Duration = Duration::from_secs(10);
 
 /// Whether a message is deleted or delivered again.
@@ -206,9 +206,10 @@ impl MessageReport {
     }
 
     /// The report if the store was unavailable before any work ran, so that the invocation fails and each message is
-    /// delivered again. It waits as long as `earlier`, the one before it in its group, or for its own backoff if it is
-    /// the first: otherwise it would be received again after the visibility timeout, and a long outage would use up the
-    /// receives of the redrive policy. A message whose key is leased waits for the end of the lease too.
+    /// delivered again. It waits as long as `earlier`, the one before it in its group, or as
+    /// [`first_in_outage`](Self::first_in_outage) if it is the first: otherwise it would be received again after the
+    /// visibility timeout, and a long outage would use up the receives of the redrive policy. A message whose key is
+    /// leased waits for the end of the lease too.
     pub(super) fn in_outage(&self, earlier: Disposition) -> Self {
         let reason = match self.disposition {
             Disposition::Redeliver { after: _ } => self.reason.clone(),
@@ -223,6 +224,19 @@ impl MessageReport {
         Self { disposition, reason, ..self.clone() }
     }
 
+    /// How long the first message of a group waits in such an invocation. It keeps its delay, because an in-batch
+    /// duplicate of it waits longer than that.
+    pub(super) fn first_in_outage(&self, message: &Message) -> Disposition {
+        match self.disposition {
+            Disposition::Redeliver { after: Some(_) } if self.outcome != MessageOutcome::InBatchDuplicate => {
+                self.disposition
+            }
+            Disposition::Redeliver { after: _ } | Disposition::Done | Disposition::DeadLetter => {
+                Disposition::back_off(message)
+            }
+        }
+    }
+
     /// Sets the key.
     pub(super) fn with_key(self, key: &Key) -> Self {
         Self { key: Some(key.clone()), ..self }
@@ -234,9 +248,7 @@ impl MessageReport {
     pub(super) fn for_in_batch_duplicate(&self) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
         let disposition = match self.disposition {
-            Disposition::Redeliver { after: Some(after) } => {
-                Disposition::redeliver(after.saturating_add(DUPLICATE_SEPARATION.mul_f64(0.5 + random())))
-            }
+            Disposition::Redeliver { after: Some(after) } => Disposition::redeliver(apart(after)),
             Disposition::Done | Disposition::DeadLetter | Disposition::Redeliver { after: None } => self.disposition,
         };
         let outcome = MessageOutcome::InBatchDuplicate;
@@ -271,6 +283,13 @@ impl MessageReport {
             dead_letter_not_sent: false,
         }
     }
+}
+
+/// The delay of an in-batch duplicate of a message with this one: a longer one, unless that has the longest.
+fn apart(after: Duration) -> Duration {
+    let separation = DUPLICATE_SEPARATION.mul_f64(0.5 + random());
+    let later = after.saturating_add(separation);
+    if later > MAX_DELAY { after.min(MAX_DELAY).saturating_sub(separation) } else { later }
 }
 
 impl Disposition {

@@ -117,7 +117,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             // The invocation fails, so all messages of a lane are delivered again, in order: none before an earlier
             // one.
             for first in &self.lanes.firsts {
-                let mut disposition = Disposition::back_off(&self.messages[*first]);
+                let mut disposition = reports[*first].first_in_outage(&self.messages[*first]);
                 let mut next = Some(*first);
                 while let Some(index) = next {
                     reports[index] = reports[index].in_outage(disposition);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{batch, delay, dispositions, in_group, message, outcomes, run};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::sqs::Disposition;
+use idempotent_sqs::idempotency::{Claim, WorkError, work_fn};
+use idempotent_sqs::sqs::{Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
 
 #[tokio::test(start_paused = true)]
@@ -30,6 +31,22 @@ async fn in_batch_duplicates_run_once_and_share_the_outcome() {
         assert!(reports[1..].iter().all(|report| !report.failed_permanently), "{reports:?}");
         let reason = format!("same key and payload as another message of the batch: {}", reports[0].reason);
         assert!(reports[1..].iter().all(|report| report.reason == reason), "{reports:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_batch_duplicates_are_5_seconds_apart_also_after_the_longest_delay() {
+    // SQS refuses a visibility timeout of more than 12 hours, of which an invocation may have taken 20 minutes.
+    let longest = Duration::from_secs(12 * 3600 - 1200);
+    for asked in [Duration::from_hours(1), longest - Duration::from_secs(10), longest, Duration::MAX] {
+        let work = work_fn(move |_: &Claim, _: &Message| async move {
+            Err::<Vec<u8>, _>(WorkError::unavailable_after("overloaded", asked))
+        });
+        let reports =
+            run(&batch(&MemoryStore::default(), &work), &[message("first", "pay_1"), message("second", "pay_1")]).await;
+        let (first, second) = (delay(&reports[0]), delay(&reports[1]));
+        let apart = first.abs_diff(second).as_secs_f64();
+        assert!((5.0..=15.0).contains(&apart) && first.max(second) <= longest, "{asked:?}: {first:?}, {second:?}");
     }
 }
 

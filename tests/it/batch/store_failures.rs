@@ -175,6 +175,26 @@ async fn in_an_outage_a_message_waits_no_longer_than_a_duplicate_before_it_in_it
 }
 
 #[tokio::test]
+async fn in_an_outage_in_batch_duplicates_are_at_least_5_seconds_apart() {
+    let duplicate = |id: &str| {
+        let mut record = record(id);
+        record["body"] = json!({ "key": "pay_1" }).to_string().into();
+        record["attributes"] = json!({ "ApproximateReceiveCount": "10" });
+        record
+    };
+    for is_leased in [false, true].repeat(20) {
+        let store = FaultyStore::new(MemoryStore::default());
+        if is_leased {
+            lease(&store, "pay_1").await;
+            store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
+        }
+        store.next(StoreCall::Acquire, Fault::Refused);
+        let delays = delays_in_outage(&store, &[duplicate("m1"), duplicate("m2"), record("m3")]).await;
+        assert!(delays[1] >= delays[0] + Duration::from_secs(5), "{is_leased}: {delays:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_conflict_waits_for_the_lease_also_if_the_store_fails_before_any_work_ran() {
     let store = FaultyStore::new(MemoryStore::default());
     lease(&store, "m1").await;

@@ -17,9 +17,13 @@ use super::invocations::{has_calls, is_during, is_of};
 /// SQS accepts 12 hours since the receive, of which the batching window may have taken 5 minutes and an invocation 15.
 const LONGEST_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);
 
+/// How far apart in-batch duplicates are, seconds.
+const APART_S: RangeInclusive<u64> = 5..=15;
+
 impl Run {
     /// What is wrong with the visibility timeout of a message: a later one of its group has that of the first one that
-    /// must be delivered again, and an in-batch duplicate one of 5 to 15 seconds after the message that ran.
+    /// must be delivered again, and an in-batch duplicate one of 5 to 15 seconds after the message that ran, or before it if
+    /// that has the longest.
     pub(super) fn wrong_visibility(
         &self,
         invoked: &Invoked,
@@ -41,8 +45,14 @@ impl Run {
         } else if let Some(ran) = self.ran_for(invoked, calls, message) {
             let ran = after(ran)?;
             let is_moved = self.is_letter_sent(&message.message_id, invoked.until_us);
-            let later = |seconds| (ran + Duration::from_secs(seconds)).min(LONGEST_DELAY);
-            (later(5)..=later(15), !is_moved)
+            let [least, most] = [*APART_S.start(), *APART_S.end()].map(Duration::from_secs);
+            let is_before = ran + most > LONGEST_DELAY && after(message).is_some_and(|after| after < ran);
+            let apart = if is_before {
+                ran.saturating_sub(most)..=ran.saturating_sub(least)
+            } else {
+                ran + least..=LONGEST_DELAY.min(ran + most)
+            };
+            (apart, !is_moved)
         } else if let Some(expected) = self.expected_delay(invoked, calls, message) {
             (expected, is_named_in(retained, message))
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
@@ -67,19 +77,29 @@ impl Run {
     }
 
     /// What is wrong with the visibility timeout of a message whose invocation failed: each message has the backoff of
-    /// the first one of its group, and after a conflict of one of these it ends with the lease, unless a record has no
-    /// messageId.
+    /// the first one of its group, or its conflict ends with the lease, unless a record has no messageId. In-batch
+    /// duplicates are at least 5 seconds apart.
     fn wrong_in_outage(&self, invoked: &Invoked, calls: &[&Operation], message: &ReceivedMessage) -> Option<String> {
         let change = self.change(invoked, message);
         let expected = self.delay_in_outage(invoked, calls, message);
         let has_time = self.has_time(invoked);
         let is_changed = !invoked.malformed.has_unnamed;
         let has_handle = !is_named_in(&invoked.malformed.receipt_handles, message);
+        // A message that was done, or had no time, had no delay before the invocation failed.
+        let was_delayed = |other: &&ReceivedMessage| {
+            let is_acquire = |call: &&&Operation| matches!(call.call, Call::Acquire { .. }) && is_of(call, other);
+            calls.iter().filter(is_acquire).all(|call| call.is_failed() || remains(call).is_some())
+        };
+        let ran = self.ran_for(invoked, calls, message).filter(was_delayed);
+        let from =
+            ran.and_then(|ran| self.change(invoked, ran)).map(|ran| ran.after + Duration::from_secs(*APART_S.start()));
         let is_right = match change {
-            Some(change) => is_changed && expected.contains(&change.after),
+            Some(change) => {
+                is_changed && expected.contains(&change.after) && from.is_none_or(|from| change.after >= from)
+            }
             None => !is_changed || !has_handle || !has_time,
         };
-        (!is_right).then(|| format!("{}: {change:?} in an outage, not {expected:?}", message.body))
+        (!is_right).then(|| format!("{}: {change:?} in an outage, not {expected:?} and from {from:?}", message.body))
     }
 
     /// The visibility timeout of a message whose invocation failed. An in-batch duplicate waits for 5 to 15 seconds
@@ -95,13 +115,13 @@ impl Run {
             let mut own = calls.iter().copied().filter(|call| is_of(call, message));
             own.find_map(remains).map(after_conflict)
         };
-        let (mut from, mut to) = backoff_of(invoked, group[0]).into_inner();
+        let (mut from, mut to) = lease(group[0]).unwrap_or_else(|| backoff_of(invoked, group[0])).into_inner();
         for lease in group.iter().filter_map(|message| lease(message)) {
             (from, to) = (from.max(*lease.start()), to.max(*lease.end()));
         }
         for other in group.iter().flat_map(|message| self.with_its_key(invoked, message)) {
             let waits = lease(other).unwrap_or_else(|| backoff_of(invoked, other));
-            to = to.max(*waits.end() + Duration::from_secs(15));
+            to = to.max(*waits.end() + Duration::from_secs(*APART_S.end()));
         }
         from..=to.min(LONGEST_DELAY)
     }
