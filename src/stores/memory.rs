@@ -14,7 +14,8 @@ use crate::idempotency::{Acquire, AcquireRequest, Claim, Failure, Key, Settled, 
 /// It measures leases and retention by tokio's clock, so a test can pause and advance them with [`tokio::time`].
 #[derive(Debug)]
 pub struct MemoryStore {
-    records: Mutex<HashMap<Key, Record>>,
+    /// By the stored form of their keys.
+    records: Mutex<HashMap<String, Record>>,
     /// Time of creation, by tokio's clock and by the wall clock.
     created: (Instant, SystemTime),
 }
@@ -35,17 +36,18 @@ impl MemoryStore {
 
     /// Applies one function of [`protocol`] to the record of this key, and returns its answer.
     fn apply<T>(&self, key: &Key, step: impl FnOnce(Option<&Record>, u64) -> (T, Option<Record>)) -> T {
+        let key = key.stored();
         let mut records = self.lock();
         let now = self.now();
-        let record = records.get(key).filter(|record| record.expires_ms > now / 1000);
+        let record = records.get(&*key).filter(|record| record.expires_ms > now / 1000);
         let (answer, changed) = step(record, now);
         if let Some(record) = changed {
-            records.insert(key.clone(), record);
+            records.insert(key.into_owned(), record);
         }
         answer
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Record>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Record>> {
         // Every change is one insert, so a panic cannot leave an incomplete change behind.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,7 +30,7 @@ mod on_redis {
 #[tokio::test]
 async fn every_row_holds_for_records_that_share_script_calls_on_a_cluster() {
     let cluster = SmallCluster::start(1).await;
-    conformance::run_all(async || Accompanied(store_with_timeout(&cluster.url(), true, TIMEOUT))).await;
+    Box::pin(conformance::run_all(async || Accompanied(store_with_timeout(&cluster.url(), true, TIMEOUT)))).await;
 }
 
 /// All rows and the largest batch run on one cluster, because a cluster takes seconds to form.

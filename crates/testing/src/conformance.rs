@@ -229,6 +229,7 @@ macro_rules! __conformance_rows {
             a_duplicate_changes_nothing
             a_failed_acquire_changes_nothing
             every_kind_of_key_has_a_record_of_its_own
+            a_key_restored_from_its_stored_form_has_the_same_record
             one_of_many_concurrent_acquires_succeeds
             concurrent_acquires_of_different_keys_are_independent
             a_settlement_and_a_takeover_exclude_each_other

@@ -1,7 +1,7 @@
 //! Keys of every kind, and concurrent calls.
 
 use futures_util::future::{join, join_all};
-use idempotent_sqs::idempotency::{Acquire, Claim, Settled, State, Store, StoredResult};
+use idempotent_sqs::idempotency::{Acquire, Claim, Key, Settled, State, Store, StoredResult};
 use tokio::time::sleep;
 
 use super::support::{CLEAN, LONG, SHORT, acquired, assert_settled, attempt, key, with};
@@ -41,6 +41,17 @@ pub async fn every_kind_of_key_has_a_record_of_its_own(store: &impl Store) {
             Acquire::Duplicate { result, .. } => assert_eq!(result.as_deref(), StoredResult::Inline(kind.as_bytes())),
             other => panic!("{kind:?}: {other:?}"),
         }
+    }
+}
+
+/// A key that is restored from its stored form has the record of the key, also if that is stored as its hash.
+pub async fn a_key_restored_from_its_stored_form_has_the_same_record(store: &impl Store) {
+    for kind in ["a", "a\0b", "sha256:a", &"k".repeat(201)] {
+        let claim = acquired(store, with!(attempt(LONG), key = key(kind))).await;
+        assert_settled(store.complete(&claim, StoredResult::NotKept), Settled::Recorded).await;
+        let restored = Key::from_stored(&key(kind).stored()).unwrap();
+        let answer = store.acquire(with!(attempt(LONG), key = restored)).await.unwrap();
+        assert!(matches!(answer, Acquire::Duplicate { .. }), "{kind:?}: {answer:?}");
     }
 }
 

@@ -187,10 +187,10 @@ impl Faulty {
     }
 
     async fn execute(&self, mut call: Call) -> Answer {
-        let key = call.request.key.as_str();
+        let key = &call.request.key;
         let (is_of_op, fault) =
             (self.violation.map(|violation| violation.op == call.op), self.violation.map(|v| v.fault));
-        let name = if let Some(Fault::Name(name)) = fault { name(key) } else { key.to_owned() };
+        let name = if let Some(Fault::Name(name)) = fault { name(key.as_str()) } else { key.stored().into_owned() };
         call.now = CREATED_US + u64::try_from(self.created.elapsed().as_micros()).unwrap();
         let record = self.records.lock().unwrap().get(&name).cloned();
         call.record = record.filter(|record| record.expires_ms > call.now / 1000);

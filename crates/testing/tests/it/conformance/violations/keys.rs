@@ -10,6 +10,7 @@ pub(super) const VIOLATIONS: &[Violation] = &[
     acquire("keys end at a NUL", always, Name(|key| key.split('\0').next().unwrap().to_owned())),
     acquire("keys are normalized", always, Name(|key| key.replace("u\u{308}", "ü"))),
     acquire("keys share a hash tag", always, Name(|key| key.split(['{', '}']).nth(1).unwrap_or(key).to_owned())),
+    acquire("a key that is restored from its stored form is another one", always, Name(str::to_owned)),
     acquire("all keys are one", always, Name(|_| String::new())),
     acquire("other calls are executed within an acquire", always, Race),
     Violation { what: "other calls are executed within a completion", op: Op::Complete, when: always, fault: Race },
