@@ -43,10 +43,10 @@ impl<B: Body<Data = Bytes>> Parts<B> {
         let read: u64 = self.read.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
         let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         let mut size = SizeHint::new();
-        if let Some(upper) = rest.upper() {
-            size.set_upper(upper + read);
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(read)) {
+            size.set_upper(upper);
         }
-        size.set_lower(rest.lower() + read);
+        size.set_lower(rest.lower().saturating_add(read));
         size
     }
 }
@@ -129,5 +129,30 @@ mod tests {
             assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), data);
         }
         assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(0), true));
+    }
+
+    /// A body of any length.
+    struct Endless;
+
+    impl Body for Endless {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+            Poll::Pending
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(u64::MAX)
+        }
+    }
+
+    #[test]
+    fn a_body_may_have_any_length() {
+        let body = ResponseBody::partly_read(Bytes::from_static(b"ab"), Box::pin(Endless));
+        assert_eq!((body.size_hint().lower(), body.size_hint().upper()), (u64::MAX, None));
     }
 }
