@@ -108,12 +108,15 @@ fn problem(
         Outcome::Conflict { lease_remains } => Problem::InFlight { lease_remains: *lease_remains },
         Outcome::Mismatch => Problem::Mismatch { status: mismatch_status },
         Outcome::FailedBefore => Problem::FailedBefore,
-        // No retry runs. After an uncertain attempt, the answer is that of the attempt.
-        Outcome::FailedPermanently { error, .. } if !ran || error.kind() != WorkErrorKind::Uncertain => {
+        // A parked recovery, also if its failure could not be recorded, or a request whose own record does not show what
+        // took effect.
+        Outcome::FailedPermanently { .. } | Outcome::Unsettled { .. } | Outcome::Lost { .. } if !ran => {
             Problem::FailedBefore
         }
-        // A parked recovery, whose failure could not be recorded.
-        Outcome::Unsettled { .. } | Outcome::Lost { .. } if !ran => Problem::FailedBefore,
+        // No retry runs. After an uncertain attempt, the answer is that of the attempt.
+        Outcome::FailedPermanently { error, .. } if error.kind() != WorkErrorKind::Uncertain => {
+            Problem::FailedPermanently { is_doubtful }
+        }
         Outcome::NotStarted => Problem::NotStarted { after: held.unwrap_or_default() },
         Outcome::Duplicate { .. } => Problem::ResponseNotKept,
         Outcome::Unavailable { error } => unavailable(error),

@@ -118,7 +118,8 @@
 //! The handler ran out of time, and the request may have taken effect. A retry runs as a recovery, unless this was the
 //! last attempt or recoveries are parked: then it gets [500](#failed-before).
 //! ## failed-before
-//! Requests with this key have failed for good. They may have taken effect.
+//! Requests with this key have failed for good: this one, or earlier ones. The detail says if this one ran and had no
+//! effect. Else an earlier one may have taken effect.
 //! ## not-started
 //! There was no time left to start the handler. Retry after the given time.
 //! ## unavailable

@@ -25,6 +25,10 @@ pub(crate) enum Problem {
     Failed,
     Deadline,
     FailedBefore,
+    /// `is_doubtful` as for [`Unavailable`](Self::Unavailable).
+    FailedPermanently {
+        is_doubtful: bool,
+    },
     NotStarted {
         after: Duration,
     },
@@ -43,6 +47,7 @@ const TYPES: &str = "https://docs.rs/idempotent-sqs-http/latest/idempotent_sqs_h
 
 impl Problem {
     /// Status, the last part of the type, title and detail. None of them needs an escape in JSON.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn texts(self) -> (StatusCode, &'static str, &'static str, &'static str) {
         match self {
             Self::KeyMissing => (
@@ -117,6 +122,17 @@ impl Problem {
                 "Requests with this Idempotency-Key have failed for good",
                 "They are not tried again for now. The request may have taken effect before.",
             ),
+            Self::FailedPermanently { is_doubtful } => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "failed-before",
+                "Requests with this Idempotency-Key have failed for good",
+                if is_doubtful {
+                    "They are not tried again for now. This request had no effect, but an earlier one with this key may have \
+                     had one."
+                } else {
+                    "They are not tried again for now. This request had no effect."
+                },
+            ),
             Self::NotStarted { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "not-started",
@@ -172,7 +188,8 @@ impl Problem {
             | Self::ResponseNotKept
             | Self::Failed
             | Self::Deadline
-            | Self::FailedBefore => None,
+            | Self::FailedBefore
+            | Self::FailedPermanently { .. } => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is logged and counted for each request with a key.
+//! What is logged and counted for each request that has or needs a key.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct RequestReport {
     pub duration: Duration,
 }
 
-/// What happened to a request with a key.
+/// What happened to a request that has or needs a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RequestOutcome {
@@ -57,7 +57,9 @@ pub enum RequestOutcome {
     Mismatch,
     /// The request was completed, and its response was not kept.
     ResponseNotKept,
-    /// Earlier requests with this key failed for good.
+    /// The work had no effect, and no retry runs: it failed permanently, or in its last attempt.
+    FailedPermanently,
+    /// Earlier requests with this key failed for good. This one did not run.
     FailedBefore,
     /// There was no time left to start the handler.
     NotStarted,
@@ -65,7 +67,7 @@ pub enum RequestOutcome {
     StoreUnavailable,
     /// The store was out of reach, and the handler ran without it.
     Unprotected,
-    /// The request was rejected: its key, principal or body.
+    /// The request was rejected: its key, which may be missing, its principal or its body.
     Rejected,
 }
 
@@ -92,6 +94,7 @@ impl RequestOutcome {
             Self::InFlight => ("IN_FLIGHT", "InFlight"),
             Self::Mismatch => ("MISMATCH", "Mismatch"),
             Self::ResponseNotKept => ("RESPONSE_NOT_KEPT", "ResponseNotKept"),
+            Self::FailedPermanently => ("FAILED_PERMANENTLY", "FailedPermanently"),
             Self::FailedBefore => ("FAILED_BEFORE", "FailedBefore"),
             Self::NotStarted => ("NOT_STARTED", "NotStarted"),
             Self::StoreUnavailable => ("STORE_UNAVAILABLE", "StoreUnavailable"),
@@ -115,6 +118,7 @@ impl From<Problem> for RequestOutcome {
             Problem::ResponseNotKept => Self::ResponseNotKept,
             Problem::Failed | Problem::Deadline => Self::Uncertain,
             Problem::FailedBefore => Self::FailedBefore,
+            Problem::FailedPermanently { .. } => Self::FailedPermanently,
             Problem::NotStarted { .. } => Self::NotStarted,
             Problem::Unavailable { is_released: true, .. } => Self::Released,
             Problem::Unavailable { is_released: false, .. } => Self::NotRecorded,

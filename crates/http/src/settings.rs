@@ -226,8 +226,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.spawn = spawn)
     }
 
-    /// Sets a function that is called once for each answered request with a key, for metrics. It must not block. A
-    /// panic of it is logged, and does not change the answer.
+    /// Sets a function that is called once for each answered request that has or needs a key, for metrics. It must not
+    /// block. A panic of it is logged, and does not change the answer.
     pub fn report(self, report: impl Fn(&RequestReport) + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.report = Box::new(report))
     }

@@ -98,6 +98,19 @@ async fn a_permanent_error_is_not_tried_again() {
     }
 }
 
+#[tokio::test]
+async fn a_request_that_fails_for_good_is_reported_as_one_that_ran_and_its_retries_as_failed_before() {
+    for error in [WorkError::permanent("refused"), WorkError::retryable("no")] {
+        let (router, outcomes) = failing([error]);
+        let answers = [send(&router, request("pay")).await, send(&router, request("pay")).await];
+        assert!(answers.iter().all(|answer| answer.status == 500 && answer.problem() == "failed-before"));
+        let is_doubtful = |answer: &Answer| str::from_utf8(&answer.body).unwrap().contains("may have taken effect");
+        assert_eq!(answers.each_ref().map(is_doubtful), [false, true]);
+        let names: Vec<_> = outcomes.lock().unwrap().iter().map(|outcome| outcome.as_str()).collect();
+        assert_eq!(names, ["FAILED_PERMANENTLY", "FAILED_BEFORE"]);
+    }
+}
+
 /// A work whose runs fail with these errors, one after the other.
 struct Fails(Mutex<VecDeque<WorkError>>);
 
@@ -139,7 +152,7 @@ async fn a_retryable_error_of_the_last_attempt_is_answered_as_its_retries_are() 
         for _ in 0..2 {
             assert_eq!(send(&router, request("pay")).await.problem(), "failed-before");
         }
-        assert_eq!(outcomes.lock().unwrap()[1..], [RequestOutcome::FailedBefore; 2]);
+        assert_eq!(outcomes.lock().unwrap()[1..], [RequestOutcome::FailedPermanently, RequestOutcome::FailedBefore]);
     }
 }
 

@@ -90,6 +90,7 @@ fn the_metric_of_an_outcome_has_the_words_of_its_name_in_logs() {
         RequestOutcome::InFlight,
         RequestOutcome::Mismatch,
         RequestOutcome::ResponseNotKept,
+        RequestOutcome::FailedPermanently,
         RequestOutcome::FailedBefore,
         RequestOutcome::NotStarted,
         RequestOutcome::StoreUnavailable,

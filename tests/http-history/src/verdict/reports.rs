@@ -122,6 +122,7 @@ fn of_problem(problem: &str, own: Option<&Run>, history: &History) -> Option<Req
         "in-flight" => RequestOutcome::InFlight,
         "mismatch" => RequestOutcome::Mismatch,
         NOT_KEPT => RequestOutcome::ResponseNotKept,
+        "failed-before" if own.is_some() => RequestOutcome::FailedPermanently,
         "failed-before" => RequestOutcome::FailedBefore,
         "not-started" => RequestOutcome::NotStarted,
         "store-unavailable" => RequestOutcome::StoreUnavailable,
