@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use idempotent_sqs::idempotency::MAX_RESULT_BYTES;
 use idempotent_sqs::{Policy, Store};
 
 use crate::database::Database;
@@ -36,8 +37,8 @@ pub struct BackfillSettings {
     pub namespace: String,
     /// Lifetime of a record, from the start of its transaction. Older rows are not copied.
     pub retention: Duration,
-    /// Largest result that is kept in a record, bytes. Larger results are not copied; the record
-    /// is.
+    /// Largest result that is kept in a record, bytes. Larger results are not copied; the record is. More than
+    /// [`MAX_RESULT_BYTES`] counts as this.
     pub result_max_bytes: usize,
     /// Maximum number of rows sent to the store per second.
     pub rows_per_second: NonZeroU32,
@@ -102,7 +103,8 @@ pub struct Backfill<S> {
 
 impl<S: Store> Backfill<S> {
     /// Creates a backfill from this database to this store. No connection is opened yet.
-    pub fn new(store: S, database: Database, settings: BackfillSettings) -> Self {
+    pub fn new(store: S, database: Database, mut settings: BackfillSettings) -> Self {
+        settings.result_max_bytes = settings.result_max_bytes.min(MAX_RESULT_BYTES);
         let table = BackfillTable::new(database, &settings);
         Self { store, table, settings }
     }

@@ -349,3 +349,18 @@ async fn a_row_whose_time_is_far_ahead_or_infinite_is_copied() {
         assert!(matches!(copied, Ok(3)), "{done_at}: {copied:?}");
     }
 }
+
+#[tokio::test]
+async fn a_result_of_more_than_6_mib_is_not_copied_whatever_the_limit() {
+    let base = base().await;
+    let row = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts, result) \
+         SELECT 'payments', 'pay_1', decode(repeat('00', 16), 'hex'), 1001, 1, decode(repeat('00', 6291457), 'hex')";
+    base.client.execute(row, &[]).await.unwrap();
+    let store = Arc::new(MemoryStore::default());
+    let settings = with!(backfill_settings(), result_max_bytes = usize::MAX);
+    let backfill = Backfill::new(Arc::clone(&store), database(&base.url()), settings);
+    let (progress, _) = backfill.run(BackfillStart::Watermark, None, |_| ()).await.unwrap();
+    assert_eq!(progress.copied, 1);
+    let answer = store.acquire(attempt("pay_1")).await.unwrap();
+    assert!(matches!(answer, Acquire::Duplicate { result: StoredResult::NotKept, .. }), "its result was copied");
+}
