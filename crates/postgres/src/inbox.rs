@@ -68,7 +68,8 @@ pub trait TransactionalWork<T: ?Sized>: Send + Sync {
     /// Records that the work failed permanently, in a separate, committed transaction. By default it records nothing.
     ///
     /// It is called if the work returned a permanent error, or a deferred constraint failed the commit; not if all
-    /// attempts are used up. It may be called again for the same message if the reply to its commit was lost.
+    /// attempts are used up. It may be called again for the same message, also after its commit: if the store could
+    /// not record the failure, or lost its record. So make it idempotent by [`Claim::key`].
     ///
     /// # Errors
     /// After a [`WorkError`], even a permanent one, the message is retried: the failure is final only when it is

@@ -1,6 +1,7 @@
 //! Permanent failures, and their records by `TransactionalWork::refused`.
 
 use super::*;
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use std::sync::Mutex;
 
 #[tokio::test]
@@ -102,6 +103,24 @@ async fn a_work_that_another_owner_does_before_its_failure_is_recorded_is_a_dupl
     }))
     .await;
     assert_eq!(duplicate(&report), b"receipt of pay_1");
+}
+
+#[tokio::test]
+async fn a_failure_that_the_store_cannot_record_is_recorded_again_by_the_next_delivery() {
+    let base = base().await;
+    base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
+    let inbox = inbox(Refuses::default(), database(&base.url()));
+    let store = FaultyStore::new(MemoryStore::default());
+    let idempotency = on(&store);
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let short = || delivery("pay_1").deadline(Deadline::within(SECOND));
+    let first = idempotency.run(&short(), &inbox, &Message::default()).await.unwrap();
+    assert!(matches!(first.outcome, Outcome::Unsettled { .. }), "{first:?}");
+    store.always(StoreCall::Settle, None);
+    // Until the lease has ended.
+    tokio::time::sleep(3 * SECOND).await;
+    assert!(failure(&run(&idempotency, &inbox).await).0.permanent);
+    assert_eq!(base.count("SELECT count(*) FROM refusals").await, 2);
 }
 
 fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
