@@ -109,8 +109,8 @@ impl Visibility {
         Self { sqs: Sqs::Replacement(Box::new(change)) }
     }
 
-    /// Makes each message visible again after its delay, rounded up to whole seconds and of at most 12 hours. Stops at
-    /// `until`.
+    /// Makes each message visible again after its delay, rounded up to whole seconds and of at most 12 hours. Calls of
+    /// SQS stop at `until`; a replacement gets each change.
     ///
     /// ## Cancel safety
     /// If the future is dropped, the visibility timeouts of some messages may have been changed.
