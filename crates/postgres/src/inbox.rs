@@ -99,7 +99,7 @@ pub struct InboxSettings {
     /// queue.
     pub retention: Duration,
     /// On average one of this many attempts, chosen at random, first deletes expired rows, at most twice this number.
-    /// So the table is cleaned up faster than it grows.
+    /// So the table is cleaned up faster than it grows. An attempt with less than a second left deletes none.
     pub cleanup_one_in: NonZeroU32,
 }
 
@@ -192,6 +192,10 @@ impl<W> Inbox<W> {
         }
         let now = Instant::now();
         let timeout = CLEANUP_TIMEOUT.min(claim_ends.saturating_duration_since(now) / 10);
+        // One that is cut off closes its connection, which the attempt needs.
+        if timeout < SHORTEST_CLEANUP {
+            return;
+        }
         if let Err(error) = self.delete_expired_until(now + timeout).await {
             tracing::warn!(%error, "expired rows of the inbox were not deleted; a later attempt tries again");
         }
@@ -204,3 +208,6 @@ const MAINTENANCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time of a cleanup in an attempt, which also takes at most a tenth of the time that the attempt has. It
 /// usually takes milliseconds.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Attempts with less time for a cleanup leave it to others.
+const SHORTEST_CLEANUP: Duration = Duration::from_millis(100);

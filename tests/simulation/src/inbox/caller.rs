@@ -175,7 +175,7 @@ impl Caller {
         }
         if plan.is_unreachable() {
             // The way to the server is closed until then.
-            sleep_until(ends).await;
+            sleep_until(ends.max(begun + 2 * self.kind.timeout)).await;
         }
         self.world.server.forget_failures(&self.hosts.server);
         call
@@ -215,7 +215,7 @@ impl Caller {
 
 impl Plan {
     fn is_unreachable(&self) -> bool {
-        self.before == Before::Unreachable
+        matches!(self.before, Before::Unreachable | Before::Silent)
             || matches!(self.at_commit, AtCommit::Silent | AtCommit::Lost { is_unreachable: true, .. })
     }
 }

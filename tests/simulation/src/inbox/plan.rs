@@ -231,8 +231,8 @@ fn before(rng: &mut Rng, timeout: Duration, is_alone: bool) -> Before {
             lasts: rng.ms(1..50) + timeout.mul_f64(1.4 * f64::from(u8::from(rng.happens(400)))),
             commits: rng.happens(500),
         },
-        5 if is_alone => Before::BeginFails(*rng.pick(&BEGIN_CODES)),
-        6 if is_alone => Before::InsertFails(*rng.pick(&BEGIN_CODES)),
+        5 if is_alone => Before::BeginFails(rng.pick::<&str>(&BEGIN_CODES)),
+        6 if is_alone => Before::InsertFails(rng.pick::<&str>(&BEGIN_CODES)),
         _ => Before::Nothing,
     }
 }
@@ -243,7 +243,7 @@ fn case(rng: &mut Rng, is_alone: bool) -> Case {
         4 => Case::Panic,
         5 => Case::Hang { in_statement: rng.happens(500) },
         6..9 => Case::Take(rng.ms(1..300)),
-        9..13 => Case::StatementFails(*rng.pick(&CODES)),
+        9..13 => Case::StatementFails(rng.pick::<&str>(&CODES)),
         13 => Case::WrongParameter,
         14 => Case::Ignored,
         15 | 16 => Case::Savepoint,
@@ -265,8 +265,8 @@ fn at_commit(rng: &mut Rng, is_alone: bool) -> AtCommit {
         0 | 1 if is_alone => AtCommit::Lost { request: rng.happens(500), is_unreachable: rng.happens(300) },
         2 if is_alone => AtCommit::Silent,
         3 => AtCommit::Crash { before: rng.happens(500) },
-        4 if is_alone => AtCommit::Fails(*rng.pick(&LOOKED_UP)),
-        5 | 6 if is_alone => AtCommit::Fails(*rng.pick(&COMMIT_CODES)),
+        4 if is_alone => AtCommit::Fails(rng.pick::<&str>(&LOOKED_UP)),
+        5 | 6 if is_alone => AtCommit::Fails(rng.pick::<&str>(&COMMIT_CODES)),
         _ => AtCommit::Nothing,
     }
 }

@@ -121,7 +121,9 @@ impl Server {
             }
             shared.hosts.clone()
         };
-        hosts.iter().for_each(|host| self.accept(host));
+        for host in &hosts {
+            self.accept(host);
+        }
     }
 
     fn accept(&self, host: &str) {
@@ -157,7 +159,7 @@ impl Server {
 
     /// The committed rows of the inbox.
     pub fn rows(&self) -> Vec<Committed<InboxRow>> {
-        self.committed(INBOX, |shared, row| inbox_row(shared, row))
+        self.committed(INBOX, inbox_row)
     }
 
     /// The committed effects, in the order of their ids.

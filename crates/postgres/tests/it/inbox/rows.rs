@@ -287,6 +287,27 @@ async fn a_cleanup_that_takes_too_long_is_cancelled_and_the_work_is_done_in_time
 }
 
 #[tokio::test]
+async fn an_attempt_with_little_time_for_a_cleanup_leaves_it_out_and_keeps_its_connection() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    let slow = "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM pg_sleep(0.2); RETURN OLD; END $$; \
+                CREATE TRIGGER slowly BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION slowly()";
+    base.client.batch_execute(slow).await.unwrap();
+    let database = database(&base.url());
+    done(&run(&flushed(), &inbox(Pay::default(), database.clone())).await);
+    let pid = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+               AND application_name = 'idempotent-sqs'";
+    let opened: i32 = base.client.query_one(pid, &[]).await.unwrap().get(0);
+    let cleaning = Inbox::new(Pay::default(), database, with!(settings(), cleanup_one_in = NonZeroU32::MIN));
+    // A tenth of it is for the cleanup.
+    let deadline = with!(Deadline::within(60 * SECOND), work = tokio::time::Instant::now() + SECOND * 9 / 10);
+    let short = delivery("pay_2").deadline(deadline);
+    done(&soon(flushed().run(&short, &cleaning, &Message::default())).await.unwrap());
+    assert_eq!(base.client.query_one(pid, &[]).await.unwrap().get::<_, i32>(0), opened);
+}
+
+#[tokio::test]
 async fn a_cleanup_that_fails_does_not_fail_the_work() {
     let base = base().await;
     aged(&base, 5, 29).await;

@@ -192,15 +192,15 @@ impl Truth<'_> {
                         other.begun < run.ended.unwrap_or(run.begun) && run.begun < other.ended.unwrap_or(other.begun)
                     })
             });
-            wrong.extend(beside.map(|other| format!("two works run beside each other: {call:?}, {other:?}")));
+            wrong.extend(beside.map(|other| format!("two works run beside each other: {other:?}, {call:?}")));
         }
         wrong
     }
 }
 
 impl Case {
-    /// Whether its transaction is open until it returns.
+    /// Whether its transaction holds its locks until it returns. The server releases them as soon as a statement fails.
     fn holds_the_row(self) -> bool {
-        !matches!(self, Self::End { .. } | Self::Cut | Self::Ignored)
+        !matches!(self, Self::End { .. } | Self::Cut | Self::Ignored | Self::StatementFails(_))
     }
 }
