@@ -7,6 +7,7 @@ mod order;
 mod outcomes;
 mod own_record;
 mod panics;
+mod parts;
 mod receivers;
 mod redelivery;
 mod store_failures;

@@ -460,6 +460,19 @@ async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_t
     assert!(reports[0].dead_letter.is_none());
 }
 
+#[tokio::test]
+async fn an_own_record_that_could_not_be_read_is_read_for_one_message_without_a_payload_of_a_later_batch() {
+    let settings = with_payloads_in(Arc::new(MemoryObjectStore::default()));
+    let work = RecordingWork::always(|| unreachable!("there is no payload"));
+    work.set_record(Err(|| WorkError::unavailable("no connection to the database")));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages = of_three_receivers(|_| "missing");
+    batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    work.take_reads();
+    batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    assert_eq!(work.take_reads(), 1);
+}
+
 /// As a row of an inbox that another transaction has locked.
 #[tokio::test]
 async fn a_payload_that_is_not_found_is_no_dead_letter_while_the_own_record_of_the_work_is_busy() {
@@ -579,6 +592,17 @@ async fn nothing_is_recorded_under_the_message_id_if_an_envelope_in_a_payload_th
     assert_eq!(sent[0].outcome, DeadLetterOutcome::Unreadable);
     let next = fixture.store.acquire(AcquireRequest::new(Key::new("m1").unwrap())).await.unwrap();
     assert!(matches!(next, Acquire::Acquired(claim) if claim.attempt() == 1 && !claim.is_recovery()));
+}
+
+#[tokio::test]
+async fn nothing_is_recorded_under_the_message_id_of_a_payload_that_is_not_found_if_no_attribute_may_be_the_key() {
+    for keys in [vec![KeySource::MessageId], vec![KeySource::DeduplicationId, KeySource::MessageId]] {
+        let fixture = Fixture { keys: Some(keys), ..Fixture::default() };
+        let report = fixture.run(&[pointing_without_key("m1", "missing")]).await.remove(0);
+        assert_eq!((report.outcome.as_str(), report.failed_permanently), ("UNREADABLE", false));
+        let next = fixture.store.acquire(AcquireRequest::new(Key::new("m1").unwrap())).await.unwrap();
+        assert!(matches!(next, Acquire::Acquired(claim) if claim.attempt() == 1 && !claim.is_recovery()));
+    }
 }
 
 #[tokio::test]

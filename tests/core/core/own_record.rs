@@ -307,39 +307,60 @@ async fn the_end_of_an_attempt_without_an_effect_is_recorded_once_the_store_can_
     }
 }
 
-/// Objects that are written in a second.
-#[derive(Debug, Default)]
-struct SlowObjects(MemoryObjectStore);
+/// Objects whose writes take this time.
+#[derive(Debug)]
+struct SlowObjects {
+    objects: MemoryObjectStore,
+    takes: Duration,
+}
 
 impl ObjectStore for SlowObjects {
     fn get<'a>(&'a self, location: &'a Location, max_bytes: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
-        self.0.get(location, max_bytes)
+        self.objects.get(location, max_bytes)
     }
 
     fn put<'a>(&'a self, location: &'a Location, bytes: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
         Box::pin(async {
-            sleep(SECOND).await;
-            self.0.put(location, bytes).await
+            sleep(self.takes).await;
+            self.objects.put(location, bytes).await
         })
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_large_result_in_the_works_own_record_is_stored_as_an_object_after_used_up_attempts() {
-    let objects = Arc::new(SlowObjects::default());
+    let (objects, idempotency, work) = after_used_up_attempts(SECOND).await;
+    for _ in 0..2 {
+        let report = try_run(&idempotency, &work).await.unwrap();
+        assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if *result == [7; 5000]));
+        assert_eq!(objects.objects.locations().len(), 1);
+        // The store's record has the location.
+        work.set_record(Ok(None));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_reserved_for_settling_is_not_spent_on_a_large_result_in_the_works_own_record() {
+    let (objects, idempotency, work) = after_used_up_attempts(TIME).await;
+    let deadline = Deadline::within(2 * SECOND);
+    let report = idempotency.run(&delivery().deadline(deadline), &work, "input").await.unwrap();
+    assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if *result == [7; 5000]));
+    // Timers end at whole milliseconds.
+    assert!(Instant::now() <= deadline.work + Duration::from_millis(1), "{:?}", Instant::now() - deadline.work);
+    assert!(objects.objects.locations().is_empty());
+}
+
+/// A work whose attempts are used up, and whose own record shows afterwards that it is done, with a large result. Each
+/// write of an object takes this time.
+async fn after_used_up_attempts(takes: Duration) -> (Arc<SlowObjects>, Idempotency<MemoryStore>, RecordingWork) {
+    let objects = Arc::new(SlowObjects { objects: MemoryObjectStore::default(), takes });
     let results = Results::new(objects.clone(), "results", "payments/");
     let policy = with!(Policy::default(), max_attempts = 1, results = Some(results));
     let idempotency = Idempotency::new(MemoryStore::default(), policy);
     let work = RecordingWork::new([Err(WorkError::retryable("no"))]);
     try_run(&idempotency, &work).await.unwrap();
     work.set_record(Ok(Some(vec![7; 5000])));
-    for _ in 0..2 {
-        let report = try_run(&idempotency, &work).await.unwrap();
-        assert!(matches!(&report.outcome, Outcome::Duplicate { result: Some(result) } if *result == [7; 5000]));
-        assert_eq!(objects.0.locations().len(), 1);
-        // The store's record has the location.
-        work.set_record(Ok(None));
-    }
+    (objects, idempotency, work)
 }
 
 #[tokio::test]
@@ -422,4 +443,14 @@ async fn an_attempt_without_the_store_that_is_not_counted_keeps_the_number_of_th
         try_run(&without, &RecordingWork::new([answer])).await.unwrap();
         assert_eq!(try_run(&normal, &RecordingWork::new([])).await.unwrap().attempts, Some(4));
     }
+}
+
+#[tokio::test]
+async fn an_uncertain_attempt_without_the_store_makes_the_next_one_a_recovery() {
+    let store = MemoryStore::default();
+    let without = Idempotency::new(WithoutReplies(&store), Policy::default());
+    try_run(&without, &RecordingWork::new([Err(WorkError::uncertain("no answer"))])).await.unwrap();
+    let normal = Idempotency::new(&store, Policy::default());
+    let report = try_run(&normal, &RecordingWork::new([])).await.unwrap();
+    assert_eq!((report.attempts, report.recovery), (Some(2), true));
 }

@@ -103,6 +103,44 @@ async fn an_acquire_without_a_reply_runs_nothing_and_ends_before_the_deadline() 
     }
 }
 
+/// A store that cannot be reached, and counts the calls after an acquire.
+#[derive(Default)]
+struct OutOfReach {
+    later: AtomicUsize,
+}
+
+impl OutOfReach {
+    fn unreachable(&self) -> Result<Settled, StoreError> {
+        self.later.fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::unreachable("planned"))
+    }
+}
+
+impl Store for OutOfReach {
+    async fn acquire(&self, _: AcquireRequest) -> Result<Acquire, StoreError> {
+        Err(StoreError::unreachable("planned"))
+    }
+
+    async fn complete(&self, _: &Claim, _: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.unreachable()
+    }
+
+    async fn fail(&self, _: &Claim, _: Failure) -> Result<Settled, StoreError> {
+        self.unreachable()
+    }
+
+    async fn release(&self, _: &AcquireRequest, _: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.unreachable()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_was_not_executed_is_not_released() {
+    let (store, told) = (OutOfReach::default(), ScriptedWork::always(Action::Return(b"")));
+    let error = Idempotency::new(&store, Policy::default()).run(&delivery(), &told, "input").await.unwrap_err();
+    assert_eq!((error.may_have_run(), store.later.load(Ordering::Relaxed)), (false, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_acquire_whose_reply_was_lost_is_released_as_soon_as_the_store_answers() {
     for fault in [Fault::ReplyLost, Fault::Unreachable] {

@@ -70,6 +70,22 @@ async fn a_silent_server_times_out_and_the_retry_leaves_it() {
 }
 
 #[tokio::test]
+async fn a_call_that_fails_on_an_old_connection_keeps_the_new_one() {
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    acquired(&store, attempt("connects")).await;
+    front.freeze();
+    let later = async {
+        // Sent on the same connection, and fails this much later.
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        acquired(&store, attempt("second")).await
+    };
+    let _claims = tokio::join!(acquired(&store, attempt("first")), later);
+    assert_eq!(front.connections(), 2);
+}
+
+#[tokio::test]
 async fn a_cancelled_call_is_not_sent_and_calls_batched_with_it_are() {
     let (silent, new) = (Redis::start().await, Redis::start().await);
     let front = Front::to(silent.port()).await;

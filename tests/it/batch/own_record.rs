@@ -1,11 +1,14 @@
 //! Messages of a work with a record of its own, which the store says cannot succeed.
 
-use super::{batch, many, outcomes, run};
+use std::num::NonZeroUsize;
+
+use super::{TIME, batch, many, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, Recorded, RecordingWork, ScriptedWork};
-use idempotent_sqs::idempotency::WorkError;
-use idempotent_sqs::sqs::{DeadLetterOutcome, Disposition};
+use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, OwnRecord, Policy, RecordedAttempt, Work, WorkError};
+use idempotent_sqs::sqs::{Batch, DeadLetterOutcome, Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::{FaultyStore, StoreCall};
 
 /// A work whose attempts fail permanently, and what its own record says.
 fn failing(record: Recorded) -> RecordingWork {
@@ -59,4 +62,35 @@ async fn a_database_that_did_not_show_whether_a_message_is_done_gets_one_message
     work.take_reads();
     run(&batch, &many(10)).await;
     assert_eq!(work.take_reads(), 1);
+}
+
+/// A work with a receiver for each message, whose attempts cannot reach the database that all of them need.
+struct OfManyReceivers {
+    work: RecordingWork,
+}
+
+impl Work<Message> for OfManyReceivers {
+    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.work.run(claim, message).await
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Message>> {
+        self.work.own_record()
+    }
+
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        &message.id
+    }
+}
+
+#[tokio::test]
+async fn once_a_database_that_all_messages_need_cannot_be_reached_no_message_of_another_receiver_is_started() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let work = RecordingWork::new((0..40).map(|_| Ok(RecordedAttempt::Unreachable("no connection".into()))));
+    let work = OfManyReceivers { work };
+    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
+    batch.run(&many(40), Deadline::within(TIME)).await.unwrap_err();
+    let attempts = 40 - work.work.answers.lock().unwrap().len();
+    assert_eq!((attempts, store.calls(StoreCall::Acquire)), (1, 1));
 }

@@ -5,22 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lambda_runtime::Context;
-use redis::cluster_routing::Slot;
 use serde_json::{Value, json};
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{Instant, advance};
 
 use super::{QUEUE_TIMEOUT, TIME, batch, dispositions, has_first_backoff, many, message, outcomes, run, settings};
-use harness::cluster::SmallCluster;
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Claim, Deadline, Failure, Idempotency, Key, Policy, Recovery, Settled, Store, StoreError,
-    StoredResult,
-};
+use idempotent_sqs::idempotency::{AcquireRequest, Deadline, Idempotency, Key, Policy, Recovery, Store, StoreError};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, Disposition, Visibility};
-use idempotent_sqs::stores::{MemoryStore, RedisSettings, RedisStore};
-use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall, attempt};
+use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_store_before_any_work_fails_the_batch_without_a_call_for_each_message() {
@@ -149,9 +144,9 @@ fn record_in_group(id: &str, receives: &str) -> Value {
     record
 }
 
-/// A lease of this key that another owner holds for ten minutes.
-async fn lease(store: &FaultyStore<MemoryStore>, key: &str) {
-    let request = with!(AcquireRequest::new(Key::new(key).unwrap()), lease = Duration::from_secs(600));
+/// A lease of this key that another owner holds for this time.
+async fn lease(store: &FaultyStore<MemoryStore>, key: &str, lease: Duration) {
+    let request = with!(AcquireRequest::new(Key::new(key).unwrap()), lease = lease);
     store.acquire(request).await.unwrap();
 }
 
@@ -185,7 +180,7 @@ async fn in_an_outage_in_batch_duplicates_are_at_least_5_seconds_apart() {
     for is_leased in [false, true].repeat(20) {
         let store = FaultyStore::new(MemoryStore::default());
         if is_leased {
-            lease(&store, "pay_1").await;
+            lease(&store, "pay_1", Duration::from_secs(600)).await;
             store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
         }
         store.next(StoreCall::Acquire, Fault::Refused);
@@ -197,7 +192,7 @@ async fn in_an_outage_in_batch_duplicates_are_at_least_5_seconds_apart() {
 #[tokio::test]
 async fn a_conflict_waits_for_the_lease_also_if_the_store_fails_before_any_work_ran() {
     let store = FaultyStore::new(MemoryStore::default());
-    lease(&store, "m1").await;
+    lease(&store, "m1", Duration::from_secs(600)).await;
     store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
     store.next(StoreCall::Acquire, Fault::Refused);
     let delays = delays_in_outage(&store, &[record("m1"), record("m2")]).await;
@@ -207,7 +202,7 @@ async fn a_conflict_waits_for_the_lease_also_if_the_store_fails_before_any_work_
 #[tokio::test]
 async fn in_an_outage_messages_behind_a_conflict_of_their_group_wait_for_its_lease_too() {
     let store = FaultyStore::new(MemoryStore::default());
-    lease(&store, "a1").await;
+    lease(&store, "a1", Duration::from_secs(600)).await;
     store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
     store.next(StoreCall::Acquire, Fault::Refused);
     let records = [record_in_group("a1", "1"), record_in_group("a2", "1"), record("m3")];
@@ -216,119 +211,18 @@ async fn in_an_outage_messages_behind_a_conflict_of_their_group_wait_for_its_lea
     assert!(delays[2] <= Duration::from_secs(2), "{delays:?}");
 }
 
-/// A store of two parts. Until a time, the one with the keys that begin with `hung` executes acquires without a reply,
-/// and nothing else.
-struct HungPart {
-    records: MemoryStore,
-    until: Instant,
-}
-
-impl HungPart {
-    async fn reply(&self, key: &Key) -> Result<(), StoreError> {
-        if self.part(key) == 1 && Instant::now() < self.until {
-            // Two tries with the default timeout.
-            sleep(Duration::from_secs(1)).await;
-            return Err(StoreError::unavailable("no reply"));
-        }
-        Ok(())
-    }
-}
-
-impl Store for HungPart {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
-        let key = request.key.clone();
-        let answer = self.records.acquire(request).await;
-        self.reply(&key).await?;
-        answer
-    }
-
-    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
-        self.reply(claim.key()).await?;
-        self.records.complete(claim, result).await
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        self.reply(claim.key()).await?;
-        self.records.fail(claim, failure).await
-    }
-
-    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.reply(&request.key).await?;
-        self.records.release(request, claim).await
-    }
-
-    fn part(&self, key: &Key) -> usize {
-        usize::from(key.as_str().starts_with("hung"))
-    }
-}
-
-/// Runs a batch of 100 messages for 300 seconds, of which 34 have keys of a part that hangs for this time. Returns the
-/// records and how long the batch took.
-async fn run_while_a_part_hangs(hangs: Duration) -> (MemoryStore, Duration) {
-    let began = Instant::now();
-    let (store, work) =
-        (HungPart { records: MemoryStore::default(), until: began + hangs }, ScriptedWork::always(Action::Return(b"")));
-    let is_hung = |number: usize| number.is_multiple_of(3);
-    let key = |number| format!("{}-{number}", if is_hung(number) { "hung" } else { "well" });
-    let messages: Vec<_> = (0..100).map(|number| message(&format!("m{number}"), &key(number))).collect();
-    let batch = batch(&store, &work);
-    let runs = async {
-        // One acquire without a reply takes a second.
-        sleep(Duration::from_millis(1500)).await;
-        work.runs().len()
-    };
-    let (reports, soon) = tokio::join!(batch.run(&messages, Deadline::within(Duration::from_secs(300))), runs);
-    assert_eq!(soon, 66);
-    for (number, report) in reports.unwrap().iter().enumerate() {
-        if is_hung(number) {
-            assert!(has_first_backoff(report.disposition), "{report:?}");
-        } else {
-            assert_eq!(report.disposition, Disposition::Done, "{report:?}");
-        }
-    }
-    (store.records, began.elapsed())
-}
-
-#[tokio::test(start_paused = true)]
-async fn while_a_part_of_the_store_hangs_the_messages_of_the_others_are_done() {
-    let (_records, took) = run_while_a_part_hangs(Duration::from_secs(3600)).await;
-    // The releases are tried until the time for settling ends.
-    assert!((Duration::from_secs(299)..Duration::from_secs(300)).contains(&took), "{took:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn acquires_without_a_reply_are_released_once_their_part_of_the_store_replies() {
-    let (records, took) = run_while_a_part_hangs(Duration::from_secs(30)).await;
-    assert!((Duration::from_secs(30)..Duration::from_secs(32)).contains(&took), "{took:?}");
-    for number in (0..100).step_by(3) {
-        match records.acquire(attempt(&format!("hung-{number}"))).await.unwrap() {
-            Acquire::Acquired(claim) => assert_eq!(claim.attempt(), 1),
-            other => panic!("{number}: {other:?}"),
-        }
-    }
-}
-
 #[tokio::test]
-async fn while_a_node_of_a_cluster_does_not_respond_the_messages_of_the_others_are_done() {
-    let cluster = SmallCluster::start(3).await;
-    // By default, the other nodes refuse all calls once they know that a node has failed.
-    for node in 0..2 {
-        cluster.ask::<()>(node, &["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+async fn in_an_outage_a_conflict_waits_as_long_as_an_earlier_message_of_its_group_if_its_lease_ends_before() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let done = ScriptedWork::always(Action::Return(b""));
+    run(&batch(&store, &done), &[message("a1", "a1"), message("m3", "m3")]).await;
+    lease(&store, "a2", Duration::from_secs(60)).await;
+    // Messages of two groups take turns, so these are the acquires of two duplicates, the conflict, and the last one.
+    for _ in 0..3 {
+        store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
     }
-    let redis = RedisSettings::new(cluster.url().parse().unwrap(), "payments");
-    let store = RedisStore::new(&with!(redis, cluster = true)).unwrap();
-    let work = ScriptedWork::always(Action::Return(b""));
-    let batch = batch(store, &work);
-    run(&batch, &many(20)).await;
-    cluster.nodes[2].signal("-STOP");
-    let messages: Vec<_> = (0..100).map(|n| message(&format!("m{n}"), &format!("other {n}"))).collect();
-    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(12))).await.unwrap();
-    let hung: Vec<_> = (10_923..16_384).filter_map(Slot::new).collect();
-    let is_hung = |n: usize| hung.contains(&Slot::for_key(format!("payments:other {n}")));
-    let is_done = |n: usize| reports[n].disposition == Disposition::Done;
-    assert!(!(0..100).any(|n| is_hung(n) && is_done(n)), "{reports:?}");
-    // Some time out, because new connections wait for the node. Without parts, the batch would do a third of them.
-    let done = (0..100).filter(|n| is_done(*n)).count();
-    let all = (0..100).filter(|n| !is_hung(*n)).count();
-    assert!(done * 2 > all, "{done} of {all}: {reports:?}");
+    store.next(StoreCall::Acquire, Fault::Refused);
+    let records = [record_in_group("a1", "10"), record_in_group("a2", "1"), record("m3"), record("m4")];
+    let delays = delays_in_outage(&store, &records).await;
+    assert!(delays[0] > Duration::from_secs(60) && delays[0] == delays[1], "{delays:?}");
 }
