@@ -311,6 +311,26 @@ async fn most_records_of_other_nodes_do_not_wait_while_the_connection_to_a_clust
     assert!(acquired > 100, "{acquired} records of other nodes were acquired");
 }
 
+/// While a new connection is opened, the first try of a call is on the old one, which may still serve other nodes.
+#[tokio::test]
+async fn the_second_try_of_a_call_is_on_the_new_connection_to_a_cluster() {
+    let timeout = Duration::from_secs(1);
+    let cluster = SmallCluster::start(1).await;
+    let front = Front::to(cluster.nodes[0].port()).await;
+    let () = cluster.ask(0, &["CONFIG", "SET", "cluster-announce-port", &front.port.to_string()]).await;
+    let store = with_timeout(&format!("redis://127.0.0.1:{}", front.port), timeout);
+    acquired(&store, attempt("connects")).await;
+    let before = front.connections();
+    front.freeze();
+    // The new connection takes four replies, and so longer than the first try that begins meanwhile.
+    front.delay_replies(timeout / 3);
+    let meanwhile = async {
+        until(|| async { front.connections() > before }).await;
+        acquired(&store, attempt("second")).await
+    };
+    soon(async { join!(acquired(&store, attempt("first")), meanwhile) }).await;
+}
+
 #[tokio::test]
 async fn records_of_one_slot_do_not_wait_for_each_other_while_their_node_does_not_respond() {
     let cluster = SmallCluster::start(1).await;
