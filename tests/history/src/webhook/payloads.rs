@@ -67,6 +67,8 @@ pub enum ObjectBody {
     Text,
     /// Not text, or larger than `PAYLOAD_MAX_BYTES`.
     Unreadable,
+    /// The error `NoSuchKey`: the object does not exist.
+    NoSuchKey,
     /// It breaks off.
     Incomplete,
 }
@@ -89,7 +91,7 @@ impl ObjectAnswer {
             (Some(200), ObjectBody::Text) => Meaning::Text,
             (Some(200), ObjectBody::Unreadable) => Meaning::Unreadable,
             (Some(200), ObjectBody::Incomplete) => Meaning::Incomplete,
-            (Some(404), _) => Meaning::Missing,
+            (Some(404), ObjectBody::NoSuchKey) => Meaning::Missing,
             (None | Some(429 | 500..), _) => Meaning::Unavailable,
             (Some(_), _) => Meaning::Refused,
         }

@@ -95,6 +95,8 @@ const fn named(name: Name) -> Plan {
 const SLOW_DOWN: Reply = Reply::Error(503, "SlowDown");
 const TOO_MANY: Reply = Reply::Error(429, "TooManyRequests");
 const MISSING: Reply = Reply::Error(404, "NoSuchKey");
+/// It says nothing about the object.
+const NO_BUCKET: Reply = Reply::Error(404, "NoSuchBucket");
 
 pub(in crate::torture) const PLANS: &[Plan] = &[
     READABLE,
@@ -121,6 +123,7 @@ pub(in crate::torture) const PLANS: &[Plan] = &[
     first(&[Reply::HalfAHead, Reply::Reset]),
     Plan { text: Text::Empty, ..then(Reply::Chunked) },
     first(&[Reply::Redirect(301)]),
+    first(&[NO_BUCKET, SLOW_DOWN, NO_BUCKET]),
     then(Reply::TooLargeInChunks),
     Plan { first: &[SLOW_DOWN], name: Name::Escaped, ..then(MISSING) },
     first(&[Reply::Silent]),
@@ -162,13 +165,14 @@ impl Plan {
 }
 
 impl Reply {
-    pub(super) const fn answer(self) -> ObjectAnswer {
+    pub(super) fn answer(self) -> ObjectAnswer {
         let (status, body) = match self {
             Self::Whole | Self::Chunked | Self::UntilClosed | Self::DeletedOnceDone => (Some(200), ObjectBody::Text),
             Self::NotText | Self::TooLarge | Self::TooLargeInChunks | Self::Endless | Self::Slow => {
                 (Some(200), ObjectBody::Unreadable)
             }
             Self::CutOff | Self::CutOffInChunks => (Some(200), ObjectBody::Incomplete),
+            MISSING => (Some(404), ObjectBody::NoSuchKey),
             Self::Error(status, _) | Self::Redirect(status) => (Some(status), ObjectBody::Text),
             Self::Reset | Self::HalfAHead | Self::Silent => (None, ObjectBody::Incomplete),
         };
