@@ -24,6 +24,10 @@
 //! - `sharing`: script calls that records of a cluster share
 //! - `letters`: reasons and sizes of dead letters
 //! - `memory`: records in memory
+//! - `batches`: batches whose receivers are unavailable
+//! - `shards`: batches on a store whose parts fail separately
+//! - `deleted`: messages whose payload was deleted, and lists of keys
+//! - `late_results`: large results that a redelivery finds while S3 hangs
 //! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `store_errors`: invocations whose store fails
 //! - `regions`: the regions of dead letters
@@ -42,11 +46,13 @@
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
 mod after;
+mod batches;
 mod busy;
 mod callers;
 mod closures;
 pub mod command;
 pub mod connections;
+mod deleted;
 mod deployments;
 pub mod deterministic;
 mod faults;
@@ -55,6 +61,7 @@ mod http;
 mod identity;
 mod inbox;
 mod inputs;
+mod late_results;
 mod letters;
 mod logins;
 mod maintenance;
@@ -76,6 +83,7 @@ pub mod runner;
 mod sent;
 mod servers;
 mod settings;
+mod shards;
 mod sharing;
 mod sqs;
 mod store_errors;

@@ -2,14 +2,18 @@
 
 use std::path::Path;
 
+use crate::batches::run_batches;
+use crate::deleted::deliver_deleted;
 use crate::deployments::deploy;
 use crate::identity::{read_secrets, sign_tokens};
 use crate::inbox::use_inbox;
 use crate::inputs::read_inputs;
+use crate::late_results::find_results;
 use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
 use crate::regions::send_to_regions;
 use crate::settings::read_settings;
+use crate::shards::run_on_shards;
 use crate::sharing::share_calls;
 use crate::store_errors::fail_store;
 use crate::visibility::change_visibility;
@@ -23,6 +27,10 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("visibility", change_visibility(seed).await),
         ("letter", write_letters(seed).await),
         ("store error", Box::pin(fail_store(seed)).await),
+        ("batch", Box::pin(run_batches(seed)).await),
+        ("shards", Box::pin(run_on_shards(seed)).await),
+        ("deleted payload", Box::pin(deliver_deleted(seed)).await),
+        ("late result", Box::pin(find_results(seed)).await),
         ("region", send_to_regions(seed).await),
         ("token", sign_tokens(seed).await),
         ("secret", read_secrets(seed).await),
