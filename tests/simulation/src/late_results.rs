@@ -9,7 +9,7 @@ use history::Rng;
 use idempotent_sqs::idempotency::{
     AcquireRequest, Deadline, Location, ObjectError, ObjectStore, Outcome, OwnRecord, RecordedAttempt, Results,
 };
-use idempotent_sqs::{Claim, Delivery, Idempotency, Key, MemoryStore, Policy, Work, WorkError, work_fn};
+use idempotent_sqs::{Claim, Delivery, Fingerprint, Idempotency, Key, MemoryStore, Policy, Work, WorkError, work_fn};
 use tokio::time::Instant;
 
 /// Number of deliveries of a seed.
@@ -28,7 +28,7 @@ pub async fn find_results(seed: u64) -> Vec<String> {
         policy.results = Some(Results::new(Arc::new(Silent), "results", ""));
         let idempotency = Idempotency::new(MemoryStore::default(), policy);
         let key = Key::new(&format!("pay_{number}")).expect("it has a text");
-        let delivery = Delivery::new(key).message_id("m1");
+        let delivery = Delivery::new(key).fingerprint(Fingerprint::of(b"a payment")).message_id("m1");
         let fails = work_fn(|_: &Claim, (): &()| async { Err::<Vec<u8>, _>(WorkError::permanent("rejected")) });
         let failed =
             idempotency.run(&delivery.clone().deadline(Deadline::within(rng.ms(1000..9000))), &fails, &()).await;

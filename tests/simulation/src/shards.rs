@@ -2,7 +2,7 @@
 //! longer than the batch, and one for some seconds. Acquires without a reply are executed: docs/faults.md.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use history::Rng;
@@ -14,6 +14,8 @@ use idempotent_sqs::{Claim, Idempotency, Key, MemoryStore, Policy, Store, work_f
 use idempotent_sqs_testing::MemoryObjectStore;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
+
+use crate::lock;
 
 /// Number of batches of a seed.
 const BATCHES: u64 = 6;
@@ -34,7 +36,7 @@ pub async fn run_on_shards(seed: u64) -> Vec<String> {
     for number in 0..BATCHES {
         let began = Instant::now();
         let until = [began, began + Duration::from_hours(1), began + rng.ms(1000..60_000)];
-        let store = Arc::new(Parts { records: MemoryStore::default(), until });
+        let store = Arc::new(Parts { records: MemoryStore::default(), until, released: Mutex::default() });
         let objects = Arc::new(MemoryObjectStore::default());
         let mut settings = BatchSettings::default();
         settings.concurrency = NonZeroUsize::new(*rng.pick(&[2, 4, 16])).unwrap_or(NonZeroUsize::MIN);
@@ -58,6 +60,10 @@ pub async fn run_on_shards(seed: u64) -> Vec<String> {
             if report.disposition != Disposition::Done {
                 wrong.push(format!("{}: its part responds, and it is not done: {report:?}", message.id));
             }
+        }
+        // The release that the end of the outage met, and the next one.
+        if let Some(at) = lock(&store.released).iter().find(|at| **at > until[2] + 2 * NO_REPLY) {
+            wrong.push(format!("released {:?} after its part responded again: {messages:?}", *at - until[2]));
         }
         // The part responds again.
         let again: Vec<_> = messages.iter().filter(of_part('2')).cloned().collect();
@@ -89,6 +95,8 @@ struct Parts {
     records: MemoryStore,
     /// Until when each part executes acquires without a reply, and nothing else.
     until: [Instant; 3],
+    /// When records of acquires without a reply were released.
+    released: Mutex<Vec<Instant>>,
 }
 
 impl Parts {
@@ -121,6 +129,7 @@ impl Store for Parts {
 
     async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         self.reply(&request.key).await?;
+        lock(&self.released).push(Instant::now());
         self.records.release(request, claim).await
     }
 
