@@ -35,6 +35,9 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 
 const NAMESPACE: &str = "deployed";
 
+/// Number of calls of each client.
+const CALLS: usize = 8;
+
 /// Default ports: <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/>.
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -166,7 +169,7 @@ impl Deployment {
         }
         let mut error = None;
         // Keys of both nodes of a cluster.
-        for number in 0..8 {
+        for number in 0..CALLS {
             let key = Key::new(&format!("key{number}")).expect("it has a text");
             error = store.acquire(AcquireRequest::new(key)).await.err().map(|error| error_chain(&error));
         }
@@ -187,6 +190,7 @@ impl Deployment {
         }
         let own: Vec<_> = connections().into_iter().filter(|made| made.client == self.client).collect();
         wrong.extend(own.iter().flat_map(|made| self.wrong_connection(made)));
+        wrong.extend(self.wrong_repetition(&own));
         wrong
     }
 

@@ -1,7 +1,10 @@
 //! Records of a cluster that share script calls, while slots move, nodes refuse calls, and clusters hide their shards.
 //! Each seed does one of these after another, each with a cluster and a client of its own. There are no other faults.
+//!
+//! - `moves`: slots that move
 
-use std::collections::BTreeSet;
+mod moves;
+
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,9 +14,9 @@ use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Store, StoreError};
 use idempotent_sqs::{Key, RedisSettings, RedisStore};
 use tokio::time::sleep;
 
-use crate::connections::{Exchange, connections};
-use crate::network::address;
-use crate::redis::{Cluster, slot};
+use crate::connections::{Connection, Exchange, connections};
+use crate::network::{address, stop};
+use crate::redis::Cluster;
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -53,7 +56,7 @@ const OF_CALL: [&str; 3] = [
 pub async fn share_calls(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0x54a2);
     let mut wrong = Vec::new();
-    for number in 0..5 {
+    for number in 0..7 {
         let sharer = Sharer::start(number);
         lines::take();
         let (what, faults) = match number {
@@ -61,9 +64,12 @@ pub async fn share_calls(seed: u64) -> Vec<String> {
             1 => ("moved slots", sharer.move_slots(rng).await),
             2 => ("refused", sharer.refuse_shared_calls(rng).await),
             3 => ("hidden shards", sharer.hide_shards().await),
-            _ => ("passing state", sharer.refuse_all_calls(rng).await),
+            4 => ("passing state", sharer.refuse_all_calls(rng).await),
+            5 => ("moving slot", sharer.acquire_in_a_moving_slot().await),
+            _ => ("unreachable", sharer.dial_in_vain().await),
         };
-        wrong.extend(faults.into_iter().map(|fault| format!("{what}: {fault}")));
+        let faults = faults.into_iter().chain(sharer.wrong_pings());
+        wrong.extend(faults.map(|fault| format!("{what}: {fault}")));
     }
     lines::take();
     wrong
@@ -117,10 +123,22 @@ impl Sharer {
         Burst { answers, calls: self.calls().split_off(before) }
     }
 
+    fn connections(&self) -> impl Iterator<Item = Connection> {
+        connections().into_iter().filter(|connection| connection.client == self.client)
+    }
+
+    /// A shared call without a PING before it, which takes the ASKING of another record.
+    fn wrong_pings(&self) -> Option<String> {
+        let is_wrong =
+            |two: &&[Exchange]| two[0].command != "PING" && !two[1].records.is_empty() && !two[1].declares_keys;
+        self.connections().find_map(|connection| {
+            connection.exchanges.windows(2).find(is_wrong).map(|two| format!("no PING before a shared call: {two:?}"))
+        })
+    }
+
     /// The script calls of the client so far, in their order, without those for which a server lacked the script.
     fn calls(&self) -> Vec<Exchange> {
-        let own = connections().into_iter().filter(|connection| connection.client == self.client);
-        let mut calls: Vec<_> = own.flat_map(|connection| connection.exchanges).collect();
+        let mut calls: Vec<_> = self.connections().flat_map(|connection| connection.exchanges).collect();
         let lacks_script = |call: &Exchange| call.error.as_ref().is_some_and(|error| error.starts_with("NOSCRIPT"));
         calls.retain(|call| !call.records.is_empty() && !lacks_script(call));
         calls.sort_by_key(|call| call.sent_us);
@@ -154,31 +172,6 @@ impl Sharer {
     async fn wrong_first(&self) -> Vec<String> {
         let mut wrong = Vec::from_iter(self.burst("first", RECORDS).await.wrong_answers());
         wrong.extend(self.wrong_sharing("second").await);
-        wrong
-    }
-
-    /// Records whose slots have moved are sent alone, once. Then they share calls with the others of their server.
-    async fn move_slots(&self, rng: &mut Rng) -> Vec<String> {
-        let mut wrong = self.wrong_first().await;
-        // Fewer than half of the records of a server, so that no call is in vain.
-        let records: Vec<_> = (0..RECORDS).map(|number| format!("{NAMESPACE}:moved-{number}")).collect();
-        let mut moved = BTreeSet::new();
-        for record in records.iter().filter(|_| rng.happens(150)) {
-            let moved_slot = slot(record.as_bytes());
-            let owner = self.cluster.owner(moved_slot);
-            self.cluster.begin_move(moved_slot, 1 - owner);
-            while self.cluster.step_move(moved_slot) {}
-            moved.extend(records.iter().filter(|other| slot(other.as_bytes()) == moved_slot));
-        }
-        let burst = self.burst("moved", RECORDS).await;
-        wrong.extend(burst.wrong_answers());
-        let alone: BTreeSet<_> =
-            burst.calls.iter().filter(|call| call.declares_keys).flat_map(|call| &call.records).collect();
-        if alone != moved || burst.shared() != 2 {
-            wrong.push(format!("{moved:?} have moved: the calls {:?}", burst.calls));
-        }
-        wrong.extend(self.wrong_sharing("afterwards").await);
-        wrong.extend(wrong_warnings(0));
         wrong
     }
 
@@ -240,6 +233,19 @@ impl Sharer {
         wrong.extend(self.wrong_sharing("afterwards").await.into_iter().map(|fault| format!("{refusal}: {fault}")));
         wrong.extend(wrong_warnings(0));
         wrong
+    }
+
+    /// A cluster that cannot be reached is dialled as often for several records as for one, and once more at most: a record
+    /// may not share the attempt of the first.
+    async fn dial_in_vain(&self) -> Vec<String> {
+        self.cluster.servers.iter().for_each(|server| stop(server.name()));
+        let mut dials = Vec::new();
+        for records in [1, RECORDS] {
+            let before = self.connections().count();
+            self.burst("unreachable", records).await;
+            dials.push(self.connections().count() - before);
+        }
+        if dials[0] == 0 || dials[1] > dials[0] + 1 { vec![format!("{dials:?} dials")] } else { Vec::new() }
     }
 }
 

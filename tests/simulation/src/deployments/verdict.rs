@@ -6,7 +6,7 @@ use harness::lines;
 use idempotent_sqs::credentials::Login;
 use redis::ConnectionAddr;
 
-use super::{ADVICE, Deployment, Kind, SENTINEL_PORT, SERVER_PORT, SentinelState};
+use super::{ADVICE, CALLS, Deployment, Kind, SENTINEL_PORT, SERVER_PORT, SentinelState};
 use crate::connections::Connection;
 use crate::network::address as host_of;
 
@@ -69,6 +69,15 @@ impl Deployment {
             logged.is_empty() && count.is_none()
         };
         (!is_right).then(|| format!("{count:?} findings {logged:?}, not {expected:?}"))
+    }
+
+    /// More connections with a rejected login than the two tries of each call: the source has no other login.
+    pub(super) fn wrong_repetition(&self, made: &[Connection]) -> Option<String> {
+        let is_rejected =
+            |made: &&Connection| made.exchanges.iter().any(|sent| sent.command == "AUTH" && sent.error.is_some());
+        let rejected = made.iter().filter(is_rejected).count();
+        let is_wrong = self.source.is_some() && rejected > 2 * CALLS;
+        is_wrong.then(|| format!("{rejected} connections with a rejected login for {CALLS} calls"))
     }
 
     /// What is wrong with a connection: its address, its TLS, its login or its database.

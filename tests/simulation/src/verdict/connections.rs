@@ -1,5 +1,9 @@
 //! Whether each process opens a connection if it needs one, and only then, and whether it uses none after it failed or
 //! its session has ended.
+//!
+//! - `tries`: the tries of calls on a cluster
+
+mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +29,7 @@ impl Run {
         let refused = exchanges.filter(|exchange| exchange.error.as_deref().is_some_and(refuses_to_settle));
         wrong.extend(refused.map(|exchange| format!("a full server refused to settle: {exchange:?}")));
         if self.plan.servers > 1 {
+            wrong.extend(self.wrong_tries());
             return wrong;
         }
         let clients: BTreeSet<_> = self.connections.iter().map(|connection| &connection.client).collect();
