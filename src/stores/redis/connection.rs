@@ -127,8 +127,8 @@ impl Connection {
                 }
                 Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
-                    // The cluster client retries by itself and reports only its last error. It does not retry a command
-                    // that the user may not execute.
+                    // The cluster client retries by itself and reports only its last error. A user without a permission
+                    // lacks it on each node, so no node has executed the call.
                     let rejected = is_rejected_whole(&error) && (!self.is_cluster() || lacks_permission(&error));
                     call.may_have_run |= sent && !rejected;
                     if call.shard.is_some() {

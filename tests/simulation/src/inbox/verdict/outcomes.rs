@@ -7,7 +7,7 @@ use super::expected::ANY;
 use super::rows::is_of;
 use crate::inbox::caller::KINDS;
 use crate::inbox::calls::{Call, RunSeen, Told};
-use crate::inbox::plan::{AtCommit, Before, Case, Class};
+use crate::inbox::plan::{AtCommit, Before, Case, Class, What};
 use crate::inbox::world::{Fault, SECRET};
 
 /// Part of the error of a row that was committed without a result.
@@ -134,7 +134,8 @@ impl Truth<'_> {
                     || why.contains("became free") && shares && call.ended() + 2 * MARGIN + SLACK >= call.ends
                     || why.contains("57014") && self.is_disturbed(call, &[Fault::Cancelled])
                     || why.contains("40P01") && self.is_contended(call)
-                    || why.contains("55P03") && waits
+                    // An attempt in conflict says for how long.
+                    || why.contains("55P03") && waits && call.plan.what == What::Read
                     || why.contains("just deleted") && self.was_deleted(call)
             }
             // A statement of the work does not begin.

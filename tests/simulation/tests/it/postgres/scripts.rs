@@ -430,8 +430,8 @@ pub(super) const SCRIPTS: &[Script] = &[
     (
         "timeouts end statements",
         &[
-            ("A", "SET statement_timeout = 200; SELECT pg_sleep(0.15); SELECT pg_sleep(0.15)"),
-            ("A", "SELECT pg_sleep(5)"),
+            ("A", "SET statement_timeout = 3000; SELECT pg_sleep(2); SELECT pg_sleep(2)"),
+            ("A", "SELECT pg_sleep(30)"),
             ("A", "RESET ALL; INSERT INTO effects (key) VALUES ('a')"),
             ("A", "BEGIN; UPDATE effects SET fence = 1"),
             ("B", "BEGIN; SET LOCAL lock_timeout = 200; UPDATE effects SET fence = 2"),
@@ -463,14 +463,14 @@ pub(super) const SCRIPTS: &[Script] = &[
             ("C~", "UPDATE effects SET fence = 3"),
             ("B!", ""),
             ("C!", ""),
-            ("D", "SELECT pg_sleep(0.6)"),
+            ("D", "SELECT pg_sleep(3)"),
             (
                 "D",
                 "SELECT query FROM pg_stat_activity \
                  WHERE datname = current_database() AND state = 'active' AND query LIKE 'UPDATE%'",
             ),
             ("A", "COMMIT"),
-            ("D", "SELECT pg_sleep(0.2); SELECT fence FROM effects"),
+            ("D", "SELECT pg_sleep(2); SELECT fence FROM effects"),
         ],
     ),
     (
