@@ -243,7 +243,7 @@ fn case(rng: &mut Rng, is_alone: bool) -> Case {
         4 => Case::Panic,
         5 => Case::Hang { in_statement: rng.happens(500) },
         6..9 => Case::Take(rng.ms(1..300)),
-        9..13 => Case::StatementFails(rng.pick::<&str>(&CODES)),
+        9..13 if is_alone => Case::StatementFails(rng.pick::<&str>(&CODES)),
         13 => Case::WrongParameter,
         14 => Case::Ignored,
         15 | 16 => Case::Savepoint,
