@@ -12,6 +12,7 @@
 //! - `front`: a TCP proxy that breaks connections
 //! - `event`: SQS events
 //! - `lines`: the log as fields
+//! - `parts`: a store whose parts fail separately
 //! - `work`: a work that follows a plan and records its runs, and one with a record of its own
 //! - `torture`: processes, faults and counts for the torture tests
 
@@ -31,6 +32,7 @@ pub mod http;
 pub mod lambda;
 pub mod lines;
 pub mod network;
+pub mod parts;
 pub mod postgres;
 pub mod rds;
 pub mod redis;

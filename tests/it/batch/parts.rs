@@ -10,73 +10,25 @@ use tokio::time::{Instant, sleep};
 
 use super::{batch, has_first_backoff, many, message, run, settings};
 use harness::cluster::SmallCluster;
+use harness::parts::Parts;
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Claim, Deadline, Failure, Idempotency, Key, Location, ObjectStore, Policy, Settled, Store,
-    StoreError, StoredResult,
-};
+use idempotent_sqs::idempotency::{Acquire, Deadline, Idempotency, Location, ObjectStore, Policy, Store};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient};
 use idempotent_sqs::stores::{MemoryStore, RedisSettings, RedisStore};
 use idempotent_sqs_testing::{MemoryObjectStore, attempt};
 
-/// A store of three parts. The keys of two of them begin with `hung` and `late`. Until its time, each of these executes
-/// acquires without a reply, and nothing else.
-struct HungParts {
-    records: MemoryStore,
-    until: [Instant; 2],
-}
-
-impl HungParts {
-    /// A store whose two parts reply after these times.
-    fn replying_after(times: [Duration; 2]) -> Self {
-        Self { records: MemoryStore::default(), until: times.map(|time| Instant::now() + time) }
-    }
-
-    async fn reply(&self, key: &Key) -> Result<(), StoreError> {
-        let until = self.part(key).checked_sub(1).map(|part| self.until[part]);
-        if until.is_some_and(|until| Instant::now() < until) {
-            // Two tries with the default timeout.
-            sleep(Duration::from_secs(1)).await;
-            return Err(StoreError::unavailable("no reply"));
-        }
-        Ok(())
-    }
-}
-
-impl Store for HungParts {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
-        let key = request.key.clone();
-        let answer = self.records.acquire(request).await;
-        self.reply(&key).await?;
-        answer
-    }
-
-    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
-        self.reply(claim.key()).await?;
-        self.records.complete(claim, result).await
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        self.reply(claim.key()).await?;
-        self.records.fail(claim, failure).await
-    }
-
-    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.reply(&request.key).await?;
-        self.records.release(request, claim).await
-    }
-
-    fn part(&self, key: &Key) -> usize {
-        ["hung", "late"].iter().position(|name| key.as_str().starts_with(name)).map_or(0, |part| part + 1)
-    }
+/// A store whose parts `hung` and `late` reply after these times.
+fn replying_after(times: [Duration; 2]) -> Parts {
+    let [hung, late] = times.map(|time| Instant::now() + time);
+    Parts::new(["well", "hung", "late"], [Instant::now(), hung, late])
 }
 
 /// Runs a batch of 100 messages for 300 seconds, of which 34 have keys of a part that hangs for this time. Returns the
 /// records and how long the batch took.
 async fn run_while_a_part_hangs(hangs: Duration) -> (MemoryStore, Duration) {
     let began = Instant::now();
-    let (store, work) = (HungParts::replying_after([hangs; 2]), ScriptedWork::always(Action::Return(b"")));
+    let (store, work) = (replying_after([hangs; 2]), ScriptedWork::always(Action::Return(b"")));
     let is_hung = |number: usize| number.is_multiple_of(3);
     let key = |number| format!("{}-{number}", if is_hung(number) { "hung" } else { "well" });
     let messages: Vec<_> = (0..100).map(|number| message(&format!("m{number}"), &key(number))).collect();
@@ -120,7 +72,7 @@ async fn acquires_without_a_reply_are_released_once_their_part_of_the_store_repl
 #[tokio::test(start_paused = true)]
 async fn an_acquire_without_a_reply_is_released_once_its_part_of_the_store_replies_while_another_one_hangs() {
     let hours = Duration::from_secs(3600);
-    let store = HungParts::replying_after([hours, Duration::from_secs(30)]);
+    let store = replying_after([hours, Duration::from_secs(30)]);
     let work = ScriptedWork::always(Action::Return(b""));
     let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
@@ -141,7 +93,7 @@ async fn while_a_part_of_the_store_hangs_a_message_of_another_one_with_its_paylo
     let client = with!(ExtendedClient::default(), objects = Some(Arc::new(objects)), buckets = vec!["payloads".into()]);
     let settings = with!(BatchSettings::default(), concurrency = NonZeroUsize::MIN, extended_client = client);
     let hours = Duration::from_secs(3600);
-    let (store, work) = (HungParts::replying_after([hours; 2]), ScriptedWork::always(Action::Return(b"")));
+    let (store, work) = (replying_after([hours; 2]), ScriptedWork::always(Action::Return(b"")));
     let batch = Batch::new(Idempotency::new(store, Policy::default()), &work, settings);
     let messages = ["hung", "well"].map(|key| {
         let attributes = [("ExtendedPayloadSize", "300000"), ("Idempotency-Key", key)];

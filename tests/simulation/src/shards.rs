@@ -2,29 +2,23 @@
 //! longer than the batch, and one for some seconds. Acquires without a reply are executed: docs/faults.md.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use harness::parts::{NO_REPLY, Parts};
 use history::Rng;
-use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Deadline, Failure, Location, ObjectStore, Settled, StoreError, StoredResult,
-};
+use idempotent_sqs::idempotency::{Deadline, Location, ObjectStore};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message, MessageOutcome};
-use idempotent_sqs::{Claim, Idempotency, Key, MemoryStore, Policy, Store, work_fn};
+use idempotent_sqs::{Claim, Idempotency, Policy, work_fn};
 use idempotent_sqs_testing::MemoryObjectStore;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
-
-use crate::lock;
+use tokio::time::Instant;
 
 /// Number of batches of a seed.
 const BATCHES: u64 = 6;
 
 /// Time of a batch.
 const TIME: Duration = Duration::from_mins(5);
-
-/// How long a call takes that has no reply.
-const NO_REPLY: Duration = Duration::from_secs(1);
 
 /// The bucket of payloads.
 const BUCKET: &str = "payloads";
@@ -36,7 +30,7 @@ pub async fn run_on_shards(seed: u64) -> Vec<String> {
     for number in 0..BATCHES {
         let began = Instant::now();
         let until = [began, began + Duration::from_hours(1), began + rng.ms(1000..60_000)];
-        let store = Arc::new(Parts { records: MemoryStore::default(), until, released: Mutex::default() });
+        let store = Arc::new(Parts::new(["0", "1", "2"], until));
         let objects = Arc::new(MemoryObjectStore::default());
         let mut settings = BatchSettings::default();
         settings.concurrency = NonZeroUsize::new(*rng.pick(&[2, 4, 16])).unwrap_or(NonZeroUsize::MIN);
@@ -62,7 +56,7 @@ pub async fn run_on_shards(seed: u64) -> Vec<String> {
             }
         }
         // The release that the end of the outage met, and the next one.
-        if let Some(at) = lock(&store.released).iter().find(|at| **at > until[2] + 2 * NO_REPLY) {
+        if let Some(at) = store.released().iter().find(|at| **at > until[2] + 2 * NO_REPLY) {
             wrong.push(format!("released {:?} after its part responded again: {messages:?}", *at - until[2]));
         }
         // The part responds again.
@@ -88,52 +82,4 @@ async fn message_of(id: &str, is_in_s3: bool, objects: &MemoryObjectStore) -> Me
         message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
     }
     message
-}
-
-/// A store of three parts. A key begins with the number of its own.
-struct Parts {
-    records: MemoryStore,
-    /// Until when each part executes acquires without a reply, and nothing else.
-    until: [Instant; 3],
-    /// When records of acquires without a reply were released.
-    released: Mutex<Vec<Instant>>,
-}
-
-impl Parts {
-    async fn reply(&self, key: &Key) -> Result<(), StoreError> {
-        if Instant::now() < self.until[self.part(key)] {
-            sleep(NO_REPLY).await;
-            return Err(StoreError::unavailable("no reply"));
-        }
-        Ok(())
-    }
-}
-
-impl Store for Parts {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
-        let key = request.key.clone();
-        let answer = self.records.acquire(request).await;
-        self.reply(&key).await?;
-        answer
-    }
-
-    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
-        self.reply(claim.key()).await?;
-        self.records.complete(claim, result).await
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        self.reply(claim.key()).await?;
-        self.records.fail(claim, failure).await
-    }
-
-    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.reply(&request.key).await?;
-        lock(&self.released).push(Instant::now());
-        self.records.release(request, claim).await
-    }
-
-    fn part(&self, key: &Key) -> usize {
-        ["0", "1", "2"].iter().position(|part| key.as_str().starts_with(part)).unwrap_or_default()
-    }
 }
