@@ -35,6 +35,18 @@ const fn required(name: &'static str, ty: Type) -> Column {
     Column { is_required: true, ..column(name, ty) }
 }
 
+/// A table in which works insert a row each.
+const fn of_works(name: &'static str, oid: i64) -> Definition {
+    const COLUMNS: &[Column] = &[
+        Column { default: Default::Serial, ..required("id", Type::Int8) },
+        column("consumer", Type::Text),
+        column("key", Type::Text),
+        column("fence", Type::Int8),
+        column("payload", Type::Text),
+    ];
+    Definition { name, oid, columns: COLUMNS, key: &[], key_name: "" }
+}
+
 pub(super) const INBOX: usize = 0;
 pub(super) const EFFECTS: usize = 2;
 pub(super) const FAILURES: usize = 3;
@@ -70,30 +82,6 @@ pub(super) const TABLES: [Definition; 4] = [
         key: &[0],
         key_name: "idempotency_backfill_pkey",
     },
-    Definition {
-        name: "effects",
-        oid: 16_404,
-        columns: &[
-            Column { default: Default::Serial, ..required("id", Type::Int8) },
-            column("consumer", Type::Text),
-            column("key", Type::Text),
-            column("fence", Type::Int8),
-            column("payload", Type::Text),
-        ],
-        key: &[],
-        key_name: "",
-    },
-    Definition {
-        name: "failures",
-        oid: 16_414,
-        columns: &[
-            Column { default: Default::Serial, ..required("id", Type::Int8) },
-            column("consumer", Type::Text),
-            column("key", Type::Text),
-            column("fence", Type::Int8),
-            column("payload", Type::Text),
-        ],
-        key: &[],
-        key_name: "",
-    },
+    of_works("effects", 16_404),
+    of_works("failures", 16_414),
 ];

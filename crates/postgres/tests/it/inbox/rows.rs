@@ -256,6 +256,15 @@ async fn concurrent_cleanups_do_not_wait_for_each_other() {
     assert_eq!(inbox.delete_expired().await.unwrap(), 9);
 }
 
+/// Executes these statements before each row of the inbox is deleted.
+async fn before_delete(base: &Base, statements: &str) {
+    let trigger = format!(
+        "CREATE FUNCTION before_delete() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {statements}; END $$; \
+         CREATE TRIGGER before_delete BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION before_delete()"
+    );
+    base.client.batch_execute(&trigger).await.unwrap();
+}
+
 /// An inbox each of whose attempts deletes expired rows.
 fn cleaning(base: &Base) -> Inbox<Pay> {
     let settings = with!(settings(), cleanup_one_in = NonZeroU32::MIN);
@@ -274,10 +283,7 @@ async fn an_attempt_deletes_expired_rows() {
 async fn a_cleanup_that_takes_too_long_is_cancelled_and_the_work_is_done_in_time() {
     let base = base().await;
     aged(&base, 5, 29).await;
-    let slow = "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
-                $$ BEGIN PERFORM pg_sleep(600); RETURN OLD; END $$; \
-                CREATE TRIGGER slowly BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION slowly()";
-    base.client.batch_execute(slow).await.unwrap();
+    before_delete(&base, "PERFORM pg_sleep(600); RETURN OLD").await;
     let short = delivery("pay_1").deadline(Deadline::within(4 * SECOND));
     let report = soon(flushed().run(&short, &cleaning(&base), &Message::default())).await.unwrap();
     assert_eq!(done(&report), b"receipt of pay_1");
@@ -290,10 +296,7 @@ async fn a_cleanup_that_takes_too_long_is_cancelled_and_the_work_is_done_in_time
 async fn an_attempt_with_little_time_for_a_cleanup_leaves_it_out_and_keeps_its_connection() {
     let base = base().await;
     aged(&base, 5, 29).await;
-    let slow = "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
-                $$ BEGIN PERFORM pg_sleep(0.2); RETURN OLD; END $$; \
-                CREATE TRIGGER slowly BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION slowly()";
-    base.client.batch_execute(slow).await.unwrap();
+    before_delete(&base, "PERFORM pg_sleep(0.2); RETURN OLD").await;
     let database = database(&base.url());
     done(&run(&flushed(), &inbox(Pay::default(), database.clone())).await);
     let pid = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
@@ -311,9 +314,7 @@ async fn an_attempt_with_little_time_for_a_cleanup_leaves_it_out_and_keeps_its_c
 async fn a_cleanup_that_fails_does_not_fail_the_work() {
     let base = base().await;
     aged(&base, 5, 29).await;
-    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'as told'; END $$; \
-                  CREATE TRIGGER refuse BEFORE DELETE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION refuse()";
-    base.client.batch_execute(refuse).await.unwrap();
+    before_delete(&base, "RAISE 'as told'").await;
     done(&run(&flushed(), &cleaning(&base)).await);
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (6, 1));
 }
