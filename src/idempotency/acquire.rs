@@ -50,7 +50,7 @@ impl<S: Store> Idempotency<S> {
         let (mut outcome, fence, attempts) = match answer {
             Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) => {
                 let lease = request.lease.saturating_sub(self.policy.grace());
-                return Ok(NextStep::Work(claim.until(deadline.work.min(asked + lease)).by(&self.policy)));
+                return Ok(NextStep::Work(claim.until(deadline.work.min(asked + lease)).with_policy(&self.policy)));
             }
             Acquire::Duplicate { fence, attempts, result } => {
                 let result = self.read_result(result, delivery).await;

@@ -168,8 +168,8 @@ impl Claim {
         Self { ends: self.ends.min(deadline), ..self }
     }
 
-    /// Returns the claim of an attempt whose result is kept as this policy says.
-    pub(super) fn by(self, policy: &Policy) -> Self {
+    /// The same claim, whose result is kept as this policy says.
+    pub(super) fn with_policy(self, policy: &Policy) -> Self {
         Self { max_kept_result: policy.max_kept_result(), ..self }
     }
 }

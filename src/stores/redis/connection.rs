@@ -127,8 +127,8 @@ impl Connection {
                 }
                 Ok(_) => return Err(StoreError::unavailable("the number of replies differs from that of the records")),
                 Err(Failed { error, sent }) => {
-                    // The cluster client retries by itself and reports only its last error. A user without a permission
-                    // lacks it on each node, so no node has executed the call.
+                    // The cluster client retries by itself and reports only its last error. That the user lacks a
+                    // permission counts for all nodes: each node of a cluster should have the same users.
                     let rejected = is_rejected_whole(&error) && (!self.is_cluster() || lacks_permission(&error));
                     call.may_have_run |= sent && !rejected;
                     if call.shard.is_some() {
