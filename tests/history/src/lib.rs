@@ -15,6 +15,7 @@
 //! - [`call_with_other_values`]: calls for keys whose values are not records
 //! - [`guards`]: the guards of the scripts
 //! - [`hand_made`]: histories made by hand
+//! - [`inbox`]: what the works of an inbox return, and how they log in
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most answers show nothing about a time")]
 
@@ -28,6 +29,7 @@ mod failover;
 pub mod guards;
 pub mod hand_made;
 mod history;
+pub mod inbox;
 mod log;
 mod machine;
 mod other_values;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use history::Rng;
+use history::inbox::{Class, PAYER, Passwords};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -32,7 +33,7 @@ use caller::{CONSUMERS, Caller, KINDS, Kind};
 use calls::Told;
 use operator::OPERATOR;
 use plan::{Plan, What};
-use world::{Passwords, World};
+use world::World;
 
 /// Calls of each task.
 const CALLS: usize = 12;
@@ -44,12 +45,11 @@ const LAST: usize = 100;
 pub async fn use_inbox(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0x1b0);
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 3, lost: 0 });
-    let passwords = Passwords::default();
-    passwords.replace("password".to_owned());
+    let passwords = Passwords::new("password");
     let version = *rng.pick(&["14.11", "16.4 (Debian 16.4-1)", "17.2", "18beta1"]);
     let server = Server::start(OPERATOR);
     let accepts = passwords.clone();
-    server.configure(version, Some(move |user: &str, password: &str| accepts.accept(user, password)), 100);
+    server.configure(version, Some(move |user: &str, password: &str| user != PAYER || accepts.accept(password)), 100);
     let world = Arc::new(World::new(server, passwords));
     // A host that accepts connections and never replies.
     let _silent = network::listen("silent");
@@ -85,7 +85,7 @@ async fn finish(world: &Arc<World>) -> Vec<String> {
             let call = caller.call(&key, 0, 1, Plan::plain(What::Attempt, Duration::from_secs(3))).await;
             let told = &lock(&world.calls)[call].told;
             let is_known = matches!(told, Told::Done(_) | Told::DoneBefore(_) | Told::Mismatch)
-                || matches!(told, Told::Failed(plan::Class::Uncertain, why) if why.contains(verdict::UNFINISHED));
+                || matches!(told, Told::Failed(Class::Uncertain, why) if why.contains(verdict::UNFINISHED));
             if !is_known {
                 wrong.push(format!("{consumer} {key} is not done in the end: {told:?}"));
             }

@@ -3,7 +3,7 @@
 //! The verdict is by this history, by what the works saw, by what the deliveries returned, and by the tables.
 //!
 //! - `plan`, `work`, `session`: what a work does and sees
-//! - `kind`, `owner`, `watched`, `control`, `held`, `passwords`: the owners, and what happens to one of them
+//! - `kind`, `owner`, `watched`, `control`, `held`: the owners, and what happens to one of them
 //! - `world`, `operator`, `losses`, `tally`: what they share
 //! - `servers`, `faults`, `cleanup`, `copies`, `pace`: what happens to all of them
 //! - `tables`, `verdict`: what is judged
@@ -23,7 +23,6 @@ mod messages;
 mod operator;
 mod owner;
 mod pace;
-mod passwords;
 mod plan;
 mod servers;
 mod session;
@@ -44,6 +43,7 @@ use harness::redis::free_port;
 use harness::soon;
 use harness::torture::Length;
 use harness::torture::tally::lock;
+use history::inbox::Passwords;
 use history::{History, Report, Rng, monotonic_us};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -56,7 +56,6 @@ use losses::Losses;
 use messages::{FOREIGN, contend, finish};
 use operator::Operator;
 use owner::{Owner, Ways};
-use passwords::Passwords;
 use servers::Servers;
 use tables::Tables;
 use verdict::Seen;

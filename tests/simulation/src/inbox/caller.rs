@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use harness::with;
 use history::Rng;
+use history::inbox::SECRET;
 use idempotent_sqs::idempotency::{AcquireRequest, Fence, Work as _};
 use idempotent_sqs::{Claim, Fingerprint, Key};
 use idempotent_sqs_postgres::{Database, DatabaseSettings, Inbox, InboxSettings};
@@ -18,7 +19,7 @@ use super::calls::{Call, Told};
 use super::operator;
 use super::plan::{AtCommit, Before, Plan, What};
 use super::work::{Hosts, Input, Worker};
-use super::world::{SECRET, World};
+use super::world::{MAX_SESSION, World};
 use crate::{lock, network};
 
 /// How a caller differs.
@@ -102,7 +103,7 @@ impl Caller {
             DatabaseSettings::new(url.parse().expect("it is valid")),
             timeout = kind.timeout,
             connections = kind.connections,
-            credentials = kind.has_password.then(|| Arc::new(world.passwords.source()) as _),
+            credentials = kind.has_password.then(|| Arc::new(world.passwords.source(Some(MAX_SESSION))) as _),
         );
         let database = Database::new(&settings);
         let settings = with!(

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use history::inbox::{Class, Failure};
 use idempotent_sqs::Claim;
 use idempotent_sqs::idempotency::{RecordedAttempt, WorkErrorKind};
 use tokio::time::Instant;
 
-use super::plan::{Class, Plan};
+use super::plan::Plan;
 use crate::postgres::SessionSeen;
 
 /// A call.
@@ -119,6 +120,13 @@ pub struct Failed {
     pub class: Class,
     /// What its statement returned, if it failed by one.
     pub statement: Option<String>,
+}
+
+impl Failed {
+    pub fn by(failure: &Failure) -> Self {
+        let (class, statement) = failure.class();
+        Self { class, statement }
+    }
 }
 
 /// The record of a permanent failure.

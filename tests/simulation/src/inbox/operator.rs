@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use history::Rng;
+use history::inbox::SECRET;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::caller::fingerprint;
-use super::world::{Disturbance, Fault, SECRET, World};
+use super::world::{Disturbance, Fault, World};
 use crate::{lock, network};
 
 /// The fence of rows that the operator has written.
@@ -67,33 +68,30 @@ impl HeldRow {
 pub async fn disturb(world: Arc<World>, mut rng: Rng) {
     for number in 0_u64.. {
         sleep(rng.ms(500..4000)).await;
-        let (from, server) = (Instant::now(), &world.server);
-        let fault = match rng.draw(0..6) {
-            0 | 1 => {
-                server.stop();
-                sleep(rng.ms(1..900)).await;
-                server.listen();
-                Fault::Down
-            }
-            2 => {
-                server.end_sessions();
-                Fault::Down
-            }
-            3 => {
-                server.cancel_statements();
-                Fault::Cancelled
-            }
-            4 => {
-                server.set_read_only(true);
-                sleep(rng.ms(1..400)).await;
-                server.set_read_only(false);
-                Fault::ReadOnly
-            }
-            _ => {
-                world.passwords.replace(format!("password {number}"));
-                Fault::Password
-            }
+        let server = &world.server;
+        let (fault, lasts) = match rng.draw(0..6) {
+            0 | 1 => (Fault::Down, rng.ms(1..900)),
+            2 => (Fault::Down, Duration::ZERO),
+            3 => (Fault::Cancelled, Duration::ZERO),
+            4 => (Fault::ReadOnly, rng.ms(1..400)),
+            _ => (Fault::Password, Duration::ZERO),
         };
-        lock(&world.disturbances).push(Disturbance { fault, from, until: Instant::now() });
+        let from = Instant::now();
+        lock(&world.disturbances).push(Disturbance { fault, from, until: from + lasts });
+        match fault {
+            Fault::Down if lasts.is_zero() => server.end_sessions(),
+            Fault::Down => {
+                server.stop();
+                sleep(lasts).await;
+                server.listen();
+            }
+            Fault::Cancelled => server.cancel_statements(),
+            Fault::ReadOnly => {
+                server.set_read_only(true);
+                sleep(lasts).await;
+                server.set_read_only(false);
+            }
+            Fault::Password => world.passwords.replace(&format!("password {number}")),
+        }
     }
 }

@@ -3,44 +3,7 @@
 use std::time::Duration;
 
 use history::Rng;
-use idempotent_sqs::WorkError;
-
-/// What an error means for the message: docs/inbox.md.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    Retryable,
-    Unavailable,
-    Busy,
-    Uncertain,
-    Permanent,
-}
-
-const CLASSES: [Class; 5] = [Class::Retryable, Class::Unavailable, Class::Busy, Class::Uncertain, Class::Permanent];
-
-/// The text of an error that a work returns.
-pub const PLANNED: &str = "planned";
-
-impl Class {
-    /// By the SQLSTATE.
-    pub fn of(code: &str) -> Self {
-        match (code, code.get(..2)) {
-            ("40001" | "40P01" | "53300" | "55P03" | "57014", _) => Self::Busy,
-            ("25006", _) | (_, Some("08" | "53" | "57" | "58")) => Self::Unavailable,
-            (_, Some("22" | "23")) => Self::Permanent,
-            _ => Self::Retryable,
-        }
-    }
-
-    pub fn error(self) -> WorkError {
-        match self {
-            Self::Retryable => WorkError::retryable(PLANNED),
-            Self::Unavailable => WorkError::unavailable(PLANNED),
-            Self::Busy => WorkError::busy(PLANNED),
-            Self::Uncertain => WorkError::uncertain(PLANNED),
-            Self::Permanent => WorkError::permanent(PLANNED),
-        }
-    }
-}
+use history::inbox::{CLASSES, Class};
 
 /// What happens before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,14 +147,7 @@ impl Plan {
             _ => What::DeleteExpired,
         };
         let time = if rng.happens(100) { rng.ms(0..400) } else { 3 * timeout + rng.ms(0..500) };
-        let plain = Self {
-            what,
-            before: Before::Nothing,
-            case: Case::Succeed,
-            at_commit: AtCommit::Nothing,
-            on_failure: OnFailure::Recorded,
-            time,
-        };
+        let plain = Self::plain(what, time);
         let before = before(rng, timeout, is_alone);
         if what != What::Attempt {
             return Self { before, ..plain };

@@ -5,6 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use history::inbox::{Failure, PLANNED, SECRET};
 use idempotent_sqs::idempotency::Fence;
 use idempotent_sqs::{Claim, WorkError};
 use idempotent_sqs_postgres::{DatabaseError, Transaction, TransactionalWork};
@@ -12,8 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::calls::{Failed, Recording, RunSeen};
-use super::plan::{AtCommit, Case, Class, LEAVES, OnFailure, PLANNED, Plan};
-use super::world::{SECRET, World};
+use super::plan::{AtCommit, Case, LEAVES, OnFailure, Plan};
+use super::world::World;
 use crate::lock;
 use crate::network::{self, Trigger};
 
@@ -39,46 +40,6 @@ pub struct Hosts {
 
 pub struct Worker(pub Arc<World>);
 
-/// Why a work fails.
-enum Failure {
-    /// By the error of a statement, which `?` converts.
-    Statement(DatabaseError),
-    Planned(Class),
-}
-
-impl From<DatabaseError> for Failure {
-    fn from(error: DatabaseError) -> Self {
-        Self::Statement(error)
-    }
-}
-
-impl Failure {
-    fn failed(&self) -> Failed {
-        match self {
-            Self::Planned(class) => Failed { class: *class, statement: None },
-            Self::Statement(error) => {
-                let (class, statement) = match error {
-                    DatabaseError::Server { code, .. } => (Class::of(code), code.as_str()),
-                    DatabaseError::ConnectionLost(_) => (Class::Unavailable, "connection lost"),
-                    DatabaseError::StatementOutdated => (Class::Busy, "outdated"),
-                    DatabaseError::InvalidStatement(_) => (Class::Permanent, "invalid"),
-                    _ => (Class::Unavailable, "other"),
-                };
-                Failed { class, statement: Some(statement.to_owned()) }
-            }
-        }
-    }
-}
-
-impl From<Failure> for WorkError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Statement(error) => error.into(),
-            Failure::Planned(class) => class.error(),
-        }
-    }
-}
-
 impl TransactionalWork<Input> for Worker {
     async fn run(&self, transaction: &Transaction, claim: &Claim, input: &Input) -> Result<Vec<u8>, WorkError> {
         let result = format!("{} of claim {}", input.key, claim.fence().0).into_bytes();
@@ -88,7 +49,7 @@ impl TransactionalWork<Input> for Worker {
             run.ended = Some(Instant::now());
             run.returned = Some(match &outcome {
                 Ok(result) => Ok(result.clone()),
-                Err(failure) => Err(failure.failed()),
+                Err(failure) => Err(Failed::by(failure)),
             });
         });
         outcome.map_err(Into::into)
@@ -105,7 +66,7 @@ impl TransactionalWork<Input> for Worker {
         self.note_run(input, |run| run.recordings.push(recording));
         let outcome = self.record(transaction, claim.fence(), input).await;
         self.note_run(input, |run| {
-            let returned = outcome.as_ref().map_err(Failure::failed).copied();
+            let returned = outcome.as_ref().map_err(Failed::by).copied();
             run.recordings.last_mut().expect("it was recorded").returned = Some(returned);
         });
         outcome.map_err(Into::into)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
+use history::inbox::Passwords;
 use tokio::time::{Instant, sleep};
 
 use super::calls::Call;
@@ -12,11 +12,8 @@ use super::work::Input;
 use crate::postgres::Server;
 use crate::{lock, network};
 
-/// The password of the users that need none, and a value of parameters. No error may contain it.
-pub const SECRET: &str = "secret-4711";
-
-/// The user that needs a password.
-pub const PAYER: &str = "payer";
+/// The longest session of a user with a password.
+pub const MAX_SESSION: Duration = Duration::from_secs(4);
 
 /// What happens to all callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,50 +63,5 @@ impl World {
             let lasts = ends.saturating_duration_since(Instant::now());
             network::partition(&hosts.caller, &hosts.server, lasts);
         });
-    }
-}
-
-/// The password that the server accepts.
-#[derive(Clone, Debug, Default)]
-pub struct Passwords(Arc<Mutex<String>>);
-
-impl Passwords {
-    pub fn accept(&self, user: &str, password: &str) -> bool {
-        user != PAYER || password == *lock(&self.0)
-    }
-
-    pub fn replace(&self, password: String) {
-        *lock(&self.0) = password;
-    }
-
-    /// The source of one caller. Its sessions have a limited time.
-    pub fn source(&self) -> Cached {
-        Cached { current: self.clone(), known: Mutex::new(lock(&self.0).clone()) }
-    }
-}
-
-/// The longest session of [`PAYER`].
-pub const MAX_SESSION: Duration = Duration::from_secs(4);
-
-/// Returns the password that it knows until that is rejected.
-#[derive(Debug)]
-pub struct Cached {
-    current: Passwords,
-    known: Mutex<String>,
-}
-
-impl CredentialsSource for Cached {
-    fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a> {
-        let current = lock(&self.current.0).clone();
-        let mut known = lock(&self.known);
-        if rejected.is_some_and(|rejected| rejected.password == *known) {
-            *known = current;
-        }
-        let login = Login { user: Some(PAYER.to_owned()), password: known.clone() };
-        Box::pin(async move { Ok(login) })
-    }
-
-    fn max_session(&self) -> Option<Duration> {
-        Some(MAX_SESSION)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::front::Front;
+use history::inbox::Passwords;
 use history::{Rng, monotonic_us};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
@@ -14,7 +15,6 @@ use super::cleanup::Housekeeper;
 use super::copies::Copier;
 use super::kind::User;
 use super::owner::Owner;
-use super::passwords::Passwords;
 use super::servers::Servers;
 use super::tally::Span;
 use super::world::World;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use history::inbox::PAYER;
 use idempotent_sqs_postgres::OutagePolicy;
 
 /// The settings of an owner.
@@ -50,7 +51,7 @@ impl User {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::App => "app",
-            Self::Payer => "payer",
+            Self::Payer => PAYER,
             Self::Crowded => "crowded",
         }
     }

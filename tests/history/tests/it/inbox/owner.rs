@@ -8,6 +8,7 @@ use std::time::Duration;
 use harness::front::Front;
 use harness::torture::tally::lock;
 use harness::with;
+use history::inbox::Passwords;
 use history::{RecordedStore, monotonic_us};
 use idempotent_sqs::idempotency::Recovery;
 use idempotent_sqs::{Deadline, Delivery, Fingerprint, Idempotency, Key, Policy, RedisSettings, RedisStore};
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 
 use super::control::Control;
 use super::kind::{BRIEF, BRIEFLY, Kind, User, Way};
-use super::passwords::Passwords;
 use super::plan::{Before, Plan};
 use super::tally::{Message, Returned, Sent};
 use super::watched::Watched;
@@ -76,7 +76,7 @@ impl Owner {
             DatabaseSettings::new(url.parse().unwrap()),
             timeout = kind.timeout,
             connections = NonZeroUsize::MIN,
-            credentials = (kind.user == User::Payer).then(|| Arc::new(ways.passwords.source()) as _),
+            credentials = (kind.user == User::Payer).then(|| Arc::new(ways.passwords.source(None)) as _),
         );
         let database = Database::new(&settings);
         let settings = with!(

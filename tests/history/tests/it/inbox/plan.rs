@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use history::Rng;
-use idempotent_sqs::WorkError;
+use history::inbox::{CLASSES, Class};
 
 use super::kind::{BRIEF, Kind, User};
 use super::world::LATE;
@@ -149,46 +149,6 @@ pub(crate) enum OnFailure {
     Late,
     /// The reply to its commit is lost.
     LostReply,
-}
-
-/// What an error means for the message: docs/inbox.md.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    Retryable,
-    Unavailable,
-    Busy,
-    Uncertain,
-    Permanent,
-}
-
-const CLASSES: [Class; 5] = [Class::Retryable, Class::Unavailable, Class::Busy, Class::Uncertain, Class::Permanent];
-
-/// The text of an error that a work returns.
-pub(crate) const PLANNED: &str = "planned";
-
-/// A value of rows and parameters, which no error may contain.
-pub(crate) const SECRET: &str = "secret-4711";
-
-impl Class {
-    /// By the SQLSTATE.
-    pub(crate) fn of(code: &str) -> Self {
-        match (code, code.get(..2)) {
-            ("40001" | "40P01" | "53300" | "55P03" | "57014", _) => Self::Busy,
-            ("25006", _) | (_, Some("08" | "53" | "57" | "58")) => Self::Unavailable,
-            (_, Some("22" | "23")) => Self::Permanent,
-            _ => Self::Retryable,
-        }
-    }
-
-    pub(crate) fn error(self) -> WorkError {
-        match self {
-            Self::Retryable => WorkError::retryable(PLANNED),
-            Self::Unavailable => WorkError::unavailable(PLANNED),
-            Self::Busy => WorkError::busy(PLANNED),
-            Self::Uncertain => WorkError::uncertain(PLANNED),
-            Self::Permanent => WorkError::permanent(PLANNED),
-        }
-    }
 }
 
 pub(crate) const COMMITS: [&str; 6] =

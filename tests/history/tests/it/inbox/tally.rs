@@ -5,12 +5,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use harness::torture::tally::lock;
+use history::inbox::Class;
 use history::monotonic_us;
 use idempotent_sqs::idempotency::{StoreError, WorkErrorKind};
 use idempotent_sqs::{Outcome, Report, WorkError};
 
 use super::kind::Kind;
-use super::plan::{Class, Plan};
+use super::plan::Plan;
 use super::session::Session;
 use super::watched::Called;
 

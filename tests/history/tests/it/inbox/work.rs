@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use harness::front::Front;
 use harness::torture::tally::lock;
+use history::inbox::{Class, Failure, SECRET};
 use history::monotonic_us;
 use idempotent_sqs::{Claim, WorkError};
 use idempotent_sqs_postgres::{DatabaseError, Transaction, TransactionalWork};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::control::Control;
-use super::plan::{COMMITS, Case, Class, Ends, LEAVES, OnFailure, Plan, ROLLBACKS, SECRET};
+use super::plan::{COMMITS, Case, Ends, LEAVES, OnFailure, Plan, ROLLBACKS};
 use super::session::Session;
 use super::tally::{Failed, Message, Recording, Run};
 use super::world::World;
@@ -32,44 +33,10 @@ pub(crate) struct Input {
 #[derive(Clone)]
 pub(crate) struct Worker(pub(crate) Arc<World>);
 
-/// Why a work fails.
-enum Failure {
-    /// By the error of a statement, which `?` converts.
-    Statement(DatabaseError),
-    Planned(Class),
-}
-
-impl From<DatabaseError> for Failure {
-    fn from(error: DatabaseError) -> Self {
-        Self::Statement(error)
-    }
-}
-
-impl Failure {
-    fn failed(&self, took_us: u64) -> Failed {
-        match self {
-            Self::Planned(class) => Failed { class: *class, statement: None, took_us },
-            Self::Statement(error) => {
-                let (class, statement) = match error {
-                    DatabaseError::Server { code, .. } => (Class::of(code), code.as_str()),
-                    DatabaseError::ConnectionLost(_) => (Class::Unavailable, "connection lost"),
-                    DatabaseError::StatementOutdated => (Class::Busy, "outdated"),
-                    DatabaseError::InvalidStatement(_) => (Class::Permanent, "invalid"),
-                    _ => (Class::Unavailable, "other"),
-                };
-                Failed { class, statement: Some(statement.to_owned()), took_us }
-            }
-        }
-    }
-}
-
-impl From<Failure> for WorkError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Statement(error) => error.into(),
-            Failure::Planned(class) => class.error(),
-        }
-    }
+/// A failure whose last statement took this long.
+fn failed(failure: &Failure, took_us: u64) -> Failed {
+    let (class, statement) = failure.class();
+    Failed { class, statement, took_us }
 }
 
 impl TransactionalWork<Input> for Worker {
@@ -80,7 +47,7 @@ impl TransactionalWork<Input> for Worker {
         running.note(|run| {
             run.returned = Some(match &outcome {
                 Ok(result) => Ok(result.clone()),
-                Err(failure) => Err(failure.failed(took_us)),
+                Err(failure) => Err(failed(failure, took_us)),
             });
         });
         outcome.map_err(Into::into)
@@ -111,7 +78,7 @@ impl TransactionalWork<Input> for Worker {
             note(&|recording| recording.session = Some(session.clone()));
         });
         let outcome = outcome.await;
-        note(&|recording| recording.returned = Some(outcome.as_ref().map_err(|failure| failure.failed(0)).copied()));
+        note(&|recording| recording.returned = Some(outcome.as_ref().map_err(|failure| failed(failure, 0)).copied()));
         outcome.map_err(Into::into)
     }
 }
@@ -186,7 +153,7 @@ impl Worker {
             | Case::Outdated => {
                 running.begin_statement();
                 if let Err(failure) = statements(transaction, case, input.delivery).await {
-                    world.fail(failure.failed(0).class, on_failure, input);
+                    world.fail(failure.class().0, on_failure, input);
                     return Err(failure);
                 }
             }

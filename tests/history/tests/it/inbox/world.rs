@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use harness::torture::tally::lock;
+use history::inbox::Class;
 use history::{Rng, monotonic_us};
 use tokio::task::JoinSet;
 
 use super::losses::Losses;
 use super::operator::Operator;
 use super::owner::Owner;
-use super::plan::{Class, OnFailure, Plan, Rival};
+use super::plan::{OnFailure, Plan, Rival};
 use super::tally::{Message, Overdue, Tally};
 use super::work::Input;
 

@@ -2,8 +2,9 @@
 
 use super::Truth;
 use crate::inbox::calls::{Call, RunSeen, Told};
-use crate::inbox::plan::{AtCommit, Case, Class, LOOKED_UP, OnFailure};
+use crate::inbox::plan::{AtCommit, Case, LOOKED_UP, OnFailure};
 use crate::inbox::world::Fault;
+use history::inbox::Class;
 
 /// What disturbs calls.
 pub(super) const ANY: [Fault; 3] = [Fault::Down, Fault::Cancelled, Fault::ReadOnly];

@@ -1,5 +1,6 @@
 //! What each call returned.
 
+use history::inbox::{Class, SECRET};
 use std::time::Duration;
 
 use super::Truth;
@@ -7,8 +8,8 @@ use super::expected::ANY;
 use super::rows::is_of;
 use crate::inbox::caller::KINDS;
 use crate::inbox::calls::{Call, RunSeen, Told};
-use crate::inbox::plan::{AtCommit, Before, Case, Class, What};
-use crate::inbox::world::{Fault, SECRET};
+use crate::inbox::plan::{AtCommit, Before, Case, What};
+use crate::inbox::world::Fault;
 
 /// Part of the error of a row that was committed without a result.
 pub const UNFINISHED: &str = "executed COMMIT in its work";

@@ -4,8 +4,9 @@ use super::Truth;
 use crate::inbox::caller::{KINDS, Kind, retention};
 use crate::inbox::calls::{Call, Told};
 use crate::inbox::operator::FENCE;
-use crate::inbox::plan::{Class, OnFailure};
+use crate::inbox::plan::OnFailure;
 use crate::postgres::{Change, Committed, Effect};
+use history::inbox::Class;
 
 impl Truth<'_> {
     /// What is wrong with the effects, and with the rows of their transactions.

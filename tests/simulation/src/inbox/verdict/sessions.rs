@@ -1,5 +1,6 @@
 //! What works saw of their sessions, and how many sessions there were.
 
+use history::inbox::PAYER;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,7 +10,7 @@ use super::expected::ANY;
 use crate::inbox::caller::{KINDS, hosts};
 use crate::inbox::calls::{Call, Told};
 use crate::inbox::plan::{AtCommit, Before, Case, LEAVES, OnFailure, What};
-use crate::inbox::world::{MAX_SESSION, PAYER};
+use crate::inbox::world::MAX_SESSION;
 use crate::postgres::{Opened, SessionSeen};
 
 /// The limits end this long before the deadline, so that the error names the wait.

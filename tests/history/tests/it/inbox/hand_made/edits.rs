@@ -1,6 +1,7 @@
 //! What the verdict says if one thing in the run is otherwise.
 
 use history::Hex;
+use history::inbox::{Class, SECRET};
 use idempotent_sqs::idempotency::Failure;
 
 use super::{
@@ -8,7 +9,7 @@ use super::{
     failed, fails, run, seen,
 };
 use crate::inbox::kind::INVOICES;
-use crate::inbox::plan::{Before, Class, SECRET};
+use crate::inbox::plan::Before;
 use crate::inbox::tables::{Change, ChangeKind, Inserted};
 use crate::inbox::tally::{Overdue, Run, Span, Told, Took};
 use crate::inbox::verdict::Seen;

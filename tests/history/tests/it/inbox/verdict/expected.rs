@@ -3,8 +3,9 @@
 use super::Seen;
 use crate::inbox::kind::User;
 use crate::inbox::messages::UNFINISHED;
-use crate::inbox::plan::{Before, Case, Class, LOOKED_UP, OnFailure};
+use crate::inbox::plan::{Before, Case, LOOKED_UP, OnFailure};
 use crate::inbox::tally::{Failed, Run, Sent};
+use history::inbox::Class;
 
 /// What the message is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

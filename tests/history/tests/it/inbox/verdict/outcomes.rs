@@ -5,11 +5,12 @@ use super::{SLACK_US, Seen, lock_us};
 use crate::inbox::kind::{BRIEF, UNREPRESENTABLE};
 use crate::inbox::messages::{OF_THE_KEY, UNFINISHED};
 use crate::inbox::owner::{MAX_ATTEMPTS, fingerprint};
-use crate::inbox::plan::{Before, Case, Class, Held, SECRET};
+use crate::inbox::plan::{Before, Case, Held};
 use crate::inbox::servers::ODD;
 use crate::inbox::tables::Change;
 use crate::inbox::tally::{Error, Returned, Run, Sent, Span, Told};
 use crate::inbox::watched::Acquired;
+use history::inbox::{Class, SECRET};
 
 impl Seen {
     pub(super) fn wrong_outcomes(&self) -> Vec<String> {

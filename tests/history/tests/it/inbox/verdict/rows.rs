@@ -1,12 +1,13 @@
 //! The rows of the inbox, the effects and the recorded failures: each is of one run, and of one transaction.
 
+use history::inbox::Class;
 use std::collections::BTreeMap;
 
 use super::{SLACK_US, Seen};
 use crate::inbox::cleanup::{CLEANUP_ONE_IN, HOUSEKEEPER};
 use crate::inbox::kind::{Kind, retention};
 use crate::inbox::owner::fingerprint;
-use crate::inbox::plan::{Case, Class, Ends};
+use crate::inbox::plan::{Case, Ends};
 use crate::inbox::tables::{Change, ChangeKind, InboxRow};
 use crate::inbox::tally::{Run, Sent, Told};
 

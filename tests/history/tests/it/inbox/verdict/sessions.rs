@@ -1,9 +1,10 @@
 //! What works saw of their sessions: nothing of earlier messages, and the limits of their transaction.
 
+use history::inbox::Class;
 use std::collections::BTreeMap;
 
 use super::{SLACK_US, Seen};
-use crate::inbox::plan::{Before, Case, Class, LEAVES, OnFailure, Plan};
+use crate::inbox::plan::{Before, Case, LEAVES, OnFailure, Plan};
 use crate::inbox::session::Session;
 use crate::inbox::tally::{Run, Sent, Span};
 

@@ -1,11 +1,11 @@
 //! What the deliveries told the store.
 
+use history::inbox::Class;
 use idempotent_sqs::idempotency::Failure;
 
 use super::Seen;
 use super::expected::Expected;
 use crate::inbox::owner::{KEPT_BYTES, MAX_ATTEMPTS};
-use crate::inbox::plan::Class;
 use crate::inbox::tally::{Run, Sent, Told};
 use crate::inbox::watched::{Acquired, Answer, Called};
 
