@@ -27,6 +27,8 @@ run:
 # The last command tests the core as a library without SQS, Lambda and AWS. The model and the store's behavior on real
 # servers do not depend on these features.
 SAME = --skip model:: --skip redis::
+# Most tests wait for servers, so two run at once for each core.
+TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 test:
 	$(PYTHON) scripts/tools.py test
@@ -35,8 +37,8 @@ test:
 	.tools/venv/bin/python -B tests/identity/sign.py
 	$(PYTHON) tests/cost/check.py
 	$(PYTHON) tests/scripts/check.py
-	cargo test --workspace --exclude benches --all-features
-	cargo test --package idempotent-sqs --no-default-features --features redis,serde --lib --test core -- $(SAME)
+	cargo test --workspace --exclude benches --all-features -- --test-threads $(TEST_THREADS)
+	cargo test --package idempotent-sqs --no-default-features --features redis,serde --lib --test core -- --test-threads $(TEST_THREADS) $(SAME)
 
 # The last command checks the core without SQS, Lambda and AWS.
 check:
