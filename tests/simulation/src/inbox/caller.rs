@@ -217,7 +217,7 @@ impl Caller {
 impl Plan {
     fn is_unreachable(&self) -> bool {
         matches!(self.before, Before::Unreachable | Before::Silent)
-            || matches!(self.at_commit, AtCommit::Silent | AtCommit::Lost { is_unreachable: true, .. })
+            || matches!(self.at_commit, AtCommit::Silent | AtCommit::Lost { unreachable: Duration::MAX, .. })
     }
 }
 

@@ -132,6 +132,7 @@ impl Failed {
 /// The record of a permanent failure.
 #[derive(Debug)]
 pub struct Recording {
+    pub begun: Instant,
     pub session: Option<SessionSeen>,
     pub returned: Option<Result<(), Failed>>,
 }

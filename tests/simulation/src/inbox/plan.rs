@@ -57,6 +57,8 @@ pub enum Case {
     MakeReadOnly,
     /// Executes this statement of [`LEAVES`].
     Leave(usize),
+    /// A trigger keeps its row from being updated.
+    KeepRow,
     /// Its connection is closed, and the next statement fails.
     Cut,
     /// The caller drops the call.
@@ -75,10 +77,10 @@ pub enum AtCommit {
     Crash {
         before: bool,
     },
-    /// The request is lost, or the reply, and then the server is unreachable or not.
+    /// The request is lost, or the reply, and then the server is unreachable for this time.
     Lost {
         request: bool,
-        is_unreachable: bool,
+        unreachable: Duration,
     },
     /// Nothing arrives until the deadline.
     Silent,
@@ -90,7 +92,12 @@ pub enum OnFailure {
     Recorded,
     Fails(Class),
     LostReply,
+    /// The transaction begins on another connection, after a session that ends.
+    SessionEnds,
 }
+
+/// Longer than the retention of some rows, and than some timeouts.
+pub const FOR_A_WHILE: Duration = Duration::from_millis(500);
 
 /// A call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +166,7 @@ impl Plan {
         let on_failure = match rng.draw(0..6) {
             0 => OnFailure::Fails(*rng.pick(&CLASSES)),
             1 if is_alone => OnFailure::LostReply,
+            2 if is_alone => OnFailure::SessionEnds,
             _ => OnFailure::Recorded,
         };
         Self { before, case, at_commit, on_failure, ..plain }
@@ -212,13 +220,17 @@ fn case(rng: &mut Rng, is_alone: bool) -> Case {
         22..26 => Case::Leave(usize::try_from(rng.draw(0..LEAVES.len() as u64)).unwrap_or_default()),
         26 if is_alone => Case::Cut,
         27 => Case::Dropped { in_statement: rng.happens(500) },
+        28 => Case::KeepRow,
         _ => Case::Succeed,
     }
 }
 
 fn at_commit(rng: &mut Rng, is_alone: bool) -> AtCommit {
     match rng.draw(0..8) {
-        0 | 1 if is_alone => AtCommit::Lost { request: rng.happens(500), is_unreachable: rng.happens(300) },
+        0 | 1 if is_alone => {
+            let unreachable = *rng.pick(&[Duration::ZERO, Duration::ZERO, FOR_A_WHILE, Duration::MAX]);
+            AtCommit::Lost { request: rng.happens(500), unreachable }
+        }
         2 if is_alone => AtCommit::Silent,
         3 => AtCommit::Crash { before: rng.happens(500) },
         4 if is_alone => AtCommit::Fails(rng.pick::<&str>(&LOOKED_UP)),

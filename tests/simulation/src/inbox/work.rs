@@ -62,7 +62,7 @@ impl TransactionalWork<Input> for Worker {
         input: &Input,
         _: &WorkError,
     ) -> Result<(), WorkError> {
-        let recording = Recording { session: None, returned: None };
+        let recording = Recording { begun: Instant::now(), session: None, returned: None };
         self.note_run(input, |run| run.recordings.push(recording));
         let outcome = self.record(transaction, claim.fence(), input).await;
         self.note_run(input, |run| {
@@ -111,7 +111,14 @@ impl Worker {
         let (server, Hosts { caller, server: host }) = (&self.0.server, &input.hosts);
         match input.plan.case {
             Case::Succeed => {}
-            Case::Fail(class) => return Err(Failure::Planned(class)),
+            Case::Fail(class) => {
+                if input.plan.on_failure == OnFailure::SessionEnds {
+                    // Others wait for the row meanwhile.
+                    sleep(Duration::from_millis(20)).await;
+                    server.fail_next(host, "BEGIN", "57P01");
+                }
+                return Err(Failure::Planned(class));
+            }
             Case::Panic => resume_unwind(Box::new(PLANNED)),
             Case::Hang { in_statement: true } => sleep_in_statement(transaction).await?,
             Case::Hang { in_statement: false } => pending().await,
@@ -137,6 +144,7 @@ impl Worker {
             Case::Deallocate => drop(transaction.execute("DEALLOCATE ALL", &[]).await?),
             Case::MakeReadOnly => drop(transaction.execute("SET TRANSACTION READ ONLY", &[]).await?),
             Case::Leave(statement) => drop(transaction.execute(LEAVES[statement], &[]).await?),
+            Case::KeepRow => drop(transaction.execute("SET LOCAL app.keeps_row = 'yes'", &[]).await?),
             Case::Cut => {
                 network::cut(caller, host);
                 transaction.execute("SELECT 1", &[]).await?;
@@ -160,13 +168,13 @@ impl Worker {
             AtCommit::Nothing => {}
             AtCommit::Fails(code) => server.fail_next(host, "COMMIT", code),
             AtCommit::Crash { before } => server.crash_at_commit(host, before),
-            AtCommit::Lost { request, is_unreachable } => {
+            AtCommit::Lost { request, unreachable } => {
                 network::arm(if request { caller } else { host }, Trigger::Cut);
-                if is_unreachable {
-                    self.0.unreachable(input, Duration::from_millis(if request { 0 } else { 4 }));
+                if !unreachable.is_zero() {
+                    self.0.unreachable(input, Duration::from_millis(if request { 0 } else { 4 }), unreachable);
                 }
             }
-            AtCommit::Silent => self.0.unreachable(input, Duration::ZERO),
+            AtCommit::Silent => self.0.unreachable(input, Duration::ZERO, Duration::MAX),
         }
     }
 
@@ -176,7 +184,7 @@ impl Worker {
         self.note_run(input, |run| run.recordings.last_mut().expect("it began").session = session);
         self.insert(transaction, "failures", fence, input).await?;
         match input.plan.on_failure {
-            OnFailure::Recorded => {}
+            OnFailure::Recorded | OnFailure::SessionEnds => {}
             OnFailure::Fails(class) => return Err(Failure::Planned(class)),
             OnFailure::LostReply => network::arm(&input.hosts.server, Trigger::Cut),
         }

@@ -13,7 +13,7 @@ use crate::postgres::Server;
 use crate::{lock, network};
 
 /// The longest session of a user with a password.
-pub const MAX_SESSION: Duration = Duration::from_secs(4);
+pub const MAX_SESSION: Duration = Duration::from_secs(1);
 
 /// What happens to all callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +54,14 @@ impl World {
         self.fences.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// After this time, nothing arrives between the caller and the server until the call has ended.
-    pub fn unreachable(self: &Arc<Self>, input: &Input, after: Duration) {
+    /// After this time, nothing arrives between the caller and the server for so long, or until the call has ended.
+    pub fn unreachable(self: &Arc<Self>, input: &Input, after: Duration, lasts: Duration) {
         let (world, hosts, call) = (Arc::clone(self), input.hosts.clone(), input.call);
         tokio::spawn(async move {
             sleep(after).await;
             let ends = lock(&world.calls)[call].ends;
-            let lasts = ends.saturating_duration_since(Instant::now());
-            network::partition(&hosts.caller, &hosts.server, lasts);
+            let left = ends.saturating_duration_since(Instant::now());
+            network::partition(&hosts.caller, &hosts.server, lasts.min(left));
         });
     }
 }

@@ -47,6 +47,9 @@ const fn of_works(name: &'static str, oid: i64) -> Definition {
     Definition { name, oid, columns: COLUMNS, key: &[], key_name: "" }
 }
 
+/// If this is `yes` in a session, a trigger keeps the rows of the inbox from being updated.
+pub(super) const KEEPS_ROW: &str = "app.keeps_row";
+
 pub(super) const INBOX: usize = 0;
 pub(super) const EFFECTS: usize = 2;
 pub(super) const FAILURES: usize = 3;

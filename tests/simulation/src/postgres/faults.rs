@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use history::inbox::SECRET;
 use tokio::time::{Instant, sleep};
 
 use super::error::SqlError;
@@ -44,7 +45,7 @@ impl Server {
     }
 
     /// The next statement of a session of this host that begins with this text fails with this SQLSTATE. The
-    /// session ends if that is one of a connection or of a shutdown.
+    /// session ends if that is one of a connection or of a shutdown. Messages about data quote a value.
     pub fn fail_next(&self, host: &str, statement: &'static str, sqlstate: &'static str) {
         event(|| format!("FAULT {} fails the next {statement} of {host} with {sqlstate}", self.name()));
         lock(&self.shared).failures.push(Failure { host: host.to_owned(), statement, sqlstate });
@@ -62,8 +63,15 @@ impl Server {
         let is_next = |failure: &Failure| failure.host == host && text.starts_with(failure.statement);
         let at = shared.failures.iter().position(is_next)?;
         let sqlstate = shared.failures.remove(at).sqlstate;
-        let is_fatal = sqlstate.starts_with("08") || sqlstate.starts_with("57P");
-        Some(SqlError { is_fatal, ..SqlError::new(sqlstate, "this statement was chosen to fail") })
+        let is_of = |classes: &[&str]| classes.iter().any(|class| sqlstate.starts_with(class));
+        Some(if is_of(&["23", "P0"]) {
+            SqlError::new(sqlstate, format!("a function refuses {SECRET}")).by("exec_stmt_raise")
+        } else if is_of(&["22"]) {
+            SqlError::new(sqlstate, format!("invalid input \"{SECRET}\"")).by("pg_strtoint64")
+        } else {
+            let error = SqlError::new(sqlstate, "this statement was chosen to fail").by("ProcessInterrupts");
+            SqlError { is_fatal: is_of(&["08", "57P"]), ..error }
+        })
     }
 
     /// Crashes at the next commit of a session of this host whose transaction has written something: before it takes

@@ -1,10 +1,14 @@
 //! What a call returns after its run, if nothing but its plan disturbed it: docs/inbox.md, without its code.
 
-use super::Truth;
-use crate::inbox::calls::{Call, RunSeen, Told};
-use crate::inbox::plan::{AtCommit, Case, LOOKED_UP, OnFailure};
-use crate::inbox::world::Fault;
+use std::time::Duration;
+
 use history::inbox::Class;
+
+use super::Truth;
+use crate::inbox::caller::KINDS;
+use crate::inbox::calls::{Call, RunSeen, Told};
+use crate::inbox::plan::{AtCommit, Case, FOR_A_WHILE, LOOKED_UP, OnFailure};
+use crate::inbox::world::Fault;
 
 /// What disturbs calls.
 pub(super) const ANY: [Fault; 3] = [Fault::Down, Fault::Cancelled, Fault::ReadOnly];
@@ -44,10 +48,13 @@ impl Truth<'_> {
                 (Case::MakeReadOnly, AtCommit::Nothing) => {
                     return vec![Expected::Failed(Class::Retryable, MADE_READ_ONLY), Expected::DoneByAnother];
                 }
+                (Case::KeepRow, AtCommit::Nothing) => {
+                    return vec![Expected::Failed(Class::Retryable, "was not updated")];
+                }
                 (_, AtCommit::Fails(code)) if LOOKED_UP.contains(&code) => return self.after_lookup(call, false),
                 (_, AtCommit::Fails(code)) => Class::of(code),
                 (_, AtCommit::Crash { before }) => return self.after_lookup(call, !before),
-                (_, AtCommit::Lost { is_unreachable: true, .. }) => {
+                (_, AtCommit::Lost { unreachable: Duration::MAX, .. }) => {
                     return vec![Expected::Failed(Class::Uncertain, LOST)];
                 }
                 (_, AtCommit::Lost { request, .. }) => return self.after_lookup(call, !request),
@@ -65,8 +72,15 @@ impl Truth<'_> {
         if self.is_contended(call) {
             expected.push(Expected::DoneByAnother);
         }
-        let crashes = matches!(call.plan.at_commit, AtCommit::Crash { .. });
-        if crashes || self.is_contended(call) {
+        let may_fail = match call.plan.at_commit {
+            AtCommit::Crash { .. } => true,
+            // A connection has to be opened meanwhile.
+            AtCommit::Lost { unreachable, .. } => {
+                KINDS.get(call.caller).is_none_or(|kind| kind.timeout <= unreachable + FOR_A_WHILE / 2)
+            }
+            _ => false,
+        };
+        if may_fail || self.is_contended(call) {
             expected.push(Expected::Failed(Class::Uncertain, LOST));
         }
         expected

@@ -1,7 +1,8 @@
 //! What each call returned.
 
-use history::inbox::{Class, SECRET};
 use std::time::Duration;
+
+use history::inbox::{Class, SECRET};
 
 use super::Truth;
 use super::expected::ANY;
@@ -47,6 +48,14 @@ impl Truth<'_> {
             Told::Failed(Class::Uncertain, _) | Told::Nothing => true,
             _ => !is_committed,
         };
+        // With so short a retention, its row may be deleted or replaced before it is looked up.
+        let is_removed = self.versions.iter().any(|version| {
+            i64::try_from(call.fence) == Ok(version.row.fence)
+                && version.until.is_some_and(|until| until <= call.ended())
+        });
+        if is_removed {
+            return None;
+        }
         if !tells {
             return Some(format!("its effect is {}committed", if is_committed { "" } else { "not " }));
         }
@@ -81,7 +90,8 @@ impl Truth<'_> {
                 | Case::Savepoint
                 | Case::Deallocate
                 | Case::MakeReadOnly
-                | Case::Leave(_),
+                | Case::Leave(_)
+                | Case::KeepRow,
                 Ok(_),
             ) => true,
             _ => matches!(call.plan.at_commit, AtCommit::Crash { .. }) && self.is_disturbed(call, &ANY),

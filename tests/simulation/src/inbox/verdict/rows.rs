@@ -1,12 +1,16 @@
 //! The rows and the effects: each effect commits once, with its row.
 
+use std::time::Duration;
+
+use history::inbox::Class;
+use tokio::time::Instant;
+
 use super::Truth;
 use crate::inbox::caller::{KINDS, Kind, retention};
 use crate::inbox::calls::{Call, Told};
 use crate::inbox::operator::FENCE;
 use crate::inbox::plan::OnFailure;
 use crate::postgres::{Change, Committed, Effect};
-use history::inbox::Class;
 
 impl Truth<'_> {
     /// What is wrong with the effects, and with the rows of their transactions.
@@ -117,6 +121,19 @@ impl Truth<'_> {
             let is_recorded = self.failures.iter().filter(|failure| is_of(failure, call)).count();
             if matches!(call.told, Told::Failed(Class::Permanent, _)) && is_recorded != 1 {
                 wrong.push(format!("a permanent failure is recorded {is_recorded} times: {call:?}"));
+            }
+            // The reply to the statement that has found no row is this late.
+            let late = Duration::from_millis(4);
+            let is_done = |at: Instant| {
+                let mut rows = self.versions.iter().filter(|version| version.row.is_of(call.consumer, &call.key));
+                rows.any(|version| {
+                    version.from + late < at
+                        && version.until.is_none_or(|until| until > at)
+                        && !version.row.has_expired(at)
+                })
+            };
+            if call.runs.iter().flat_map(|run| &run.recordings).any(|recording| is_done(recording.begun)) {
+                wrong.push(format!("a failure is recorded although there is a row: {call:?}"));
             }
         }
         wrong

@@ -1,8 +1,8 @@
 //! What works saw of their sessions, and how many sessions there were.
 
-use history::inbox::PAYER;
 use std::time::Duration;
 
+use history::inbox::PAYER;
 use tokio::time::Instant;
 
 use super::Truth;
@@ -83,7 +83,7 @@ fn loses(call: &Call) -> bool {
             || is_sql_prepare(plan.case)
             || matches!(plan.at_commit, AtCommit::Lost { .. } | AtCommit::Silent | AtCommit::Crash { .. })
             || matches!(plan.at_commit, AtCommit::Fails(code) if of_connection(code))
-            || plan.on_failure == OnFailure::LostReply);
+            || matches!(plan.on_failure, OnFailure::LostReply | OnFailure::SessionEnds));
     // A cleanup had little time for a new connection, which it takes a tenth of.
     let cleans_up = plan.what == What::Attempt && plan.time < Duration::from_millis(1500);
     // The rollback has no time, or the wait for a lock ended at the deadline.

@@ -5,7 +5,7 @@ use super::eval::Frame;
 use super::plan::{Delete, Expr, Insert, Lock, OnConflict, Plan, Statement, Update};
 use super::run::{Row, Run, full_row};
 use crate::lock;
-use crate::postgres::definitions::{Default, TABLES};
+use crate::postgres::definitions::{Default, INBOX, KEEPS_ROW, TABLES};
 use crate::postgres::error::{Result, SqlError};
 use crate::postgres::tables::{Conflict, Ctid, Tables, Target};
 use crate::postgres::value::Value;
@@ -150,6 +150,10 @@ impl Run<'_> {
             return Ok(None);
         }
         let row = self.changed(tables, table, assignments, &both)?;
+        if self.keeps_rows(table) {
+            tables.lock(table, ctid, writer.xid);
+            return Ok(None);
+        }
         Ok(Some(tables.update(table, ctid, row, writer)))
     }
 
@@ -171,13 +175,17 @@ impl Run<'_> {
         for ctid in self.found(*table, filter.as_ref())? {
             let acquired = self.acquire(*table, ctid, filter.as_ref(), Lock::Wait, "updating").await?;
             let Some(Acquired { ctid, row }) = acquired else { continue };
-            affected += 1;
             let next = {
                 let shared = &mut *lock(self.shared);
                 let writer = self.transaction.writer(&mut shared.tables);
                 let row = self.changed(&shared.tables, *table, assignments, &row)?;
+                if self.keeps_rows(*table) {
+                    shared.tables.lock(*table, ctid, writer.xid);
+                    continue;
+                }
                 shared.tables.update(*table, ctid, row, writer)
             };
+            affected += 1;
             self.return_row(*table, next, returning.as_ref(), &mut rows)?;
         }
         Ok(Outcome { rows, affected, tag: "UPDATE" })
@@ -195,6 +203,11 @@ impl Run<'_> {
             shared.tables.delete(*table, ctid, writer);
         }
         Ok(Outcome { rows, affected, tag: "DELETE" })
+    }
+
+    /// Whether the trigger before an update keeps the rows of this table, which are locked then.
+    fn keeps_rows(&self, table: usize) -> bool {
+        table == INBOX && self.surroundings.settings.get(KEEPS_ROW) == Some("yes")
     }
 
     /// Where the rows are that pass the filter.

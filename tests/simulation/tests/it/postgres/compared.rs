@@ -13,8 +13,13 @@ use tokio::time::timeout;
 use super::client::{Client, Stream};
 use super::scripts::SCRIPTS;
 
-/// As `effects` of the simulation.
-const EFFECTS: &str = "CREATE TABLE effects (id bigserial, consumer text, key text, fence bigint, payload text)";
+/// As `effects` of the simulation, and its trigger.
+const DEFINITIONS: &str = "
+    CREATE TABLE effects (id bigserial, consumer text, key text, fence bigint, payload text);
+    CREATE FUNCTION keep_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RETURN CASE WHEN current_setting('app.keeps_row', true) = 'yes' THEN NULL ELSE NEW END;
+    END $$;
+    CREATE TRIGGER keep_row BEFORE UPDATE ON idempotency_inbox FOR EACH ROW EXECUTE FUNCTION keep_row();";
 
 /// What the sessions of a script reply. A step that waits has no reply yet.
 async fn replies<F: Future<Output = Client>>(steps: &[(&str, &str)], begin: impl Fn() -> F) -> Vec<String> {
@@ -47,7 +52,7 @@ fn scripts_have_the_same_replies_of_a_real_server() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let real = runtime.block_on(join_all(SCRIPTS.iter().map(async |(_, steps)| {
         let base = Base::with_inbox().await;
-        base.client.batch_execute(EFFECTS).await.unwrap();
+        base.client.batch_execute(DEFINITIONS).await.unwrap();
         let begin = async || {
             let stream = TcpStream::connect(("127.0.0.1", base.port)).await.unwrap();
             Client::begin(Box::new(stream) as Box<dyn Stream>, &base.name).await

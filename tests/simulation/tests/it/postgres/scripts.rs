@@ -93,6 +93,24 @@ pub(super) const SCRIPTS: &[Script] = &[
         &[("A", insert!("n, k, \\x00, 7, 1, 100")), ("A", set_result!("n, k, \\x01")), ("A", ALL)],
     ),
     (
+        "a row that a trigger keeps is not updated, and is locked",
+        &[
+            ("A", ROWS),
+            ("A", BEGIN),
+            ("A", insert!("n, k, \\x00, 7, 1, 100")),
+            ("A", "SET LOCAL app.keeps_row = 'yes'"),
+            ("A", "UPDATE idempotency_inbox SET attempts = 2 WHERE key = 'old' RETURNING key"),
+            ("A", insert!("n, older, \\x00, 8, 1, 100")),
+            ("B", "BEGIN; SET LOCAL lock_timeout = 500"),
+            ("B", "DELETE FROM idempotency_inbox WHERE key = 'old'"),
+            ("B", ROLL_BACK),
+            ("B", delete_expired!("n, 100, 9")),
+            ("A", set_result!("n, k, \\x01")),
+            ("A", END),
+            ("B", ALL),
+        ],
+    ),
+    (
         "the second of two transactions waits and finds the row",
         &[
             ("A", BEGIN),
