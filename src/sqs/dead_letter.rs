@@ -30,7 +30,7 @@ pub struct DeadLetter {
     pub outcome: DeadLetterOutcome,
     /// The reason of the log line. A long one is cut off, and addresses in it are replaced.
     pub reason: String,
-    /// The idempotency key, if the message has one.
+    /// The idempotency key, if the message has one, and its payload cannot have another.
     #[serde(default)]
     pub key: Option<String>,
     /// Number of attempts, if known.

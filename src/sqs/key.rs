@@ -27,7 +27,8 @@ pub enum KeySource {
     DeduplicationId,
     /// The messageId, or the id of the notification if the payload is in an envelope. The messageId is the same in
     /// every redelivery. A redrive from the dead-letter queue and a producer that sends again get a new one; the id of
-    /// a notification stays the same in a redrive.
+    /// a notification stays the same in a redrive. A message with the attribute
+    /// [`Message::ID_ATTRIBUTE`] has that text as its messageId.
     MessageId,
 }
 
@@ -62,7 +63,8 @@ impl KeySource {
 
     /// The sources before the first one whose value may be in S3, all if nothing is there. An envelope in the payload
     /// has an id, and may have attributes that the message lacks.
-    pub(super) fn independent_of_s3<'s>(sources: &'s [Self], payload: &Payload<'_>) -> &'s [Self] {
+    #[must_use]
+    pub fn independent_of_s3<'s>(sources: &'s [Self], payload: &Payload<'_>) -> &'s [Self] {
         let first = sources.iter().position(|source| match source {
             _ if payload.pointer().is_none() => false,
             Self::Body(_) | Self::MessageId => true,

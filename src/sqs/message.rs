@@ -36,6 +36,10 @@ pub struct Message {
 }
 
 impl Message {
+    /// The message attribute that keeps the messageId of a message that is sent again. `letters redrive` adds it where the
+    /// key may come from the messageId, or from a payload in S3.
+    pub const ID_ATTRIBUTE: &str = "Idempotency-Message-Id";
+
     /// A message with this id and body, for tests.
     #[must_use]
     pub fn new(id: impl Into<String>, body: impl Into<String>) -> Self {

@@ -82,9 +82,12 @@ impl<'a> Payload<'a> {
         self.opened.as_ref().map_or(Form::Plain, |opened| opened.form)
     }
 
-    /// The messageId of SQS, or the id that the service in the envelope gave to its notification.
+    /// The id that the service in the envelope gave to its notification, or else the messageId: the one that a redrive
+    /// has kept, or that of SQS.
     pub(super) fn id(&self) -> &str {
-        self.opened.as_ref().and_then(|opened| opened.id.as_deref()).unwrap_or(&self.message.id)
+        let kept = || self.message.attributes.get(Message::ID_ATTRIBUTE)?.text().filter(|id| !id.is_empty());
+        let opened = self.opened.as_ref().and_then(|opened| opened.id.as_deref());
+        opened.or_else(kept).unwrap_or(&self.message.id)
     }
 
     /// The message attribute of this name, of SQS or else of SNS.

@@ -576,6 +576,29 @@ fn pointing_without_key(id: &str, name: &str) -> Message {
     with!(pointing(id, name), attributes = attributes(&[("ExtendedPayloadSize", "300000")]))
 }
 
+/// The letter names no key, because the payload may replace the one that was looked up. A redrive keeps the messageId.
+#[tokio::test]
+async fn a_message_with_an_unreadable_payload_has_the_same_key_after_a_redrive_whether_the_payload_is_an_envelope_or_not()
+ {
+    let event = json!({
+        "version": "0", "id": "event-1", "detail-type": "payment", "source": "shop", "account": "123456789012",
+        "time": "2026-11-19T09:31:05Z", "region": "eu-central-1", "resources": [], "detail": { "amount": 1250 },
+    });
+    for payload in [&event.to_string(), "1250"] {
+        let fixture = Fixture::default();
+        fixture.put("one", payload).await;
+        let message = pointing_without_key("m1", "one");
+        assert_eq!(outcomes(&fixture.run(std::slice::from_ref(&message)).await), ["ACQUIRED"]);
+        // It is delivered again while PAYLOAD_BUCKETS does not name the bucket.
+        let (report, sent) = letters(&MemoryStore::default(), fixture.objects.clone(), &["other"], &message).await;
+        assert_eq!((report.outcome.as_str(), &report.key), ("UNREADABLE", &None));
+        assert_eq!((sent[0].key.as_deref(), &*sent[0].message_id), (None, "m1"));
+        let mut redriven = pointing_without_key("m2", "one");
+        redriven.attributes.insert(Message::ID_ATTRIBUTE.to_owned(), "m1".into());
+        assert_eq!(outcomes(&fixture.run(&[redriven]).await), ["DUPLICATE"], "{payload}");
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_recorded_under_the_message_id_if_an_envelope_in_a_payload_that_is_not_found_may_have_another_id() {
     let event = json!({

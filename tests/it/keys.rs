@@ -162,6 +162,20 @@ fn the_first_key_source_that_is_present_is_used() {
 }
 
 #[test]
+fn a_message_id_that_a_redrive_has_kept_in_an_attribute_is_the_key_unless_an_envelope_has_an_id() {
+    let sns = r#"{"Type":"Notification","MessageId":"sns","TopicArn":"arn:aws:sns:eu-central-1:1:t","Message":"1250",
+        "Timestamp":"2026-11-19T09:31:05Z"}"#;
+    let bytes = MessageAttribute { data_type: "Binary".into(), value: AttributeValue::Binary(b"m1".into()) };
+    for (kept, body, found) in
+        [("m1".into(), "1250", "m1"), ("".into(), "1250", "id"), (bytes, "1250", "id"), ("m1".into(), sns, "sns")]
+    {
+        let attributes = [(Message::ID_ATTRIBUTE.to_owned(), kept)].into();
+        let message = with!(Message::new("id", body), attributes = attributes);
+        assert_eq!(key("attribute:Idempotency-Key,messageId", &message).unwrap(), found, "{message:?}");
+    }
+}
+
+#[test]
 fn a_key_source_is_read_from_its_text() {
     for source in ["attribute:Order-Id", "body:/id", "deduplicationId", "messageId"] {
         assert_eq!(source.parse::<KeySource>().unwrap().to_string(), source);

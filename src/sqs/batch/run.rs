@@ -221,7 +221,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
                     // Nothing is recorded under a key that the payload would replace.
                     let is_failure = matches!(error, ExtendedClientError::NotFound) && self.keys[index].is_ok();
                     let missing = if is_failure { WorkError::permanent(error) } else { WorkError::busy(error) };
-                    self.run_once(message, receiver, &key, Fingerprint::NONE, Some(missing)).await
+                    let report = self.run_once(message, receiver, &key, Fingerprint::NONE, Some(missing)).await;
+                    // A redrive of the dead letter would keep a key that it names.
+                    if self.keys[index].is_ok() { report } else { report.without_key() }
                 }
                 Err(_) => MessageReport::unreadable_payload(error_chain(&error), message),
             },

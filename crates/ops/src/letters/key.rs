@@ -25,32 +25,41 @@ impl KeyFinder {
     /// The key that the function found in the message before it came to the dead-letter queue. `None` if it has none,
     /// or if it cannot be determined.
     pub(crate) fn find(&self, message: &Message, origin: &Origin) -> Option<String> {
-        let is_fifo = system(message, &Name::MessageDeduplicationId).is_some();
+        let is_fifo = is_of_fifo(message);
         let message = received(message);
         let payload = Payload::of(&message, self.envelopes);
         let known = |source: &&KeySource| match source {
-            KeySource::Attribute(_) => true,
-            // The function reads a payload in S3 from there.
-            KeySource::Body(_) => payload.pointer().is_none(),
+            KeySource::Attribute(_) | KeySource::Body(_) => true,
             // A FIFO queue replaces the deduplicationId of a message that it moves, and a send sets a new messageId:
             // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html
-            KeySource::MessageId => matches!(origin, Origin::RedrivePolicy(_)),
+            KeySource::MessageId => has_kept_id(&message) || matches!(origin, Origin::RedrivePolicy(_)),
             KeySource::DeduplicationId => !is_fifo,
             _ => false,
         };
-        // A later source counts only if each earlier one is known to have no value.
-        let known: Vec<_> = self.sources.iter().take_while(known).cloned().collect();
+        // A later source counts only if each earlier one is known to have no value. The function reads a payload in S3
+        // from there.
+        let sources = KeySource::independent_of_s3(&self.sources, &payload);
+        let known: Vec<_> = sources.iter().take_while(known).cloned().collect();
         KeySource::find(&known, &payload).ok().map(|key| key.as_str().to_owned())
     }
 
-    /// The key that the function finds in this message once it is sent again, to a FIFO queue or a standard queue.
-    pub(crate) fn after_redrive(&self, message: &Message, to_fifo: bool, added: Option<&str>) -> NewKey {
+    /// The key that the function finds in this message once it is sent again with this attribute, to a FIFO queue or a
+    /// standard queue.
+    pub(crate) fn after_redrive(&self, message: &Message, to_fifo: bool, added: Option<(&str, &str)>) -> NewKey {
+        let is_fifo = is_of_fifo(message);
         // Two messages that differ only in the ids that SQS assigns: a key that differs comes from one of them.
         let [message, other] = ["1", "2"].map(|id| sent_again(message, id, to_fifo, added));
         let [payload, other] = [&message, &other].map(|message| Payload::of(message, self.envelopes));
-        for source in &self.sources {
-            if matches!(source, KeySource::Body(_)) && payload.pointer().is_some() {
-                return NewKey::Other;
+        let known = KeySource::independent_of_s3(&self.sources, &payload).len();
+        for (index, source) in self.sources.iter().enumerate() {
+            if index == known {
+                // The payload in S3 has not changed, so its values have not, unless an id takes their place.
+                let is_same = |source: &KeySource| {
+                    let [key, other] =
+                        [&payload, &other].map(|payload| KeySource::find(std::slice::from_ref(source), payload).ok());
+                    key == other && !(is_fifo && matches!(source, KeySource::DeduplicationId))
+                };
+                return if self.sources.iter().all(is_same) { NewKey::SameInS3 } else { NewKey::Other };
             }
             let [key, other] = [&payload, &other].map(|payload| KeySource::find(std::slice::from_ref(source), payload));
             match key {
@@ -69,6 +78,8 @@ impl KeyFinder {
 #[derive(PartialEq, Eq)]
 pub(crate) enum NewKey {
     Key(String),
+    /// The same key as before, which depends on the payload in S3.
+    SameInS3,
     /// Another key than before: it comes from an id that SQS assigns anew, or is unknown.
     Other,
     /// None: the message cannot succeed.
@@ -77,14 +88,24 @@ pub(crate) enum NewKey {
 
 /// The message as the function receives it once it is sent again with this attribute, if SQS assigns this id to it.
 /// Only messages of FIFO queues have a deduplicationId.
-fn sent_again(message: &Message, id: &str, to_fifo: bool, added: Option<&str>) -> sqs::Message {
+fn sent_again(message: &Message, id: &str, to_fifo: bool, added: Option<(&str, &str)>) -> sqs::Message {
     let mut message = received(message);
     id.clone_into(&mut message.id);
     message.deduplication_id = to_fifo.then(|| id.to_owned());
-    if let Some(key) = added {
-        message.attributes.insert(KEY_ATTRIBUTE.to_owned(), key.into());
+    if let Some((name, text)) = added {
+        message.attributes.insert(name.to_owned(), text.into());
     }
     message
+}
+
+fn is_of_fifo(message: &Message) -> bool {
+    system(message, &Name::MessageDeduplicationId).is_some()
+}
+
+/// Whether the messageId is in an attribute, so that it stays the same when the message is sent again.
+fn has_kept_id(message: &sqs::Message) -> bool {
+    let kept = message.attributes.get(sqs::Message::ID_ATTRIBUTE).and_then(MessageAttribute::text);
+    kept.is_some_and(|id| !id.is_empty())
 }
 
 fn attribute(attribute: &MessageAttributeValue) -> MessageAttribute {

@@ -137,7 +137,7 @@ impl Run<'_> {
         let key = KeyChange::of(letter, &to, &self.session.keys, self.as_is);
         let detail = match key {
             KeyChange::None => to.url.clone(),
-            KeyChange::Added => format!("{}, with Idempotency-Key", to.url),
+            KeyChange::Added(attribute) => format!("{}, with {attribute}", to.url),
             KeyChange::New => format!("{}, with a new key", to.url),
         };
         let new_keys = u64::from(key == KeyChange::New);

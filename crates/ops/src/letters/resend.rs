@@ -7,7 +7,7 @@ use aws_sdk_sqs::types::{
     MessageAttributeValue, MessageSystemAttributeName as Name, MessageSystemAttributeNameForSends,
     MessageSystemAttributeValue,
 };
-use idempotent_sqs::sqs::DeadLetter;
+use idempotent_sqs::sqs::{self, DeadLetter};
 
 use super::key::{KEY_ATTRIBUTE, KeyFinder, NewKey};
 use super::letter::Letter;
@@ -25,28 +25,39 @@ const STRING: &str = "String";
 pub(crate) enum KeyChange {
     /// The function finds the same key in the message, as far as the letter shows.
     None,
-    /// It would find another, so the attribute [`KEY_ATTRIBUTE`] is added with the letter's key.
-    Added,
+    /// It would find another, so this attribute is added: [`KEY_ATTRIBUTE`] with the letter's key, or
+    /// [`sqs::Message::ID_ATTRIBUTE`] with the messageId that the message had.
+    Added(&'static str),
     /// It finds another, or may do so: the message is new work.
     New,
 }
 
 impl KeyChange {
     pub(crate) fn of(letter: &Letter, to: &Destination, keys: &KeyFinder, as_is: bool) -> Self {
-        let found = keys.after_redrive(&letter.message, to.is_fifo(), None);
-        let Some(key) = &letter.key else {
+        let is_kept = |found: NewKey| match found {
+            NewKey::Key(key) => letter.key.as_ref() == Some(&key),
+            NewKey::SameInS3 => true,
             // A letter without a key may have had one from its messageId, unless the function found none.
-            let had_none = letter.described().is_some();
-            return if had_none && found == NewKey::None { Self::None } else { Self::New };
+            NewKey::None => letter.key.is_none() && letter.described().is_some(),
+            NewKey::Other => false,
         };
-        if found == NewKey::Key(key.clone()) {
+        let found = |added: Option<(&str, &str)>| keys.after_redrive(&letter.message, to.is_fifo(), added);
+        if is_kept(found(None)) {
             return Self::None;
         }
         let attributes = producers_attributes(letter);
-        let has_room = attributes.len() < MAX_ATTRIBUTES && !attributes.contains_key(KEY_ATTRIBUTE);
-        let is_kept = || keys.after_redrive(&letter.message, to.is_fifo(), Some(key)) == NewKey::Key(key.clone());
-        if has_room && !as_is && is_kept() { Self::Added } else { Self::New }
+        let is_added = |name: &&str| {
+            let has_room = attributes.len() < MAX_ATTRIBUTES && !attributes.contains_key(*name);
+            has_room && value(letter, name).is_some_and(|value| is_kept(found(Some((*name, value)))))
+        };
+        let added = [KEY_ATTRIBUTE, sqs::Message::ID_ATTRIBUTE].into_iter().find(is_added);
+        added.filter(|_| !as_is).map_or(Self::New, Self::Added)
     }
+}
+
+/// The value of an attribute that is added.
+fn value<'a>(letter: &'a Letter, name: &str) -> Option<&'a str> {
+    if name == KEY_ATTRIBUTE { letter.key.as_deref() } else { letter.original_id() }
 }
 
 /// The message with the letter's body, attributes, group and trace header.
@@ -72,12 +83,13 @@ fn group<'a>(letter: &'a Letter, to: &Destination) -> Option<&'a str> {
     letter.group().filter(|group| to.is_fifo() || !is_added(group))
 }
 
-/// The attributes of the message: those of the producer, and the key if it is added.
+/// The attributes of the message: those of the producer, and the one that is added.
 pub(crate) fn attributes(letter: &Letter, key: KeyChange) -> HashMap<String, MessageAttributeValue> {
     let mut attributes = producers_attributes(letter);
-    if let (KeyChange::Added, Some(key)) = (key, &letter.key) {
-        let value = MessageAttributeValue::builder().data_type(STRING).string_value(key).build();
-        attributes.insert(KEY_ATTRIBUTE.to_owned(), value.expect("it has a data type"));
+    if let KeyChange::Added(name) = key {
+        let value =
+            MessageAttributeValue::builder().data_type(STRING).set_string_value(value(letter, name).map(str::to_owned));
+        attributes.insert(name.to_owned(), value.build().expect("it has a data type"));
     }
     attributes
 }

@@ -1,18 +1,32 @@
 //! `redrive`: the idempotency key of the message that it sends.
 
 use harness::sqs::ACCESS_DENIED;
-use idempotent_sqs::sqs::DeadLetter;
-use idempotent_sqs_testing::SendRequest;
+use idempotent_sqs::sqs::{DeadLetter, Message};
+use idempotent_sqs_testing::{Attribute, SendRequest};
 use serde_json::{Value, json};
 
 use super::{Queues, contents, results};
 
-/// Redrives the only letter. Returns its attribute `Idempotency-Key` and the number of letters with a new key.
+/// Redrives the only letter. Returns its attribute `Idempotency-Key`, or as [`kept`] its messageId in an attribute, and the
+/// number of letters with a new key.
 async fn redriven_key(queues: &Queues, arguments: &[&str]) -> (Value, Value) {
     let (code, output) = queues.redrive(&[&["--all"], arguments].concat()).await;
     assert_eq!(code, 0, "{output}");
     let [message] = contents(&queues.payments).try_into().unwrap();
-    (message["messageAttributes"]["Idempotency-Key"]["stringValue"].clone(), output["new_keys"].clone())
+    let attribute = |name| message["messageAttributes"][name]["stringValue"].as_str();
+    let id = attribute(Message::ID_ATTRIBUTE).map_or(Value::Null, kept);
+    (attribute("Idempotency-Key").map_or(id, Value::from), output["new_keys"].clone())
+}
+
+/// This messageId in an attribute.
+fn kept(id: &str) -> Value {
+    json!({ "id": id })
+}
+
+/// A message whose payload is in S3.
+fn pointer() -> SendRequest {
+    let body = r#"["software.amazon.payloadoffloading.PayloadS3Pointer",{"s3BucketName":"b","s3Key":"k"}]"#;
+    SendRequest::new(body).attribute("ExtendedPayloadSize", Attribute::Number("300000".into()))
 }
 
 #[tokio::test]
@@ -73,12 +87,55 @@ async fn a_message_with_ten_attributes_gets_no_other_one_and_its_new_key_is_repo
 }
 
 #[tokio::test]
-async fn a_function_that_does_not_read_the_attribute_gets_a_new_key() {
+async fn a_function_that_does_not_read_keys_from_the_attribute_gets_the_old_message_id() {
     for sources in ["messageId", "messageId,attribute:Idempotency-Key"] {
         let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", sources);
         queues.add("1", &json!({ "key": "1" }));
-        assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(1)), "{sources}");
+        assert_eq!(redriven_key(&queues, &[]).await, (kept("1"), json!(0)), "{sources}");
     }
+}
+
+/// The payload may be an envelope, whose id is the key. If it is none, the old messageId is.
+#[tokio::test]
+async fn a_message_whose_payload_is_in_s3_keeps_its_message_id_and_gets_no_key_that_the_payload_may_replace() {
+    for sources in ["attribute:Idempotency-Key,messageId", "body:/id,messageId"] {
+        let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", sources);
+        let id = queues.move_by_policy(pointer());
+        assert_eq!(queues.json(&["show", &id]).await.1["key"], json!(null), "{sources}");
+        assert_eq!(redriven_key(&queues, &[]).await, (kept(&id), json!(0)), "{sources}");
+        let description = queues.description("m1", &json!({ "outcome": "UNREADABLE", "key": null }));
+        let letter = || pointer().attribute(DeadLetter::ATTRIBUTE, description.clone());
+        queues.send(letter());
+        assert_eq!(redriven_key(&queues, &["--as-is"]).await, (json!(null), json!(1)), "{sources}");
+        queues.send(letter());
+        assert_eq!(redriven_key(&queues, &[]).await, (kept("m1"), json!(0)), "{sources}");
+        // It failed again.
+        let again = queues.move_by_policy(pointer().attribute(Message::ID_ATTRIBUTE, "m1"));
+        assert_ne!(again, "m1");
+        assert_eq!(redriven_key(&queues, &[]).await, (kept("m1"), json!(0)), "{sources}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_in_a_payload_in_s3_stays_the_same() {
+    for (sources, key, attribute) in [
+        ("body:/id", "pay_1", json!(null)),
+        ("attribute:Idempotency-Key,messageId", "of-the-envelope", json!("of-the-envelope")),
+    ] {
+        let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", sources);
+        let description = queues.description("m1", &json!({ "key": key }));
+        queues.send(pointer().attribute(DeadLetter::ATTRIBUTE, description));
+        assert_eq!(redriven_key(&queues, &[]).await, (attribute, json!(0)), "{sources}");
+    }
+}
+
+/// A FIFO queue gives it another deduplicationId, and the payload is not known.
+#[tokio::test]
+async fn a_message_whose_payload_is_in_s3_may_have_a_new_key_after_a_deduplication_id() {
+    let queues = Queues::fifo().await.with("IDEMPOTENCY_KEY", "body:/id,deduplicationId,messageId");
+    let description = queues.description("m1", &json!({ "outcome": "UNREADABLE", "key": null }));
+    queues.send(pointer().attribute(DeadLetter::ATTRIBUTE, description).group("a").deduplication_id("1"));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!(null), json!(1)));
 }
 
 #[tokio::test]
@@ -99,9 +156,9 @@ async fn a_key_from_the_deduplication_id_is_added_because_a_redrive_changes_that
 #[tokio::test]
 async fn the_new_key_is_what_the_function_finds_with_its_present_sources() {
     for (sources, fields, added, new_keys) in [
-        ("attribute:X-Key,messageId", json!({ "key": "1" }), json!(null), 1),
+        ("attribute:X-Key,messageId", json!({ "key": "1" }), kept("1"), 0),
         ("messageId", json!({ "key": "pay_1" }), json!(null), 1),
-        ("body:/id,messageId", json!({ "key": "1" }), json!(null), 1),
+        ("body:/id,messageId", json!({ "key": "1" }), kept("1"), 0),
         ("body:/id,attribute:Idempotency-Key", json!({ "key": "1" }), json!("1"), 0),
         // The function found no key, and now it would find the messageId.
         ("messageId", json!({ "outcome": "NO_KEY", "key": null }), json!(null), 1),
@@ -148,7 +205,7 @@ async fn a_letter_of_a_fifo_queue_that_goes_to_a_standard_queue_keeps_its_key() 
 #[tokio::test]
 async fn only_messages_that_sqs_accepted_are_counted_under_new_keys() {
     let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", "messageId");
-    queues.add("1", &json!({ "key": "1" }));
+    queues.add("1", &json!({ "key": "pay_1" }));
     queues.api.fail(|call| (call.action == "SendMessage").then_some(ACCESS_DENIED));
     let (code, output) = queues.redrive(&["--all"]).await;
     assert_eq!((code, results(&output), &output["new_keys"]), (1, vec!["NOT_SENT"], &json!(0)));
