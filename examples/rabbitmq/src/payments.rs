@@ -54,10 +54,14 @@ impl Work<PaymentRequest> for Payments {
 
     /// An earlier attempt may have paid.
     async fn recover(&self, claim: &Claim, request: &PaymentRequest) -> Result<Vec<u8>, WorkError> {
-        if self.has(claim.key().as_str()).map_err(WorkError::retryable)? {
-            return Ok(Vec::new());
+        match self.find(claim.key().as_str()).map_err(WorkError::retryable)? {
+            None => self.run(claim, request).await,
+            Some(payment) if (payment.amount, &payment.currency) == (request.amount, &request.currency) => {
+                Ok(Vec::new())
+            }
+            // Redis lost the record of another payment with this key.
+            Some(_) => Err(WorkError::permanent("the key was used for another payment")),
         }
-        self.run(claim, request).await
     }
 }
 
@@ -87,20 +91,20 @@ impl Payments {
         file.write_all(&line).map_err(WorkError::uncertain)
     }
 
-    /// Whether the payment with this key was made.
-    fn has(&self, key: &str) -> io::Result<bool> {
+    /// The first payment with this key.
+    fn find(&self, key: &str) -> io::Result<Option<Payment>> {
         let file = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
         for line in BufReader::new(file).split(b'\n') {
             // A damaged line is no payment. It may end within a character.
             let Ok(payment) = serde_json::from_slice::<Payment>(&line?) else { continue };
             if payment.key == key {
-                return Ok(true);
+                return Ok(Some(payment));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 }
 
@@ -129,6 +133,8 @@ mod tests {
 
     use std::fs;
 
+    use idempotent_sqs::{Delivery, Idempotency, Key, MemoryStore, Outcome, Policy, work_fn};
+
     use super::*;
 
     fn payment(key: &str) -> Payment {
@@ -136,7 +142,32 @@ mod tests {
     }
 
     fn keys(payments: &Payments) -> [bool; 2] {
-        ["zahlung_ä", "zahlung_ü"].map(|key| payments.has(key).unwrap())
+        ["zahlung_ä", "zahlung_ü"].map(|key| payments.find(key).unwrap().is_some())
+    }
+
+    /// Redis has lost the record of a payment, and its key is used for another one, whose first attempt is uncertain.
+    #[tokio::test]
+    async fn a_recovery_under_the_key_of_another_payment_fails_permanently_and_pays_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("payments");
+        let payments = Payments::new(path.clone(), Duration::ZERO);
+        payments.make(&payment("k")).unwrap();
+        let lines = fs::read_to_string(&path).unwrap();
+        let delivery = Delivery::new(Key::new("k").unwrap());
+        for (amount, currency, is_the_same) in [(99, "EUR", false), (1250, "USD", false), (1250, "EUR", true)] {
+            let request = PaymentRequest { amount, currency: currency.into() };
+            let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+            let uncertain = work_fn(|_, _: &PaymentRequest| async { Err(WorkError::uncertain("killed")) });
+            idempotency.run(&delivery, &uncertain, &request).await.unwrap();
+            match idempotency.run(&delivery, &payments, &request).await.unwrap().outcome {
+                Outcome::Done { .. } => assert!(is_the_same, "{amount} {currency}"),
+                Outcome::FailedPermanently { error, .. } if !is_the_same => {
+                    assert_eq!(error.to_string(), "the key was used for another payment");
+                }
+                other => panic!("{amount} {currency}: {other:?}"),
+            }
+            assert_eq!(fs::read_to_string(&path).unwrap(), lines, "nothing was paid");
+        }
     }
 
     /// A full disk cuts off a line at any byte, also within a character.
