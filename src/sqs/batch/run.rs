@@ -218,7 +218,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             // The work may have been done before the payload became unreadable, or another owner may be doing it.
             Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), &self.payloads[index]) {
                 Ok(key) => {
-                    // Nothing is recorded under a key that the payload would replace.
+                    // No failure is recorded under a key that the payload would replace: the key is released.
                     let is_failure = matches!(error, ExtendedClientError::NotFound) && self.keys[index].is_ok();
                     let missing = if is_failure { WorkError::permanent(error) } else { WorkError::busy(error) };
                     let report = self.run_once(message, receiver, &key, Fingerprint::NONE, Some(missing)).await;

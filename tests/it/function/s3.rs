@@ -12,6 +12,9 @@ use harness::event::{MARKER, Record, event};
 use harness::http::Answer;
 use harness::s3::S3;
 use harness::soon;
+use idempotent_sqs::RedisSettings;
+use idempotent_sqs::idempotency::Failure;
+use idempotent_sqs::stores::redis::records::{RecordStateView, Records};
 
 const BUCKET: &str = "payloads";
 
@@ -271,4 +274,23 @@ async fn the_endpoint_variables_of_the_aws_sdk_select_the_host_of_s3() {
         soon(BufReader::new(connection).read_line(&mut line)).await.unwrap();
         assert_eq!(line, format!("CONNECT {host}:443 HTTP/1.1\r\n"), "{settings:?}");
     }
+}
+
+/// Of a key that was only looked up, a record without an attempt is left.
+#[tokio::test]
+async fn a_key_that_was_only_looked_up_is_clean_and_its_next_delivery_is_the_first_attempt() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let settings = [("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())];
+    let function = fixture.function_with(&settings).await;
+    assert_eq!(function.invoke(event([with_pointer(Record::new("m1"), BUCKET, "one")])).await, ["m1"]);
+    let records = Records::new(&RedisSettings::new(fixture.redis.url().parse().unwrap(), "payments")).unwrap();
+    let keys = records.scan().await.unwrap().next().await.unwrap().unwrap().records;
+    let [(key, record)] = keys.try_into().unwrap();
+    let clean = RecordStateView::Failed(Failure { uncertain: false, permanent: false });
+    assert_eq!((key.as_str(), record.state, record.attempts), ("m1", clean, 0));
+    s3.put("/payloads/one", payload(1250));
+    let again = event([with_pointer(Record::new("m1"), BUCKET, "one").received(2)]);
+    assert_eq!(function.answer(again).await, NO_FAILURES);
+    let call = fixture.webhook.last_call();
+    assert_eq!([call.header("Idempotency-Attempt"), call.header("Idempotency-Recovery")], [Some("1"), None]);
 }
