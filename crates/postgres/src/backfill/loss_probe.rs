@@ -46,12 +46,21 @@ impl LossProbe {
         try_join_all(records).await.map(drop)
     }
 
-    /// Whether all records exist. Each is checked by an acquire whose lease ends immediately. That does not make a lost
-    /// record COMPLETED, so the next check detects the loss too.
+    /// Whether all records exist. Each is checked by an acquire whose lease ends immediately. A lost record is released
+    /// again, because a PROCESSING one would count as work that died. That does not make it COMPLETED, so the next check
+    /// detects the loss too.
     pub(super) async fn is_intact<S: Store>(&self, store: &S, retention: Duration) -> Result<bool, StoreError> {
+        let checks = self.attempts(retention).map(|attempt| async {
+            let answer = store.acquire(attempt).await?;
+            if let Acquire::Acquired(claim) | Acquire::AcquiredStale(claim) = &answer {
+                // The loss is known, whether or not the record is released.
+                let _released = store.release(claim.request(), Some(claim)).await;
+            }
+            Ok(matches!(answer, Acquire::Duplicate { .. }))
+        });
         let mut is_intact = true;
-        for answer in join_all(self.attempts(retention).map(|attempt| store.acquire(attempt))).await {
-            is_intact &= matches!(answer?, Acquire::Duplicate { .. });
+        for is_kept in join_all(checks).await {
+            is_intact &= is_kept?;
         }
         Ok(is_intact)
     }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use idempotent_sqs::idempotency::{
     Acquire, AcquireRequest, Failure, Fingerprint, MessageIdHash, Settled, Store, StoreError, StoredResult,
 };
-use idempotent_sqs::{Claim, MemoryStore, Message, Outcome, RedisStore};
+use idempotent_sqs::stores::redis::records::{RecordStateView, Records};
+use idempotent_sqs::{Claim, MemoryStore, Message, Outcome, RedisSettings, RedisStore};
 use idempotent_sqs_postgres::backfill::{
     Backfill, BackfillEnd, BackfillError, BackfillProgress, BackfillSettings, BackfillStart,
 };
@@ -363,4 +364,27 @@ async fn a_result_of_more_than_6_mib_is_not_copied_whatever_the_limit() {
     assert_eq!(progress.copied, 1);
     let answer = store.acquire(attempt("pay_1")).await.unwrap();
     assert!(matches!(answer, Acquire::Duplicate { result: StoredResult::NotKept, .. }), "its result was copied");
+}
+
+/// A record that is PROCESSING with an ended lease counts as work that died.
+#[tokio::test]
+async fn the_lost_records_of_a_probe_are_not_left_as_work_that_died() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let settings = RedisSettings::new(redis.url().parse().unwrap(), "payments");
+    let backfill = backfill(&base, &RedisStore::new(&settings).unwrap());
+    run_backfill(&backfill).await;
+    flush(&redis).await;
+    run_backfill(&backfill).await;
+    let records = Records::new(&settings).unwrap();
+    let (mut scan, mut completed, mut clean) = (records.scan().await.unwrap(), 0, 0);
+    while let Some(page) = scan.next().await.unwrap() {
+        for (key, record) in page.records {
+            match (record.state, record.attempts) {
+                (RecordStateView::Completed { .. }, _) => completed += 1,
+                (RecordStateView::Failed(Failure { uncertain: false, permanent: false }), 0) => clean += 1,
+                other => panic!("{key:?}: {other:?}"),
+            }
+        }
+    }
+    assert_eq!((completed, clean), (PROBE_RECORDS, PROBE_RECORDS), "those of the new probe, and of the lost one");
 }
