@@ -132,7 +132,7 @@ pub(crate) fn of_invocation(request_id: &str, trace_header: Option<&str>) -> Spa
     span
 }
 
-/// The span of a message, linked to the trace of its sender.
+/// The span of a message, linked to the trace of its sender if the header names the parent in it.
 pub(crate) fn of_message(message_id: &str, queue_arn: Option<&str>, trace_header: Option<&str>) -> Span {
     let queue = queue_arn.and_then(|arn| arn.rsplit(':').next());
     let span = tracing::trace_span!(

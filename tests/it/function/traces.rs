@@ -210,3 +210,15 @@ async fn without_a_name_in_the_variables_the_service_is_the_function() {
         );
     }
 }
+
+/// The header of a sender that has no segment, such as API Gateway.
+#[tokio::test]
+async fn a_message_whose_header_names_no_parent_is_linked_with_no_trace() {
+    let (fixture, collector) = (Fixture::start().await, Collector::start().await);
+    let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
+    let header = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1";
+    assert_eq!(function.answer(event([sent_in(pay("m1", "pay_1"), header)])).await, NO_FAILURES);
+    let spans = collector.spans();
+    let message = spans.iter().find(|span| span.name == "process payments").unwrap();
+    assert!(message.links.is_empty(), "{:?}", message.links);
+}
