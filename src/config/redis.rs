@@ -69,7 +69,17 @@ fn check_credentials(environment: &mut Environment, url: Option<&RedisUrl>) {
         environment.error("REDIS_SECRET_ARN and REDIS_IAM_USER are both set: remove one of them");
     }
     let is_cluster = environment.get("REDIS_CLUSTER").is_some_and(|cluster| cluster != "false");
-    if environment.get("REDIS_IAM_SERVERLESS").as_deref() == Some("true") && !is_cluster {
+    let is_serverless = environment.get("REDIS_IAM_SERVERLESS").as_deref() == Some("true");
+    let has_session = environment.get("REDIS_IAM_SESSION_SECONDS").is_some();
+    // Templates set REDIS_IAM_SERVERLESS to false without a user.
+    for (name, is_chosen) in [("REDIS_IAM_SERVERLESS", is_serverless), ("REDIS_IAM_SESSION_SECONDS", has_session)] {
+        if is_chosen && !has_iam {
+            environment.error(&format!(
+                "{name} is set, and REDIS_IAM_USER and REDIS_IAM_CACHE are not: set them, or remove {name}"
+            ));
+        }
+    }
+    if is_serverless && !is_cluster {
         environment
             .error("REDIS_IAM_SERVERLESS is true, and serverless caches are clusters: set REDIS_CLUSTER to true");
     }

@@ -11,7 +11,13 @@ use crate::sqs::ExtendedClient;
 pub(super) fn extended_client(environment: &mut Environment, aws: &AwsConfig) -> ExtendedClient {
     let default = ExtendedClient::default();
     let max_bytes = environment.number("PAYLOAD_MAX_BYTES", 1..=MAX_OBJECT, default.max_bytes);
-    let Some(names) = environment.get("PAYLOAD_BUCKETS") else { return ExtendedClient { max_bytes, ..default } };
+    let Some(names) = environment.get("PAYLOAD_BUCKETS") else {
+        if environment.get("PAYLOAD_MAX_BYTES").is_some() {
+            environment
+                .error("PAYLOAD_MAX_BYTES is set, and PAYLOAD_BUCKETS is not: set both, or remove PAYLOAD_MAX_BYTES");
+        }
+        return ExtendedClient { max_bytes, ..default };
+    };
     let buckets = names.split(',').filter_map(|name| bucket(environment, "PAYLOAD_BUCKETS", name)).collect();
     ExtendedClient { objects: s3(environment, "PAYLOAD_BUCKETS", aws), buckets, max_bytes }
 }

@@ -189,7 +189,19 @@ fn each_error_names_the_valid_values() {
         ("REDIS_IAM_SESSION_SECONDS", "43201", "a whole number from 1 to 43200"),
         ("REDIS_SECRET_ARN", "redis-password", "arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME"),
     ] {
-        let error = error_of(name, invalid);
+        // Settings without which that one is an error.
+        let others: Settings = match name {
+            "PAYLOAD_MAX_BYTES" => &[("PAYLOAD_BUCKETS", "payloads"), ("AWS_REGION", "eu-central-1")],
+            "REDIS_IAM_SESSION_SECONDS" => &[
+                ("REDIS_URL", "rediss://cache.internal"),
+                ("REDIS_IAM_USER", "payments"),
+                ("REDIS_IAM_CACHE", "idempotency"),
+            ],
+            _ => &[],
+        };
+        let errors = errors(&[REQUIRED, others, &[(name, invalid)]]);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        let error = &errors[0];
         assert!(error.starts_with(name) && error.contains(valid), "{name}={invalid}: {error}");
         assert_eq!(
             error.matches(&format!("{invalid:?}")).count().max(1),
@@ -304,6 +316,12 @@ fn a_pointer_with_an_escape_that_no_name_has_is_an_error() {
 fn a_prefix_of_results_without_their_bucket_is_an_error() {
     let error = error_of("RESULT_PREFIX", "results/");
     assert!(error.starts_with("RESULT_PREFIX is set, and RESULT_BUCKET is not"), "{error}");
+}
+
+#[test]
+fn a_limit_of_payloads_without_their_buckets_is_an_error() {
+    let error = error_of("PAYLOAD_MAX_BYTES", "400000");
+    assert!(error.starts_with("PAYLOAD_MAX_BYTES is set, and PAYLOAD_BUCKETS is not"), "{error}");
 }
 
 /// TLS reads the path with the white space around it.

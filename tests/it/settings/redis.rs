@@ -58,3 +58,18 @@ fn conflicting_or_incomplete_settings_and_iam_without_tls_are_errors() {
         assert!(errors.len() == 1 && errors[0].starts_with(expected), "{errors:?}");
     }
 }
+
+#[test]
+fn settings_of_iam_without_its_user_and_cache_are_errors() {
+    let cluster = ("REDIS_CLUSTER", "true");
+    for (name, value) in [SERVERLESS, ("REDIS_IAM_SESSION_SECONDS", "900")] {
+        for others in [&[][..], &[("REDIS_URL", "redis://cache?db=2")], &[SECRET]] {
+            let errors = errors(&[REQUIRED, &[TLS, cluster, (name, value)], others]);
+            let expected =
+                format!("{name} is set, and REDIS_IAM_USER and REDIS_IAM_CACHE are not: set them, or remove");
+            assert!(errors.iter().any(|error| error.starts_with(&expected)), "{others:?}: {errors:?}");
+        }
+    }
+    // Templates set it for caches of any kind.
+    read(&[REQUIRED, &[("REDIS_IAM_SERVERLESS", "false")]]).unwrap();
+}

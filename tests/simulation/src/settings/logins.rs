@@ -111,9 +111,21 @@ pub(super) fn write_redis(written: &mut Written) {
 /// Returns whether the function signs in by IAM. An invalid `REDIS_CLUSTER` has an error of its own.
 fn write_iam(written: &mut Written, uses_iam: bool, cluster: bool) -> bool {
     const SERVERLESS: &str = "REDIS_IAM_SERVERLESS";
-    written.unread_number("REDIS_IAM_SESSION_SECONDS", 1..=43_200, 39_600);
-    let may_be_serverless = cluster || written.is_invalid();
+    const SESSION: &str = "REDIS_IAM_SESSION_SECONDS";
+    let signs_in = uses_iam && write_user(written);
+    let has_iam = written.has("REDIS_IAM_USER") || written.has("REDIS_IAM_CACHE");
+    let without = |name| format!("{name} is set, and REDIS_IAM_USER and REDIS_IAM_CACHE are not");
+    if has_iam || written.is_invalid() {
+        written.unread_number(SESSION, 1..=43_200, 39_600);
+        if !has_iam && written.has(SESSION) {
+            written.error(without(SESSION));
+        }
+    }
+    let may_be_serverless = has_iam && cluster || written.is_invalid();
     if may_be_serverless && written.unread_choice(SERVERLESS, ["false", "true"]) {
+        if !has_iam {
+            written.error(without(SERVERLESS));
+        }
         let is_invalid = written
             .variables()
             .get("REDIS_CLUSTER")
@@ -122,9 +134,11 @@ fn write_iam(written: &mut Written, uses_iam: bool, cluster: bool) -> bool {
             written.error("REDIS_IAM_SERVERLESS is true, and serverless caches are clusters");
         }
     }
-    if !uses_iam {
-        return false;
-    }
+    signs_in
+}
+
+/// Returns whether the user and its cache are valid.
+fn write_user(written: &mut Written) -> bool {
     let [user, cache] = ["REDIS_IAM_USER", "REDIS_IAM_CACHE"]
         .map(|name| written.required(name, &["payer-1", "A"], &NOT_NAMES).is_some());
     if !written.has("REDIS_IAM_USER") && !written.has("REDIS_IAM_CACHE") {

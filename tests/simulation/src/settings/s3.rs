@@ -5,9 +5,8 @@ use super::{Read, long};
 
 /// Returns whether larger results are kept.
 pub(super) fn write_s3(written: &mut Written, namespace: &str, takes_envelopes: bool) -> bool {
-    const MAX_BYTES: &str = "PAYLOAD_MAX_BYTES";
-    written.number(MAX_BYTES, 1..=1 << 30, 4_194_304, |read| read.config.batch.extended_client.max_bytes.to_string());
     write_payloads(written, takes_envelopes);
+    write_max_bytes(written);
     let keeps_results = write_results(written, namespace);
     write_endpoint(written);
     keeps_results
@@ -36,6 +35,19 @@ fn write_payloads(written: &mut Written, takes_envelopes: bool) {
     }
     let read = |read: &Read| format!("{:?}", read.config.batch.extended_client.buckets);
     written.expect(PAYLOADS, read, format!("{buckets:?}"));
+}
+
+fn write_max_bytes(written: &mut Written) {
+    const MAX_BYTES: &str = "PAYLOAD_MAX_BYTES";
+    let has_buckets = written.has(PAYLOADS);
+    let mut max_bytes = 4_194_304;
+    if has_buckets || written.is_invalid() {
+        max_bytes = written.unread_number(MAX_BYTES, 1..=1 << 30, max_bytes);
+    }
+    if !has_buckets && written.has(MAX_BYTES) {
+        written.error("PAYLOAD_MAX_BYTES is set, and PAYLOAD_BUCKETS is not");
+    }
+    written.expect(MAX_BYTES, |read| read.config.batch.extended_client.max_bytes.to_string(), max_bytes);
 }
 
 /// Returns whether larger results are kept.
