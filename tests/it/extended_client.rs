@@ -600,7 +600,8 @@ async fn a_message_with_an_unreadable_payload_has_the_same_key_after_a_redrive_w
 }
 
 #[tokio::test]
-async fn nothing_is_recorded_under_the_message_id_if_an_envelope_in_a_payload_that_is_not_found_may_have_another_id() {
+async fn no_failure_is_recorded_under_the_message_id_if_an_envelope_in_a_payload_that_is_not_found_may_have_another_id()
+{
     let event = json!({
         "version": "0", "id": "event-1", "detail-type": "payment", "source": "shop", "account": "123456789012",
         "time": "2026-11-19T09:31:05Z", "region": "eu-central-1", "resources": [], "detail": { "amount": 1250 },
@@ -618,7 +619,7 @@ async fn nothing_is_recorded_under_the_message_id_if_an_envelope_in_a_payload_th
 }
 
 #[tokio::test]
-async fn nothing_is_recorded_under_the_message_id_of_a_payload_that_is_not_found_if_no_attribute_may_be_the_key() {
+async fn no_failure_is_recorded_under_the_message_id_of_a_payload_that_is_not_found_if_no_attribute_may_be_the_key() {
     for keys in [vec![KeySource::MessageId], vec![KeySource::DeduplicationId, KeySource::MessageId]] {
         let fixture = Fixture { keys: Some(keys), ..Fixture::default() };
         let report = fixture.run(&[pointing_without_key("m1", "missing")]).await.remove(0);

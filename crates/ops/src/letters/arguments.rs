@@ -63,7 +63,7 @@ pub(crate) enum Command {
         /// The queue to send to, instead of each letter's source queue
         #[arg(long, value_name = "QUEUE_URL", value_parser = queue_url)]
         to: Option<String>,
-        /// Do not add the attribute `Idempotency-Key` to letters whose key is their messageId
+        /// Do not add an attribute that keeps the idempotency key or the messageId
         #[arg(long)]
         as_is: bool,
         /// Maximum number of messages to send per second
