@@ -63,7 +63,8 @@ impl World {
         let left = (open > 0).then(|| format!("{open} transactions are open in the end"));
         let of_rows = truth.wrong_effects().into_iter().chain(truth.wrong_changes()).chain(truth.wrong_failures());
         let of_calls = truth.wrong_outcomes().into_iter().chain(truth.wrong_runs());
-        let of_sessions = truth.wrong_sessions().into_iter().chain(truth.wrong_number_of_sessions());
+        let of_sessions = truth.wrong_sessions().into_iter().chain(truth.wrong_ages());
+        let of_sessions = of_sessions.chain(truth.wrong_number_of_sessions());
         of_rows.chain(of_calls).chain(of_sessions).chain(left).collect()
     }
 }

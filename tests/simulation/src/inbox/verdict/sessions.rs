@@ -41,6 +41,23 @@ impl Truth<'_> {
         wrong
     }
 
+    /// A transaction begins only on a session that is young enough. Its caller has one connection.
+    pub(super) fn wrong_ages(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for call in self.calls.iter().filter(|call| call.has_reply()) {
+            if KINDS.get(call.caller).is_none_or(|kind| !kind.has_password) {
+                continue;
+            }
+            let host = hosts(call.caller).server;
+            let before = self.opened.iter().filter(|opened| opened.host == host && opened.at <= call.ended());
+            let last = before.map(|opened| opened.at).max();
+            if last.is_none_or(|at| at + MAX_SESSION <= call.begun) {
+                wrong.push(format!("its session, opened at {last:?}, is too old: {call:?}"));
+            }
+        }
+        wrong
+    }
+
     /// A session is opened only if there is none, or one was lost.
     pub(super) fn wrong_number_of_sessions(&self) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -63,6 +80,21 @@ impl Truth<'_> {
         let during = |call: &&Call| call.caller == caller && call.begun <= until && call.ended() >= opened.at;
         self.disturbances.iter().any(|disturbance| disturbance.from <= until && disturbance.until >= opened.at)
             || self.calls.iter().filter(during).any(|call| loses(call) || self.is_disturbed(call, &ANY))
+    }
+}
+
+impl Call {
+    /// Whether the server has replied to its statement.
+    fn has_reply(&self) -> bool {
+        matches!(
+            self.told,
+            Told::Done(_)
+                | Told::DoneBefore(_)
+                | Told::Mismatch
+                | Told::Row(_)
+                | Told::Checked(Ok(()))
+                | Told::Deleted(Ok(_))
+        )
     }
 }
 
