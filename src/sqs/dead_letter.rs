@@ -30,7 +30,7 @@ pub struct DeadLetter {
     pub outcome: DeadLetterOutcome,
     /// The reason of the log line. A long one is cut off, and addresses in it are replaced.
     pub reason: String,
-    /// The idempotency key, if the message has one, and its payload cannot have another.
+    /// The idempotency key. `None` if the message has none, or if its payload could not be read and may have another.
     #[serde(default)]
     pub key: Option<String>,
     /// Number of attempts, if known.

@@ -242,11 +242,6 @@ impl MessageReport {
         Self { key: Some(key.clone()), ..self }
     }
 
-    /// Removes the key.
-    pub(super) fn without_key(self) -> Self {
-        Self { key: None, ..self }
-    }
-
     /// The report on another message of the batch with the same key and payload. The work ran once for both. If the
     /// message is redelivered, that happens at another time, so that a permanent failure of one does not also fail the
     /// other.

@@ -27,8 +27,8 @@ pub enum KeySource {
     DeduplicationId,
     /// The messageId, or the id of the notification if the payload is in an envelope. The messageId is the same in
     /// every redelivery. A redrive from the dead-letter queue and a producer that sends again get a new one; the id of
-    /// a notification stays the same in a redrive. A message with the attribute
-    /// [`Message::ID_ATTRIBUTE`] has that text as its messageId.
+    /// a notification stays the same in a redrive. A message with the attribute [`Message::ID_ATTRIBUTE`] has that text
+    /// as its messageId.
     MessageId,
 }
 

@@ -46,6 +46,12 @@ impl Message {
         Self { id: id.into(), body: Some(body.into()), ..Self::default() }
     }
 
+    /// The messageId that it had before it was sent again, if the attribute [`ID_ATTRIBUTE`](Self::ID_ATTRIBUTE) has one.
+    #[must_use]
+    pub fn kept_id(&self) -> Option<&str> {
+        self.attributes.get(Self::ID_ATTRIBUTE)?.text().filter(|id| !id.is_empty())
+    }
+
     /// The body, or an empty string if there is none.
     #[must_use]
     pub fn body(&self) -> &str {

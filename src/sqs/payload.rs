@@ -85,9 +85,8 @@ impl<'a> Payload<'a> {
     /// The id that the service in the envelope gave to its notification, or else the messageId: the one that a redrive
     /// has kept, or that of SQS.
     pub(super) fn id(&self) -> &str {
-        let kept = || self.message.attributes.get(Message::ID_ATTRIBUTE)?.text().filter(|id| !id.is_empty());
         let opened = self.opened.as_ref().and_then(|opened| opened.id.as_deref());
-        opened.or_else(kept).unwrap_or(&self.message.id)
+        opened.or_else(|| self.message.kept_id()).unwrap_or(&self.message.id)
     }
 
     /// The message attribute of this name, of SQS or else of SNS.

@@ -571,6 +571,15 @@ async fn nothing_is_claimed_if_the_key_is_in_a_payload_that_is_not_found() {
     assert!(reports[0].key.is_none());
 }
 
+/// An event of EventBridge with the id `event-1`.
+fn event() -> String {
+    let event = json!({
+        "version": "0", "id": "event-1", "detail-type": "payment", "source": "shop", "account": "123456789012",
+        "time": "2026-11-19T09:31:05Z", "region": "eu-central-1", "resources": [], "detail": { "amount": 1250 },
+    });
+    event.to_string()
+}
+
 /// A message that points to this object, without a key in an attribute.
 fn pointing_without_key(id: &str, name: &str) -> Message {
     with!(pointing(id, name), attributes = attributes(&[("ExtendedPayloadSize", "300000")]))
@@ -580,11 +589,7 @@ fn pointing_without_key(id: &str, name: &str) -> Message {
 #[tokio::test]
 async fn a_message_with_an_unreadable_payload_has_the_same_key_after_a_redrive_whether_the_payload_is_an_envelope_or_not()
  {
-    let event = json!({
-        "version": "0", "id": "event-1", "detail-type": "payment", "source": "shop", "account": "123456789012",
-        "time": "2026-11-19T09:31:05Z", "region": "eu-central-1", "resources": [], "detail": { "amount": 1250 },
-    });
-    for payload in [&event.to_string(), "1250"] {
+    for payload in [&*event(), "1250"] {
         let fixture = Fixture::default();
         fixture.put("one", payload).await;
         let message = pointing_without_key("m1", "one");
@@ -602,12 +607,8 @@ async fn a_message_with_an_unreadable_payload_has_the_same_key_after_a_redrive_w
 #[tokio::test]
 async fn no_failure_is_recorded_under_the_message_id_if_an_envelope_in_a_payload_that_is_not_found_may_have_another_id()
 {
-    let event = json!({
-        "version": "0", "id": "event-1", "detail-type": "payment", "source": "shop", "account": "123456789012",
-        "time": "2026-11-19T09:31:05Z", "region": "eu-central-1", "resources": [], "detail": { "amount": 1250 },
-    });
     let fixture = Fixture::default();
-    fixture.put("one", &event.to_string()).await;
+    fixture.put("one", &event()).await;
     let reports = fixture.run(&[pointing_without_key("m1", "one")]).await;
     assert_eq!((reports[0].outcome.as_str(), reports[0].key.as_ref().unwrap().as_str()), ("ACQUIRED", "event-1"));
     let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::default());

@@ -219,11 +219,12 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), &self.payloads[index]) {
                 Ok(key) => {
                     // No failure is recorded under a key that the payload would replace: the key is released.
-                    let is_failure = matches!(error, ExtendedClientError::NotFound) && self.keys[index].is_ok();
+                    let is_known = self.keys[index].is_ok();
+                    let is_failure = matches!(error, ExtendedClientError::NotFound) && is_known;
                     let missing = if is_failure { WorkError::permanent(error) } else { WorkError::busy(error) };
                     let report = self.run_once(message, receiver, &key, Fingerprint::NONE, Some(missing)).await;
                     // A redrive of the dead letter would keep a key that it names.
-                    if self.keys[index].is_ok() { report } else { report.without_key() }
+                    if is_known { report } else { MessageReport { key: None, ..report } }
                 }
                 Err(_) => MessageReport::unreadable_payload(error_chain(&error), message),
             },

@@ -276,7 +276,7 @@ async fn the_endpoint_variables_of_the_aws_sdk_select_the_host_of_s3() {
     }
 }
 
-/// Of a key that was only looked up, a record without an attempt is left.
+/// The look-up leaves a record without an attempt.
 #[tokio::test]
 async fn a_key_that_was_only_looked_up_is_clean_and_its_next_delivery_is_the_first_attempt() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);

@@ -32,12 +32,11 @@ impl KeyFinder {
             KeySource::Attribute(_) | KeySource::Body(_) => true,
             // A FIFO queue replaces the deduplicationId of a message that it moves, and a send sets a new messageId:
             // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html
-            KeySource::MessageId => has_kept_id(&message) || matches!(origin, Origin::RedrivePolicy(_)),
+            KeySource::MessageId => message.kept_id().is_some() || matches!(origin, Origin::RedrivePolicy(_)),
             KeySource::DeduplicationId => !is_fifo,
             _ => false,
         };
-        // A later source counts only if each earlier one is known to have no value. The function reads a payload in S3
-        // from there.
+        // A later source counts only if each earlier one is known to have no value. A payload in S3 is not known here.
         let sources = KeySource::independent_of_s3(&self.sources, &payload);
         let known: Vec<_> = sources.iter().take_while(known).cloned().collect();
         KeySource::find(&known, &payload).ok().map(|key| key.as_str().to_owned())
@@ -50,18 +49,12 @@ impl KeyFinder {
         // Two messages that differ only in the ids that SQS assigns: a key that differs comes from one of them.
         let [message, other] = ["1", "2"].map(|id| sent_again(message, id, to_fifo, added));
         let [payload, other] = [&message, &other].map(|message| Payload::of(message, self.envelopes));
-        let known = KeySource::independent_of_s3(&self.sources, &payload).len();
-        for (index, source) in self.sources.iter().enumerate() {
-            if index == known {
-                // The payload in S3 has not changed, so its values have not, unless an id takes their place.
-                let is_same = |source: &KeySource| {
-                    let [key, other] =
-                        [&payload, &other].map(|payload| KeySource::find(std::slice::from_ref(source), payload).ok());
-                    key == other && !(is_fifo && matches!(source, KeySource::DeduplicationId))
-                };
-                return if self.sources.iter().all(is_same) { NewKey::SameInS3 } else { NewKey::Other };
-            }
-            let [key, other] = [&payload, &other].map(|payload| KeySource::find(std::slice::from_ref(source), payload));
+        let found = |source: &KeySource| {
+            [&payload, &other].map(|payload| KeySource::find(std::slice::from_ref(source), payload))
+        };
+        let independent = KeySource::independent_of_s3(&self.sources, &payload);
+        for source in independent {
+            let [key, other] = found(source);
             match key {
                 // Not the id of an envelope, which stays the same.
                 Ok(key) if other.is_ok_and(|other| other != key) => return NewKey::Other,
@@ -70,12 +63,19 @@ impl KeyFinder {
                 Err(_) => return NewKey::None,
             }
         }
-        NewKey::None
+        if independent.len() == self.sources.len() {
+            return NewKey::None;
+        }
+        // The payload in S3 has not changed, so its values have not, unless an id takes their place.
+        let is_same = |source: &KeySource| {
+            let [key, other] = found(source);
+            key == other && !(is_fifo && matches!(source, KeySource::DeduplicationId))
+        };
+        if self.sources.iter().all(is_same) { NewKey::SameInS3 } else { NewKey::Other }
     }
 }
 
 /// The key of a message that is sent again.
-#[derive(PartialEq, Eq)]
 pub(crate) enum NewKey {
     Key(String),
     /// The same key as before, which depends on the payload in S3.
@@ -100,12 +100,6 @@ fn sent_again(message: &Message, id: &str, to_fifo: bool, added: Option<(&str, &
 
 fn is_of_fifo(message: &Message) -> bool {
     system(message, &Name::MessageDeduplicationId).is_some()
-}
-
-/// Whether the messageId is in an attribute, so that it stays the same when the message is sent again.
-fn has_kept_id(message: &sqs::Message) -> bool {
-    let kept = message.attributes.get(sqs::Message::ID_ATTRIBUTE).and_then(MessageAttribute::text);
-    kept.is_some_and(|id| !id.is_empty())
 }
 
 fn attribute(attribute: &MessageAttributeValue) -> MessageAttribute {

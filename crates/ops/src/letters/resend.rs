@@ -45,13 +45,16 @@ impl KeyChange {
         if is_kept(found(None)) {
             return Self::None;
         }
+        if as_is {
+            return Self::New;
+        }
         let attributes = producers_attributes(letter);
         let is_added = |name: &&str| {
             let has_room = attributes.len() < MAX_ATTRIBUTES && !attributes.contains_key(*name);
             has_room && value(letter, name).is_some_and(|value| is_kept(found(Some((*name, value)))))
         };
         let added = [KEY_ATTRIBUTE, sqs::Message::ID_ATTRIBUTE].into_iter().find(is_added);
-        added.filter(|_| !as_is).map_or(Self::New, Self::Added)
+        added.map_or(Self::New, Self::Added)
     }
 }
 
