@@ -4,6 +4,8 @@
 
 mod edits;
 
+use history::Hex;
+use history::inbox::Class;
 use idempotent_sqs::idempotency::Failure;
 
 use super::kind::{self, PAYMENTS};
@@ -14,8 +16,6 @@ use super::tables::{Change, ChangeKind, InboxRow, Inserted, Tables};
 use super::tally::{Error, Failed, Message, Recording, Returned, Run, Sent, Span, Told};
 use super::verdict::Seen;
 use super::watched::{Acquired, Answer, Called};
-use history::Hex;
-use history::inbox::Class;
 
 /// What the wall clock is ahead of the monotonic clock, µs.
 const AHEAD_US: u64 = 1_000_000_000_000;

@@ -53,7 +53,7 @@ impl Truth<'_> {
             i64::try_from(call.fence) == Ok(version.row.fence)
                 && version.until.is_some_and(|until| until <= call.ended())
         });
-        if is_removed {
+        if is_removed && !matches!(call.told, Told::Done(_)) {
             return None;
         }
         if !tells {

@@ -1,11 +1,12 @@
 //! What a delivery has to return after what its work did: docs/inbox.md, without its code.
 
+use history::inbox::Class;
+
 use super::Seen;
 use crate::inbox::kind::User;
 use crate::inbox::messages::UNFINISHED;
 use crate::inbox::plan::{Before, Case, LOOKED_UP, OnFailure};
 use crate::inbox::tally::{Failed, Run, Sent};
-use history::inbox::Class;
 
 /// What the message is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! What the deliveries returned.
 
+use history::inbox::{Class, SECRET};
+
 use super::expected::{Expected, may_wait};
 use super::{SLACK_US, Seen, lock_us};
 use crate::inbox::kind::{BRIEF, UNREPRESENTABLE};
@@ -10,7 +12,6 @@ use crate::inbox::servers::ODD;
 use crate::inbox::tables::Change;
 use crate::inbox::tally::{Error, Returned, Run, Sent, Span, Told};
 use crate::inbox::watched::Acquired;
-use history::inbox::{Class, SECRET};
 
 impl Seen {
     pub(super) fn wrong_outcomes(&self) -> Vec<String> {

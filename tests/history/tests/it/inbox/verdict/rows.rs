@@ -1,7 +1,8 @@
 //! The rows of the inbox, the effects and the recorded failures: each is of one run, and of one transaction.
 
-use history::inbox::Class;
 use std::collections::BTreeMap;
+
+use history::inbox::Class;
 
 use super::{SLACK_US, Seen};
 use crate::inbox::cleanup::{CLEANUP_ONE_IN, HOUSEKEEPER};

@@ -1,7 +1,8 @@
 //! What works saw of their sessions: nothing of earlier messages, and the limits of their transaction.
 
-use history::inbox::Class;
 use std::collections::BTreeMap;
+
+use history::inbox::Class;
 
 use super::{SLACK_US, Seen};
 use crate::inbox::plan::{Before, Case, LEAVES, OnFailure, Plan};
