@@ -24,10 +24,23 @@ pub(crate) fn stuck_processes(history: &History) -> Vec<String> {
             .chunk_by(|call, next| call.is_failed() == next.is_failed() && next.invoked_us - call.invoked_us < PAUSE_US)
         {
             let (first, last) = (series[0], series[series.len() - 1]);
-            let others =
-                history.keys.values().flatten().filter(|other| other.process != *process && !other.is_failed());
-            let answered_us = others.map(|other| other.invoked_us).filter(|at_us| *at_us >= first.invoked_us).min();
-            if first.is_failed() && answered_us.is_some_and(|at_us| last.invoked_us >= at_us + RECOVERY_US) {
+            if !first.is_failed() || last.invoked_us < first.invoked_us + RECOVERY_US {
+                continue;
+            }
+            let all = || history.keys.values().flatten().chain(&history.not_executed);
+            let others = || all().filter(|other| other.process != *process);
+            let answered = || others().filter(|other| !other.is_failed());
+            let answered_us = answered().map(|other| other.invoked_us).filter(|at_us| *at_us >= first.invoked_us).min();
+            // A part of the store fails for another process too, which gets answers from the others.
+            let is_of_part = |failed: &&Operation| {
+                failed.is_failed()
+                    && failed.invoked_us <= last.invoked_us
+                    && answered().any(|other| {
+                        other.process == failed.process && other.invoked_us.abs_diff(failed.invoked_us) < PAUSE_US / 2
+                    })
+            };
+            let failed_us = others().filter(is_of_part).map(|failed| failed.invoked_us).max().unwrap_or_default();
+            if answered_us.is_some_and(|at_us| last.invoked_us >= at_us.max(failed_us) + RECOVERY_US) {
                 stuck.push(format!("process {process} gets no answers while another does, from {first} to {last}"));
             }
         }

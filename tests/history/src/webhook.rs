@@ -1,10 +1,12 @@
 //! Whether the requests that a webhook received are those of the messages, and whether the function settled each run,
 //! and delivered its message again, as docs/webhook.md says for the answer.
 //!
+//! - `invocations`: invocations that fail, and malformed records
 //! - `payloads`: payloads in S3
 //! - `run`: the run of a claim
 //! - `spans`: the traces of the deliveries
 
+mod invocations;
 mod payloads;
 mod run;
 mod spans;
@@ -21,7 +23,7 @@ use crate::history::{History, Operation, is_of_dead_letter};
 use crate::stuck::stuck_processes;
 
 pub use payloads::{ObjectAnswer, ObjectBody, ObjectCall, Pointer, StoredPayload};
-use run::{Run, delay_s};
+use run::Run;
 pub use spans::{Span, Traces};
 
 /// The setting `TARGET_TIMEOUT_MS` of the functions.
@@ -182,7 +184,7 @@ impl Received {
         };
         let strays = self.calls.iter().filter(|call| !has_claim(call));
         wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
-        wrong.extend(self.deliveries.iter().filter_map(wrong_delivery));
+        wrong.extend(self.wrong_invocations(history));
         wrong.extend(self.wrong_payloads(history));
         wrong.extend(self.spans.iter().flat_map(|spans| self.wrong_spans(spans, history)));
         wrong.extend(stuck_processes(history));
@@ -259,25 +261,6 @@ pub fn wrong_settling(
         return Some("this run was not settled");
     }
     calls.any(|call| !is_right(call)).then_some("this run was settled otherwise than it ended")
-}
-
-/// What is wrong with a delivery apart from its run. A malformed record affects no other message, and is delivered
-/// again. An invocation fails only if the store is unavailable, and delays its messages.
-fn wrong_delivery(delivery: &Delivery) -> Option<String> {
-    let expected = delay_s(None, delivery.receive_count);
-    let is_expected = delivery.visibility_s.is_some_and(|after_s| expected.contains(&after_s));
-    let why = match &delivery.invocation {
-        Invoked::Error(error) if !error.contains("the idempotency store is unavailable") => {
-            "an invocation failed, although the store was available".to_owned()
-        }
-        Invoked::NotNamed if delivery.is_malformed => "a malformed record was acknowledged".to_owned(),
-        Invoked::Named if delivery.is_malformed && !is_expected => {
-            format!("a malformed record is not delivered again in {expected:?} s")
-        }
-        Invoked::Error(_) if !is_expected => format!("a failed invocation is not repeated in {expected:?} s"),
-        _ => return None,
-    };
-    Some(format!("{}: {why}: {delivery:?}", delivery.key))
 }
 
 fn is_answered(invocation: &Invoked) -> bool {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use idempotent_sqs::sqs::DeadLetter;
-use idempotent_sqs_testing::{Mapping, Queue};
+use idempotent_sqs_testing::{Mapping, Queue, SqsError};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -108,7 +108,9 @@ fn change_visibility(queue: &Queue, tally: &Tally, call: &Value) -> Value {
         lock(&tally.visibility_s).insert(receipt_handle.to_owned(), after_s);
         match queue.change_visibility(receipt_handle, Duration::from_secs(after_s).min(LONGEST_VISIBILITY)) {
             Ok(()) => done.push(json!({ "Id": entry["Id"] })),
-            Err(error) => failed.push(json!({ "Id": entry["Id"], "Code": error.code, "SenderFault": true })),
+            Err(SqsError { code, reason }) => {
+                failed.push(json!({ "Id": entry["Id"], "Code": code, "Message": reason, "SenderFault": true }));
+            }
         }
     }
     json!({ "Successful": done, "Failed": failed })

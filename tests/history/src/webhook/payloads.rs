@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Delivery, Invoked, Received, delay_s, is_answered};
+use super::run::delay_s;
+use super::{Delivery, Invoked, Received, is_answered};
 use crate::history::{History, Operation};
 
 /// Most requests for one payload in one delivery.

@@ -63,13 +63,7 @@ impl Received {
     /// What is wrong with the spans of deliveries whose invocations returned.
     pub(super) fn wrong_spans(&self, spans: &[Span], history: &History) -> impl Iterator<Item = String> {
         self.deliveries.iter().filter(|delivery| delivery.invocation != Invoked::Unknown).filter_map(|delivery| {
-            let is_own = |span: &&Span| {
-                let meanwhile = delivery.begun_us.saturating_sub(TOLERANCE_US)..=delivery.ended_us;
-                span.message_id == delivery.message_id
-                    && span.process == delivery.process
-                    && meanwhile.contains(&span.begun_us)
-            };
-            let spans: Vec<_> = spans.iter().filter(is_own).collect();
+            let spans: Vec<_> = spans.iter().filter(|span| self.is_of(span, delivery)).collect();
             let traces = &self.traces[delivery.process];
             let why = match &spans[..] {
                 [] if !traces.are_sent => return None,
@@ -81,6 +75,18 @@ impl Received {
             };
             Some(format!("{}: {why}: {spans:?}, {delivery:?}", delivery.key))
         })
+    }
+
+    /// Whether this span is of this delivery. One that began a little earlier may be of the delivery before, of the same
+    /// message to the same process.
+    fn is_of(&self, span: &Span, delivery: &Delivery) -> bool {
+        let began_in = |delivery: &Delivery, tolerance_us: u64| {
+            let meanwhile = delivery.begun_us.saturating_sub(tolerance_us)..=delivery.ended_us;
+            (&span.message_id, span.process) == (&delivery.message_id, delivery.process)
+                && meanwhile.contains(&span.begun_us)
+        };
+        let is_of_another = || self.deliveries.iter().any(|other| began_in(other, 0));
+        began_in(delivery, 0) || began_in(delivery, TOLERANCE_US) && !is_of_another()
     }
 
     fn wrong_span(&self, span: &Span, delivery: &Delivery, history: &History) -> Option<&'static str> {

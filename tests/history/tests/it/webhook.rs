@@ -225,14 +225,20 @@ fn a_process_that_gets_no_answers_while_another_does_is_found() {
             .fold(calls(), |before, at_ms| before.answered(at_ms, at_ms + 1, acquire(1), Answer::NotExecuted))
             .history()
     };
-    for (every_ms, other_ms, wrong) in [(400, 10, 1), (1000, 10, 0), (400, 600, 0)] {
+    // The third one has a call of the other process that fails at this time, of a part of the store.
+    for (every_ms, other_ms, part_ms, wrong) in
+        [(400, 10, None, 1), (1000, 10, None, 0), (400, 600, None, 0), (400, 10, Some(15), 1), (400, 10, Some(300), 0)]
+    {
         let mut history = failing(every_ms);
         // Another process has another name, and its claim is released.
         let begun = calls().answered(other_ms, other_ms + 2, acquire(2), acquired(other_ms, 1, false));
-        let mut other = begun.answered(other_ms + 3, other_ms + 4, release(2, other_ms), Answer::Recorded).history();
-        other.keys.values_mut().flatten().for_each(|operation| operation.process = "2".to_owned());
+        let settled = begun.answered(other_ms + 3, other_ms + 4, release(2, other_ms), Answer::Recorded);
+        let in_part = |calls: Calls, at_ms: u64| calls.answered(at_ms, at_ms + 1, acquire(3), Answer::NotExecuted);
+        let mut other = part_ms.into_iter().fold(settled, in_part).history();
+        let operations = other.keys.values_mut().flatten().chain(&mut other.not_executed);
+        operations.for_each(|operation| operation.process = "2".to_owned());
         history.add(other);
-        assert_eq!(Received::default().faults(&history).len(), wrong, "{every_ms}, {other_ms}");
+        assert_eq!(Received::default().faults(&history).len(), wrong, "{every_ms}, {other_ms}, {part_ms:?}");
     }
 }
 
@@ -251,4 +257,31 @@ fn a_malformed_record_or_an_outage_delays_messages_and_nothing_else_fails_an_inv
     is_one(&with(true, Invoked::Named, None), "not delivered again");
     is_one(&with(true, Invoked::NotNamed, None), "was acknowledged");
     is_one(&with(false, error("not an SQS event"), None), "an invocation failed");
+}
+
+#[test]
+fn in_a_failed_invocation_a_duplicate_waits_longer_than_its_message_and_a_conflict_for_its_lease() {
+    let outage = || Invoked::Error("the idempotency store is unavailable".to_owned());
+    let with = |duplicate: Delivery, answer| {
+        let deliveries = vec![delivery(outage(), Some(1)), duplicate];
+        let history = calls().answered(1, 2, acquire(1), answer).history();
+        Received { deliveries, ..Received::default() }.faults(&history)
+    };
+    let duplicate = |after_s| Delivery { message_id: "other".to_owned(), ..delivery(outage(), Some(after_s)) };
+    assert_eq!(with(duplicate(8), Answer::NotExecuted), Vec::<String>::new());
+    for (other, text) in [
+        (duplicate(3), "not repeated"),
+        (duplicate(20), "not repeated"),
+        (Delivery { body: "8".to_owned(), ..duplicate(8) }, "not repeated"),
+        (Delivery { key: "other".to_owned(), ..duplicate(8) }, "not repeated"),
+        (Delivery { begun_us: 1, ..duplicate(8) }, "not repeated"),
+        (Delivery { process: 1, ..duplicate(8) }, "not repeated"),
+        (delivery(outage(), Some(8)), "not repeated"),
+    ] {
+        is_one(&with(other, Answer::NotExecuted), text);
+    }
+    let in_conflict = |after_s| with(delivery(outage(), Some(after_s)), Answer::Conflict { remains_ms: 5000 });
+    assert_eq!(in_conflict(6), Vec::<String>::new());
+    is_one(&in_conflict(4), "not repeated");
+    is_one(&in_conflict(8), "not repeated");
 }

@@ -14,6 +14,7 @@ pub(crate) struct Control(Mutex<State>);
 struct State {
     is_frozen: bool,
     is_dropped: bool,
+    is_over: bool,
     waker: Option<Waker>,
 }
 
@@ -31,6 +32,19 @@ impl Control {
     /// It is dropped.
     pub(crate) fn drop_delivery(&self) {
         self.change(|state| state.is_dropped = true);
+    }
+
+    /// It is over: nothing is done to its connections any more.
+    pub(crate) fn end(&self) {
+        self.change(|state| state.is_over = true);
+    }
+
+    /// Does something to its connections, unless it is over: they may be those of the next delivery by now.
+    pub(crate) fn unless_over(&self, act: impl FnOnce()) {
+        let state = lock(&self.0);
+        if !state.is_over {
+            act();
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

@@ -133,6 +133,7 @@ impl Owner {
         let watched = Watched { store: Arc::clone(&self.store), calls: Arc::clone(&calls) };
         let idempotency = Idempotency::new(OptionalStore::new(watched, self.kind.outage), self.policy());
         let returned = control.run(idempotency.run(&delivered, &self.inbox, &input)).await.map(Returned::of);
+        control.end();
         {
             let sent = &mut lock(&self.world.tally.sent)[delivery];
             sent.ended_us = monotonic_us();

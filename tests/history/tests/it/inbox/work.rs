@@ -186,28 +186,25 @@ impl Worker {
             }
             Case::LostReply { .. } => {
                 front.drop_replies(true);
-                let (world, front) = (Arc::clone(world), Arc::clone(front));
-                self.0.watch(async move {
-                    world.operator.until_committed(transaction_id).await;
-                    front.drop_replies(false);
-                    front.cut();
-                });
+                self.0.watch(Self::cut_after_commit(Arc::clone(world), input, transaction_id));
             }
             Case::LostRequest => {
                 front.drop_requests(true);
-                let front = Arc::clone(front);
+                let (front, control) = (Arc::clone(front), Arc::clone(&input.control));
                 self.0.watch(async move {
                     // If the connection is already closed, the request is not sent.
                     let _dropped = timeout(Duration::from_secs(2), front.dropped()).await;
-                    front.drop_requests(false);
-                    front.cut();
+                    control.unless_over(|| {
+                        front.drop_requests(false);
+                        front.cut();
+                    });
                 });
             }
             Case::CutAtCommit => {
-                let (world, front) = (Arc::clone(world), Arc::clone(front));
+                let (world, front, control) = (Arc::clone(world), Arc::clone(front), Arc::clone(&input.control));
                 self.0.watch(async move {
                     world.operator.until_asleep(pid).await;
-                    front.cut();
+                    control.unless_over(|| front.cut());
                 });
             }
             Case::SilentAtCommit => front.drop_replies(true),
@@ -220,6 +217,18 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Closes the connection once this transaction is committed, whose reply is lost.
+    fn cut_after_commit(world: Arc<World>, input: &Input, transaction: i64) -> impl Future<Output = ()> + use<> {
+        let (front, control) = (Arc::clone(&input.front), Arc::clone(&input.control));
+        async move {
+            world.operator.until_committed(transaction).await;
+            control.unless_over(|| {
+                front.drop_replies(false);
+                front.cut();
+            });
+        }
     }
 
     /// The process, the statement or the session is stopped.
@@ -304,12 +313,7 @@ impl Worker {
             OnFailure::Fails(class) => return Err(Failure::Planned(class)),
             OnFailure::LostReply => {
                 front.drop_replies(true);
-                let (world, front) = (Arc::clone(&self.0), Arc::clone(front));
-                self.0.watch(async move {
-                    world.operator.until_committed(id).await;
-                    front.drop_replies(false);
-                    front.cut();
-                });
+                self.0.watch(Self::cut_after_commit(Arc::clone(&self.0), input, id));
             }
         }
         Ok(())

@@ -55,6 +55,30 @@ fn each_delivery_whose_invocation_returned_in_time_has_one_span() {
 }
 
 #[test]
+fn a_span_that_began_shortly_before_a_delivery_is_that_of_the_delivery_before() {
+    let first = Delivery { ended_us: 700, ..delivery(Invoked::Unknown, None) };
+    let second = Delivery { begun_us: 900, receive_count: 2, ..delivery(Invoked::NotNamed, None) };
+    let of_second = |begun_us| Span { begun_us, ..span() };
+    let with = |deliveries: &[&Delivery], spans| {
+        let traces = vec![Traces { are_sent: true, service: "billing".to_owned() }];
+        let deliveries = deliveries.iter().copied().cloned().collect();
+        let received =
+            Received { calls: vec![call(200)], deliveries, spans: Some(spans), traces, ..Received::default() };
+        let faults = received.faults(&settled(10, complete(1, 1)).history());
+        faults
+            .into_iter()
+            .filter(|fault| fault.contains("span"))
+            .map(|fault| fault.split(": ").nth(1).unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(with(&[&first, &second], vec![span(), of_second(950)]), Vec::<String>::new());
+    // By its clock it began a little too early.
+    assert_eq!(with(&[&first, &second], vec![span(), of_second(800)]), Vec::<String>::new());
+    assert_eq!(with(&[&second], vec![span(), of_second(950)]), ["this delivery has more than one span"]);
+    assert_eq!(with(&[&first, &second], vec![span()]), ["this delivery has no span"]);
+}
+
+#[test]
 fn a_span_that_differs_from_the_history_or_the_response_is_found() {
     let delivery = delivery(Invoked::NotNamed, None);
     for (other, text) in [

@@ -99,7 +99,8 @@ impl Seen {
                 let until_us = self.holds_row_until_us(first);
                 let second = runs[at + 1..].iter().find(|second| second.begun_us < until_us);
                 if let Some(second) = second {
-                    faults.push(format!("two works run at the same time: {first:?}, {second:?}"));
+                    let plan = self.sent[first.delivery].plan;
+                    faults.push(format!("two works run at the same time: {plan:?}, {first:?}, {second:?}"));
                 }
             }
         }

@@ -225,7 +225,7 @@ impl Seen {
     }
 
     /// Whether a work of the same payload has committed by itself.
-    fn is_unfinished(&self, sent: &Sent) -> bool {
+    pub(super) fn is_unfinished(&self, sent: &Sent) -> bool {
         let fingerprint = fingerprint(sent.message.payload);
         self.done_rows(&sent.message).iter().any(|row| {
             row.row.fingerprint == fingerprint.as_bytes()

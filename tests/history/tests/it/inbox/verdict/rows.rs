@@ -136,7 +136,9 @@ impl Seen {
             for recording in &run.recordings {
                 let rows = self.done_rows(&sent.message);
                 let done = rows.iter().filter(|row| {
-                    row.committed_us + slack_us < recording.begun_us && self.is_kept(row, recording.begun_us)
+                    row.committed_us + slack_us < recording.begun_us
+                        && self.is_kept(row, recording.begun_us)
+                        && !Self::has_expired(row, recording.begun_us)
                 });
                 if done.count() > 0 && !self.is_slow(sent.span()) {
                     faults.push(format!("a failure was recorded of work that is done: {run:?}, {sent:?}"));

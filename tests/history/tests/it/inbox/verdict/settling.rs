@@ -97,7 +97,13 @@ impl Seen {
                     _ => [None, Some(Answer::Error)].contains(answer),
                 };
                 let failures = run.map(|run| self.expected(sent, run)).unwrap_or_default();
-                let is_expected = failures.iter().any(|expected| is_failure(*expected, *failure, sent));
+                let is_expected = failures.iter().any(|expected| match expected {
+                    // It has found a row without a result.
+                    Expected::DoneByAnother => {
+                        self.is_unfinished(sent) && *failure == Failure { uncertain: true, permanent: false }
+                    }
+                    expected => is_failure(*expected, *failure, sent),
+                });
                 is_answer && fails(*failure) && (is_expected || run.is_none() || self.is_disturbed(sent))
             }
             (Some(_), _) => false,
