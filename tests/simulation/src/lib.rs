@@ -32,6 +32,7 @@
 //! - `store_errors`: invocations whose store fails
 //! - `regions`: the regions of dead letters
 //! - `inbox`: works by the inbox, on a PostgreSQL
+//! - `backfill`: copies the rows of a PostgreSQL to a Redis
 //! - `identity`: logins that AWS issues
 //! - `inputs`: settings, messages and events
 //! - `settings`: environments
@@ -46,6 +47,7 @@
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "not published")]
 
 mod after;
+mod backfill;
 mod batches;
 mod busy;
 mod callers;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::backfill::copy_rows;
 use crate::batches::run_batches;
 use crate::deleted::deliver_deleted;
 use crate::deployments::deploy;
@@ -35,6 +36,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("token", sign_tokens(seed).await),
         ("secret", read_secrets(seed).await),
         ("inbox", Box::pin(use_inbox(seed)).await),
+        ("backfill", Box::pin(copy_rows(seed)).await),
         ("input", read_inputs(seed)),
         ("settings", read_settings(seed)),
     ];

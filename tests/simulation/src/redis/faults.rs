@@ -16,7 +16,11 @@ impl Server {
     pub async fn restart(&self, down: Duration) {
         event(|| format!("FAULT {} restarts", self.name()));
         network::stop(self.name());
-        lock(&self.state).versions.rotate_left(1);
+        {
+            let versions = &mut lock(&self.state).versions;
+            let next = versions.len().min(1);
+            versions.rotate_left(next);
+        }
         lock(&self.scripts).set_version(lock(&self.state).version());
         tokio::time::sleep(down).await;
         self.listen();

@@ -1,0 +1,302 @@
+//! Whether the records are those of the rows, and whether the runs report what they did: docs/backfill.md.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use history::Value;
+use history::inbox::SECRET;
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Fence, Store, StoredResult};
+use idempotent_sqs::{Fingerprint, Key};
+use idempotent_sqs_postgres::backfill::{BackfillEnd, BackfillStart};
+use tokio::time::{Instant, sleep};
+
+use super::faults::What;
+use super::rows::{Row, Special};
+use super::runs::{Copier, Limits, RunSeen};
+use super::{CONSUMER, MAX_BYTES, RETENTION, World};
+use crate::lock;
+
+/// How much later something may happen than it has to: delays of the network.
+const SLACK: Duration = Duration::from_millis(200);
+
+/// How long the effects of a fault last: clients wait, and connect again.
+const LATE: Duration = Duration::from_secs(12);
+
+/// How much longer a record lives than its row: its lifetime is rounded up to a minute.
+const ROUNDED: Duration = Duration::from_mins(1);
+
+/// Rows whose transactions began later may become visible behind later ones: the horizon is so much earlier.
+const HORIZON: Duration = Duration::from_secs(1);
+
+const PROBES: &str = "copied:loss-probe:";
+
+type Specials = [(String, Special, Value)];
+
+impl Row {
+    /// When it expires. `None` if it had expired before it was inserted.
+    fn expires(&self) -> Option<Instant> {
+        let Some(age) = self.age else { return Some(self.begun + 1000 * RETENTION) };
+        RETENTION.checked_sub(age).map(|left| self.begun + left)
+    }
+
+    /// Whether it has to be copied.
+    fn is_copied(&self) -> bool {
+        self.consumer == CONSUMER
+            && self.result.is_some()
+            && self.expires().is_some_and(|expires| expires > Instant::now() + SLACK)
+    }
+
+    /// When it was done, after this time. Earlier times are negative.
+    fn done_s(&self, since: Instant) -> f64 {
+        let seconds = |later: Instant, earlier: Instant| later.saturating_duration_since(earlier).as_secs_f64();
+        let begun = seconds(self.begun, since) - seconds(since, self.begun);
+        self.age.map_or(f64::INFINITY, |age| begun - age.as_secs_f64())
+    }
+
+    fn record(&self) -> Vec<u8> {
+        format!("{CONSUMER}:{}", self.key).into_bytes()
+    }
+}
+
+impl World {
+    /// The rows that are committed, and the others.
+    fn committed(&self) -> (Vec<Row>, Vec<Row>) {
+        let keys: BTreeSet<_> = self.database.rows().into_iter().map(|row| (row.row.namespace, row.row.key)).collect();
+        let rows = lock(&self.rows).clone().into_iter();
+        rows.partition(|row| keys.contains(&(row.consumer.to_owned(), row.key.clone())))
+    }
+
+    /// The rows that have to be copied.
+    fn copied(&self) -> Vec<Row> {
+        self.committed().0.into_iter().filter(Row::is_copied).collect()
+    }
+
+    fn was_flushed(&self) -> bool {
+        lock(&self.faults).iter().any(|fault| fault.what == What::Flushed)
+    }
+
+    /// Records that are missing, and those that no row has.
+    pub(super) fn wrong_records(&self, specials: &Specials, when: &str) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let copied = self.copied();
+        for row in &copied {
+            if self.redis.value(&row.record()).is_none() {
+                wrong.push(format!("{when}: this row was not copied: {row:?}"));
+            }
+        }
+        let known: BTreeSet<_> = copied.iter().map(Row::record).collect();
+        for record in
+            self.redis.servers.iter().flat_map(|server| server.keys(|key| !key.starts_with(PROBES.as_bytes())))
+        {
+            if !known.contains(&record) {
+                wrong.push(format!("{when}: this record has no row: {}", String::from_utf8_lossy(&record)));
+            }
+        }
+        for (key, special, before) in specials.iter().filter(|_| !self.was_flushed()) {
+            let now = self.redis.value(format!("{CONSUMER}:{key}").as_bytes());
+            if (now.as_ref() == Some(before)) == (*special == Special::Failed) {
+                wrong.push(format!("{when}: the record of {key} was {before:?}, and is {now:?}"));
+            }
+        }
+        wrong
+    }
+
+    /// Records with other contents than their rows.
+    pub(super) async fn wrong_contents(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for row in self.copied() {
+            let fingerprint = row.fingerprint.as_slice().try_into().map(Fingerprint::from_bytes);
+            let fingerprint = fingerprint.unwrap_or(Fingerprint::of(b""));
+            let result = row.result.clone().filter(|result| result.len() <= MAX_BYTES);
+            let expected = Acquire::Duplicate {
+                fence: Fence(u64::try_from(row.fence).unwrap_or(0)),
+                attempts: u8::try_from(row.attempts).unwrap_or(u8::MAX),
+                result: result.map_or(StoredResult::NotKept, StoredResult::Inline),
+            };
+            let same = self.acquire(&row.key, fingerprint).await;
+            if format!("{same:?}") != format!("{:?}", Some(&expected)) {
+                wrong.push(format!("a record is {same:?}, not that of {row:?}"));
+            }
+            let other = self.acquire(&row.key, Fingerprint::of(b"another payload")).await;
+            if !matches!(other, Some(Acquire::Mismatch)) {
+                wrong.push(format!("a record is {other:?} for another payload than that of {row:?}"));
+            }
+        }
+        // Records of a probe that was lost do not count as work that died.
+        for probe in self.redis.servers.iter().flat_map(|server| server.keys(|key| key.starts_with(PROBES.as_bytes())))
+        {
+            let key = String::from_utf8_lossy(&probe[CONSUMER.len() + 1..]).into_owned();
+            let acquired = self.acquire(&key, Fingerprint::NONE).await;
+            let is_right = match &acquired {
+                Some(Acquire::Duplicate { .. }) => true,
+                Some(Acquire::Acquired(claim)) => claim.attempt() == 1,
+                _ => false,
+            };
+            if !is_right {
+                wrong.push(format!("a record of a probe is {acquired:?}"));
+            }
+        }
+        wrong
+    }
+
+    async fn acquire(&self, stored: &str, fingerprint: Fingerprint) -> Option<Acquire> {
+        let mut request = AcquireRequest::new(Key::from_stored(stored).ok()?);
+        request.fingerprint = fingerprint;
+        self.store.acquire(request).await.ok()
+    }
+
+    /// What is wrong with a pass after one that has ended: it starts the overlap before the watermark.
+    pub(super) async fn wrong_next_pass(&self, copier: &Copier) -> Option<String> {
+        let (since, until) = {
+            let runs = lock(&self.runs);
+            let (last, earlier) = runs.split_last()?;
+            let of_pass = earlier.iter().rev().take_while(|run| !matches!(run.end, Some(Ok((_, BackfillEnd::Done)))));
+            (of_pass.last().unwrap_or(last).begun, last.ended())
+        };
+        let rows = self.copied();
+        let done: Vec<f64> = rows.iter().map(|row| row.done_s(since)).collect();
+        let last = done.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (overlap, slack) = (self.overlap.as_secs_f64(), SLACK.as_secs_f64());
+        // The watermark is at the last row, or at the horizon.
+        let earliest = last.min(-HORIZON.as_secs_f64()) - overlap - slack;
+        let latest = last.min((until - since).as_secs_f64() - HORIZON.as_secs_f64()) - overlap + slack;
+        let count = |after: f64| done.iter().filter(|done| **done > after).count() as u64;
+        let (progress, end) = copier.run(Limits { start: BackfillStart::Watermark, time: None }).await;
+        let is_right = end == Some(BackfillEnd::Done) && (count(latest)..=count(earliest)).contains(&progress.sent());
+        (!is_right).then(|| {
+            format!("after a pass, {end:?} with {progress:?}, not {}..={} rows", count(latest), count(earliest))
+        })
+    }
+
+    /// What is wrong with a pass over all rows, each of which was copied before.
+    pub(super) async fn wrong_whole_pass(&self, copier: &Copier, specials: &Specials) -> Option<String> {
+        let rows = self.copied().len() as u64;
+        let is_left = |special: &Special| !self.was_flushed() && specials.iter().any(|(_, other, _)| other == special);
+        let skipped =
+            [Special::Processing, Special::FailedForAnother].iter().filter(|special| is_left(special)).count();
+        let (skipped, not_records) = (skipped as u64, u64::from(is_left(&Special::NoRecord)));
+        let (progress, end) = copier.run(Limits { start: BackfillStart::Oldest, time: None }).await;
+        let counts = [progress.copied, progress.already_completed, progress.skipped, progress.not_records];
+        let expected = [0, rows - skipped - not_records, skipped, not_records];
+        let is_right = end == Some(BackfillEnd::Done) && counts == expected && progress.remaining == Some(0);
+        (!is_right).then(|| format!("a pass over all rows ended as {end:?} with {progress:?}, not {expected:?}"))
+    }
+
+    /// Runs that report what cannot be. From the run of the number `since` on, nothing fails.
+    pub(super) fn wrong_runs(&self, since: usize) -> Vec<String> {
+        let runs = lock(&self.runs).clone();
+        let mut wrong = Vec::new();
+        for (number, run) in runs.iter().enumerate() {
+            let mut faults = vec![self.wrong_end(run, &runs), self.wrong_steps(run)];
+            if number >= since {
+                faults.push(self.wrong_pace(run));
+            }
+            wrong.extend(faults.into_iter().flatten().map(|why| format!("{why}: {run:?}")));
+        }
+        wrong
+    }
+
+    fn wrong_end(&self, run: &RunSeen, runs: &[RunSeen]) -> Option<&'static str> {
+        let error = match run.end.as_ref()? {
+            Ok((progress, BackfillEnd::Done)) => {
+                return (progress.remaining != Some(0)).then_some("a run is done, and rows remain");
+            }
+            Ok((_, BackfillEnd::OutOfTime)) => {
+                let time = run.limits.time;
+                let is_right =
+                    time.is_some_and(|time| (run.begun + time..=run.begun + time + SLACK).contains(&run.ended()));
+                return (!is_right).then_some("a run is out of time at another time");
+            }
+            Ok(_) => {
+                let is_other = |other: &&RunSeen| other.copier != run.copier;
+                let mut others = runs.iter().filter(is_other);
+                let overlaps = others.any(|other| other.begun <= run.ended() && run.begun <= other.ended());
+                return (!overlaps).then_some("a run is superseded by no other");
+            }
+            Err(error) => error,
+        };
+        let has = |text: &str| error.contains(text);
+        let faults: Vec<_> = self.faults_during(run);
+        let flushed = faults.iter().filter(|what| **what == What::Flushed).count();
+        [
+            (has(SECRET), "an error quotes a value"),
+            (faults.is_empty(), "a run failed without a fault"),
+            (has("57014"), "a run failed because its rows could not be counted"),
+            (has("inbox.sql") != (has("42P01") || has("42703")), "an error names another remedy"),
+            (has("grant it SELECT") != has("42501"), "an error names another permission"),
+            (has("loses records") && flushed < 2, "a run failed because of losses that did not happen"),
+        ]
+        .into_iter()
+        .find_map(|(is_wrong, why)| is_wrong.then_some(why))
+    }
+
+    /// The faults that this run may have seen.
+    fn faults_during(&self, run: &RunSeen) -> Vec<What> {
+        let faults = lock(&self.faults);
+        let may_be_seen = |what: What| !matches!(what, What::Statement(copier, _) if copier != run.copier);
+        let seen = faults
+            .iter()
+            .filter(|fault| may_be_seen(fault.what) && fault.from <= run.ended() && run.begun <= fault.until + LATE);
+        seen.map(|fault| fault.what).collect()
+    }
+
+    /// What is wrong with the counts after each step.
+    fn wrong_steps(&self, run: &RunSeen) -> Option<&'static str> {
+        let is_uncounted = self.faults_during(run).contains(&What::Statement(run.copier, "57014"));
+        let steps: Vec<_> = run.steps.iter().map(|(_, progress)| *progress).collect();
+        let is_less = |two: &[idempotent_sqs_postgres::backfill::BackfillProgress]| {
+            two[0].sent() > two[1].sent() || two[0].elapsed > two[1].elapsed || two[0].copied > two[1].copied
+        };
+        if steps.windows(2).any(is_less) {
+            return Some("the counts are less than before");
+        }
+        let has_unknown = steps.iter().any(|progress| progress.remaining.is_none());
+        (has_unknown && !is_uncounted).then_some("the rows were not counted")
+    }
+
+    /// What is wrong with the number of rows of each step, and with the time between them.
+    fn wrong_pace(&self, run: &RunSeen) -> Option<&'static str> {
+        let per_second = self.rows_per_second.get();
+        let mut before = (0, None::<Instant>, None::<u64>);
+        for (at, progress) in &run.steps {
+            let (sent, last, total) = before;
+            let rows = progress.sent() - sent;
+            if rows > u64::from(per_second) {
+                return Some("a step has more rows than a second");
+            }
+            // Each step but the last is full.
+            if last.is_some_and(|last| *at + SLACK < last + Duration::from_secs(1)) {
+                return Some("a step is too early");
+            }
+            let now = progress.remaining.map(|remaining| remaining + progress.sent());
+            if total.is_some() && now != total {
+                return Some("another number of rows remains");
+            }
+            before = (progress.sent(), Some(*at), now);
+        }
+        let elapsed = run.last().elapsed;
+        (run.end.as_ref().is_some_and(Result::is_ok) && elapsed > run.ended() - run.begun + SLACK)
+            .then_some("its time is another one")
+    }
+
+    /// Records that live for another time than their rows.
+    pub(super) async fn wrong_lifetimes(&self) -> Vec<String> {
+        let (rows, begun) = (self.copied(), Instant::now());
+        let mut wrong = Vec::new();
+        while begun.elapsed() < RETENTION + 2 * ROUNDED && wrong.is_empty() {
+            for row in &rows {
+                let Some(expires) = row.expires() else { continue };
+                let (now, is_there) = (Instant::now(), self.redis.value(&row.record()).is_some());
+                if !is_there && now + SLACK < expires {
+                    wrong.push(format!("a record expired {:?} before its row: {row:?}", expires - now));
+                }
+                // It was written in a run of some seconds, and counts from then.
+                if is_there && now > expires + ROUNDED + SLACK {
+                    wrong.push(format!("a record lives for {:?} longer than its row: {row:?}", now - expires));
+                }
+            }
+            sleep(Duration::from_secs(15)).await;
+        }
+        wrong
+    }
+}
