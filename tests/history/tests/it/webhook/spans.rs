@@ -58,7 +58,7 @@ fn each_delivery_whose_invocation_returned_in_time_has_one_span() {
 fn a_span_that_began_shortly_before_a_delivery_is_that_of_the_delivery_before() {
     let first = Delivery { ended_us: 700, ..delivery(Invoked::Unknown, None) };
     let second = Delivery { begun_us: 900, receive_count: 2, ..delivery(Invoked::NotNamed, None) };
-    let of_second = |begun_us| Span { begun_us, ..span() };
+    let of_second = |begun_us| Span { begun_us, outcome: "NOT_PROCESSED".to_owned(), ..span() };
     let with = |deliveries: &[&Delivery], spans| {
         let traces = vec![Traces { are_sent: true, service: "billing".to_owned() }];
         let deliveries = deliveries.iter().copied().cloned().collect();
