@@ -7,7 +7,8 @@
 //! - `json`: values within JSON
 //! - `extended_client`: payloads in S3
 //! - `batch`: runs the messages of an event, each through the core
-//! - `outcome`, `disposition`: what happened to each message, and whether it is deleted or delivered again
+//! - `message_report`, `outcome`: what happened to each message
+//! - `disposition`: whether it is deleted or delivered again
 //! - `client`: the SQS client
 //! - `dead_letter`: why a message was moved to the dead-letter queue
 //! - `dead_letter_queue`: sends a message there
@@ -28,6 +29,7 @@ mod fingerprint;
 mod json;
 mod key;
 mod message;
+mod message_report;
 mod outcome;
 mod payload;
 mod response;
@@ -40,13 +42,14 @@ pub use batch::{Batch, BatchSettings};
 pub use client::region_of;
 pub use dead_letter::{DeadLetter, DeadLetterOutcome, DeadLetterOutcomeError};
 pub use dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
-pub use disposition::{Disposition, MessageReport};
+pub use disposition::Disposition;
 pub use envelope::Envelopes;
 pub use event::{EventError, messages};
 pub use extended_client::{ExtendedClient, ExtendedClientError};
 pub use fingerprint::{FingerprintSource, FingerprintSourceError};
 pub use key::{KeyError, KeySource, KeySourceError};
 pub use message::Message;
+pub use message_report::MessageReport;
 pub use outcome::MessageOutcome;
 pub use payload::Payload;
 pub use response::{BatchItemFailure, SqsBatchResponse, response};

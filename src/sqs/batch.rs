@@ -3,6 +3,7 @@
 //! - `dead_letter`: moves a message that cannot succeed to the dead-letter queue
 //! - `lanes`: which messages run in order
 //! - `outages`: which parts of the store were found unavailable
+//! - `process`: reads the key and the payload of a message
 //! - `receivers`: which receivers are unavailable
 //! - `run`: one run of a batch
 //! - `steps`: acquire → work → settle for each message
@@ -10,6 +11,7 @@
 mod dead_letter;
 mod lanes;
 mod outages;
+mod process;
 mod receivers;
 mod run;
 mod steps;
@@ -22,12 +24,12 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::yield_now;
 
 use super::dead_letter_queue::DeadLetterQueue;
-use super::disposition::MessageReport;
 use super::envelope::Envelopes;
 use super::extended_client::ExtendedClient;
 use super::fingerprint::FingerprintSource;
 use super::key::KeySource;
 use super::message::Message;
+use super::message_report::MessageReport;
 use super::timings::Timings;
 use crate::idempotency::{Deadline, FailedAcquire, Idempotency, Store, StoreError, Work};
 

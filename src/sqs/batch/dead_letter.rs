@@ -13,8 +13,8 @@ use crate::idempotency::{
     StoreError, Work, WorkError, error_chain,
 };
 use crate::sqs::dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
-use crate::sqs::disposition::MessageReport;
 use crate::sqs::message::Message;
+use crate::sqs::message_report::MessageReport;
 
 impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     /// Sends the message to the dead-letter queue, if it cannot succeed and there is such a queue. If it cannot be

@@ -12,14 +12,13 @@ use tracing::Instrument;
 use super::Batch;
 use super::lanes::Lanes;
 use super::outages::Outages;
+use super::process::key_of;
 use super::receivers::Receivers;
-use crate::idempotency::{
-    Deadline, FailedAcquire, Fingerprint, Key, Location, Owners, Store, StoreError, Work, WorkError, catch, error_chain,
-};
-use crate::sqs::disposition::{Disposition, MessageReport};
-use crate::sqs::extended_client::ExtendedClientError;
+use crate::idempotency::{Deadline, FailedAcquire, Fingerprint, Key, Owners, Store, StoreError, Work, catch};
+use crate::sqs::disposition::Disposition;
 use crate::sqs::key::KeySource;
 use crate::sqs::message::Message;
+use crate::sqs::message_report::MessageReport;
 use crate::sqs::payload::Payload;
 use crate::sqs::timings::Timings;
 use crate::traces;
@@ -27,11 +26,11 @@ use crate::traces;
 /// One run of a batch.
 pub(super) struct Run<'a, S, W> {
     pub(super) batch: &'a Batch<S, W>,
-    messages: &'a [Message],
+    pub(super) messages: &'a [Message],
     /// The payload of each message.
-    payloads: Vec<Payload<'a>>,
+    pub(super) payloads: Vec<Payload<'a>>,
     /// The key of each message. If its payload is in S3, the key that is known without it.
-    keys: Vec<Result<Key, MessageReport>>,
+    pub(super) keys: Vec<Result<Key, MessageReport>>,
     pub(super) lanes: Lanes,
     pub(super) deadline: Deadline,
     /// `None` measures nothing.
@@ -41,18 +40,18 @@ pub(super) struct Run<'a, S, W> {
     pub(super) received: SystemTime,
     pub(super) receivers: Receivers<'a>,
     /// Whether any payload is in S3, so that its key may not be known yet.
-    has_pointers: bool,
+    pub(super) has_pointers: bool,
     /// Keys that several messages have.
-    repeated_keys: HashSet<Key>,
+    pub(super) repeated_keys: HashSet<Key>,
     /// Reports by key and payload. The first message of each runs, and the others wait for its report.
-    shared_reports: Mutex<HashMap<(Key, Fingerprint), SharedReport>>,
+    pub(super) shared_reports: Mutex<HashMap<(Key, Fingerprint), SharedReport>>,
     /// Limits the number of messages that run concurrently.
     pub(super) slots: Semaphore,
     /// The same for messages to receivers that are known to be unavailable, which may hang.
     pub(super) probe_slots: Semaphore,
     /// Limits the number of payloads from S3 that are in memory, without those that are sent one at a time to receivers
     /// that are known to be unavailable.
-    payload_slots: Semaphore,
+    pub(super) payload_slots: Semaphore,
     /// The report on each message.
     reports: Mutex<Vec<MessageReport>>,
     /// No message is started that these affect.
@@ -70,7 +69,7 @@ pub(super) const RECEIVER_UNAVAILABLE: &str = "another message of the batch foun
 pub(super) const RECEIVER_PROBED: &str = "its receiver was unavailable, and another message is being sent there";
 
 /// The report that messages with the same key and payload share.
-type SharedReport = Arc<OnceCell<MessageReport>>;
+pub(super) type SharedReport = Arc<OnceCell<MessageReport>>;
 
 impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     pub(super) fn new(
@@ -182,91 +181,6 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         }
     }
 
-    async fn process(&self, index: usize) -> MessageReport {
-        let (message, payload) = (&self.messages[index], &self.payloads[index]);
-        // That of the message as SQS delivered it: which slots it needs is decided before a payload is fetched.
-        let receiver = self.receiver(message);
-        match (payload.pointer(), &self.keys[index]) {
-            (Some(location), _) => self.process_pointer(index, receiver, location).await,
-            (None, Ok(key)) => self.process_payload(message, receiver, key, payload).await,
-            (None, Err(report)) => report.clone(),
-        }
-    }
-
-    /// Fetches the payload from S3 and processes it. It is not fetched earlier, because the payloads of a whole batch
-    /// may not fit in memory.
-    async fn process_pointer(&self, index: usize, receiver: &str, location: &Location) -> MessageReport {
-        let message = &self.messages[index];
-        // The lanes of receivers that were unavailable and have recovered run beside the others.
-        let is_probe = self.receivers.is_probed(receiver);
-        let _slot = if is_probe { None } else { self.payload_slots.acquire().await.ok() };
-        if let Some(report) = self.cannot_run(message, receiver, self.keys[index].as_ref().ok()) {
-            return self.with_known_key(index, report);
-        }
-        let settings = &self.batch.settings;
-        match settings.extended_client.fetch(message, location, self.deadline.work).await {
-            Ok(message) => {
-                let payload = Payload::of(&message, settings.envelopes);
-                match key_of(&message, &payload, &settings.keys) {
-                    Ok(key) => self.process_payload(&message, receiver, &key, &payload).await,
-                    Err(report) => report,
-                }
-            }
-            Err(error) if error.is_transient() => {
-                self.with_known_key(index, MessageReport::payload_unavailable(&error, message))
-            }
-            // The work may have been done before the payload became unreadable, or another owner may be doing it.
-            Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), &self.payloads[index]) {
-                Ok(key) => {
-                    // No failure is recorded under a key that the payload would replace: the key is released.
-                    let is_known = self.keys[index].is_ok();
-                    let is_failure = matches!(error, ExtendedClientError::NotFound) && is_known;
-                    let missing = if is_failure { WorkError::permanent(error) } else { WorkError::busy(error) };
-                    let report = self.run_once(message, receiver, &key, Fingerprint::NONE, Some(missing)).await;
-                    // A redrive of the dead letter would keep a key that it names.
-                    if is_known { report } else { MessageReport { key: None, ..report } }
-                }
-                Err(_) => MessageReport::unreadable_payload(error_chain(&error), message),
-            },
-        }
-    }
-
-    /// The report on a message that was not started, with its key if that is known.
-    fn with_known_key(&self, index: usize, report: MessageReport) -> MessageReport {
-        match &self.keys[index] {
-            Ok(key) => report.with_key(key),
-            Err(_) => report,
-        }
-    }
-
-    /// Processes a message, or waits for the report on an earlier one with the same key and payload.
-    async fn process_payload(
-        &self,
-        message: &Message,
-        receiver: &str,
-        key: &Key,
-        payload: &Payload<'_>,
-    ) -> MessageReport {
-        let fingerprint = self.batch.settings.fingerprint.compute(payload);
-        if !self.has_pointers && !self.repeated_keys.contains(key) {
-            return self.run_once(message, receiver, key, fingerprint, None).await;
-        }
-        let shared = self.shared_report(key.clone(), fingerprint);
-        let mut is_first = false;
-        let report = shared
-            .get_or_init(|| {
-                is_first = true;
-                self.run_once(message, receiver, key, fingerprint, None)
-            })
-            .await;
-        if is_first { report.clone() } else { report.for_in_batch_duplicate() }
-    }
-
-    fn shared_report(&self, key: Key, fingerprint: Fingerprint) -> SharedReport {
-        let mut reports = self.shared_reports.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(reports.entry((key, fingerprint)).or_default())
-    }
-
     /// Records the outage that an acquire has found, and has its record released: the message does not wait for that,
     /// because its part of the store may not reply until the deadline, and messages of other parts need its slot.
     /// Returns the error of the acquire.
@@ -285,12 +199,12 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// The receiver of this message. A panic concerns only its own message, which then has the default receiver.
-    fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
+    pub(super) fn receiver<'m>(&'m self, message: &'m Message) -> &'m str {
         catch(|| self.batch.work.receiver(message)).unwrap_or_default()
     }
 
     /// The report if no further message with this key can be started.
-    fn cannot_run(&self, message: &Message, receiver: &str, key: Option<&Key>) -> Option<MessageReport> {
+    pub(super) fn cannot_run(&self, message: &Message, receiver: &str, key: Option<&Key>) -> Option<MessageReport> {
         if self.outages.affect(key.map(|key| self.part(key))) {
             return Some(MessageReport::backed_off(message, "the idempotency store is unavailable"));
         }
@@ -310,14 +224,6 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         }
         self.cannot_run(message, receiver, Some(key))
     }
-}
-
-/// The key of a message from these sources, or the report on a message without one.
-fn key_of(message: &Message, payload: &Payload<'_>, sources: &[KeySource]) -> Result<Key, MessageReport> {
-    if message.body.is_none() {
-        return Err(MessageReport::unreadable(message));
-    }
-    KeySource::find(sources, payload).map_err(|error| MessageReport::no_key(error.to_string(), message))
 }
 
 /// The keys that more than one message has.

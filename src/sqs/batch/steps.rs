@@ -11,9 +11,9 @@ use crate::idempotency::{
     AttemptResult, Delivery, Fingerprint, Key, NextStep, Outcome, Report, Store, StoreError, Work, WorkError,
     error_chain, own_record, read_own_record,
 };
-use crate::sqs::disposition::MessageReport;
 use crate::sqs::extended_client::ExtendedClientError;
 use crate::sqs::message::Message;
+use crate::sqs::message_report::MessageReport;
 
 impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload: the error of
