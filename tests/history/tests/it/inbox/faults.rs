@@ -140,6 +140,14 @@ impl Faults<'_> {
         for statement in ["ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"] {
             operator.execute(statement).await;
         }
+        // Until the server has read its settings again, new sessions would be read-only too.
+        let can_write = "SELECT current_setting('default_transaction_read_only') = 'off'";
+        for _ in 0..100 {
+            operator.reconnect().await;
+            if operator.until(can_write, Duration::from_millis(10)).await {
+                break;
+            }
+        }
         for user in users {
             operator.execute(&format!("ALTER ROLE {user} RESET default_transaction_read_only")).await;
         }

@@ -106,6 +106,8 @@ impl Seen {
         if self.ended_idle.iter().chain(&self.read_only).any(|span| span.overlaps(sent.span())) {
             let class = failed.map_or(Class::Unavailable, |failed| failed.class);
             expected.extend([Expected::Failed(Class::Uncertain, UNFINISHED), Expected::Failed(class, "")]);
+            // The row could not be updated.
+            expected.push(Expected::Failed(Class::Retryable, MADE_READ_ONLY));
             // After its ROLLBACK, another owner can do the work.
             expected.push(Expected::DoneByAnother);
         }

@@ -113,8 +113,8 @@ impl Seen {
         let ends_otherwise = run.has_ended
             || run.returned.is_none()
             || self.is_disturbed(sent)
-            || matches!(sent.plan.case, Case::Cut | Case::CutIgnored { .. } | Case::Terminated | Case::End(..))
-            // After an error the server keeps the locks, which is not promised.
+            || matches!(sent.plan.case, Case::Cut | Case::CutIgnored { .. } | Case::Terminated | Case::Ignored | Case::End(..))
+            // After an error the server releases the locks, before the work returns.
             || matches!(&run.returned, Some(Err(failed)) if failed.statement.is_some());
         if ends_otherwise { run.effect_us.unwrap_or(run.begun_us) } else { run.ended_us }
     }
