@@ -94,6 +94,8 @@ pub enum OnFailure {
     LostReply,
     /// The transaction begins on another connection, after a session that ends.
     SessionEnds,
+    /// The transaction begins late: others, which have waited for the row, do the work meanwhile.
+    Late,
 }
 
 /// Longer than the retention of some rows, and than some timeouts.
@@ -163,10 +165,11 @@ impl Plan {
         // Other works do not get so far, or have another reason to fail.
         let commits = matches!(case, Case::Succeed | Case::Take(_) | Case::Savepoint | Case::Leave(_));
         let at_commit = if commits && rng.happens(400) { at_commit(rng, is_alone) } else { AtCommit::Nothing };
-        let on_failure = match rng.draw(0..6) {
+        let on_failure = match rng.draw(0..7) {
             0 => OnFailure::Fails(*rng.pick(&CLASSES)),
             1 if is_alone => OnFailure::LostReply,
             2 if is_alone => OnFailure::SessionEnds,
+            3 | 4 if is_alone => OnFailure::Late,
             _ => OnFailure::Recorded,
         };
         Self { before, case, at_commit, on_failure, ..plain }
@@ -203,7 +206,8 @@ fn before(rng: &mut Rng, timeout: Duration, is_alone: bool) -> Before {
 
 fn case(rng: &mut Rng, is_alone: bool) -> Case {
     match rng.draw(0..40) {
-        0..4 => Case::Fail(*rng.pick(&CLASSES)),
+        0..3 => Case::Fail(*rng.pick(&CLASSES)),
+        3 => Case::Fail(Class::Permanent),
         4 => Case::Panic,
         5 => Case::Hang { in_statement: rng.happens(500) },
         6..9 => Case::Take(rng.ms(1..300)),

@@ -112,10 +112,17 @@ impl Worker {
         match input.plan.case {
             Case::Succeed => {}
             Case::Fail(class) => {
-                if input.plan.on_failure == OnFailure::SessionEnds {
+                if matches!(input.plan.on_failure, OnFailure::SessionEnds | OnFailure::Late) {
                     // Others wait for the row meanwhile.
                     sleep(Duration::from_millis(20)).await;
-                    server.fail_next(host, "BEGIN", "57P01");
+                }
+                match input.plan.on_failure {
+                    OnFailure::SessionEnds => server.fail_next(host, "BEGIN", "57P01"),
+                    // Only its ROLLBACK arrives.
+                    OnFailure::Late => {
+                        self.0.unreachable(input, Duration::from_millis(4), Duration::from_millis(80));
+                    }
+                    _ => {}
                 }
                 return Err(Failure::Planned(class));
             }
@@ -184,7 +191,7 @@ impl Worker {
         self.note_run(input, |run| run.recordings.last_mut().expect("it began").session = session);
         self.insert(transaction, "failures", fence, input).await?;
         match input.plan.on_failure {
-            OnFailure::Recorded | OnFailure::SessionEnds => {}
+            OnFailure::Recorded | OnFailure::SessionEnds | OnFailure::Late => {}
             OnFailure::Fails(class) => return Err(Failure::Planned(class)),
             OnFailure::LostReply => network::arm(&input.hosts.server, Trigger::Cut),
         }
