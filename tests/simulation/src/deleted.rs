@@ -1,11 +1,12 @@
-//! Messages whose payload in S3 was deleted, with several lists of keys. A failure is recorded only under a key that
-//! the payload would not replace: an envelope in it has an id, and may have attributes that the message lacks.
+//! Messages whose payload in S3 was deleted or is no text, with several lists of keys. A failure is recorded only under a
+//! key that the payload would not replace, and its dead letter names no other: an envelope in it has an id, and may have
+//! attributes that the message lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use history::Rng;
-use idempotent_sqs::idempotency::Deadline;
+use idempotent_sqs::idempotency::{Deadline, Location, ObjectStore as _};
 use idempotent_sqs::sqs::{Batch, BatchSettings, KeySource, Message};
 use idempotent_sqs::{Claim, Idempotency, MemoryStore, Policy, work_fn};
 use idempotent_sqs_testing::MemoryObjectStore;
@@ -33,7 +34,9 @@ pub async fn deliver_deleted(seed: u64) -> Vec<String> {
             None => false,
         };
         let mut message = Message::new(format!("m{number}"), "");
-        let location = json!({ "s3BucketName": "payloads", "s3Key": "none" });
+        // A later setting may make a text of it.
+        let is_text = rng.happens(700);
+        let location = json!({ "s3BucketName": "payloads", "s3Key": if is_text { "none" } else { "bytes" } });
         message.body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string());
         message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
         if has[0] {
@@ -45,13 +48,18 @@ pub async fn deliver_deleted(seed: u64) -> Vec<String> {
         }
         let mut settings = BatchSettings::default();
         settings.keys = sources.iter().map(|source| source.parse::<KeySource>().expect("it is a source")).collect();
-        settings.extended_client.objects = Some(Arc::new(MemoryObjectStore::default()));
+        let objects = MemoryObjectStore::default();
+        let bytes = Location { bucket: "payloads".to_owned(), name: "bytes".to_owned() };
+        objects.put(&bytes, vec![0xff]).await.expect("it keeps each object");
+        settings.extended_client.objects = Some(Arc::new(objects));
         settings.extended_client.buckets = vec!["payloads".to_owned()];
         let work = work_fn(|_: &Claim, _: &Message| async { Ok(Vec::new()) });
         let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), work, settings);
         let reports = batch.run(&[message], Deadline::within(Duration::from_mins(1))).await;
-        let is_recorded = reports.as_ref().is_ok_and(|reports| reports[0].failed_permanently);
-        if is_recorded != is_known {
+        let is_right = reports.as_ref().is_ok_and(|reports| {
+            (reports[0].failed_permanently, reports[0].key.is_some()) == (is_known && is_text, is_known)
+        });
+        if !is_right {
             wrong.push(format!("{sources:?}, attribute and deduplicationId {has:?}: {reports:?}"));
         }
     }
