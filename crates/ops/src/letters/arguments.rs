@@ -16,10 +16,10 @@ use super::letter::outcome_words;
 #[command(name = "letters", version, max_term_width = 100)]
 pub(crate) struct Arguments {
     /// The dead-letter queue [default: `DEAD_LETTER_QUEUE_URL`]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) queue_url: Option<String>,
     /// The logical consumer, for records [default: `IDEMPOTENCY_NAMESPACE`, else `AWS_LAMBDA_FUNCTION_NAME`]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) namespace: Option<String>,
     /// How long letters are hidden from other consumers if this command is killed, in seconds
     // SQS hides a message for 12 hours in total, and the timeout is set again after three fifths of it.

@@ -53,7 +53,8 @@ async fn delete(
         match scan.delete(&letter).await {
             Ok(()) => report.add(&letter, Outcome::Deleted, ""),
             Err(error) => {
-                report.add(&letter, Outcome::NotDeleted, error.to_string());
+                let outcome = if error.is_refused { Outcome::NotDeleted } else { Outcome::MaybeDeleted };
+                report.add(&letter, outcome, error.to_string());
                 // The next ones would most likely fail for the same reason.
                 return Ok(Stop::Failure);
             }

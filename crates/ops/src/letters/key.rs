@@ -4,7 +4,7 @@ use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeN
 use idempotent_sqs::config::{Environment, key_settings};
 use idempotent_sqs::sqs::{self, AttributeValue, Envelopes, KeyError, KeySource, MessageAttribute, Payload};
 
-use super::letter::{Origin, system};
+use super::letter::{Letter, Origin, system};
 
 /// The attribute that a redrive adds, and the first of the default key sources.
 pub(crate) const KEY_ATTRIBUTE: &str = "Idempotency-Key";
@@ -25,15 +25,17 @@ impl KeyFinder {
     /// The key that the function found in the message before it came to the dead-letter queue. `None` if it has none,
     /// or if it cannot be determined.
     pub(crate) fn find(&self, message: &Message, origin: &Origin) -> Option<String> {
-        let is_fifo = is_of_fifo(message);
+        let is_moved = matches!(origin, Origin::RedrivePolicy(_));
+        let is_fifo = system(message, &Name::MessageDeduplicationId).is_some();
         let message = received(message);
         let payload = Payload::of(&message, self.envelopes);
         let known = |source: &&KeySource| match source {
             KeySource::Attribute(_) | KeySource::Body(_) => true,
             // A FIFO queue replaces the deduplicationId of a message that it moves, and a send sets a new messageId:
             // https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html
-            KeySource::MessageId => message.kept_id().is_some() || matches!(origin, Origin::RedrivePolicy(_)),
-            KeySource::DeduplicationId => !is_fifo,
+            KeySource::MessageId => is_moved || self.has_other_id(&message),
+            // SQS moves a message to a queue of the same type. One that was sent may come from a queue of the other type.
+            KeySource::DeduplicationId => is_moved && !is_fifo,
             _ => false,
         };
         // A later source counts only if each earlier one is known to have no value. A payload in S3 is not known here.
@@ -42,12 +44,21 @@ impl KeyFinder {
         KeySource::find(&known, &payload).ok().map(|key| key.as_str().to_owned())
     }
 
-    /// The key that the function finds in this message once it is sent again with this attribute, to a FIFO queue or a
-    /// standard queue.
-    pub(crate) fn after_redrive(&self, message: &Message, to_fifo: bool, added: Option<(&str, &str)>) -> NewKey {
-        let is_fifo = is_of_fifo(message);
+    /// Whether another id than that of SQS takes its place: the one of an envelope, or one that a redrive has kept.
+    fn has_other_id(&self, message: &sqs::Message) -> bool {
+        let keys = ["1", "2"].map(|id| {
+            let mut message = message.clone();
+            id.clone_into(&mut message.id);
+            KeySource::find(&[KeySource::MessageId], &Payload::of(&message, self.envelopes))
+        });
+        keys[0] == keys[1]
+    }
+
+    /// The key that the function finds in this letter's message once it is sent again with this attribute, to a FIFO queue
+    /// or a standard queue.
+    pub(crate) fn after_redrive(&self, letter: &Letter, to_fifo: bool, added: Option<(&str, &str)>) -> NewKey {
         // Two messages that differ only in the ids that SQS assigns: a key that differs comes from one of them.
-        let [message, other] = ["1", "2"].map(|id| sent_again(message, id, to_fifo, added));
+        let [message, other] = ["1", "2"].map(|id| sent_again(&letter.message, id, to_fifo, added));
         let [payload, other] = [&message, &other].map(|message| Payload::of(message, self.envelopes));
         let found = |source: &KeySource| {
             [&payload, &other].map(|payload| KeySource::find(std::slice::from_ref(source), payload))
@@ -66,10 +77,12 @@ impl KeyFinder {
         if independent.len() == self.sources.len() {
             return NewKey::None;
         }
-        // The payload in S3 has not changed, so its values have not, unless an id takes their place.
+        // The payload in S3 has not changed, so its values have not, unless an id takes their place. Only a message of a
+        // standard queue is known to have had no deduplicationId.
+        let had_none = letter.source_queue_arn().is_some_and(|arn| !arn.ends_with(".fifo"));
         let is_same = |source: &KeySource| {
             let [key, other] = found(source);
-            key == other && !(is_fifo && matches!(source, KeySource::DeduplicationId))
+            key == other && (had_none || !matches!(source, KeySource::DeduplicationId))
         };
         if self.sources.iter().all(is_same) { NewKey::SameInS3 } else { NewKey::Other }
     }
@@ -96,10 +109,6 @@ fn sent_again(message: &Message, id: &str, to_fifo: bool, added: Option<(&str, &
         message.attributes.insert(name.to_owned(), text.into());
     }
     message
-}
-
-fn is_of_fifo(message: &Message) -> bool {
-    system(message, &Name::MessageDeduplicationId).is_some()
 }
 
 fn attribute(attribute: &MessageAttributeValue) -> MessageAttribute {

@@ -13,6 +13,8 @@ pub(crate) struct Letter {
     pub(crate) origin: Origin,
     /// The idempotency key, if it is known.
     pub(crate) key: Option<String>,
+    /// The number of the receive that returned it, from 1.
+    pub(crate) receive: u64,
 }
 
 /// How the message came into the queue.
@@ -39,13 +41,13 @@ pub(crate) fn outcome_words() -> Vec<&'static str> {
 }
 
 impl Letter {
-    pub(crate) fn new(message: Message, keys: &KeyFinder) -> Self {
+    pub(crate) fn new(message: Message, keys: &KeyFinder, receive: u64) -> Self {
         let origin = origin(&message);
         let key = match &origin {
             Origin::Function(letter) => letter.key.clone(),
             Origin::RedrivePolicy(_) | Origin::Unparsable(_) | Origin::Unknown => keys.find(&message, &origin),
         };
-        Self { message, origin, key }
+        Self { message, origin, key, receive }
     }
 
     /// The messageId in this queue.

@@ -62,7 +62,7 @@ pub(crate) async fn run(
     });
     end.add_to(&mut json);
     let text = table(&letters, session, states.as_deref()) + &summary(&letters) + &end.note();
-    Ok(CommandOutput::new(!end.interrupted, text, json).with_error(unread))
+    Ok(CommandOutput::new(end.is_success(), text, json).with_error(unread))
 }
 
 async fn matching(

@@ -40,8 +40,10 @@ pub(crate) enum Outcome {
     NotSent,
     /// It may have been sent; the send has no reply, for this reason. It was not deleted.
     MaybeSent,
-    /// It was sent, and is still here, for this reason.
+    /// It was not deleted, for this reason. `redrive` has sent it.
     NotDeleted,
+    /// It may have been deleted; the delete has no reply, for this reason. `redrive` has sent it.
+    MaybeDeleted,
 }
 
 impl Outcome {
@@ -54,11 +56,12 @@ impl Outcome {
             Self::NotSent => "NOT_SENT",
             Self::MaybeSent => "MAYBE_SENT",
             Self::NotDeleted => "NOT_DELETED",
+            Self::MaybeDeleted => "MAYBE_DELETED",
         }
     }
 
     fn is_failure(self) -> bool {
-        matches!(self, Self::NotSent | Self::MaybeSent | Self::NotDeleted)
+        matches!(self, Self::NotSent | Self::MaybeSent | Self::NotDeleted | Self::MaybeDeleted)
     }
 
     fn is_dry_run(self) -> bool {
@@ -75,6 +78,7 @@ impl Outcome {
             Self::NotSent => "not sent",
             Self::MaybeSent => "may have been sent, and not deleted",
             Self::NotDeleted => "not deleted",
+            Self::MaybeDeleted => "may have been deleted",
         }
     }
 }
@@ -120,7 +124,7 @@ impl Report {
         };
         let text = self.table() + &self.summary() + notes + &later + &end.note();
         let failed = self.lines.iter().any(|line| line.outcome.is_failure());
-        let success = !failed && !end.interrupted && end.still_hidden == 0;
+        let success = !failed && end.is_success();
         Ok(CommandOutput::new(success, text, json).with_error(failure))
     }
 

@@ -41,7 +41,7 @@ impl KeyChange {
             NewKey::None => letter.key.is_none() && letter.described().is_some(),
             NewKey::Other => false,
         };
-        let found = |added: Option<(&str, &str)>| keys.after_redrive(&letter.message, to.is_fifo(), added);
+        let found = |added: Option<(&str, &str)>| keys.after_redrive(letter, to.is_fifo(), added);
         if is_kept(found(None)) {
             return Self::None;
         }

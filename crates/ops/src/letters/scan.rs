@@ -1,9 +1,10 @@
 //! Receives each letter of the queue once, and hides all of them until the end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Duration;
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::interrupt::Interrupt;
 use super::key::KeyFinder;
@@ -35,12 +36,24 @@ pub(crate) struct Scan<'a> {
     extend_at: Instant,
     last_receive: LastReceive,
     in_flight_at_start: u64,
+    progress: Progress,
+}
+
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Number of receives.
+    pub(crate) receives: u64,
+    /// The latest time that SQS has shown: a send or a first receive of a letter that was received.
+    pub(crate) shown: Option<SystemTime>,
 }
 
 /// A letter in flight.
 struct Held {
     receipt_handle: String,
     hidden_until: Instant,
+    /// A delete had no reply.
+    may_be_deleted: bool,
 }
 
 impl<'a> Scan<'a> {
@@ -58,7 +71,12 @@ impl<'a> Scan<'a> {
             extend_at,
             last_receive: LastReceive::None,
             in_flight_at_start,
+            progress: Progress::default(),
         }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// The next letter, hidden for another [`margin`](Self::margin) at least. `None` if no other letter is visible, or
@@ -87,8 +105,7 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// A visibility timeout is extended if less than this remains. Of the default of five minutes it is two, and a send
-    /// and a delete take less, with all retries.
+    /// A visibility timeout is extended if less than this remains.
     fn margin(&self) -> Duration {
         self.queue.visibility_timeout * 2 / 5
     }
@@ -98,6 +115,7 @@ impl<'a> Scan<'a> {
         let hidden_until = Instant::now() + self.queue.visibility_timeout;
         let messages = self.queue.receive().await?;
         let is_empty = messages.is_empty();
+        self.progress.receives += 1;
         for message in messages {
             let (Some(id), Some(receipt_handle)) = (message.message_id.clone(), message.receipt_handle.clone()) else {
                 continue;
@@ -107,9 +125,11 @@ impl<'a> Scan<'a> {
                 continue;
             }
             self.extend_at = self.extend_at.min(hidden_until - self.margin());
-            self.held.insert(id.clone(), Held { receipt_handle, hidden_until });
+            self.held.insert(id.clone(), Held { receipt_handle, hidden_until, may_be_deleted: false });
             if self.seen.insert(id) {
-                self.received.push_back(Letter::new(message, self.keys));
+                let letter = Letter::new(message, self.keys, self.progress.receives);
+                self.progress.shown = self.progress.shown.max(letter.sent()).max(letter.first_received());
+                self.received.push_back(letter);
             }
         }
         Ok(!is_empty)
@@ -121,13 +141,32 @@ impl<'a> Scan<'a> {
         self.held.contains_key(letter.id())
     }
 
+    /// Waits for a call, and extends visibility timeouts meanwhile: it may take longer than they last.
+    pub(crate) async fn hold_during<T>(&mut self, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut call => return outcome,
+                () = sleep_until(self.extend_at) => self.extend().await,
+            }
+        }
+    }
+
     /// Deletes a letter that was returned.
     pub(crate) async fn delete(&mut self, letter: &Letter) -> Result<(), CallError> {
-        if let Some(held) = self.held.get(letter.id()) {
-            self.queue.delete(&held.receipt_handle).await?;
-            self.held.remove(letter.id());
-            self.deleted.insert(letter.id().to_owned());
+        let held = self.held.get(letter.id()).map(|held| held.receipt_handle.clone());
+        // Its visibility timeout could not be extended during its send. The handle may be valid nevertheless.
+        let receipt_handle = held.or_else(|| letter.message.receipt_handle.clone()).unwrap_or_default();
+        let queue = self.queue;
+        if let Err(error) = self.hold_during(queue.delete(&receipt_handle)).await {
+            if let Some(held) = self.held.get_mut(letter.id()) {
+                held.may_be_deleted = !error.is_refused;
+            }
+            return Err(error);
         }
+        self.held.remove(letter.id());
+        self.deleted.insert(letter.id().to_owned());
         Ok(())
     }
 
@@ -189,11 +228,14 @@ impl<'a> Scan<'a> {
         // Those that `forget` dropped, and that were not received again: the earlier one may have been, while they were
         // hidden.
         let dropped = self.held.keys().filter(|id| !self.seen.contains(*id)).count() as u64;
-        let handles: Vec<_> = self.held.values().map(|held| held.receipt_handle.as_str()).collect();
+        let held: Vec<_> = self.held.values().collect();
         let mut still_hidden = 0;
-        for batch in handles.chunks(BATCH.into()) {
-            let failures = self.queue.change_visibility(batch, Duration::ZERO).await;
-            still_hidden += failures.map_or(batch.len(), |failures| failures.len());
+        for batch in held.chunks(BATCH.into()) {
+            let handles: Vec<_> = batch.iter().map(|held| held.receipt_handle.as_str()).collect();
+            let failures = self.queue.change_visibility(&handles, Duration::ZERO).await;
+            let is_hidden = |index: usize| failures.as_ref().map_or(true, |failures| failures.contains(&index));
+            let hidden = batch.iter().enumerate().filter(|(index, held)| is_hidden(*index) && !held.may_be_deleted);
+            still_hidden += hidden.count();
         }
         ScanEnd {
             interrupted: self.interrupt.is_set(),

@@ -52,6 +52,11 @@ impl ScanEnd {
         self.last_receive == LastReceive::Empty && self.blocked == 0 && self.in_flight_at_start == 0
     }
 
+    /// Whether it was not interrupted, and left no letter hidden.
+    pub(crate) fn is_success(&self) -> bool {
+        !self.interrupted && self.still_hidden == 0
+    }
+
     /// A line for each reason why letters may be missing.
     pub(crate) fn note(&self) -> String {
         let mut lines = Vec::new();
@@ -82,11 +87,16 @@ impl ScanEnd {
                 "about {count} more were in flight: another consumer or an earlier command received them"
             ));
         }
-        if self.still_hidden > 0 {
-            let (count, hidden) = (self.still_hidden, format::duration(self.visibility_timeout));
-            lines.push(format!("{count} could not be made visible again: they are after at most {hidden}"));
+        lines.into_iter().map(|line| line + "\n").collect::<String>() + &self.hidden_note()
+    }
+
+    /// A line if letters are still hidden.
+    pub(crate) fn hidden_note(&self) -> String {
+        if self.still_hidden == 0 {
+            return String::new();
         }
-        lines.into_iter().map(|line| line + "\n").collect()
+        let (count, hidden) = (self.still_hidden, format::duration(self.visibility_timeout));
+        format!("{count} could not be made visible again: they are after at most {hidden}\n")
     }
 
     /// Adds its fields to a JSON object.

@@ -3,12 +3,12 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
-use std::time::SystemTime;
 
 use aws_sdk_sqs::primitives::Blob;
 
 use super::letter::Letter;
 use super::resend::{KeyChange, attributes};
+use super::scan::Progress;
 
 /// The messages that a run has sent. A letter of one of them came into the queue during the run: its message failed
 /// again. Without this check, it would be sent again and again.
@@ -18,28 +18,21 @@ use super::resend::{KeyChange, attributes};
 pub(crate) struct Sent {
     /// The messageIds that SQS returned. The description of a letter and the redrive policy keep them.
     ids: HashSet<String>,
-    /// The hash of each content that was sent, and what [`shown`](Self::shown) was then: for letters whose original
-    /// messageId is not known.
-    contents: HashMap<u64, Option<SystemTime>>,
+    /// The hash of each content that was sent, and how far the scan had come then: for letters whose original messageId
+    /// is not known.
+    contents: HashMap<u64, Progress>,
     /// Those of the sends without a reply: their messageIds are not known.
-    unconfirmed: HashMap<u64, Option<SystemTime>>,
-    /// The latest time that SQS has shown: a send or a first receive of a letter that was received.
-    shown: Option<SystemTime>,
+    unconfirmed: HashMap<u64, Progress>,
     hasher: RandomState,
 }
 
 impl Sent {
-    /// Takes note of the times that SQS shows of a letter.
-    pub(crate) fn saw(&mut self, letter: &Letter) {
-        self.shown = self.shown.max(letter.sent()).max(letter.first_received());
-    }
-
-    /// Takes note of a message that was sent for this letter, or may have been.
-    pub(crate) fn add(&mut self, letter: &Letter, key: KeyChange, id: Option<String>) {
+    /// Takes note of a message that was sent for this letter, or may have been, when the scan had come so far.
+    pub(crate) fn add(&mut self, letter: &Letter, key: KeyChange, id: Option<String>, progress: Progress) {
         let content = self.content(letter, key);
-        self.contents.entry(content).or_insert(self.shown);
+        self.contents.entry(content).or_insert(progress);
         if id.is_none() {
-            self.unconfirmed.entry(content).or_insert(self.shown);
+            self.unconfirmed.entry(content).or_insert(progress);
         }
         self.ids.extend(id);
     }
@@ -56,10 +49,10 @@ impl Sent {
             return true;
         }
         let contents = if letter.original_id().is_some() { &self.unconfirmed } else { &self.contents };
-        // Another letter may have the same content. If it is older than the latest time that SQS had shown before that
-        // content was sent, it was in the queue then.
+        // Another letter may have the same content. It was in the queue when that content was sent if it had been
+        // received by then, or if it is older than the latest time that SQS had shown.
         let sent = contents.get(&self.content(letter, KeyChange::None));
-        sent.is_some_and(|shown| letter.sent() >= *shown)
+        sent.is_some_and(|Progress { receives, shown }| letter.receive > *receives && letter.sent() >= *shown)
     }
 
     /// A hash of the body and the attributes of the message that is sent for this letter.

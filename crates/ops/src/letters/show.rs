@@ -57,8 +57,9 @@ pub(crate) async fn run(
         Err(error) => (line("not read"), Value::Null, Some(error)),
     };
     json["record"] = record_json;
-    let text = format::rows(&rows(&letter, session, with_body)) + &record_text;
-    Ok(CommandOutput::new(true, text, json).with_error(unread))
+    json["still_hidden"] = end.still_hidden.into();
+    let text = format::rows(&rows(&letter, session, with_body)) + &record_text + &end.hidden_note();
+    Ok(CommandOutput::new(end.still_hidden == 0, text, json).with_error(unread))
 }
 
 /// The record of the letter's key, or why it is not shown, as text and as JSON.

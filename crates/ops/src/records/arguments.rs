@@ -1,6 +1,6 @@
 //! Command-line arguments.
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use idempotent_sqs::idempotency::Fence;
 use idempotent_sqs::stores::redis::records::ExpectedState;
@@ -18,7 +18,7 @@ use super::key::KeyArgument;
 #[command(name = "records", version, max_term_width = 100)]
 pub(crate) struct Arguments {
     /// The logical consumer [default: `IDEMPOTENCY_NAMESPACE`, else `AWS_LAMBDA_FUNCTION_NAME`]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) namespace: Option<String>,
     /// Print one JSON document
     #[arg(long, global = true)]

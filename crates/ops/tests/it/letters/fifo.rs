@@ -1,12 +1,15 @@
 //! `redrive` on FIFO queues: order, deduplication, and visibility timeouts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use harness::sqs::{ACCESS_DENIED, Fault};
 use idempotent_sqs_testing::SqsError;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::{Queues, bodies, contents, results};
+use crate::Output;
 
 /// Bodies of the messages of a group, in order.
 fn in_group(queues: &Queues, group: &str) -> Vec<String> {
@@ -127,6 +130,26 @@ async fn visibility_timeouts_are_extended_during_a_slow_run() {
     assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 7]), "{output}");
     assert_eq!(bodies(&queues.payments), numbers(0..7));
     assert_eq!(queues.dead.counts().received, 7, "each letter was received once");
+}
+
+#[tokio::test]
+async fn visibility_timeouts_are_extended_during_a_slow_send() {
+    let queues = Queues::standard().await;
+    (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let over = Arc::new(Notify::new());
+    let (delayed, mut is_first) = (Arc::clone(&over), true);
+    queues.api.fail(move |call| {
+        let delays = call.action == "SendMessage" && std::mem::take(&mut is_first);
+        delays.then(|| Fault::Delay(Arc::clone(&delayed)))
+    });
+    let arguments = ["redrive", "--all", "--yes", "--rate", "1000", "--visibility-timeout", "5", "--json"];
+    let run = queues.command(&arguments).spawn().unwrap();
+    // The second time is after the timeout of the receive.
+    queues.api.called("ChangeMessageVisibilityBatch", 2).await;
+    assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (0, 3));
+    over.notify_one();
+    let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
+    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 3]));
 }
 
 /// The function sends a message without a group to a FIFO dead-letter queue with its messageId as its group.

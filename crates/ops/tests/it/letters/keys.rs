@@ -212,3 +212,58 @@ async fn only_messages_that_sqs_accepted_are_counted_under_new_keys() {
     let (_, output) = queues.redrive(&["--all", "--dry-run"]).await;
     assert_eq!((results(&output), &output["new_keys"]), (vec!["WOULD_REDRIVE"], &json!(1)));
 }
+
+/// A message in S3 with this description.
+fn in_s3(queues: &Queues, message_id: &str, description: &Value) -> SendRequest {
+    let pointer = r#"["software.amazon.payloadoffloading.PayloadS3Pointer",{"s3BucketName":"b","s3Key":"k"}]"#;
+    SendRequest::new(pointer)
+        .attribute("ExtendedPayloadSize", Attribute::Number("300000".into()))
+        .attribute(DeadLetter::ATTRIBUTE, queues.description(message_id, description))
+}
+
+/// Its key was its deduplicationId, which the standard queue does not have.
+#[tokio::test]
+async fn a_letter_of_a_fifo_queue_whose_payload_is_in_s3_is_reported_with_its_new_key_in_a_standard_queue() {
+    let queues = Queues::of_types("", "").await.with("IDEMPOTENCY_KEY", "deduplicationId,messageId");
+    let source = "arn:aws:sqs:eu-central-1:123456789012:orders.fifo";
+    queues.send(in_s3(&queues, "m1", &json!({ "key": "a d1", "source_queue_arn": source })).group("a"));
+    let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&queues.payments)]).await;
+    assert_eq!((code, &output["new_keys"]), (0, &json!(1)), "{output}");
+}
+
+/// It had no deduplicationId in the standard queue, and gets none there.
+#[tokio::test]
+async fn a_letter_of_a_standard_queue_whose_payload_is_in_s3_keeps_its_key_by_way_of_a_fifo_dead_letter_queue() {
+    for (sources, key) in [("deduplicationId,messageId", "m1"), ("deduplicationId,body:/id", "pay_1")] {
+        let queues = Queues::of_types("", ".fifo").await.with("IDEMPOTENCY_KEY", sources);
+        queues.send(in_s3(&queues, "m1", &json!({ "key": key })).group("m1").deduplication_id("m1"));
+        let (code, output) = queues.redrive(&["--all"]).await;
+        assert_eq!((code, &output["new_keys"]), (0, &json!(0)), "{sources}: {output}");
+    }
+}
+
+/// As the function sends a message that has no room for a description.
+fn without_description(body: &str) -> SendRequest {
+    (0..10).fold(SendRequest::new(body), |message, n| message.attribute(format!("a{n}"), "text"))
+}
+
+#[tokio::test]
+async fn the_id_of_an_envelope_is_the_key_of_a_letter_without_a_description() {
+    let queues = Queues::standard().await;
+    let body = r#"{"Type": "Notification", "MessageId": "a9fe3c1d", "Message": "12.50 EUR",
+        "TopicArn": "arn:aws:sns:eu-central-1:123456789012:payments", "Timestamp": "2026-11-19T09:31:05Z"}"#;
+    queues.send(without_description(body));
+    assert_eq!(queues.listed(&[], "key").await, ["a9fe3c1d"]);
+    let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&queues.payments)]).await;
+    assert_eq!((code, &output["new_keys"]), (0, &json!(0)), "{output}");
+}
+
+/// The queue that it comes from may be a FIFO queue.
+#[tokio::test]
+async fn a_letter_without_a_description_may_have_had_a_deduplication_id() {
+    let queues = Queues::of_types("", "").await.with("IDEMPOTENCY_KEY", "deduplicationId,attribute:a0");
+    queues.send(without_description("1").group("g"));
+    assert_eq!(queues.listed(&[], "key").await, [json!(null)]);
+    let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&queues.payments)]).await;
+    assert_eq!((code, &output["new_keys"]), (0, &json!(1)), "{output}");
+}

@@ -108,17 +108,6 @@ async fn a_refused_receive_exits_with_2_and_makes_the_letters_visible_that_were_
     }
 }
 
-#[tokio::test]
-async fn letters_that_cannot_be_made_visible_again_are_reported() {
-    let queues = Queues::standard().await;
-    queues.add("1", &json!({}));
-    queues.api.fail(|call| (call.action == "ChangeMessageVisibilityBatch").then_some(ACCESS_DENIED));
-    let output = queues.run(&["list"]).await;
-    let note = "1 could not be made visible again: they are after at most 5 min\n";
-    assert!(output.code == 0 && output.stdout.ends_with(note), "{}", output.stdout);
-    assert_eq!(queues.dead.in_flight(), 1);
-}
-
 /// The credentials of a session may end during a run.
 #[tokio::test]
 async fn a_redrive_whose_next_receive_fails_reports_what_was_done_and_exits_with_2() {
@@ -169,4 +158,35 @@ async fn a_delete_whose_next_receive_fails_reports_what_was_deleted_and_exits_wi
     let (code, output) = output.json();
     assert_eq!((code, results(&output)), (2, vec!["DELETED"; 10]));
     assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (5, 0));
+}
+
+#[tokio::test]
+async fn a_letter_whose_delete_has_no_reply_may_have_been_deleted() {
+    for command in ["redrive", "delete"] {
+        let queues = Queues::standard().await;
+        queues.add("0", &json!({}));
+        queues.api.fail(|call| (call.action == "DeleteMessage").then_some(Fault::LoseReply));
+        let (code, output) = queues.json(&[command, "--all", "--yes"]).await;
+        assert_eq!(
+            (code, results(&output), &output["still_hidden"]),
+            (1, vec!["MAYBE_DELETED"], &json!(0)),
+            "{output}"
+        );
+        let detail = output["letters"][0]["detail"].as_str().unwrap();
+        assert!(command == "delete" || detail.contains("may be in both queues"), "{detail}");
+        assert_eq!(bodies(&queues.dead), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn list_and_show_exit_with_1_if_letters_stay_hidden() {
+    for command in [&["list"][..], &["show", "pay_1"], &["show", "none"]] {
+        let queues = Queues::standard().await;
+        (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        queues.api.fail(|call| (call.action == "ChangeMessageVisibilityBatch").then_some(ACCESS_DENIED));
+        let output = queues.run(command).await;
+        let note = "3 could not be made visible again: they are after at most 5 min\n";
+        assert!(output.code == 1 && output.stdout.ends_with(note), "{command:?}: {}", output.stdout);
+        assert_eq!(queues.dead.in_flight(), 3);
+    }
 }

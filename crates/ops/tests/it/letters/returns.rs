@@ -200,3 +200,61 @@ async fn a_letter_with_a_description_is_not_sent_again_after_a_send_without_a_re
     let (code, output) = queues.redrive(&["--all", "--as-is", "--limit", "20"]).await;
     assert_eq!((code, results(&output), &output["arrived_during_run"]), (1, vec!["MAYBE_SENT"], &json!(1)));
 }
+
+/// Letters without a description, as the function sends messages that have no room for one.
+fn without_description(body: &str) -> SendRequest {
+    (0..10).fold(SendRequest::new(body), |message, n| message.attribute(format!("a{n}"), "text"))
+}
+
+#[tokio::test]
+async fn an_equal_letter_that_was_received_before_the_send_is_redriven_too() {
+    for is_fifo in [false, true] {
+        let queues = if is_fifo { Queues::fifo().await } else { Queues::standard().await };
+        let send = |body: &str, id: &str| {
+            let message = without_description(body);
+            queues.send(if is_fifo { message.group("a").deduplication_id(id) } else { message });
+        };
+        send("toggle", "1");
+        // Its first receive is earlier than the send of the others.
+        assert_eq!(queues.listed(&[], "key").await.len(), 1);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        send("toggle", "2");
+        send("other", "3");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let to = queues.api.queue_url(&queues.payments);
+        let (code, output) = queues.redrive(&["--all", "--to", &to]).await;
+        assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 3]), "{output}");
+        if is_fifo {
+            assert_eq!(bodies(&queues.payments), ["toggle", "toggle", "other"]);
+        }
+    }
+}
+
+/// The clock of this machine is ahead, so the new letter seems to have been there at the start.
+#[tokio::test]
+async fn a_later_letter_of_a_group_does_not_overtake_one_that_came_back() {
+    let queues = Queues::start(".fifo", SystemTime::now() - Duration::from_secs(3_600)).await;
+    queues.add_to_group("a", "0");
+    queues.add_to_group("a", "1");
+    let (payments, dead) = (queues.payments.clone(), queues.dead.clone());
+    let template = queues.description("ID", &json!({}));
+    let mut is_first = true;
+    queues.api.fail(move |call| {
+        if call.action == "DeleteMessage" && std::mem::take(&mut is_first) {
+            let fail = |body: &str, id: &str| {
+                let attribute = template.replace("\"ID\"", &format!("{id:?}"));
+                let letter = SendRequest::new(body).attribute(DeadLetter::ATTRIBUTE, attribute);
+                dead.send(letter.group("a").deduplication_id(id)).unwrap();
+            };
+            for message in payments.receive(10) {
+                fail(&message.body, &message.message_id);
+                payments.delete(&message.receipt_handle).unwrap();
+            }
+            fail("2", "new");
+        }
+        None
+    });
+    queues.redrive(&["--all"]).await;
+    let left = [&queues.payments, &queues.dead].map(bodies);
+    assert_eq!(left, [vec!["1".to_owned()], vec!["0".to_owned(), "2".to_owned()]]);
+}

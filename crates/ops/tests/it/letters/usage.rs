@@ -46,7 +46,7 @@ async fn without_a_filter_all_is_required_and_without_a_terminal_yes() {
 #[tokio::test]
 async fn invalid_arguments_exit_with_2_and_name_the_error() {
     let queues = Queues::standard().await;
-    let invalid: [&[&str]; 10] = [
+    let invalid: [&[&str]; 12] = [
         &[],
         &["show"],
         &["list", "--outcome", "BROKEN"],
@@ -57,11 +57,14 @@ async fn invalid_arguments_exit_with_2_and_name_the_error() {
         &["redrive", "--all", "--rate", "0"],
         &["list", "--visibility-timeout", "4"],
         &["list", "--visibility-timeout", "27001"],
+        &["list", "--queue-url", ""],
+        &["list", "--records", "--namespace", ""],
     ];
     for arguments in invalid {
         let output = queues.run(arguments).await;
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments:?}");
-        let names = output.stderr.contains("Usage: ") || output.stderr.contains("invalid value");
+        let errors = ["Usage: ", "invalid value", "a value is required"];
+        let names = errors.iter().any(|error| output.stderr.contains(error));
         assert!(names, "{arguments:?}: {}", output.stderr);
     }
     let help = queues.run(&["--help"]).await;
