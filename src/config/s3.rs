@@ -32,14 +32,14 @@ pub(super) fn results(environment: &mut Environment, aws: &AwsConfig) -> Option<
     let bucket = bucket(environment, "RESULT_BUCKET", &name);
     let objects = s3(environment, "RESULT_BUCKET", aws);
     let [prefix, namespace] = [environment.get("RESULT_PREFIX"), namespace(environment)].map(Option::unwrap_or_default);
-    let prefix = format!("{prefix}{namespace}/");
+    let prefix = format!("{prefix}{namespace}");
     if prefix.len() > MAX_PREFIX || prefix.split('/').any(|segment| matches!(segment, "." | "..")) {
         environment.error(&format!(
             "RESULT_PREFIX is invalid: set it to a prefix that has, with the namespace, at most {MAX_PREFIX} bytes and \
              no segment . or .., which no URL can have"
         ));
     }
-    Some(Results::new(objects?, bucket?, prefix))
+    Some(Results::new(objects?, bucket?, format!("{prefix}/")))
 }
 
 /// A name that follows the main rules of S3 for the names of buckets:

@@ -50,7 +50,8 @@ pub struct Policy {
 pub enum Recovery {
     /// Run [`Work::recover`](super::Work::recover).
     Rerun,
-    /// Do not run the work. The message fails permanently, and an operator handles it in the dead-letter queue.
+    /// Do not run the work, unless it has its [own record](super::OwnRecord), which shows what took effect. The message
+    /// fails permanently, and an operator handles it in the dead-letter queue.
     Park,
 }
 

@@ -79,8 +79,8 @@
 //! [500](#failed-before) and do not run for [`Policy::failed_retention`](idempotent_sqs::Policy::failed_retention),
 //! counted from the start of the last attempt. Then the next retry runs, as a recovery if an attempt may have taken
 //! effect, and attempts are counted from 1. With
-//! [`Recovery::Park`](idempotent_sqs::idempotency::Recovery::Park) no recovery runs, so such a key fails for as long as
-//! its record exists. The record, and with it the knowledge that an attempt may have taken effect, lasts for
+//! [`Recovery::Park`](idempotent_sqs::idempotency::Recovery::Park) no recovery runs, except of a work with its own record
+//! at an [endpoint](IdempotencyLayer::endpoint), so such a key fails for as long as its record exists. The record, and with it the knowledge that an attempt may have taken effect, lasts for
 //! [`Policy::retention`](idempotent_sqs::Policy::retention).
 //!
 //! # Disconnected clients and shutdown

@@ -71,7 +71,7 @@ fn write_results(written: &mut Written, namespace: &str) -> bool {
             if written.is_invalid() { *written.rng.pick(&["../", "a/./", "./"]) } else { *written.rng.pick(&names) };
         written.set(PREFIX, prefix);
     }
-    let name = format!("{prefix}{namespace}/");
+    let name = format!("{prefix}{namespace}");
     if !written.has(RESULTS) && has_prefix {
         written.error("RESULT_PREFIX is set, and RESULT_BUCKET is not");
     } else if written.has(RESULTS) && (name.len() > 800 || name.split('/').any(|part| [".", ".."].contains(&part))) {
