@@ -81,7 +81,7 @@ fn write_results(written: &mut Written, namespace: &str) -> bool {
         let results = read.config.policy.results.as_ref();
         format!("{:?}", results.map(|results| (results.bucket.clone(), results.prefix.clone())))
     };
-    written.expect(RESULTS, read, format!("{:?}", bucket.map(|bucket| (bucket, name))));
+    written.expect(RESULTS, read, format!("{:?}", bucket.map(|bucket| (bucket, name + "/"))));
     bucket.is_some()
 }
 
