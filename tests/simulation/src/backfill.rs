@@ -4,9 +4,11 @@
 //! - `rows`: the rows, and the records that Redis has before
 //! - `runs`: runs of backfills
 //! - `faults`: what happens to both servers
-//! - `verdict`: what is wrong
+//! - `verdict`: what is wrong with the records
+//! - `reports`: what is wrong with the reports of the runs
 
 mod faults;
+mod reports;
 mod rows;
 mod runs;
 mod verdict;
