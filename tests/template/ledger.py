@@ -157,6 +157,11 @@ class Functions(unittest.TestCase):
                 self.assertEqual(variables["DATABASE_SECRET_ARN"], parameters.get("DatabaseSecretArn", ""))
                 self.assertEqual(variables["DATABASE_IAM"], "true" if name == "a user of RDS" else "false")
 
+    def test_a_serverless_cache_without_its_name_is_refused(self):
+        refused = ledger(RedisIamServerless="true").refused_by()
+        self.assertEqual(refused, ["RedisIamServerless requires RedisIamCache."])
+        self.assertFalse(ledger(RedisIamServerless="true", RedisIamCache="orders-cache").refused_by())
+
     def test_two_ways_to_sign_in_to_the_database_are_refused(self):
         both = DATABASE_SIGN_INS["a secret for the database"] | DATABASE_SIGN_INS["a user of RDS"]
         self.assertTrue(ledger(**both).refused_by())
