@@ -21,7 +21,7 @@ use harness::with;
 use history::Rng;
 use history::inbox::SECRET;
 use idempotent_sqs::{RedisSettings, RedisStore};
-use idempotent_sqs_postgres::backfill::{BackfillEnd, BackfillSettings, BackfillStart};
+use idempotent_sqs_postgres::backfill::BackfillSettings;
 use idempotent_sqs_postgres::{Database, DatabaseSettings};
 use tokio::time::sleep;
 
@@ -31,7 +31,7 @@ use crate::redis::Cluster;
 
 use faults::Fault;
 use rows::Row;
-use runs::{Copier, Limits, RunSeen};
+use runs::{Copier, RunSeen};
 
 /// The consumer whose rows are copied.
 const CONSUMER: &str = "copied";
@@ -115,17 +115,10 @@ pub async fn copy_rows(seed: u64) -> Vec<String> {
     wrong.extend(world.pass(&copiers[0], "before the next pass").await);
     wrong.extend(world.wrong_next_pass(&copiers[1]).await);
     wrong.extend(world.wrong_whole_pass(&copiers[0], &specials).await);
-    for server in &world.redis.servers {
-        server.flush();
-    }
-    let unlimited = Limits { start: BackfillStart::Watermark, time: None };
-    let (_, restored) = copiers[1].run(unlimited).await;
-    if restored != Some(BackfillEnd::Done) {
-        wrong.push(format!("after a loss: a run ended with {restored:?}"));
-    }
+    wrong.extend(world.wrong_runs(since));
+    wrong.extend(world.wrong_restoration(&copiers[1]).await);
     wrong.extend(world.wrong_records(&[], "after a loss"));
     wrong.extend(world.wrong_contents().await);
-    wrong.extend(world.wrong_runs(since));
     wrong.extend(world.wrong_lifetimes().await);
     // Others follow from these.
     wrong.truncate(MOST_FAULTS);

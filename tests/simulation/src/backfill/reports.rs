@@ -31,6 +31,10 @@ impl World {
     }
 
     fn wrong_end(&self, run: &RunSeen, runs: &[RunSeen]) -> Option<&'static str> {
+        let limit = run.limits.time.map(|time| run.begun + time + SLACK);
+        if run.end.is_some() && limit.is_some_and(|limit| run.ended() > limit) {
+            return Some("a run takes longer than it may");
+        }
         let error = match run.end.as_ref()? {
             Ok((progress, BackfillEnd::Done)) => {
                 return (progress.remaining != Some(0)).then_some("a run is done, and rows remain");

@@ -14,6 +14,7 @@ use super::rows::{Row, Special};
 use super::runs::{Copier, Limits};
 use super::{CONSUMER, MAX_BYTES, RETENTION, World};
 use crate::lock;
+use crate::redis::Server;
 
 /// How much later something may happen than it has to: delays of the network.
 pub(super) const SLACK: Duration = Duration::from_millis(200);
@@ -119,8 +120,7 @@ impl World {
             }
         }
         // Records of a probe that was lost do not count as work that died.
-        for probe in self.redis.servers.iter().flat_map(|server| server.keys(|key| key.starts_with(PROBES.as_bytes())))
-        {
+        for probe in self.probes() {
             let key = String::from_utf8_lossy(&probe[CONSUMER.len() + 1..]).into_owned();
             let acquired = self.acquire(&key, Fingerprint::NONE).await;
             let is_right = match &acquired {
@@ -135,9 +135,15 @@ impl World {
         wrong
     }
 
+    /// The records of probes, also those that have expired.
+    fn probes(&self) -> Vec<Vec<u8>> {
+        let of_probes = |key: &[u8]| key.starts_with(PROBES.as_bytes());
+        self.redis.servers.iter().flat_map(|server| server.keys(of_probes)).collect()
+    }
+
     async fn acquire(&self, stored: &str, fingerprint: Fingerprint) -> Option<Acquire> {
         let mut request = AcquireRequest::new(Key::from_stored(stored).ok()?);
-        request.fingerprint = fingerprint;
+        (request.fingerprint, request.retention) = (fingerprint, RETENTION);
         self.store.acquire(request).await.ok()
     }
 
@@ -162,6 +168,24 @@ impl World {
         (!is_right).then(|| {
             format!("after a pass, {end:?} with {progress:?}, not {}..={} rows", count(latest), count(earliest))
         })
+    }
+
+    /// What is wrong with a run after Redis has lost all records, which it does once more meanwhile.
+    pub(super) async fn wrong_restoration(&self, copier: &Copier) -> Option<String> {
+        let flush = || self.redis.servers.iter().for_each(Server::flush);
+        flush();
+        let (restored, ()) = tokio::join!(copier.run(Limits { start: BackfillStart::Watermark, time: None }), async {
+            sleep(Duration::from_millis(600)).await;
+            flush();
+        });
+        let run = lock(&self.runs).last().cloned()?;
+        // The rows were counted again.
+        let is_counted = run.steps.windows(2).next_back().is_none_or(|two| {
+            let [before, last] = [two[0].1, two[1].1];
+            before.remaining.is_some_and(|remaining| remaining + before.sent() == last.sent())
+        });
+        let is_right = restored.1 == Some(BackfillEnd::Done) && is_counted;
+        (!is_right).then(|| format!("after a loss: {run:?}"))
     }
 
     /// What is wrong with a pass over all rows, each of which was copied before.
@@ -196,6 +220,10 @@ impl World {
             }
             sleep(Duration::from_secs(15)).await;
         }
+        let mut probes = self.probes().into_iter();
+        wrong.extend(
+            probes.find(|probe| self.redis.value(probe).is_some()).map(|_| "a probe lives for too long".to_owned()),
+        );
         wrong
     }
 }
