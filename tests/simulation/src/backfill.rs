@@ -4,10 +4,12 @@
 //! - `rows`: the rows, and the records that Redis has before
 //! - `runs`: runs of backfills
 //! - `faults`: what happens to both servers
+//! - `passes`: passes over the rows while something happens
 //! - `verdict`: what is wrong with the records
 //! - `reports`: what is wrong with the reports of the runs
 
 mod faults;
+mod passes;
 mod reports;
 mod rows;
 mod runs;
@@ -103,7 +105,7 @@ pub async fn copy_rows(seed: u64) -> Vec<String> {
     let since = world.run_count();
 
     // A transaction is open while later rows are written.
-    let held = world.hold_row().await;
+    let held = world.hold_row("held").await;
     world.insert(rng, 8).await;
     wrong.extend(world.pass(&copiers[0], "while a transaction is open").await);
     wrong.extend(world.wrong_records(&specials, "while a transaction was open"));
@@ -111,11 +113,16 @@ pub async fn copy_rows(seed: u64) -> Vec<String> {
     wrong.extend(world.pass(&copiers[1], "after its commit").await);
     wrong.extend(world.wrong_records(&specials, "after a late commit"));
 
+    wrong.extend(world.wrong_late_commit(rng, &copiers).await);
+    wrong.extend(world.wrong_records(&specials, "after a commit during a pass"));
+
     sleep(Duration::from_secs(3)).await;
     wrong.extend(world.pass(&copiers[0], "before the next pass").await);
     wrong.extend(world.wrong_next_pass(&copiers[1]).await);
     wrong.extend(world.wrong_whole_pass(&copiers[0], &specials).await);
+    wrong.extend(world.wrong_supersession(&copiers).await);
     wrong.extend(world.wrong_runs(since));
+    wrong.extend(world.wrong_end_of_losses(&copiers[0]).await);
     wrong.extend(world.wrong_restoration(&copiers[1]).await);
     wrong.extend(world.wrong_records(&[], "after a loss"));
     wrong.extend(world.wrong_contents().await);

@@ -37,7 +37,13 @@ impl World {
         }
         let error = match run.end.as_ref()? {
             Ok((progress, BackfillEnd::Done)) => {
-                return (progress.remaining != Some(0)).then_some("a run is done, and rows remain");
+                let last = run.steps.last().map(|(_, last)| last.sent());
+                return [
+                    (progress.remaining != Some(0), "a run is done, and rows remain"),
+                    (last != Some(progress.sent()), "a run is done, and did not report its last step"),
+                ]
+                .into_iter()
+                .find_map(|(is_wrong, why)| is_wrong.then_some(why));
             }
             Ok((_, BackfillEnd::OutOfTime)) => {
                 let time = run.limits.time;

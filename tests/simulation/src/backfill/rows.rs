@@ -183,10 +183,10 @@ impl World {
     }
 
     /// Inserts a row, and does not commit it yet.
-    pub(super) async fn hold_row(&self) -> HeldRow {
+    pub(super) async fn hold_row(&self, key: &str) -> HeldRow {
         let session = session().await.expect("nothing fails");
         session.batch_execute("BEGIN").await.expect("nothing fails");
-        let row = Row::plain("held");
+        let row = Row::plain(key);
         row.insert(&session).await.expect("nothing fails");
         lock(&self.rows).push(row);
         HeldRow { session }

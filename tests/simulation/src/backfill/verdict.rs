@@ -1,4 +1,4 @@
-//! Whether the records are those of the rows, and whether a pass sends the rows that it should: docs/backfill.md.
+//! Whether the records are those of the rows: docs/backfill.md.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,15 +6,12 @@ use std::time::Duration;
 use history::Value;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Fence, Store, StoredResult};
 use idempotent_sqs::{Fingerprint, Key};
-use idempotent_sqs_postgres::backfill::{BackfillEnd, BackfillStart};
 use tokio::time::{Instant, sleep};
 
 use super::faults::What;
 use super::rows::{Row, Special};
-use super::runs::{Copier, Limits};
 use super::{CONSUMER, MAX_BYTES, RETENTION, World};
 use crate::lock;
-use crate::redis::Server;
 
 /// How much later something may happen than it has to: delays of the network.
 pub(super) const SLACK: Duration = Duration::from_millis(200);
@@ -22,12 +19,9 @@ pub(super) const SLACK: Duration = Duration::from_millis(200);
 /// How much longer a record lives than its row: its lifetime is rounded up to a minute.
 const ROUNDED: Duration = Duration::from_mins(1);
 
-/// Rows whose transactions began later may become visible behind later ones: the horizon is so much earlier.
-const HORIZON: Duration = Duration::from_secs(1);
-
 const PROBES: &str = "copied:loss-probe:";
 
-type Specials = [(String, Special, Value)];
+pub(super) type Specials = [(String, Special, Value)];
 
 impl Row {
     /// When it expires. `None` if it had expired before it was inserted.
@@ -44,7 +38,7 @@ impl Row {
     }
 
     /// When it was done, after this time. Earlier times are negative.
-    fn done_s(&self, since: Instant) -> f64 {
+    pub(super) fn done_s(&self, since: Instant) -> f64 {
         let seconds = |later: Instant, earlier: Instant| later.saturating_duration_since(earlier).as_secs_f64();
         let begun = seconds(self.begun, since) - seconds(since, self.begun);
         self.age.map_or(f64::INFINITY, |age| begun - age.as_secs_f64())
@@ -64,11 +58,11 @@ impl World {
     }
 
     /// The rows that have to be copied.
-    fn copied(&self) -> Vec<Row> {
+    pub(super) fn copied(&self) -> Vec<Row> {
         self.committed().0.into_iter().filter(Row::is_copied).collect()
     }
 
-    fn was_flushed(&self) -> bool {
+    pub(super) fn was_flushed(&self) -> bool {
         lock(&self.faults).iter().any(|fault| fault.what == What::Flushed)
     }
 
@@ -145,61 +139,6 @@ impl World {
         let mut request = AcquireRequest::new(Key::from_stored(stored).ok()?);
         (request.fingerprint, request.retention) = (fingerprint, RETENTION);
         self.store.acquire(request).await.ok()
-    }
-
-    /// What is wrong with a pass after one that has ended: it starts the overlap before the watermark.
-    pub(super) async fn wrong_next_pass(&self, copier: &Copier) -> Option<String> {
-        let (since, until) = {
-            let runs = lock(&self.runs);
-            let (last, earlier) = runs.split_last()?;
-            let of_pass = earlier.iter().rev().take_while(|run| !matches!(run.end, Some(Ok((_, BackfillEnd::Done)))));
-            (of_pass.last().unwrap_or(last).begun, last.ended())
-        };
-        let rows = self.copied();
-        let done: Vec<f64> = rows.iter().map(|row| row.done_s(since)).collect();
-        let last = done.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let (overlap, slack) = (self.overlap.as_secs_f64(), SLACK.as_secs_f64());
-        // The watermark is at the last row, or at the horizon.
-        let earliest = last.min(-HORIZON.as_secs_f64()) - overlap - slack;
-        let latest = last.min((until - since).as_secs_f64() - HORIZON.as_secs_f64()) - overlap + slack;
-        let count = |after: f64| done.iter().filter(|done| **done > after).count() as u64;
-        let (progress, end) = copier.run(Limits { start: BackfillStart::Watermark, time: None }).await;
-        let is_right = end == Some(BackfillEnd::Done) && (count(latest)..=count(earliest)).contains(&progress.sent());
-        (!is_right).then(|| {
-            format!("after a pass, {end:?} with {progress:?}, not {}..={} rows", count(latest), count(earliest))
-        })
-    }
-
-    /// What is wrong with a run after Redis has lost all records, which it does once more meanwhile.
-    pub(super) async fn wrong_restoration(&self, copier: &Copier) -> Option<String> {
-        let flush = || self.redis.servers.iter().for_each(Server::flush);
-        flush();
-        let (restored, ()) = tokio::join!(copier.run(Limits { start: BackfillStart::Watermark, time: None }), async {
-            sleep(Duration::from_millis(600)).await;
-            flush();
-        });
-        let run = lock(&self.runs).last().cloned()?;
-        // The rows were counted again.
-        let is_counted = run.steps.windows(2).next_back().is_none_or(|two| {
-            let [before, last] = [two[0].1, two[1].1];
-            before.remaining.is_some_and(|remaining| remaining + before.sent() == last.sent())
-        });
-        let is_right = restored.1 == Some(BackfillEnd::Done) && is_counted;
-        (!is_right).then(|| format!("after a loss: {run:?}"))
-    }
-
-    /// What is wrong with a pass over all rows, each of which was copied before.
-    pub(super) async fn wrong_whole_pass(&self, copier: &Copier, specials: &Specials) -> Option<String> {
-        let rows = self.copied().len() as u64;
-        let is_left = |special: &Special| !self.was_flushed() && specials.iter().any(|(_, other, _)| other == special);
-        let skipped =
-            [Special::Processing, Special::FailedForAnother].iter().filter(|special| is_left(special)).count();
-        let (skipped, not_records) = (skipped as u64, u64::from(is_left(&Special::NoRecord)));
-        let (progress, end) = copier.run(Limits { start: BackfillStart::Oldest, time: None }).await;
-        let counts = [progress.copied, progress.already_completed, progress.skipped, progress.not_records];
-        let expected = [0, rows - skipped - not_records, skipped, not_records];
-        let is_right = end == Some(BackfillEnd::Done) && counts == expected && progress.remaining == Some(0);
-        (!is_right).then(|| format!("a pass over all rows ended as {end:?} with {progress:?}, not {expected:?}"))
     }
 
     /// Records that live for another time than their rows.
