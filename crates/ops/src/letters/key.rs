@@ -44,6 +44,11 @@ impl KeyFinder {
         KeySource::find(&known, &payload).ok().map(|key| key.as_str().to_owned())
     }
 
+    /// Whether a source is an id of SQS.
+    pub(crate) fn have_id(&self) -> bool {
+        self.sources.iter().any(|source| matches!(source, KeySource::MessageId | KeySource::DeduplicationId))
+    }
+
     /// Whether another id than that of SQS takes its place: the one of an envelope, or one that a redrive has kept.
     fn has_other_id(&self, message: &sqs::Message) -> bool {
         let keys = ["1", "2"].map(|id| {

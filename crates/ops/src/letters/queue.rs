@@ -2,13 +2,17 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aws_config::BehaviorVersion;
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::interceptors::BeforeTransmitInterceptorContextRef;
 use aws_sdk_sqs::config::retry::RetryConfig;
-use aws_sdk_sqs::config::{Builder, Region};
+use aws_sdk_sqs::config::{Builder, ConfigBag, Intercept, Region, RuntimeComponents};
+use aws_sdk_sqs::error::BoxError;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::operation::send_message::builders::SendMessageInputBuilder;
 use aws_sdk_sqs::types::{
@@ -50,6 +54,39 @@ pub(crate) struct CallError {
     reason: String,
     /// Whether SQS refused the call, so that it had no effect. Otherwise it may have taken effect.
     pub(crate) is_refused: bool,
+}
+
+/// What a receive returned.
+pub(crate) struct Received {
+    pub(crate) messages: Vec<Message>,
+    /// Whether an earlier try had no reply that arrived: its messages are hidden, and not known.
+    pub(crate) was_repeated: bool,
+}
+
+/// Counts the tries of a call that the SDK repeats.
+#[derive(Clone, Debug, Default)]
+struct Tries(Arc<AtomicU32>);
+
+impl Intercept for Tries {
+    fn name(&self) -> &'static str {
+        "Tries"
+    }
+
+    fn read_before_attempt(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Tries {
+    fn were_several(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 1
+    }
 }
 
 /// Approximate numbers of messages in the queue.
@@ -95,7 +132,8 @@ impl DeadLetterQueue {
     /// Receives up to [`BATCH`] messages. Returns none if no message is visible: a long poll asks all servers of a
     /// queue, a short poll does not:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
-    pub(crate) async fn receive(&self) -> Result<Vec<Message>, CallError> {
+    pub(crate) async fn receive(&self) -> Result<Received, CallError> {
+        let tries = Tries::default();
         let call = self
             .client
             .receive_message()
@@ -105,13 +143,19 @@ impl DeadLetterQueue {
             .wait_time_seconds(1)
             .message_system_attribute_names(MessageSystemAttributeName::All)
             .message_attribute_names("All");
-        let output = call.send().await.map_err(|error| CallError::new("ReceiveMessage", &error))?;
-        Ok(output.messages.unwrap_or_default())
+        let output = call.customize().interceptor(tries.clone()).send().await;
+        let output = output.map_err(|error| CallError::new("ReceiveMessage", &error))?;
+        Ok(Received { messages: output.messages.unwrap_or_default(), was_repeated: tries.were_several() })
     }
 
     pub(crate) async fn delete(&self, receipt_handle: &str) -> Result<(), CallError> {
+        let tries = Tries::default();
         let call = self.client.delete_message().queue_url(&self.url).receipt_handle(receipt_handle);
-        call.send().await.map(drop).map_err(|error| CallError::new("DeleteMessage", &error))
+        call.customize().interceptor(tries.clone()).send().await.map(drop).map_err(|error| {
+            let error = CallError::new("DeleteMessage", &error);
+            // An earlier try may have taken effect.
+            CallError { is_refused: error.is_refused && !tries.were_several(), ..error }
+        })
     }
 
     /// Makes up to [`BATCH`] messages visible after this time. Returns the indexes of those for which it failed.
@@ -215,6 +259,16 @@ impl CallError {
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) | _ => false,
         };
         Self { action, reason, is_refused }
+    }
+}
+
+impl CallError {
+    /// The delete of a letter that was visible again by then. With an old receipt handle, "the request will succeed, but
+    /// the message might not be deleted":
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
+    pub(crate) fn not_held() -> Self {
+        let reason = "its visibility timeout could not be extended, so another consumer may have received it";
+        Self { action: "DeleteMessage", reason: reason.to_owned(), is_refused: false }
     }
 }
 

@@ -92,13 +92,16 @@ impl Run<'_> {
         while self.report.len() < limit
             && let Some(letter) = self.scan.next().await?
         {
+            let is_later = self.is_later(&letter);
+            if is_later {
+                // This machine's clock may be ahead, so that a later letter of the group would be sent.
+                self.blocked_groups.extend(self.group(&letter));
+            }
             if !filter.matches(&letter, self.session.started) {
                 continue;
             }
-            if self.is_later(&letter) {
+            if is_later {
                 self.report.add_later();
-                // This machine's clock may be ahead, so that a later letter of the group would be sent.
-                self.blocked_groups.extend(self.group(&letter));
                 continue;
             }
             if !self.letter(&letter).await {
@@ -136,7 +139,7 @@ impl Run<'_> {
     }
 
     async fn send_and_delete(&mut self, letter: &Letter) -> (Outcome, String) {
-        let to = match self.destinations.of(letter).await {
+        let to = match self.scan.hold_during(self.destinations.of(letter)).await {
             Ok(to) => to,
             Err(reason) => return (Outcome::NotSent, reason),
         };

@@ -37,8 +37,8 @@ impl KeyChange {
         let is_kept = |found: NewKey| match found {
             NewKey::Key(key) => letter.key.as_ref() == Some(&key),
             NewKey::SameInS3 => true,
-            // A letter without a key may have had one from its messageId, unless the function found none.
-            NewKey::None => letter.key.is_none() && letter.described().is_some(),
+            // A letter without a key may have had one from an id, unless the function found none.
+            NewKey::None => letter.key.is_none() && (letter.described().is_some() || !keys.have_id()),
             NewKey::Other => false,
         };
         let found = |added: Option<(&str, &str)>| keys.after_redrive(letter, to.is_fifo(), added);

@@ -40,6 +40,10 @@ pub(crate) struct ScanEnd {
     pub(crate) blocked: u64,
     /// Approximate number of letters that another consumer had received before.
     pub(crate) in_flight_at_start: u64,
+    /// Number of letters whose visibility timeouts could not be extended, and that were not received again.
+    pub(crate) lost: usize,
+    /// Whether a receive was repeated after a try without a reply.
+    pub(crate) was_repeated: bool,
     /// Number of letters that could not be made visible again.
     pub(crate) still_hidden: usize,
     /// After which they are visible.
@@ -49,12 +53,13 @@ pub(crate) struct ScanEnd {
 impl ScanEnd {
     /// Whether the scan returned every letter, as far as SQS shows.
     fn is_complete(&self) -> bool {
-        self.last_receive == LastReceive::Empty && self.blocked == 0 && self.in_flight_at_start == 0
+        let has_all = self.blocked == 0 && self.in_flight_at_start == 0 && self.lost == 0 && !self.was_repeated;
+        self.last_receive == LastReceive::Empty && has_all
     }
 
-    /// Whether it was not interrupted, and left no letter hidden.
+    /// Whether it was not interrupted, lost no letter, and left none hidden.
     pub(crate) fn is_success(&self) -> bool {
-        !self.interrupted && self.still_hidden == 0
+        !self.interrupted && self.lost == 0 && self.still_hidden == 0
     }
 
     /// A line for each reason why letters may be missing.
@@ -87,6 +92,14 @@ impl ScanEnd {
                 "about {count} more were in flight: another consumer or an earlier command received them"
             ));
         }
+        if self.lost > 0 {
+            let count = self.lost;
+            lines.push(format!("{count} could not be kept hidden: another consumer may have received them"));
+        }
+        if self.was_repeated {
+            let hidden = format::duration(self.visibility_timeout);
+            lines.push(format!("a receive was repeated: letters of its first try may be hidden, for at most {hidden}"));
+        }
         lines.into_iter().map(|line| line + "\n").collect::<String>() + &self.hidden_note()
     }
 
@@ -108,6 +121,8 @@ impl ScanEnd {
                 "interrupted": self.interrupted,
                 "blocked": self.blocked,
                 "in_flight_at_start": self.in_flight_at_start,
+                "lost": self.lost,
+                "receive_repeated": self.was_repeated,
                 "still_hidden": self.still_hidden,
             }),
         );

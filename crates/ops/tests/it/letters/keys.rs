@@ -267,3 +267,11 @@ async fn a_letter_without_a_description_may_have_had_a_deduplication_id() {
     let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&queues.payments)]).await;
     assert_eq!((code, &output["new_keys"]), (0, &json!(1)), "{output}");
 }
+
+#[tokio::test]
+async fn a_message_that_has_no_key_before_and_after_is_not_counted_as_new() {
+    let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", "body:/id");
+    queues.move_by_policy(SendRequest::new("{}"));
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, &output["new_keys"]), (0, &json!(0)), "{output}");
+}

@@ -190,3 +190,53 @@ async fn list_and_show_exit_with_1_if_letters_stay_hidden() {
         assert_eq!(queues.dead.in_flight(), 3);
     }
 }
+
+/// The first try of the delete takes effect, and its reply is lost.
+#[tokio::test]
+async fn a_letter_may_have_been_deleted_if_a_repeated_delete_is_refused() {
+    for command in ["redrive", "delete"] {
+        let queues = Queues::standard().await;
+        queues.add("0", &json!({}));
+        let mut is_first = true;
+        queues.api.fail(move |call| {
+            let fault = if std::mem::take(&mut is_first) { Fault::LoseReply } else { ACCESS_DENIED };
+            is_first |= call.action != "DeleteMessage";
+            (call.action == "DeleteMessage").then_some(fault)
+        });
+        let (code, output) = queues.json(&[command, "--all", "--yes"]).await;
+        assert_eq!((code, results(&output)), (1, vec!["MAYBE_DELETED"]), "{output}");
+    }
+}
+
+/// The letters of the first try are hidden, and not known.
+#[tokio::test]
+async fn a_receive_that_was_repeated_is_reported() {
+    for command in [&["list"][..], &["redrive", "--all", "--yes"], &["delete", "--all", "--yes"], &["show", "none"]] {
+        let queues = Queues::standard().await;
+        (0..5).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        let mut is_first = true;
+        queues.api.fail(move |call| {
+            (call.action == "ReceiveMessage" && std::mem::take(&mut is_first)).then_some(Fault::LoseReply)
+        });
+        let (_, output) = queues.json(command).await;
+        let seen = (queues.dead.in_flight(), &output["receive_repeated"], &output["complete"]);
+        assert_eq!(seen, (5, &json!(true), &json!(false)), "{command:?}: {output}");
+    }
+}
+
+/// They are visible again at the end nevertheless.
+#[tokio::test]
+async fn letters_that_cannot_be_kept_hidden_are_not_sent_and_reported() {
+    let queues = Queues::standard().await;
+    (0..12).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    queues.api.fail(|call| {
+        let extends =
+            call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0;
+        extends.then_some(ACCESS_DENIED)
+    });
+    let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--visibility-timeout", "10", "--limit", "8"];
+    let (code, output) = queues.json(&arguments).await;
+    assert_eq!((code, &output["complete"], &output["still_hidden"]), (1, &json!(false), &json!(0)), "{output}");
+    assert!(output["lost"].as_u64() > Some(0), "{output}");
+    assert_eq!((queues.dead.in_flight(), queues.dead.visible() + queues.payments.visible()), (0, 12));
+}
