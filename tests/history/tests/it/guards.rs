@@ -18,8 +18,8 @@ pub(crate) fn removed() -> Option<(&'static str, String)> {
     Some((guard.1, without(guard, guard.1)))
 }
 
-/// How many seeds are tried for a guard.
-const SEEDS: u64 = 40;
+/// How many seeds are tried for a guard. Of the rarest, one in thirty finds it.
+const SEEDS: u64 = 200;
 
 /// The history of a run in which the server runs `other` instead of `script`.
 async fn contended(seed: u64, server: &Redis, script: &str, other: &str) -> History {
