@@ -63,6 +63,17 @@ impl Protection {
             Self::None | Self::MinReplicas => 0,
         }
     }
+
+    /// Whether writes succeed after this fault, if the primary had so many replicas, one of which is then the primary.
+    fn permits_writes(self, fault: Fault, replicas: u8) -> bool {
+        let is_lost = matches!(fault, Fault::Killed | Fault::HostLost);
+        let left = if is_lost { replicas - 1 } else { replicas };
+        match self {
+            Self::None => true,
+            Self::MinReplicas => left >= 1,
+            Self::Wait(needed) => left >= needed,
+        }
+    }
 }
 
 /// How long the load lasts before the fault, and while both servers could be primaries.
@@ -97,10 +108,11 @@ impl Times {
 }
 
 /// Injects the fault under load, waits for the failover, and undoes the fault. Returns the times, and the server that
-/// was promoted.
+/// was promoted. `continues`: the new primary accepts writes.
 async fn inject(
     deployment: &mut impl Deployment,
     fault: Fault,
+    continues: bool,
     load: &Load,
     is_affected: impl Fn(&str) -> bool,
 ) -> (Times, usize) {
@@ -131,7 +143,11 @@ async fn inject(
         is_synchronized(deployment.first()).await;
         times.demoted = monotonic_us();
     }
-    load.continues(is_affected).await;
+    if continues {
+        load.continues(is_affected).await;
+    } else {
+        sleep(PHASE).await;
+    }
     (times, promoted)
 }
 

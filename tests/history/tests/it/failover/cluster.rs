@@ -15,6 +15,9 @@ use super::{Fault, Protection, inject, is_primary, is_right, table};
 /// The slots of the first primary end here.
 const SLOTS: u16 = 16_384 / 3;
 
+/// Replicas of each primary.
+const REPLICAS: u8 = 1;
+
 /// The verdict on one run.
 async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverVerdict {
     let mut cluster = Shards::start(protection.options()).await;
@@ -30,7 +33,8 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
         let uses = move |key: &str| !is_limited || uses(key);
         load.start(number, (cluster.url(node, side), true), (0, Vec::new()), uses);
     }
-    let (times, promoted) = inject(&mut cluster, fault, &load, &is_of_first).await;
+    let (times, promoted) =
+        inject(&mut cluster, fault, protection.permits_writes(fault, REPLICAS), &load, &is_of_first).await;
     load.end().await;
     if !is_primary(&cluster.nodes[promoted]).await || load.has_equal_fences() {
         return Box::pin(fail_over(seed, fault, protection)).await;

@@ -8,6 +8,9 @@ use history::{Failover, FailoverVerdict, Log, Logs};
 use super::load::Load;
 use super::{Fault, Protection, inject, is_primary, is_right, table};
 
+/// Replicas of the primary.
+const REPLICAS: u8 = 2;
+
 /// The verdict on one run.
 async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverVerdict {
     let mut service = Service::start(protection.options()).await;
@@ -23,7 +26,8 @@ async fn fail_over(seed: u64, fault: Fault, protection: Protection) -> FailoverV
     if fault == Fault::OldView {
         service.isolate_a_sentinel();
     }
-    let (times, promoted) = inject(&mut service, fault, &load, |_| true).await;
+    let (times, promoted) =
+        inject(&mut service, fault, protection.permits_writes(fault, REPLICAS), &load, |_| true).await;
     load.end().await;
     if !is_primary(&service.servers[promoted]).await || load.has_equal_fences() {
         return Box::pin(fail_over(seed, fault, protection)).await;
