@@ -95,7 +95,9 @@ pub async fn copy_rows(seed: u64) -> Vec<String> {
     disturbing.abort();
     let _aborted = disturbing.await;
     world.database.recover();
-    DATABASES.iter().for_each(|host| world.database.forget_failures(host));
+    for host in DATABASES {
+        world.database.forget_failures(host);
+    }
     let mut wrong = Vec::new();
     if writing.await.is_err() {
         wrong.push("the rows could not be written".to_owned());
@@ -137,7 +139,9 @@ impl World {
         let names: &[&str] = if rng.happens(300) { &["copies0", "copies1"] } else { &["copies0"] };
         let redis = Cluster::start(names);
         let database = Server::start(rows::WRITER);
-        DATABASES.iter().for_each(|host| database.listen_at(host));
+        for host in DATABASES {
+            database.listen_at(host);
+        }
         let store = store(&redis, rows::WRITER);
         let per_second = u32::try_from(rng.draw(4..30)).unwrap_or_default();
         Self {

@@ -5,6 +5,7 @@ use idempotent_sqs::config::{Environment, key_settings};
 use idempotent_sqs::sqs::{self, AttributeValue, Envelopes, KeyError, KeySource, MessageAttribute, Payload};
 
 use super::letter::{Letter, Origin, system};
+use super::queue::is_fifo;
 
 /// The attribute that a redrive adds, and the first of the default key sources.
 pub(crate) const KEY_ATTRIBUTE: &str = "Idempotency-Key";
@@ -84,7 +85,7 @@ impl KeyFinder {
         }
         // The payload in S3 has not changed, so its values have not, unless an id takes their place. Only a message of a
         // standard queue is known to have had no deduplicationId.
-        let had_none = letter.source_queue_arn().is_some_and(|arn| !arn.ends_with(".fifo"));
+        let had_none = letter.source_queue_arn().is_some_and(|arn| !is_fifo(arn));
         let is_same = |source: &KeySource| {
             let [key, other] = found(source);
             key == other && (had_none || !matches!(source, KeySource::DeduplicationId))

@@ -239,8 +239,9 @@ fn without_trailing_slash(url: &str) -> String {
 
 /// Only names of FIFO queues end in this way:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
-fn is_fifo(url: &str) -> bool {
-    url.strip_suffix(".fifo").is_some()
+/// Whether the queue with this URL or ARN is a FIFO queue.
+pub(super) fn is_fifo(name: &str) -> bool {
+    name.strip_suffix(".fifo").is_some()
 }
 
 fn seconds(duration: Duration) -> i32 {

@@ -41,7 +41,7 @@ struct Run<'a> {
     report: Report,
     sent: Sent,
     /// FIFO: groups of which no more letters are sent, because the order would be lost.
-    blocked_groups: HashSet<Option<String>>,
+    blocked_groups: HashSet<String>,
     /// Number of messages with another key that SQS accepted, or in a dry run that would be sent.
     new_keys: u64,
 }
@@ -118,8 +118,8 @@ impl Run<'_> {
     }
 
     /// The message group of a letter, if the queue keeps its order.
-    fn group(&self, letter: &Letter) -> Option<Option<String>> {
-        self.session.queue.is_fifo().then(|| letter.group().map(str::to_owned))
+    fn group(&self, letter: &Letter) -> Option<String> {
+        letter.group().filter(|_| self.session.queue.is_fifo()).map(str::to_owned)
     }
 
     /// Redrives one letter. Returns whether the run continues.

@@ -29,9 +29,7 @@ impl Received {
                 Invoked::Named if delivery.is_malformed && !is_expected => {
                     format!("a malformed record is not delivered again in {expected:?} s")
                 }
-                Invoked::Error(_)
-                    if !is_expected && !self.is_apart(delivery) && !self.is_after_lease(delivery, history) =>
-                {
+                Invoked::Error(_) if !is_expected && !self.is_apart(delivery) && !is_after_lease(delivery, history) => {
                     format!("a failed invocation is not repeated in {expected:?} s")
                 }
                 _ => return None,
@@ -52,16 +50,16 @@ impl Received {
             apart_s.is_some_and(|apart_s| DUPLICATE_SEPARATION_S.contains(&apart_s))
         })
     }
+}
 
-    /// Whether it is delivered again after the lease that it was in conflict with.
-    fn is_after_lease(&self, delivery: &Delivery, history: &History) -> bool {
-        let meanwhile = delivery.begun_us..=delivery.ended_us;
-        history.keys.get(&delivery.key).into_iter().flatten().any(|operation| {
-            let Answer::Conflict { remains_ms } = operation.answer else { return false };
-            let remains_s = remains_ms / 1000..=remains_ms.div_ceil(1000) + CONFLICT_JITTER_S;
-            operation.call.request().message == hash(&delivery.message_id)
-                && meanwhile.contains(&operation.invoked_us)
-                && delivery.visibility_s.is_some_and(|after_s| remains_s.contains(&after_s))
-        })
-    }
+/// Whether it is delivered again after the lease that it was in conflict with.
+fn is_after_lease(delivery: &Delivery, history: &History) -> bool {
+    let meanwhile = delivery.begun_us..=delivery.ended_us;
+    history.keys.get(&delivery.key).into_iter().flatten().any(|operation| {
+        let Answer::Conflict { remains_ms } = operation.answer else { return false };
+        let remains_s = remains_ms / 1000..=remains_ms.div_ceil(1000) + CONFLICT_JITTER_S;
+        operation.call.request().message == hash(&delivery.message_id)
+            && meanwhile.contains(&operation.invoked_us)
+            && delivery.visibility_s.is_some_and(|after_s| remains_s.contains(&after_s))
+    })
 }

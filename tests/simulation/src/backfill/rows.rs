@@ -64,7 +64,6 @@ impl Row {
         let bytes = usize::try_from(*rng.pick(&[0, 1, 20, 20, 21, 40])).unwrap_or(MAX_BYTES);
         let minutes = |rng: &mut Rng, range| Duration::from_secs(60 * rng.draw(range) + rng.draw(1..60));
         let age = match rng.draw(0..20) {
-            0..9 => Some(Duration::ZERO),
             9..13 if is_first => Some(rng.ms(1..8000)),
             13..16 if is_first => Some(minutes(rng, 0..5)),
             16..18 => Some(RETENTION + minutes(rng, 0..2)),
