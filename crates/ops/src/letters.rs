@@ -6,6 +6,7 @@ mod delete;
 mod destinations;
 mod fields;
 mod filter;
+mod hidden;
 mod interrupt;
 mod key;
 mod letter;
@@ -18,6 +19,7 @@ mod scan;
 mod scan_end;
 mod sent;
 mod show;
+mod tries;
 
 use std::error::Error;
 use std::process::ExitCode;

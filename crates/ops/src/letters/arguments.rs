@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     pub(crate) namespace: Option<String>,
     /// How long letters are hidden from other consumers if this command is killed, in seconds
     // SQS hides a message for 12 hours in total, and the timeout is set again after three fifths of it.
-    #[arg(long, global = true, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..=27_000))]
+    #[arg(long, global = true, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..=26_000))]
     pub(crate) visibility_timeout: u32,
     /// Print one JSON document
     #[arg(long, global = true)]

@@ -39,7 +39,7 @@ pub(crate) async fn run(
         Err(_) => Stop::Failure,
     };
     let end = scan.end(stop).await;
-    let mut letters = letters?;
+    let mut letters = letters.map_err(|error| end.explain(error))?;
     letters.sort_by_key(Letter::sent);
     // Without Redis, the letters are shown nevertheless.
     let (states, unread) = match records {

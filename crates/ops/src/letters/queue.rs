@@ -2,17 +2,13 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aws_config::BehaviorVersion;
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::config::interceptors::BeforeTransmitInterceptorContextRef;
 use aws_sdk_sqs::config::retry::RetryConfig;
-use aws_sdk_sqs::config::{Builder, ConfigBag, Intercept, Region, RuntimeComponents};
-use aws_sdk_sqs::error::BoxError;
+use aws_sdk_sqs::config::{Builder, Region};
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::operation::send_message::builders::SendMessageInputBuilder;
 use aws_sdk_sqs::types::{
@@ -20,6 +16,9 @@ use aws_sdk_sqs::types::{
 };
 use idempotent_sqs::idempotency::error_chain;
 use idempotent_sqs::sqs::region_of;
+
+use super::hidden::HiddenUntil;
+use super::tries::Tries;
 
 /// Most messages in a receive and in a batch request:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
@@ -61,32 +60,8 @@ pub(crate) struct Received {
     pub(crate) messages: Vec<Message>,
     /// Whether an earlier try had no reply that arrived: its messages are hidden, and not known.
     pub(crate) was_repeated: bool,
-}
-
-/// Counts the tries of a call that the SDK repeats.
-#[derive(Clone, Debug, Default)]
-struct Tries(Arc<AtomicU32>);
-
-impl Intercept for Tries {
-    fn name(&self) -> &'static str {
-        "Tries"
-    }
-
-    fn read_before_attempt(
-        &self,
-        _: &BeforeTransmitInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-impl Tries {
-    fn were_several(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 1
-    }
+    /// Until when the messages are hidden.
+    pub(crate) hidden_until: HiddenUntil,
 }
 
 /// Approximate numbers of messages in the queue.
@@ -133,7 +108,7 @@ impl DeadLetterQueue {
     /// queue, a short poll does not:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
     pub(crate) async fn receive(&self) -> Result<Received, CallError> {
-        let tries = Tries::default();
+        let tries = Tries::new(self.visibility_timeout);
         let call = self
             .client
             .receive_message()
@@ -145,11 +120,15 @@ impl DeadLetterQueue {
             .message_attribute_names("All");
         let output = call.customize().interceptor(tries.clone()).send().await;
         let output = output.map_err(|error| CallError::new("ReceiveMessage", &error))?;
-        Ok(Received { messages: output.messages.unwrap_or_default(), was_repeated: tries.were_several() })
+        Ok(Received {
+            messages: output.messages.unwrap_or_default(),
+            was_repeated: tries.were_several(),
+            hidden_until: tries.hidden_until(),
+        })
     }
 
     pub(crate) async fn delete(&self, receipt_handle: &str) -> Result<(), CallError> {
-        let tries = Tries::default();
+        let tries = Tries::new(self.visibility_timeout);
         let call = self.client.delete_message().queue_url(&self.url).receipt_handle(receipt_handle);
         call.customize().interceptor(tries.clone()).send().await.map(drop).map_err(|error| {
             let error = CallError::new("DeleteMessage", &error);
@@ -237,9 +216,8 @@ fn without_trailing_slash(url: &str) -> String {
     url.trim_end_matches('/').to_owned()
 }
 
-/// Only names of FIFO queues end in this way:
+/// Whether the queue with this URL or ARN is a FIFO queue. Only names of FIFO queues end in this way:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>
-/// Whether the queue with this URL or ARN is a FIFO queue.
 pub(super) fn is_fifo(name: &str) -> bool {
     name.strip_suffix(".fifo").is_some()
 }

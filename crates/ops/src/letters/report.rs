@@ -112,7 +112,7 @@ impl Report {
         failure: Option<CallError>,
     ) -> Result<CommandOutput, Box<dyn Error>> {
         let failure = match failure {
-            Some(failure) if self.lines.is_empty() => return Err(failure.into()),
+            Some(failure) if self.lines.is_empty() => return Err(end.explain(failure)),
             failure => failure,
         };
         json["letters"] = self.lines.iter().map(Line::json).collect();

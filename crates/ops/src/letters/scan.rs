@@ -4,23 +4,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
+use super::hidden::{self, Held, HiddenUntil};
 use super::interrupt::Interrupt;
 use super::key::KeyFinder;
 use super::letter::Letter;
-use super::queue::{BATCH, CallError, Counts, DeadLetterQueue, Received};
+use super::queue::{CallError, Counts, DeadLetterQueue, Received};
 use super::scan_end::{LastReceive, ScanEnd, Stop};
 
 /// Most letters that are held. SQS has a limit of 120,000 messages in flight, and extending their visibility timeouts
 /// takes one call for ten letters:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>
 const MAX_HELD: usize = 20_000;
-
-/// Extensions that run concurrently. A call takes some tens of milliseconds, and as many letters as may be held need
-/// thousands.
-const CONCURRENT_CALLS: usize = 10;
 
 /// A scan ends after this many receives in a row without a new letter. Letters become visible again if their visibility
 /// timeouts could not be extended, and a standard queue may deliver a letter twice.
@@ -40,7 +36,7 @@ pub(crate) struct Scan<'a> {
     seen: HashSet<String>,
     deleted: HashSet<String>,
     /// When the first visibility timeout has to be extended.
-    extend_at: Instant,
+    extend_at: HiddenUntil,
     last_receive: LastReceive,
     /// Whether a receive was repeated, so that letters of its first try may be hidden.
     was_repeated: bool,
@@ -57,18 +53,10 @@ pub(crate) struct Progress {
     pub(crate) shown: Option<SystemTime>,
 }
 
-/// A letter in flight.
-struct Held {
-    receipt_handle: String,
-    hidden_until: Instant,
-    /// A delete had no reply.
-    may_be_deleted: bool,
-}
-
 impl<'a> Scan<'a> {
     pub(crate) fn new(queue: &'a DeadLetterQueue, keys: &'a KeyFinder, interrupt: Interrupt, counts: Counts) -> Self {
         let (received, held, lost, seen, deleted) = Default::default();
-        let (extend_at, in_flight_at_start) = (Instant::now() + queue.visibility_timeout, counts.in_flight);
+        let (extend_at, in_flight_at_start) = (HiddenUntil::after(queue.visibility_timeout), counts.in_flight);
         Self {
             queue,
             keys,
@@ -127,26 +115,39 @@ impl<'a> Scan<'a> {
 
     /// Returns whether a message was visible.
     async fn receive(&mut self) -> Result<bool, CallError> {
-        let (hidden_until, queue) = (Instant::now() + self.queue.visibility_timeout, self.queue);
-        let Received { messages, was_repeated } = self.hold_during(queue.receive()).await?;
+        let queue = self.queue;
+        let Received { messages, was_repeated, hidden_until } = match self.hold_during(queue.receive()).await {
+            Ok(received) => received,
+            Err(error) => {
+                self.was_repeated |= !error.is_refused;
+                return Err(error);
+            }
+        };
         self.was_repeated |= was_repeated;
-        let is_empty = messages.is_empty();
         self.progress.receives += 1;
+        let is_empty = messages.is_empty();
+        let mut deleted = Vec::new();
         for message in messages {
             let (Some(id), Some(receipt_handle)) = (message.message_id.clone(), message.receipt_handle.clone()) else {
                 continue;
             };
-            // A standard queue may deliver a message again that was deleted.
-            if self.deleted.contains(&id) && self.queue.delete(&receipt_handle).await.is_ok() {
-                continue;
-            }
-            self.extend_at = self.extend_at.min(hidden_until - self.margin());
             self.lost.remove(&id);
             self.held.insert(id.clone(), Held { receipt_handle, hidden_until, may_be_deleted: false });
+            if self.deleted.contains(&id) {
+                deleted.push(id.clone());
+            }
             if self.seen.insert(id) {
                 let letter = Letter::new(message, self.keys, self.progress.receives);
                 self.progress.shown = self.progress.shown.max(letter.sent()).max(letter.first_received());
                 self.received.push_back(letter);
+            }
+        }
+        self.extend_later();
+        // A standard queue may deliver a message again that was deleted.
+        for id in deleted {
+            let receipt_handle = self.held.get(&id).map(|held| held.receipt_handle.clone()).unwrap_or_default();
+            if self.hold_during(queue.delete(&receipt_handle)).await.is_ok() {
+                self.held.remove(&id);
             }
         }
         Ok(!is_empty)
@@ -160,8 +161,7 @@ impl<'a> Scan<'a> {
 
     /// Whether this letter is hidden for long enough. An extension of others may have taken long.
     fn holds(&self, id: &str) -> bool {
-        let soon = Instant::now() + self.margin() / 2;
-        self.held.get(id).is_some_and(|held| held.hidden_until > soon)
+        self.held.get(id).is_some_and(|held| held.hidden_until.left() > self.margin() / 2)
     }
 
     /// Waits for a call, and extends visibility timeouts meanwhile: it may take longer than they last.
@@ -171,7 +171,7 @@ impl<'a> Scan<'a> {
             tokio::select! {
                 biased;
                 outcome = &mut call => return outcome,
-                () = sleep_until(self.extend_at) => self.extend().await,
+                () = sleep(self.extend_at.left()) => self.extend().await,
             }
         }
     }
@@ -182,7 +182,7 @@ impl<'a> Scan<'a> {
         let receipt_handle = held.or_else(|| letter.message.receipt_handle.clone()).unwrap_or_default();
         let queue = self.queue;
         let deleted = self.hold_during(queue.delete(&receipt_handle)).await;
-        let is_hidden = self.held.get(letter.id()).is_some_and(|held| held.hidden_until > Instant::now());
+        let is_hidden = self.held.get(letter.id()).is_some_and(|held| !held.hidden_until.left().is_zero());
         match deleted {
             Ok(()) => {
                 self.held.remove(letter.id());
@@ -206,40 +206,27 @@ impl<'a> Scan<'a> {
     /// Extends the visibility timeouts that end soon. A letter for which it fails is not returned: another consumer may
     /// receive it.
     async fn extend(&mut self) {
-        if Instant::now() < self.extend_at {
+        if !self.extend_at.left().is_zero() {
             return;
         }
-        let soon = Instant::now() + self.margin();
-        let ending = self.held.iter().filter(|(_, held)| held.hidden_until <= soon);
-        let mut ending: Vec<_> =
-            ending.map(|(id, held)| (held.hidden_until, id.clone(), held.receipt_handle.clone())).collect();
-        ending.sort_unstable();
-        let queue = self.queue;
-        let batches = ending.chunks(BATCH.into()).map(|batch| async move {
-            let begun = Instant::now();
-            let handles: Vec<_> = batch.iter().map(|(.., handle)| handle.as_str()).collect();
-            let failures = queue.change_visibility(&handles, queue.visibility_timeout).await;
-            let is_extended = |index: usize, hidden_until: Instant| {
-                // One that was visible again may be another consumer's.
-                begun < hidden_until && failures.as_ref().is_ok_and(|failures| !failures.contains(&index))
-            };
-            let outcomes = batch.iter().enumerate().map(|(index, (until, id, _))| {
-                (id.clone(), is_extended(index, *until).then_some(begun + queue.visibility_timeout))
-            });
-            outcomes.collect::<Vec<_>>()
-        });
-        let batches: Vec<_> = batches.collect();
-        let outcomes: Vec<_> = stream::iter(batches).buffer_unordered(CONCURRENT_CALLS).collect().await;
+        let ending = self.held.iter().filter(|(_, held)| held.hidden_until.left() <= self.margin());
+        let ending = ending.map(|(id, held)| (id.clone(), held.clone())).collect();
         let mut failed = HashSet::new();
-        for (id, hidden_until) in outcomes.into_iter().flatten() {
-            match (hidden_until, self.held.get_mut(&id)) {
+        for (id, extended) in hidden::extend(self.queue, ending).await {
+            match (extended, self.held.get_mut(&id)) {
                 (Some(hidden_until), Some(held)) => held.hidden_until = hidden_until,
                 _ => drop(failed.insert(id)),
             }
         }
         self.lose(&failed);
-        let first = self.held.values().map(|held| held.hidden_until).min();
-        self.extend_at = first.unwrap_or(Instant::now() + self.queue.visibility_timeout) - self.margin();
+        self.extend_later();
+    }
+
+    /// Sets when the first visibility timeout has to be extended.
+    fn extend_later(&mut self) {
+        let first = self.held.values().map(|held| held.hidden_until.left()).min();
+        let left = first.unwrap_or(self.queue.visibility_timeout);
+        self.extend_at = HiddenUntil::after(left.saturating_sub(self.margin()));
     }
 
     /// Does not return these letters, nor the later ones of their groups on a FIFO queue, unless they are received again.
@@ -271,30 +258,28 @@ impl<'a> Scan<'a> {
 
     /// Makes every letter visible again that was not deleted.
     pub(crate) async fn end(self, stop: Stop) -> ScanEnd {
-        // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight.
+        // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight. If
+        // none was received, another consumer may have all.
         let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
-        let counts = if may_be_blocked { self.queue.counts().await.ok() } else { None };
+        let counts = if may_be_blocked || self.seen.is_empty() { Some(self.queue.counts().await) } else { None };
+        let in_flight = counts.iter().flatten().map(|counts| counts.in_flight).filter(|_| self.seen.is_empty()).max();
+        let visible = match &counts {
+            Some(Ok(counts)) if may_be_blocked => Some(counts.visible),
+            Some(Err(_)) => None,
+            Some(Ok(_)) | None => Some(0),
+        };
         // Those that `lose` dropped with an earlier one of their group, and that were not received again: that one may have
         // been, while they were hidden.
         let dropped = self.held.keys().filter(|id| !self.seen.contains(*id)).count() as u64;
         // Those that are visible again may be another consumer's.
-        let now = Instant::now();
-        let lost = self.lost.values().filter(|held| held.hidden_until > now);
-        let held: Vec<_> = self.held.values().chain(lost).collect();
-        let mut still_hidden = 0;
-        for batch in held.chunks(BATCH.into()) {
-            let handles: Vec<_> = batch.iter().map(|held| held.receipt_handle.as_str()).collect();
-            let failures = self.queue.change_visibility(&handles, Duration::ZERO).await;
-            let is_hidden = |index: usize| failures.as_ref().map_or(true, |failures| failures.contains(&index));
-            let hidden = batch.iter().enumerate().filter(|(index, held)| is_hidden(*index) && !held.may_be_deleted);
-            still_hidden += hidden.count();
-        }
+        let lost = self.lost.values().filter(|held| !held.hidden_until.left().is_zero());
+        let still_hidden = hidden::make_visible(self.queue, &self.held.values().chain(lost).collect::<Vec<_>>()).await;
         ScanEnd {
             interrupted: self.interrupt.is_set(),
             stop,
             last_receive: self.last_receive,
-            blocked: dropped + counts.map_or(0, |counts| counts.visible),
-            in_flight_at_start: self.in_flight_at_start,
+            blocked: visible.map(|visible| dropped + visible),
+            in_flight_at_start: self.in_flight_at_start.max(in_flight.unwrap_or(0)),
             lost: self.lost.len(),
             was_repeated: self.was_repeated,
             still_hidden,

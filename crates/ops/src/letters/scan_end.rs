@@ -1,9 +1,11 @@
 //! Which letters a scan did not return, and why.
 
+use std::error::Error;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::queue::CallError;
 use crate::format;
 use crate::output;
 
@@ -36,8 +38,8 @@ pub(crate) struct ScanEnd {
     pub(crate) interrupted: bool,
     pub(crate) stop: Stop,
     pub(crate) last_receive: LastReceive,
-    /// Approximate number of letters of a FIFO queue that wait for others of their groups.
-    pub(crate) blocked: u64,
+    /// Approximate number of letters of a FIFO queue that wait for others of their groups. `None` if SQS did not say.
+    pub(crate) blocked: Option<u64>,
     /// Approximate number of letters that another consumer had received before.
     pub(crate) in_flight_at_start: u64,
     /// Number of letters whose visibility timeouts could not be extended, and that were not received again.
@@ -53,7 +55,7 @@ pub(crate) struct ScanEnd {
 impl ScanEnd {
     /// Whether the scan returned every letter, as far as SQS shows.
     fn is_complete(&self) -> bool {
-        let has_all = self.blocked == 0 && self.in_flight_at_start == 0 && self.lost == 0 && !self.was_repeated;
+        let has_all = self.blocked == Some(0) && self.in_flight_at_start == 0 && self.lost == 0 && !self.was_repeated;
         self.last_receive == LastReceive::Empty && has_all
     }
 
@@ -82,9 +84,13 @@ impl ScanEnd {
                 },
             });
         }
-        if self.blocked > 0 {
-            let count = format::count(self.blocked);
-            lines.push(format!("about {count} more: a FIFO queue shows only the first ones of each message group"));
+        match self.blocked {
+            Some(0) => {}
+            Some(blocked) => {
+                let count = format::count(blocked);
+                lines.push(format!("about {count} more: a FIFO queue shows only the first ones of each message group"));
+            }
+            None => lines.push("SQS did not say how many more letters there are".to_owned()),
         }
         if self.in_flight_at_start > 0 {
             let count = format::count(self.in_flight_at_start);
@@ -92,24 +98,31 @@ impl ScanEnd {
                 "about {count} more were in flight: another consumer or an earlier command received them"
             ));
         }
-        if self.lost > 0 {
-            let count = self.lost;
-            lines.push(format!("{count} could not be kept hidden: another consumer may have received them"));
-        }
-        if self.was_repeated {
-            let hidden = format::duration(self.visibility_timeout);
-            lines.push(format!("a receive was repeated: letters of its first try may be hidden, for at most {hidden}"));
-        }
         lines.into_iter().map(|line| line + "\n").collect::<String>() + &self.hidden_note()
     }
 
-    /// A line if letters are still hidden.
+    /// A line for each reason why letters may be hidden, or were not.
     pub(crate) fn hidden_note(&self) -> String {
-        if self.still_hidden == 0 {
-            return String::new();
+        let (mut lines, hidden) = (Vec::new(), format::duration(self.visibility_timeout));
+        if self.lost > 0 {
+            lines.push(format!("{} could not be kept hidden: another consumer may have received them\n", self.lost));
         }
-        let (count, hidden) = (self.still_hidden, format::duration(self.visibility_timeout));
-        format!("{count} could not be made visible again: they are after at most {hidden}\n")
+        if self.was_repeated {
+            lines.push(format!("a receive had no reply: letters of it may be hidden, for at most {hidden}\n"));
+        }
+        if self.still_hidden > 0 {
+            let count = self.still_hidden;
+            lines.push(format!("{count} could not be made visible again: they are after at most {hidden}\n"));
+        }
+        lines.concat()
+    }
+
+    /// The error of a call, and which letters may be hidden.
+    pub(crate) fn explain(&self, error: CallError) -> Box<dyn Error> {
+        match self.hidden_note().trim_end() {
+            "" => error.into(),
+            note => format!("{error}\n{note}").into(),
+        }
     }
 
     /// Adds its fields to a JSON object.

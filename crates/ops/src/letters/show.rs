@@ -39,7 +39,7 @@ pub(crate) async fn run(
         Err(_) => Stop::Failure,
     };
     let end = scan.end(stop).await;
-    let Some(letter) = found? else {
+    let Some(letter) = found.map_err(|error| end.explain(error))? else {
         let mut json = json!({ "queue_url": session.queue.url, "outcome": "ABSENT" });
         end.add_to(&mut json);
         let text = format!("no letter has the messageId or key {}\n{}", format::text(wanted), end.note());
@@ -57,9 +57,10 @@ pub(crate) async fn run(
         Err(error) => (line("not read"), Value::Null, Some(error)),
     };
     json["record"] = record_json;
+    json["lost"] = end.lost.into();
     json["still_hidden"] = end.still_hidden.into();
     let text = format::rows(&rows(&letter, session, with_body)) + &record_text + &end.hidden_note();
-    Ok(CommandOutput::new(end.still_hidden == 0, text, json).with_error(unread))
+    Ok(CommandOutput::new(end.is_success(), text, json).with_error(unread))
 }
 
 /// The record of the letter's key, or why it is not shown, as text and as JSON.

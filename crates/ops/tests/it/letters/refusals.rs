@@ -240,3 +240,46 @@ async fn letters_that_cannot_be_kept_hidden_are_not_sent_and_reported() {
     assert!(output["lost"].as_u64() > Some(0), "{output}");
     assert_eq!((queues.dead.in_flight(), queues.dead.visible() + queues.payments.visible()), (0, 12));
 }
+
+#[tokio::test]
+async fn letters_that_a_receive_without_a_reply_has_hidden_are_reported() {
+    for command in [&["list"][..], &["redrive", "--all", "--yes"], &["delete", "--all", "--yes"], &["show", "none"]] {
+        let queues = Queues::standard().await;
+        (0..5).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        queues.api.fail(|call| (call.action == "ReceiveMessage").then_some(Fault::LoseReply));
+        let output = queues.run(command).await;
+        assert!(output.code == 2 && output.stderr.contains("a receive had no reply"), "{command:?}: {}", output.stderr);
+    }
+}
+
+#[tokio::test]
+async fn letters_that_stay_hidden_after_a_failed_receive_are_reported() {
+    for command in [&["list"][..], &["show", "none"]] {
+        let queues = Queues::standard().await;
+        (0..12).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        let mut receives = 0;
+        queues.api.fail(move |call| {
+            receives += u32::from(call.action == "ReceiveMessage");
+            let fails = call.action == "ReceiveMessage" && receives > 1;
+            (fails || call.action == "ChangeMessageVisibilityBatch").then_some(ACCESS_DENIED)
+        });
+        let output = queues.run(command).await;
+        let note = "10 could not be made visible again";
+        assert!(output.code == 2 && output.stderr.contains(note), "{command:?}: {}", output.stderr);
+    }
+}
+
+#[tokio::test]
+async fn letters_that_another_consumer_has_received_since_the_start_are_reported() {
+    let queues = Queues::standard().await;
+    (0..5).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let dead = queues.dead.clone();
+    queues.api.fail(move |call| {
+        if call.action == "ReceiveMessage" {
+            drop(dead.receive(10));
+        }
+        None
+    });
+    let (code, output) = queues.json(&["list"]).await;
+    assert_eq!((code, &output["complete"], &output["in_flight_at_start"]), (0, &json!(false), &json!(5)), "{output}");
+}

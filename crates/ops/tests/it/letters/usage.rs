@@ -56,7 +56,7 @@ async fn invalid_arguments_exit_with_2_and_name_the_error() {
         &["list", "--older-than", "99999999999999999999d"],
         &["redrive", "--all", "--rate", "0"],
         &["list", "--visibility-timeout", "4"],
-        &["list", "--visibility-timeout", "27001"],
+        &["list", "--visibility-timeout", "26001"],
         &["list", "--queue-url", ""],
         &["list", "--records", "--namespace", ""],
     ];

@@ -1,0 +1,105 @@
+//! How long letters are hidden from other consumers.
+
+use std::time::{Duration, SystemTime};
+
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, timeout};
+
+use super::queue::{BATCH, DeadLetterQueue};
+
+/// Extensions that run concurrently. A call takes some tens of milliseconds, and as many letters as may be held need
+/// thousands.
+const CONCURRENT_CALLS: usize = 10;
+
+/// Longest time to make all letters visible again. A call without a reply alone is tried for 45 seconds.
+const LAST_CALLS: Duration = Duration::from_secs(30);
+
+/// When a visibility timeout ends, by two clocks: the steady one does not count a time for which the machine is suspended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HiddenUntil {
+    steady: Instant,
+    wall: SystemTime,
+}
+
+impl HiddenUntil {
+    /// So much later than now.
+    pub(crate) fn after(time: Duration) -> Self {
+        Self { steady: Instant::now() + time, wall: SystemTime::now() + time }
+    }
+
+    /// What remains, by the clock that has advanced more.
+    pub(crate) fn left(self) -> Duration {
+        let by_wall = self.wall.duration_since(SystemTime::now()).unwrap_or_default();
+        by_wall.min(self.steady.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// A letter in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) receipt_handle: String,
+    pub(crate) hidden_until: HiddenUntil,
+    /// A delete had no reply.
+    pub(crate) may_be_deleted: bool,
+}
+
+/// Hides letters for another visibility timeout. Returns until when each is hidden, by its id; `None` if that failed.
+pub(crate) async fn extend(
+    queue: &DeadLetterQueue,
+    mut letters: Vec<(String, Held)>,
+) -> Vec<(String, Option<HiddenUntil>)> {
+    letters.sort_by_key(|(_, held)| held.hidden_until.left());
+    let batches = letters.chunks(BATCH.into()).map(|batch| async move {
+        let hidden_until = HiddenUntil::after(queue.visibility_timeout);
+        let handles: Vec<_> = batch.iter().map(|(_, held)| held.receipt_handle.as_str()).collect();
+        let left = batch.first().map(|(_, held)| held.hidden_until.left()).unwrap_or_default();
+        let changed = timeout(left, queue.change_visibility(&handles, queue.visibility_timeout)).await;
+        let is_extended = |index: usize, held: &Held| {
+            let is_accepted = matches!(&changed, Ok(Ok(failures)) if !failures.contains(&index));
+            // One that was visible again may be another consumer's.
+            is_accepted && !held.hidden_until.left().is_zero()
+        };
+        let outcomes = batch.iter().enumerate();
+        let outcomes =
+            outcomes.map(|(index, (id, held))| (id.clone(), is_extended(index, held).then_some(hidden_until)));
+        outcomes.collect::<Vec<_>>()
+    });
+    let batches: Vec<_> = batches.collect();
+    stream::iter(batches).buffer_unordered(CONCURRENT_CALLS).collect::<Vec<_>>().await.concat()
+}
+
+/// Makes letters visible again. Returns the number of those for which it failed.
+pub(crate) async fn make_visible(queue: &DeadLetterQueue, letters: &[&Held]) -> usize {
+    let batches = letters.chunks(BATCH.into()).map(|batch| async move {
+        let handles: Vec<_> = batch.iter().map(|held| held.receipt_handle.as_str()).collect();
+        let failures = queue.change_visibility(&handles, Duration::ZERO).await;
+        let is_visible = |index: usize| failures.as_ref().is_ok_and(|failures| !failures.contains(&index));
+        batch.iter().enumerate().filter(|(index, held)| is_visible(*index) || held.may_be_deleted).count()
+    });
+    let batches: Vec<_> = batches.collect();
+    let (mut done, mut outcomes) = (0, stream::iter(batches).buffer_unordered(CONCURRENT_CALLS));
+    let all = async {
+        while let Some(number) = outcomes.next().await {
+            done += number;
+        }
+    };
+    // The others are visible after their timeouts.
+    let _late = timeout(LAST_CALLS, all).await;
+    letters.len() - done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_that_has_advanced_more_decides() {
+        let (minute, second) = (Duration::from_mins(1), Duration::from_secs(1));
+        let both = HiddenUntil::after(minute);
+        assert!(both.left() + second > minute && both.left() <= minute);
+        let suspended = HiddenUntil { wall: SystemTime::now() - second, ..both };
+        assert_eq!(suspended.left(), Duration::ZERO);
+        let set_back = HiddenUntil { wall: both.wall + minute, ..both };
+        assert!(set_back.left() <= minute);
+    }
+}
