@@ -72,6 +72,10 @@ impl Truth<'_> {
         if self.is_contended(call) {
             expected.push(Expected::DoneByAnother);
         }
+        // The server may have crashed at the commit of another call, before this one was sent.
+        if let AtCommit::Crash { .. } = call.plan.at_commit {
+            expected.push(Expected::Failed(Class::Unavailable, ""));
+        }
         let may_fail = match call.plan.at_commit {
             AtCommit::Crash { .. } => true,
             // A connection has to be opened meanwhile.
