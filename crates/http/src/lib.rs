@@ -80,7 +80,8 @@
 //! counted from the start of the last attempt. Then the next retry runs, as a recovery if an attempt may have taken
 //! effect, and attempts are counted from 1. With
 //! [`Recovery::Park`](idempotent_sqs::idempotency::Recovery::Park) no recovery runs, except of a work with its own record
-//! at an [endpoint](IdempotencyLayer::endpoint), so such a key fails for as long as its record exists. The record, and with it the knowledge that an attempt may have taken effect, lasts for
+//! at an [endpoint](IdempotencyLayer::endpoint), so such a key fails for as long as its record exists. The record, and
+//! with it the knowledge that an attempt may have taken effect, lasts for
 //! [`Policy::retention`](idempotent_sqs::Policy::retention).
 //!
 //! # Disconnected clients and shutdown

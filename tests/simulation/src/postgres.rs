@@ -33,7 +33,7 @@ mod types;
 mod value;
 mod wire;
 
-pub use dial::dial_postgres;
+pub use dial::{dial_postgres, session};
 pub use error::SqlError;
 pub use server::{Change, Committed, Effect, InboxRow, Server, SessionSeen};
 pub use shared::Opened;

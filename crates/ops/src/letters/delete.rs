@@ -53,8 +53,7 @@ async fn delete(
         match scan.delete(&letter).await {
             Ok(()) => report.add(&letter, Outcome::Deleted, ""),
             Err(error) => {
-                let outcome = if error.is_refused { Outcome::NotDeleted } else { Outcome::MaybeDeleted };
-                report.add(&letter, outcome, error.to_string());
+                report.add(&letter, Outcome::of_failed_delete(&error), error.to_string());
                 // The next ones would most likely fail for the same reason.
                 return Ok(Stop::Failure);
             }

@@ -227,6 +227,14 @@ fn seconds(duration: Duration) -> i32 {
 }
 
 impl CallError {
+    /// The delete of a letter that was visible again by then. With an old receipt handle, "the request will succeed, but
+    /// the message might not be deleted":
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
+    pub(crate) fn not_held() -> Self {
+        let reason = "its visibility timeout could not be extended, so another consumer may have received it";
+        Self { action: "DeleteMessage", reason: reason.to_owned(), is_refused: false }
+    }
+
     fn new<E: ProvideErrorMetadata + Error + 'static>(action: &'static str, error: &SdkError<E>) -> Self {
         let reason = match (error.code(), error.message()) {
             (Some(code), message) => format!("{code}: {}", message.unwrap_or("no message")),
@@ -238,16 +246,6 @@ impl CallError {
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) | _ => false,
         };
         Self { action, reason, is_refused }
-    }
-}
-
-impl CallError {
-    /// The delete of a letter that was visible again by then. With an old receipt handle, "the request will succeed, but
-    /// the message might not be deleted":
-    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html>
-    pub(crate) fn not_held() -> Self {
-        let reason = "its visibility timeout could not be extended, so another consumer may have received it";
-        Self { action: "DeleteMessage", reason: reason.to_owned(), is_refused: false }
     }
 }
 

@@ -179,10 +179,11 @@ impl Run<'_> {
         }
         match self.scan.delete(letter).await {
             Ok(()) => (Outcome::Redriven, detail),
-            Err(error) if error.is_refused => {
-                (Outcome::NotDeleted, format!("sent to {}, and is in both queues: {error}", to.url))
+            Err(error) => {
+                let is = if error.is_refused { "is" } else { "may be" };
+                let detail = format!("sent to {}, and {is} in both queues: {error}", to.url);
+                (Outcome::of_failed_delete(&error), detail)
             }
-            Err(error) => (Outcome::MaybeDeleted, format!("sent to {}, and may be in both queues: {error}", to.url)),
         }
     }
 }

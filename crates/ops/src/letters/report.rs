@@ -47,6 +47,11 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    /// That of a delete which failed.
+    pub(crate) fn of_failed_delete(error: &CallError) -> Self {
+        if error.is_refused { Self::NotDeleted } else { Self::MaybeDeleted }
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Redriven => "REDRIVEN",

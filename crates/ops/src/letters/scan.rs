@@ -262,7 +262,10 @@ impl<'a> Scan<'a> {
         // none was received, another consumer may have all.
         let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
         let counts = if may_be_blocked || self.seen.is_empty() { Some(self.queue.counts().await) } else { None };
-        let in_flight = counts.iter().flatten().map(|counts| counts.in_flight).filter(|_| self.seen.is_empty()).max();
+        let in_flight = match &counts {
+            Some(Ok(counts)) if self.seen.is_empty() => counts.in_flight,
+            Some(_) | None => 0,
+        };
         let visible = match &counts {
             Some(Ok(counts)) if may_be_blocked => Some(counts.visible),
             Some(Err(_)) => None,
@@ -279,7 +282,7 @@ impl<'a> Scan<'a> {
             stop,
             last_receive: self.last_receive,
             blocked: visible.map(|visible| dropped + visible),
-            in_flight_at_start: self.in_flight_at_start.max(in_flight.unwrap_or(0)),
+            in_flight_at_start: self.in_flight_at_start.max(in_flight),
             lost: self.lost.len(),
             was_repeated: self.was_repeated,
             still_hidden,

@@ -40,7 +40,7 @@ pub(crate) struct ScanEnd {
     pub(crate) last_receive: LastReceive,
     /// Approximate number of letters of a FIFO queue that wait for others of their groups. `None` if SQS did not say.
     pub(crate) blocked: Option<u64>,
-    /// Approximate number of letters that another consumer had received before.
+    /// Approximate number of letters that another consumer had received before, or since then if it has left none.
     pub(crate) in_flight_at_start: u64,
     /// Number of letters whose visibility timeouts could not be extended, and that were not received again.
     pub(crate) lost: usize,

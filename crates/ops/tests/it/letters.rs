@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use harness::lambda::PASSWORD;
 use harness::soon;
-use harness::sqs::{CREDENTIALS, SqsApi};
+use harness::sqs::{CREDENTIALS, Call, SqsApi};
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{DeadLetter as Policy, Queue, QueueSettings, SendRequest};
 use serde_json::{Value, json};
@@ -198,4 +198,14 @@ fn bodies(queue: &Queue) -> Vec<String> {
 /// What was done with each letter.
 fn results(output: &Value) -> Vec<&str> {
     output["letters"].as_array().unwrap().iter().map(|letter| letter["result"].as_str().unwrap()).collect()
+}
+
+/// As the function sends a message that has no room for a description.
+fn without_description(body: &str) -> SendRequest {
+    (0..10).fold(SendRequest::new(body), |message, n| message.attribute(format!("a{n}"), "text"))
+}
+
+/// Whether the call extends visibility timeouts.
+fn extends(call: &Call) -> bool {
+    call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0
 }

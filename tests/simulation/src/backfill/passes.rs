@@ -1,5 +1,6 @@
 //! Passes over the rows while something happens, and what they send: docs/backfill.md.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use history::Rng;
@@ -26,27 +27,27 @@ const FROM_OLDEST: Limits = Limits { start: BackfillStart::Oldest, time: None };
 impl World {
     /// What is wrong with a pass during which a transaction commits that began before the rows which it has sent. The next
     /// pass sends its row.
-    pub(super) async fn wrong_late_commit<C: AsRef<Copier>>(&self, rng: &mut Rng, copiers: &[C; 2]) -> Option<String> {
+    pub(super) async fn wrong_late_commit(&self, rng: &mut Rng, copiers: &[Arc<Copier>; 2]) -> Option<String> {
         let held = self.hold_row("held again").await;
         self.insert(rng, usize::try_from(self.rows_per_second.get()).unwrap_or_default() + 5).await;
         let commit = async {
             sleep(MEANWHILE).await;
             held.commit().await;
         };
-        let ((_, end), ()) = tokio::join!(copiers[0].as_ref().run(FROM_WATERMARK), commit);
+        let ((_, end), ()) = tokio::join!(copiers[0].run(FROM_WATERMARK), commit);
         if end != Some(BackfillEnd::Done) {
             return Some(format!("while a transaction commits: a run ended with {end:?}"));
         }
-        self.pass(copiers[1].as_ref(), "after a commit during a pass").await
+        self.pass(&copiers[1], "after a commit during a pass").await
     }
 
     /// What is wrong with a run beside one that starts over.
-    pub(super) async fn wrong_supersession<C: AsRef<Copier>>(&self, copiers: &[C; 2]) -> Option<String> {
+    pub(super) async fn wrong_supersession(&self, copiers: &[Arc<Copier>; 2]) -> Option<String> {
         let later = async {
             sleep(MEANWHILE).await;
-            copiers[1].as_ref().run(FROM_OLDEST).await.1
+            copiers[1].run(FROM_OLDEST).await.1
         };
-        let ((_, first), second) = tokio::join!(copiers[0].as_ref().run(FROM_OLDEST), later);
+        let ((_, first), second) = tokio::join!(copiers[0].run(FROM_OLDEST), later);
         let is_right = (first, second) == (Some(BackfillEnd::Superseded), Some(BackfillEnd::Done));
         (!is_right).then(|| format!("of two runs, the first ended as {first:?}, and the second as {second:?}"))
     }
@@ -74,7 +75,7 @@ impl World {
             let runs = lock(&self.runs);
             let (last, earlier) = runs.split_last()?;
             let of_pass = earlier.iter().rev().take_while(|run| !matches!(run.end, Some(Ok((_, BackfillEnd::Done)))));
-            (of_pass.last().unwrap_or(last).begun, last.ended())
+            (of_pass.last().unwrap_or(last).begun, last.ended)
         };
         let rows = self.copied();
         let done: Vec<f64> = rows.iter().map(|row| row.done_s(since)).collect();

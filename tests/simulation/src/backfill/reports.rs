@@ -32,7 +32,7 @@ impl World {
 
     fn wrong_end(&self, run: &RunSeen, runs: &[RunSeen]) -> Option<&'static str> {
         let limit = run.limits.time.map(|time| run.begun + time + SLACK);
-        if run.end.is_some() && limit.is_some_and(|limit| run.ended() > limit) {
+        if run.end.is_some() && limit.is_some_and(|limit| run.ended > limit) {
             return Some("a run takes longer than it may");
         }
         let error = match run.end.as_ref()? {
@@ -46,15 +46,13 @@ impl World {
                 .find_map(|(is_wrong, why)| is_wrong.then_some(why));
             }
             Ok((_, BackfillEnd::OutOfTime)) => {
-                let time = run.limits.time;
-                let is_right =
-                    time.is_some_and(|time| (run.begun + time..=run.begun + time + SLACK).contains(&run.ended()));
-                return (!is_right).then_some("a run is out of time at another time");
+                let is_right = run.limits.time.is_some_and(|time| run.begun + time <= run.ended);
+                return (!is_right).then_some("a run is out of time too early");
             }
             Ok(_) => {
                 let is_other = |other: &&RunSeen| other.copier != run.copier;
                 let mut others = runs.iter().filter(is_other);
-                let overlaps = others.any(|other| other.begun <= run.ended() && run.begun <= other.ended());
+                let overlaps = others.any(|other| other.begun <= run.ended && run.begun <= other.ended);
                 return (!overlaps).then_some("a run is superseded by no other");
             }
             Err(error) => error,
@@ -80,7 +78,7 @@ impl World {
         let may_be_seen = |what: What| !matches!(what, What::Statement(copier, _) if copier != run.copier);
         let seen = faults
             .iter()
-            .filter(|fault| may_be_seen(fault.what) && fault.from <= run.ended() && run.begun <= fault.until + LATE);
+            .filter(|fault| may_be_seen(fault.what) && fault.from <= run.ended && run.begun <= fault.until + LATE);
         seen.map(|fault| fault.what).collect()
     }
 
@@ -114,13 +112,12 @@ impl World {
             }
             let now = progress.remaining.map(|remaining| remaining + progress.sent());
             // A row may be committed meanwhile.
-            if total.zip(now).is_some_and(|(total, now)| total.abs_diff(now) > 1) || total.is_some() && now.is_none() {
+            if total.is_some_and(|total| now.is_none_or(|now| total.abs_diff(now) > 1)) {
                 return Some("another number of rows remains");
             }
             before = (progress.sent(), Some(*at), now);
         }
-        let elapsed = run.last().elapsed;
-        (run.end.as_ref().is_some_and(Result::is_ok) && elapsed > run.ended() - run.begun + SLACK)
-            .then_some("its time is another one")
+        let Some(Ok((progress, _))) = &run.end else { return None };
+        (progress.elapsed > run.ended - run.begun + SLACK).then_some("its time is another one")
     }
 }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use history::inbox::SECRET;
 use history::{Rng, Value};
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Store, StoredResult};
 use idempotent_sqs::{Fingerprint, Key};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls};
 
 use super::{CONSUMER, MAX_BYTES, OTHER, RETENTION, World};
-use crate::{lock, network};
+use crate::lock;
+use crate::postgres::session;
 
 /// The host of the one who writes rows and records.
 pub(super) const WRITER: &str = "writer";
@@ -119,19 +119,9 @@ fn fingerprint(text: &str) -> Fingerprint {
     Fingerprint::of(text.as_bytes())
 }
 
-/// A session with the database. `None` if that does not accept it now.
-async fn session() -> Option<Client> {
-    let stream = network::connect(&network::address(WRITER, WRITER)).await.ok()?;
-    let mut config = Config::new();
-    config.user("writer").password(SECRET).dbname("app");
-    let (client, connection) = config.connect_raw(stream, NoTls).await.ok()?;
-    tokio::spawn(connection);
-    Some(client)
-}
-
 /// Inserts rows in one transaction, which takes so long and then commits, or not. The session may end meanwhile.
 async fn insert_together(world: &World, mut rows: Vec<Row>, lasts: Duration, commits: bool) {
-    let Some(session) = session().await else { return };
+    let Some(session) = session(WRITER).await else { return };
     let inserted = async {
         session.batch_execute("BEGIN").await?;
         for row in &mut rows {
@@ -183,7 +173,7 @@ impl World {
 
     /// Inserts a row, and does not commit it yet.
     pub(super) async fn hold_row(&self, key: &str) -> HeldRow {
-        let session = session().await.expect("nothing fails");
+        let session = session(WRITER).await.expect("nothing fails");
         session.batch_execute("BEGIN").await.expect("nothing fails");
         let row = Row::plain(key);
         row.insert(&session).await.expect("nothing fails");

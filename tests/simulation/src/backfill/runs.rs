@@ -34,25 +34,11 @@ pub(super) struct RunSeen {
     pub(super) limits: Limits,
     pub(super) begun: Instant,
     /// When it had returned, or was dropped.
-    pub(super) ended: Option<Instant>,
+    pub(super) ended: Instant,
     /// What it reported after each step.
     pub(super) steps: Vec<(Instant, BackfillProgress)>,
     /// How it ended. `None` if it was dropped.
     pub(super) end: Option<Result<(BackfillProgress, BackfillEnd), String>>,
-}
-
-impl RunSeen {
-    pub(super) fn ended(&self) -> Instant {
-        self.ended.unwrap_or_else(Instant::now)
-    }
-
-    /// The counts at its end.
-    pub(super) fn last(&self) -> BackfillProgress {
-        match &self.end {
-            Some(Ok((progress, _))) => *progress,
-            _ => self.steps.last().map(|(_, progress)| *progress).unwrap_or_default(),
-        }
-    }
 }
 
 impl Copier {
@@ -81,7 +67,7 @@ impl Copier {
         let mut running = Running {
             runs: &self.world.runs,
             steps: Arc::clone(&steps),
-            seen: RunSeen { copier, limits, begun, ended: None, steps: Vec::new(), end: None },
+            seen: RunSeen { copier, limits, begun, ended: begun, steps: Vec::new(), end: None },
         };
         let until = limits.time.map(|time| begun + time);
         let on_progress = |progress: &BackfillProgress| lock(&steps).push((Instant::now(), *progress));
@@ -104,7 +90,7 @@ struct Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let steps = std::mem::take(&mut *lock(&self.steps));
-        lock(self.runs).push(RunSeen { steps, ended: Some(Instant::now()), ..self.seen.clone() });
+        lock(self.runs).push(RunSeen { steps, ended: Instant::now(), ..self.seen.clone() });
     }
 }
 

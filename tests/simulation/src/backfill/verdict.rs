@@ -50,16 +50,11 @@ impl Row {
 }
 
 impl World {
-    /// The rows that are committed, and the others.
-    fn committed(&self) -> (Vec<Row>, Vec<Row>) {
-        let keys: BTreeSet<_> = self.database.rows().into_iter().map(|row| (row.row.namespace, row.row.key)).collect();
-        let rows = lock(&self.rows).clone().into_iter();
-        rows.partition(|row| keys.contains(&(row.consumer.to_owned(), row.key.clone())))
-    }
-
-    /// The rows that have to be copied.
+    /// The committed rows that have to be copied.
     pub(super) fn copied(&self) -> Vec<Row> {
-        self.committed().0.into_iter().filter(Row::is_copied).collect()
+        let keys: BTreeSet<_> = self.database.rows().into_iter().map(|row| (row.row.namespace, row.row.key)).collect();
+        let is_committed = |row: &&Row| keys.contains(&(row.consumer.to_owned(), row.key.clone()));
+        lock(&self.rows).iter().filter(is_committed).filter(|row| row.is_copied()).cloned().collect()
     }
 
     pub(super) fn was_flushed(&self) -> bool {

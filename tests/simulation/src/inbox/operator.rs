@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use history::Rng;
-use history::inbox::SECRET;
 use tokio::time::{Instant, sleep};
-use tokio_postgres::{Client, Config, NoTls};
 
 use super::caller::fingerprint;
 use super::world::{Disturbance, Fault, World};
-use crate::{lock, network};
+use crate::lock;
+use crate::postgres::session;
 
 /// The fence of rows that the operator has written.
 pub const FENCE: i64 = 7;
@@ -27,16 +26,6 @@ pub struct HeldRow {
 /// The host of the operator, whose way to the server is not disturbed.
 pub const OPERATOR: &str = "operator";
 
-/// A session of the operator. `None` if the server does not accept it now.
-async fn session() -> Option<Client> {
-    let stream = network::connect(&network::address(OPERATOR, OPERATOR)).await.ok()?;
-    let mut config = Config::new();
-    config.user("operator").password(SECRET).dbname("app");
-    let (client, connection) = config.connect_raw(stream, NoTls).await.ok()?;
-    tokio::spawn(connection);
-    Some(client)
-}
-
 /// The result of its rows.
 pub fn result(key: &str) -> Vec<u8> {
     format!("{key} by the operator").into_bytes()
@@ -45,7 +34,7 @@ pub fn result(key: &str) -> Vec<u8> {
 impl HeldRow {
     /// Holds the row, and then ends the transaction.
     pub async fn hold(self, world: Arc<World>) {
-        let Some(session) = session().await else { return };
+        let Some(session) = session(OPERATOR).await else { return };
         let insert = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts, result) \
                       VALUES ($1, $2, $3, $4, 1, $5)";
         let fingerprint = fingerprint(self.payload);

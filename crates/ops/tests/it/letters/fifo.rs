@@ -8,7 +8,7 @@ use idempotent_sqs_testing::SqsError;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::{Queues, bodies, contents, results};
+use super::{Queues, bodies, contents, extends, results};
 use crate::Output;
 
 /// Bodies of the messages of a group, in order.
@@ -83,11 +83,7 @@ async fn the_letters_behind_others_that_do_not_match_are_reported() {
 async fn a_letter_whose_visibility_timeout_cannot_be_extended_is_not_sent_nor_any_later_one_of_its_group() {
     let queues = Queues::fifo().await;
     (0..7).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
-    queues.api.fail(|call| {
-        let extends =
-            call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0;
-        extends.then_some(ACCESS_DENIED)
-    });
+    queues.api.fail(|call| extends(call).then_some(ACCESS_DENIED));
     let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--visibility-timeout", "5"];
     let (code, output) = queues.json(&arguments).await;
     // The one whose time is over is listed if it was about to be sent.
@@ -103,7 +99,7 @@ async fn the_letters_behind_one_that_became_visible_again_are_not_sent() {
     (0..7).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
     let dead = queues.dead.clone();
     queues.api.fail(move |call| {
-        if call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0 {
+        if extends(call) {
             let entries = call.input["Entries"].as_array().unwrap().iter();
             let mut handles: Vec<_> = entries.map(|entry| entry["ReceiptHandle"].as_str().unwrap()).collect();
             // In the order of the queue. The first one is that of the current letter.
@@ -163,13 +159,9 @@ async fn a_letter_that_is_visible_again_is_not_sent_and_one_that_was_being_sent_
     (0..2).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
     let over = Arc::new(Notify::new());
     let delayed = Arc::clone(&over);
-    queues.api.fail(move |call| {
-        let extends =
-            call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0;
-        match call.action.as_str() {
-            "SendMessage" => Some(Fault::Delay(Arc::clone(&delayed))),
-            _ => extends.then_some(ACCESS_DENIED),
-        }
+    queues.api.fail(move |call| match call.action.as_str() {
+        "SendMessage" => Some(Fault::Delay(Arc::clone(&delayed))),
+        _ => extends(call).then_some(ACCESS_DENIED),
     });
     let arguments = ["redrive", "--all", "--yes", "--visibility-timeout", "5", "--json"];
     let run = queues.command(&arguments).spawn().unwrap();

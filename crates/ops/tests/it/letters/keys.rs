@@ -5,7 +5,7 @@ use idempotent_sqs::sqs::{DeadLetter, Message};
 use idempotent_sqs_testing::{Attribute, SendRequest};
 use serde_json::{Value, json};
 
-use super::{Queues, contents, results};
+use super::{Queues, contents, results, without_description};
 
 /// Redrives the only letter. Returns its attribute `Idempotency-Key`, or as [`kept`] its messageId in an attribute, and the
 /// number of letters with a new key.
@@ -173,12 +173,7 @@ async fn the_new_key_is_what_the_function_finds_with_its_present_sources() {
 #[tokio::test]
 async fn a_letter_whose_key_is_unknown_may_have_a_new_key() {
     let queues = Queues::standard().await;
-    let mut message = SendRequest::new("1");
-    for n in 0..10 {
-        message = message.attribute(format!("a{n}"), "text");
-    }
-    // As the function sends it, without room for a description.
-    queues.send(message);
+    queues.send(without_description("1"));
     let (code, output) = queues.redrive(&["--all", "--to", &queues.api.queue_url(&queues.payments)]).await;
     assert_eq!((code, &output["new_keys"]), (0, &json!(1)), "{output}");
 }
@@ -240,11 +235,6 @@ async fn a_letter_of_a_standard_queue_whose_payload_is_in_s3_keeps_its_key_by_wa
         let (code, output) = queues.redrive(&["--all"]).await;
         assert_eq!((code, &output["new_keys"]), (0, &json!(0)), "{sources}: {output}");
     }
-}
-
-/// As the function sends a message that has no room for a description.
-fn without_description(body: &str) -> SendRequest {
-    (0..10).fold(SendRequest::new(body), |message, n| message.attribute(format!("a{n}"), "text"))
 }
 
 #[tokio::test]

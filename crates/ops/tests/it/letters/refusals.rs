@@ -4,7 +4,7 @@ use harness::sqs::{ACCESS_DENIED, Fault};
 use idempotent_sqs_testing::SqsError;
 use serde_json::json;
 
-use super::{Queues, bodies, results};
+use super::{Queues, bodies, extends, results};
 
 #[tokio::test]
 async fn a_letter_is_not_deleted_if_its_send_is_refused_and_the_run_ends_after_five_refusals() {
@@ -229,11 +229,7 @@ async fn a_receive_that_was_repeated_is_reported() {
 async fn letters_that_cannot_be_kept_hidden_are_not_sent_and_reported() {
     let queues = Queues::standard().await;
     (0..12).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
-    queues.api.fail(|call| {
-        let extends =
-            call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0;
-        extends.then_some(ACCESS_DENIED)
-    });
+    queues.api.fail(|call| extends(call).then_some(ACCESS_DENIED));
     let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--visibility-timeout", "10", "--limit", "8"];
     let (code, output) = queues.json(&arguments).await;
     assert_eq!((code, &output["complete"], &output["still_hidden"]), (1, &json!(false), &json!(0)), "{output}");

@@ -8,7 +8,7 @@ use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::json;
 
-use super::{Queues, bodies, move_by_policy, results};
+use super::{Queues, bodies, move_by_policy, results, without_description};
 
 /// The function processes each redriven message at once, and sends it to the dead-letter queue again.
 fn fail_again(queues: &Queues) {
@@ -199,11 +199,6 @@ async fn a_letter_with_a_description_is_not_sent_again_after_a_send_without_a_re
     });
     let (code, output) = queues.redrive(&["--all", "--as-is", "--limit", "20"]).await;
     assert_eq!((code, results(&output), &output["arrived_during_run"]), (1, vec!["MAYBE_SENT"], &json!(1)));
-}
-
-/// Letters without a description, as the function sends messages that have no room for one.
-fn without_description(body: &str) -> SendRequest {
-    (0..10).fold(SendRequest::new(body), |message, n| message.attribute(format!("a{n}"), "text"))
 }
 
 #[tokio::test]
