@@ -56,8 +56,8 @@ impl Run {
         wrong
     }
 
-    /// Connections that sign in twice, and tokens that are used again. On a cluster, the connections that a client opens
-    /// together share one.
+    /// Connections that sign in twice, and tokens that are used again. On a cluster, the connections of a client that sign
+    /// in while it is opened share one, also one that was dialled before.
     fn wrong_logins(&self) -> Vec<String> {
         let (mut wrong, mut known) = (Vec::new(), BTreeMap::new());
         for connection in &self.connections {
@@ -67,11 +67,13 @@ impl Run {
                 wrong.push(format!("{}: signs in twice: {connection:?}", connection.client));
             }
             let Some(token) = login.arguments.last() else { continue };
-            let earlier: Option<&Connection> = known.insert(token, connection);
-            let Some(earlier) = earlier.filter(|_| self.plan.redis.logins == LoginKind::Token) else { continue };
+            let earlier = known.insert(token, (&connection.client, login.sent_us));
+            let Some((client, sent_us)) = earlier.filter(|_| self.plan.redis.logins == LoginKind::Token) else {
+                continue;
+            };
             let is_opened_together = self.plan.servers > 1
-                && earlier.client == connection.client
-                && earlier.dialled_us.abs_diff(connection.dialled_us) <= 2 * self.timeout_us() + TIMER_US;
+                && *client == connection.client
+                && sent_us.abs_diff(login.sent_us) <= 2 * self.timeout_us() + TIMER_US;
             if !is_opened_together {
                 wrong.push(format!("{token}: is the login of two connections"));
             }

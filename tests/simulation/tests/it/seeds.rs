@@ -10,6 +10,7 @@ const FOUND: &[(u64, &str)] = &[
     (27, "a run whose shortened lease had ended did not begin, and counted as an uncertain attempt"),
     (15, "later messages of a FIFO group overtook one whose record was malformed, or had no group in the simulation"),
     (102, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
+    (149, "connections of a cluster that only signed in together were expected to have different logins"),
     (235, "the checker searched for minutes after conflicts whose replies had taken seconds"),
     (389, "records of a shared call that reached two nodes of a cluster counted as not executed"),
     (445, "the clock stood still while the client library tried again without a pause"),
