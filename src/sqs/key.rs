@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::slice;
 use std::str::FromStr;
 
 use super::attribute::MessageAttribute;
@@ -55,23 +56,28 @@ pub enum KeyError {
 }
 
 impl KeySource {
-    /// The sources before the first one that needs the payload.
-    pub(super) fn before_payload(sources: &[Self]) -> &[Self] {
-        let first = sources.iter().position(|source| matches!(source, Self::Body(_)));
-        &sources[..first.unwrap_or(sources.len())]
-    }
-
     /// The sources before the first one whose value may be in S3, all if nothing is there. An envelope in the payload
-    /// has an id, and may have attributes that the message lacks.
+    /// has an id, and may have attributes that replace those of the envelope around it.
     #[must_use]
     pub fn independent_of_s3<'s>(sources: &'s [Self], payload: &Payload<'_>) -> &'s [Self] {
         let first = sources.iter().position(|source| match source {
             _ if payload.pointer().is_none() => false,
             Self::Body(_) | Self::MessageId => true,
-            Self::Attribute(name) => payload.attribute(name).is_none(),
+            Self::Attribute(name) => !payload.message.attributes.contains_key(name),
             Self::DeduplicationId => false,
         });
         &sources[..first.unwrap_or(sources.len())]
+    }
+
+    /// The id, if it is the key of a message whose payload in S3 has no envelope. `None` if another source has a value,
+    /// or may have one in any payload.
+    pub(super) fn id_without_envelope(sources: &[Self], payload: &Payload<'_>) -> Option<Key> {
+        let first = sources.iter().position(|source| matches!(source, Self::Body(_) | Self::MessageId))?;
+        let (before, rest) = sources.split_at(first);
+        match (Self::find(before, payload), &rest[0]) {
+            (Err(KeyError::Absent), id @ Self::MessageId) => Self::find(slice::from_ref(id), payload).ok(),
+            _ => None,
+        }
     }
 
     /// The key from the first of these sources that has a value.

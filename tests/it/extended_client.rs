@@ -1,6 +1,7 @@
 //! Payloads that the SQS extended client libraries store in S3 (`sqs::extended_client`).
 
 mod deadline;
+mod nested;
 
 use std::collections::HashMap;
 use std::future::ready;

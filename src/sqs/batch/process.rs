@@ -45,19 +45,29 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 self.with_known_key(index, MessageReport::payload_unavailable(&error, message))
             }
             // The work may have been done before the payload became unreadable, or another owner may be doing it.
-            Err(error) => match KeySource::find(KeySource::before_payload(&settings.keys), &self.payloads[index]) {
+            Err(error) => match &self.keys[index] {
                 Ok(key) => {
-                    // No failure is recorded under a key that the payload would replace: the key is released.
-                    let is_known = self.keys[index].is_ok();
-                    let is_failure = matches!(error, ExtendedClientError::NotFound) && is_known;
-                    let missing = if is_failure { WorkError::permanent(error) } else { WorkError::busy(error) };
-                    let report = self.run_once(message, receiver, &key, Fingerprint::NONE, Some(missing)).await;
-                    // A redrive of the dead letter would keep a key that it names.
-                    if is_known { report } else { MessageReport { key: None, ..report } }
+                    let is_gone = matches!(error, ExtendedClientError::NotFound);
+                    let missing = if is_gone { WorkError::permanent(error) } else { WorkError::busy(error) };
+                    self.run_once(message, receiver, key, Fingerprint::NONE, Some(missing)).await
                 }
-                Err(_) => MessageReport::unreadable_payload(error_chain(&error), message),
+                Err(_) => self.look_up_id(index, receiver, error).await,
             },
         }
+    }
+
+    /// The report on a message whose key may be in its unreadable payload. Its id is looked up: no other message has this
+    /// id, so its record is of this message. A key of another source may be that of another message.
+    async fn look_up_id(&self, index: usize, receiver: &str, error: ExtendedClientError) -> MessageReport {
+        let message = &self.messages[index];
+        let Some(id) = KeySource::id_without_envelope(&self.batch.settings.keys, &self.payloads[index]) else {
+            return MessageReport::unreadable_payload(error_chain(&error), message);
+        };
+        // No failure is recorded, as the payload may be an envelope with another id: the record is released.
+        let missing = Some(WorkError::busy(error));
+        let report = self.run_once(message, receiver, &id, Fingerprint::NONE, missing).await;
+        // A redrive of the dead letter would keep a key that it names.
+        MessageReport { key: None, ..report }
     }
 
     /// The report on a message that was not started, with its key if that is known.

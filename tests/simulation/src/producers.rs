@@ -260,6 +260,11 @@ impl Producer<'_> {
 }
 
 impl Payment {
+    /// Whether its key is an attribute of SQS if its payload is in S3.
+    fn has_key_beside_pointer(self) -> bool {
+        self.place == Place::Attribute && self.form == Form::InS3 && self.forwarded == 0
+    }
+
     /// Another payment, whose payload differs from this one in a field.
     fn imitated_by(self, number: u64) -> Self {
         let form = match self.form {

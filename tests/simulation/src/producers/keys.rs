@@ -52,6 +52,8 @@ impl Producer<'_> {
             // It is no notification, so its attributes are not those of the message.
             _ if form == Form::SnsTwice && self.plan.fifo => SentKey::DeduplicationId,
             _ if form == Form::SnsTwice => SentKey::MessageId,
+            // A notification in the payload may have another key.
+            Place::Attribute if object.is_unreadable() && !payment.has_key_beside_pointer() => SentKey::Unusable,
             Place::Attribute => SentKey::Text(key.to_owned()),
             Place::Bytes => SentKey::Unusable,
             // The key may be in the payload.

@@ -59,10 +59,10 @@ impl Producer<'_> {
         payload: &mut String,
         attributes: &mut BTreeMap<String, MessageAttribute>,
     ) -> (Object, String) {
-        let Payment { number: paid, place, object: state, .. } = payment;
+        let Payment { number: paid, object: state, .. } = payment;
         let state = match state {
-            // Without its payload, it would have another key.
-            ObjectState::DeletedOnceMade if place != Place::Attribute => ObjectState::Readable,
+            // Without its payload, its key would be unknown.
+            ObjectState::DeletedOnceMade if !payment.has_key_beside_pointer() => ObjectState::Readable,
             state => state,
         };
         let mut version = 0;
