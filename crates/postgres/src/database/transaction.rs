@@ -201,13 +201,14 @@ impl Transaction {
         }
     }
 
-    /// Whether the work has ended this transaction with COMMIT or ROLLBACK.
-    pub(crate) async fn was_ended_by_work(&self) -> bool {
-        let Ok(connection) = self.connection() else { return false };
-        // In an aborted transaction this query fails too, so the transaction still exists.
+    /// Whether the work has ended this transaction with COMMIT or ROLLBACK. `None` if the server does not say so in time.
+    pub(crate) async fn was_ended_by_work(&self) -> Option<bool> {
+        let Ok(connection) = self.connection() else { return Some(false) };
         match timeout_at(self.end_of_wait(), connection.client.simple_query(IS_BEGUN)).await {
-            Ok(Ok(replies)) => !replies.iter().any(is_yes),
-            Ok(Err(_)) | Err(_) => false,
+            Ok(Ok(replies)) => Some(!replies.iter().any(is_yes)),
+            // In an aborted transaction this query fails too, so the transaction still exists.
+            Ok(Err(_)) => Some(false),
+            Err(_elapsed) => None,
         }
     }
 

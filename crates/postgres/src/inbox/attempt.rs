@@ -78,10 +78,17 @@ impl<W> Inbox<W> {
             Err(error) => {
                 let was_ended = transaction.was_ended_by_work().await;
                 transaction.roll_back().await;
-                if was_ended {
-                    return Err(WorkError::uncertain(format!("{}, and failed: {error}", CommitError::EndedByWork)));
+                match was_ended {
+                    Some(false) => error,
+                    Some(true) => {
+                        return Err(WorkError::uncertain(format!("{}, and failed: {error}", CommitError::EndedByWork)));
+                    }
+                    None => {
+                        return Err(WorkError::uncertain(format!(
+                            "the work failed, and the database did not reply whether it had executed COMMIT: {error}"
+                        )));
+                    }
                 }
-                error
             }
         };
         if error.kind() == WorkErrorKind::Permanent {

@@ -1,10 +1,11 @@
 //! Rows that the work committed without a result, with its own COMMIT.
 
 use super::*;
-use idempotent_sqs::idempotency::WorkErrorKind;
+use idempotent_sqs::idempotency::{Fence, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep_until;
 
 /// Part of the reason: which rows the operator has to settle.
 const REASON: &str = "result IS NULL";
@@ -72,6 +73,29 @@ async fn a_work_that_executes_rollback_is_uncertain_and_runs_again_as_a_recovery
         assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{reason}");
         let next = run(&idempotency, &inbox(Pay::default(), database(&base.url()))).await;
         assert!(next.recovery && !done(&next).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_work_that_executes_commit_and_fails_just_before_its_deadline_is_uncertain() {
+    let base = base().await;
+    let inbox = inbox(CommitsAndFailsLate, database(&base.url()));
+    let request = with!(attempt("pay_1"), lease = SECOND);
+    let claim = Claim::of_completed_work(request, Fence(1), 1);
+    let error = OwnRecord::<Message>::attempt(&inbox, &claim, &Message::default()).await.unwrap_err();
+    assert_eq!(error.kind(), WorkErrorKind::Uncertain, "{error}");
+    assert!(error.to_string().contains("not now"), "{error}");
+    assert_eq!(base.count(ROWS).await, 1);
+}
+
+/// Executes COMMIT, and fails when there is no time left to ask the server whether it has.
+struct CommitsAndFailsLate;
+
+impl TransactionalWork<Message> for CommitsAndFailsLate {
+    async fn run(&self, transaction: &Transaction, claim: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        transaction.execute("COMMIT", &[]).await?;
+        sleep_until(claim.ends() - Duration::from_millis(10)).await;
+        Err(WorkError::retryable("not now"))
     }
 }
 
