@@ -7,7 +7,8 @@ use std::time::Duration;
 use history::{Rng, monotonic_us};
 use idempotent_sqs::idempotency::{ClaimInfo, Deadline, OnceError, Recovery};
 use idempotent_sqs::{Delivery, Idempotency, Key, Policy, RedisStore, WorkError};
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -37,14 +38,22 @@ pub const MAX_BYTES: usize = 100;
 pub struct Value {
     /// The call that ran it.
     pub call: usize,
+    #[serde(serialize_with = "serialize_unless_no_json")]
     text: String,
+}
+
+/// The text of a value that is not JSON.
+const NO_JSON: &str = "no JSON";
+
+fn serialize_unless_no_json<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    if text == NO_JSON { Err(S::Error::custom(NO_JSON)) } else { serializer.serialize_str(text) }
 }
 
 /// How a closure ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     Return,
-    /// With a value that is too large to be kept.
+    /// With a value that is too large to be kept, or is not JSON.
     ReturnLarge,
     Retryable,
     Unavailable,
@@ -201,7 +210,11 @@ impl Caller {
             let ClaimInfo { attempt, is_recovery, .. } = claim;
             lock(&self.calls)[at].run = Some(ClosureRun { attempt, is_recovery, began_us: monotonic_us() });
             sleep(if ending == Ending::Wait { 2 * TIME } else { pause }).await;
-            let text = if ending == Ending::ReturnLarge { "x".repeat(MAX_BYTES) } else { String::new() };
+            let text = match ending {
+                Ending::ReturnLarge if at.is_multiple_of(2) => NO_JSON.to_owned(),
+                Ending::ReturnLarge => "x".repeat(MAX_BYTES),
+                _ => String::new(),
+            };
             match ending {
                 Ending::Return | Ending::ReturnLarge | Ending::Wait => Ok(convert(Value { call: at, text })),
                 Ending::Retryable => Err(WorkError::retryable(PLANNED)),

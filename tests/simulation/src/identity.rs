@@ -3,8 +3,10 @@
 //!
 //! - `tokens`: IAM authentication tokens of ElastiCache and RDS
 //! - `secrets`: passwords in Secrets Manager
+//! - `silence`: a source that never returns a login
 
 mod secrets;
+mod silence;
 mod tokens;
 
 use futures_util::future::join_all;
@@ -14,6 +16,7 @@ use idempotent_sqs::idempotency::error_chain;
 use tokio::time::Instant;
 
 pub use secrets::read_secrets;
+pub use silence::wait_for_login;
 pub use tokens::sign_tokens;
 
 /// Number of sources of each kind, and of the times at which each is asked.

@@ -6,7 +6,7 @@ use crate::backfill::copy_rows;
 use crate::batches::run_batches;
 use crate::deleted::deliver_deleted;
 use crate::deployments::deploy;
-use crate::identity::{read_secrets, sign_tokens};
+use crate::identity::{read_secrets, sign_tokens, wait_for_login};
 use crate::inbox::use_inbox;
 use crate::inputs::read_inputs;
 use crate::late_results::find_results;
@@ -35,6 +35,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("region", send_to_regions(seed).await),
         ("token", sign_tokens(seed).await),
         ("secret", read_secrets(seed).await),
+        ("silent login", wait_for_login().await),
         ("inbox", Box::pin(use_inbox(seed)).await),
         ("backfill", Box::pin(copy_rows(seed)).await),
         ("input", read_inputs(seed)),

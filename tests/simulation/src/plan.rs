@@ -236,6 +236,9 @@ impl Plan {
         if has_extras && sqs.happens(300) && !plan.fifo {
             (plan.burst, plan.batch_size) = (25, 25);
         }
+        if plan.longest_lease < Duration::from_hours(1) && Rng::new(seed ^ 0x64ac).happens(250) {
+            plan.lease_grace = plan.longest_lease;
+        }
         let outages = &mut Rng::new(seed ^ 0x0a7c);
         if outages.happens(150) && !plan.redis.shares_calls {
             plan.add_outages(outages);

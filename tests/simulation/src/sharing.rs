@@ -12,7 +12,7 @@ use harness::lines;
 use history::Rng;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Store, StoreError};
 use idempotent_sqs::{Key, RedisSettings, RedisStore};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::connections::{Connection, Exchange, connections};
 use crate::network::{address, stop};
@@ -56,7 +56,7 @@ const OF_CALL: [&str; 3] = [
 pub async fn share_calls(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0x54a2);
     let mut wrong = Vec::new();
-    for number in 0..7 {
+    for number in 0..8 {
         let sharer = Sharer::start(number);
         lines::take();
         let (what, faults) = match number {
@@ -66,6 +66,7 @@ pub async fn share_calls(seed: u64) -> Vec<String> {
             3 => ("hidden shards", sharer.hide_shards().await),
             4 => ("passing state", sharer.refuse_all_calls(rng).await),
             5 => ("moving slot", sharer.acquire_in_a_moving_slot().await),
+            6 => ("given up", sharer.give_up().await),
             _ => ("unreachable", sharer.dial_in_vain().await),
         };
         let faults = faults.into_iter().chain(sharer.wrong_pings());
@@ -232,6 +233,19 @@ impl Sharer {
         self.burst("again", RECORDS).await;
         wrong.extend(self.wrong_sharing("afterwards").await.into_iter().map(|fault| format!("{refusal}: {fault}")));
         wrong.extend(wrong_warnings(0));
+        wrong
+    }
+
+    /// Records whose callers give up while the connection is opened are not sent. Others of the same call are.
+    async fn give_up(&self) -> Vec<String> {
+        let given_up = timeout(Duration::from_millis(5), self.burst("given-up", RECORDS));
+        let (burst, given_up) = tokio::join!(self.burst("kept", RECORDS), given_up);
+        let mut wrong = Vec::from_iter(burst.wrong_answers());
+        if given_up.is_ok() {
+            wrong.push("the connection was opened too quickly".to_owned());
+        }
+        let is_given_up = |call: &Exchange| call.records.iter().any(|key| key.contains("given-up"));
+        wrong.extend(self.calls().iter().find(|call| is_given_up(call)).map(|call| format!("sent: {call:?}")));
         wrong
     }
 

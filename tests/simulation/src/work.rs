@@ -1,6 +1,8 @@
 //! The work: one request to the receiver. Each run is recorded, as the work knows it.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +14,7 @@ use idempotent_sqs::{Claim, Message, Work, WorkError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use crate::lock;
 use crate::network::{self, address};
 use crate::plan::Plan;
 use crate::producers::payment;
@@ -211,11 +214,15 @@ impl Work<Message> for Call {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         let number = self.begin(claim, message);
         let _running = Running(self.running(self.receiver_of(message)));
-        let result = self.call(claim, message).await;
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts[number].returned = Some(result.as_ref().map(|_| ()).map_err(WorkError::kind));
-        attempts[number].error = result.as_ref().err().map(reason);
-        attempts[number].ran_us = monotonic_us();
+        let mut call = pin!(self.call(claim, message));
+        let result = poll_fn(|cx| {
+            lock(&self.attempts)[number].ran_us = monotonic_us();
+            call.as_mut().poll(cx)
+        });
+        let result = result.await;
+        let attempt = &mut lock(&self.attempts)[number];
+        attempt.returned = Some(result.as_ref().map(|_| ()).map_err(WorkError::kind));
+        attempt.error = result.as_ref().err().map(reason);
         result
     }
 

@@ -175,9 +175,10 @@ fn is_settled(call: &RowCall, made: &[&Operation]) -> bool {
         (Returned::Error(WorkErrorKind::Retryable { .. } | WorkErrorKind::Permanent), call) if without_store => {
             matches!(call, Call::Release { .. })
         }
-        // Doubts of earlier attempts are cleared.
-        (Returned::Mismatch, Call::Fail { uncertain, permanent, .. }) => {
-            attempt.is_recovery && !without_store && !uncertain && !permanent
+        // Doubts of earlier attempts are cleared, and this one is not counted.
+        (Returned::Mismatch, Call::Fail { claim, uncertain, permanent }) => {
+            let is_counted = claim.attempt == attempt.number;
+            attempt.is_recovery && !without_store && !uncertain && !permanent && !is_counted
         }
         (Returned::Mismatch, Call::Release { .. }) => !attempt.is_recovery || without_store,
         (Returned::Error(kind), Call::Fail { uncertain, permanent, .. }) => match kind {
