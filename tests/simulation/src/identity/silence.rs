@@ -7,7 +7,7 @@ use std::time::Duration;
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use idempotent_sqs::idempotency::{AcquireRequest, Store as _, error_chain};
 use idempotent_sqs::{Key, RedisSettings, RedisStore};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::network::address;
 use crate::redis::Cluster;
@@ -36,8 +36,10 @@ pub async fn wait_for_login() -> Vec<String> {
     settings.credentials = Some(Arc::new(Silent));
     let store = RedisStore::new(&settings).expect("these settings are valid");
     let begun = Instant::now();
-    let acquired = store.acquire(AcquireRequest::new(Key::new("key").expect("it has a text"))).await;
-    let (took, most) = (begun.elapsed(), TRIES * LIMIT + SLACK);
+    let most = TRIES * LIMIT + SLACK;
+    let acquire = store.acquire(AcquireRequest::new(Key::new("key").expect("it has a text")));
+    let Ok(acquired) = timeout(2 * most, acquire).await else { return vec!["no end".to_owned()] };
+    let took = begun.elapsed();
     let is_explained = acquired.as_ref().is_err_and(|error| error_chain(error).contains("returned none within 4 s"));
     if is_explained && (LIMIT..=most).contains(&took) {
         Vec::new()

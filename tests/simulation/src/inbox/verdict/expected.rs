@@ -72,9 +72,9 @@ impl Truth<'_> {
         if self.is_contended(call) {
             expected.push(Expected::DoneByAnother);
         }
-        // The server may have crashed at the commit of another call, before this one was sent.
+        // The server may have crashed at the commit of another call: before this one was sent, or instead of this one.
         if let AtCommit::Crash { .. } = call.plan.at_commit {
-            expected.push(Expected::Failed(Class::Unavailable, ""));
+            expected.extend([Expected::Failed(Class::Unavailable, ""), Expected::Done]);
         }
         let may_fail = match call.plan.at_commit {
             AtCommit::Crash { .. } => true,

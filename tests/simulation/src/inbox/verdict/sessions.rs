@@ -78,8 +78,14 @@ impl Truth<'_> {
     /// Whether the caller may have lost a session since this one was opened.
     fn loses_connection(&self, caller: usize, opened: &Opened, until: Instant) -> bool {
         let during = |call: &&Call| call.caller == caller && call.begun <= until && call.ended() >= opened.at;
+        // It has waited for one lock after another, each for less than the timeout.
+        let has_waited = |call: &Call| call.ended() >= call.begun + 2 * KINDS[caller].timeout;
         self.disturbances.iter().any(|disturbance| disturbance.from <= until && disturbance.until >= opened.at)
-            || self.calls.iter().filter(during).any(|call| loses(call) || self.is_disturbed(call, &ANY))
+            || self
+                .calls
+                .iter()
+                .filter(during)
+                .any(|call| loses(call) || has_waited(call) || self.is_disturbed(call, &ANY))
     }
 }
 
