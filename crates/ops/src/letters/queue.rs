@@ -58,7 +58,7 @@ pub(crate) struct CallError {
 /// What a receive returned.
 pub(crate) struct Received {
     pub(crate) messages: Vec<Message>,
-    /// Whether an earlier try had no reply that arrived: its messages are hidden, and not known.
+    /// Whether an earlier try had no reply: its messages are hidden, and not known.
     pub(crate) was_repeated: bool,
     /// Until when the messages are hidden.
     pub(crate) hidden_until: HiddenUntil,
@@ -119,10 +119,10 @@ impl DeadLetterQueue {
             .message_system_attribute_names(MessageSystemAttributeName::All)
             .message_attribute_names("All");
         let output = call.customize().interceptor(tries.clone()).send().await;
-        let output = output.map_err(|error| CallError::new("ReceiveMessage", &error))?;
+        let output = output.map_err(|error| CallError::repeated("ReceiveMessage", &error, &tries))?;
         Ok(Received {
             messages: output.messages.unwrap_or_default(),
-            was_repeated: tries.were_several(),
+            was_repeated: tries.any_unanswered(),
             hidden_until: tries.hidden_until(),
         })
     }
@@ -130,11 +130,8 @@ impl DeadLetterQueue {
     pub(crate) async fn delete(&self, receipt_handle: &str) -> Result<(), CallError> {
         let tries = Tries::new(self.visibility_timeout);
         let call = self.client.delete_message().queue_url(&self.url).receipt_handle(receipt_handle);
-        call.customize().interceptor(tries.clone()).send().await.map(drop).map_err(|error| {
-            let error = CallError::new("DeleteMessage", &error);
-            // An earlier try may have taken effect.
-            CallError { is_refused: error.is_refused && !tries.were_several(), ..error }
-        })
+        let output = call.customize().interceptor(tries.clone()).send().await;
+        output.map(drop).map_err(|error| CallError::repeated("DeleteMessage", &error, &tries))
     }
 
     /// Makes up to [`BATCH`] messages visible after this time. Returns the indexes of those for which it failed.
@@ -235,13 +232,22 @@ impl CallError {
         Self { action: "DeleteMessage", reason: reason.to_owned(), is_refused: false }
     }
 
+    /// The error of a call that the SDK repeats: an earlier try may have taken effect.
+    fn repeated<E: ProvideErrorMetadata + Error + 'static>(
+        action: &'static str,
+        error: &SdkError<E>,
+        tries: &Tries,
+    ) -> Self {
+        Self { is_refused: !tries.any_unanswered(), ..Self::new(action, error) }
+    }
+
     fn new<E: ProvideErrorMetadata + Error + 'static>(action: &'static str, error: &SdkError<E>) -> Self {
         let reason = match (error.code(), error.message()) {
             (Some(code), message) => format!("{code}: {}", message.unwrap_or("no message")),
             (None, _) => error_chain(error),
         };
         let is_refused = match error {
-            SdkError::ServiceError(error) => !error.raw().status().is_server_error(),
+            SdkError::ServiceError(error) => error.raw().status().is_client_error(),
             SdkError::ConstructionFailure(_) => true,
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) | _ => false,
         };

@@ -38,7 +38,7 @@ pub(crate) struct Scan<'a> {
     /// When the first visibility timeout has to be extended.
     extend_at: HiddenUntil,
     last_receive: LastReceive,
-    /// Whether a receive was repeated, so that letters of its first try may be hidden.
+    /// Whether a try of a receive had no reply, so that its letters may be hidden.
     was_repeated: bool,
     in_flight_at_start: u64,
     progress: Progress,
@@ -263,7 +263,8 @@ impl<'a> Scan<'a> {
         let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
         let counts = if may_be_blocked || self.seen.is_empty() { Some(self.queue.counts().await) } else { None };
         let in_flight = match &counts {
-            Some(Ok(counts)) if self.seen.is_empty() => counts.in_flight,
+            // After a receive without a reply, they may be its letters.
+            Some(Ok(counts)) if self.seen.is_empty() && !self.was_repeated => counts.in_flight,
             Some(_) | None => 0,
         };
         let visible = match &counts {

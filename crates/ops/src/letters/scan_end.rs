@@ -44,7 +44,7 @@ pub(crate) struct ScanEnd {
     pub(crate) in_flight_at_start: u64,
     /// Number of letters whose visibility timeouts could not be extended, and that were not received again.
     pub(crate) lost: usize,
-    /// Whether a receive was repeated after a try without a reply.
+    /// Whether a receive had no reply, so that letters of it may be hidden. It may have been repeated.
     pub(crate) was_repeated: bool,
     /// Number of letters that could not be made visible again.
     pub(crate) still_hidden: usize,
@@ -59,9 +59,9 @@ impl ScanEnd {
         self.last_receive == LastReceive::Empty && has_all
     }
 
-    /// Whether it was not interrupted, lost no letter, and left none hidden.
+    /// Whether it was not interrupted, lost no letter, and left none hidden, as far as it is known.
     pub(crate) fn is_success(&self) -> bool {
-        !self.interrupted && self.lost == 0 && self.still_hidden == 0
+        !self.interrupted && self.lost == 0 && !self.was_repeated && self.still_hidden == 0
     }
 
     /// A line for each reason why letters may be missing.

@@ -58,6 +58,7 @@ pub(crate) async fn run(
     };
     json["record"] = record_json;
     json["lost"] = end.lost.into();
+    json["receive_repeated"] = end.was_repeated.into();
     json["still_hidden"] = end.still_hidden.into();
     let text = format::rows(&rows(&letter, session, with_body)) + &record_text + &end.hidden_note();
     Ok(CommandOutput::new(end.is_success(), text, json).with_error(unread))

@@ -1,21 +1,27 @@
 //! The tries of a call that the SDK repeats.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_sqs::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_sqs::config::interceptors::{BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef};
 use aws_sdk_sqs::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_sqs::error::BoxError;
 
 use super::hidden::HiddenUntil;
 
-/// Counts the tries of a call that the SDK repeats, and keeps when a visibility timeout ends that begins with the last.
+/// Counts the tries of a call that may have taken effect without a reply, and keeps when a visibility timeout ends that
+/// begins with the last try.
 #[derive(Clone, Debug)]
 pub(super) struct Tries {
-    number: Arc<AtomicU32>,
-    hidden_until: Arc<Mutex<HiddenUntil>>,
+    state: Arc<Mutex<State>>,
     visibility_timeout: Duration,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Number of tries that were sent and have not been answered.
+    unanswered: u32,
+    hidden_until: HiddenUntil,
 }
 
 impl Intercept for Tries {
@@ -23,29 +29,56 @@ impl Intercept for Tries {
         "Tries"
     }
 
-    fn read_before_attempt(
+    fn read_before_transmit(
         &self,
         _: &BeforeTransmitInterceptorContextRef<'_>,
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        self.number.fetch_add(1, Ordering::Relaxed);
-        *self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner) = HiddenUntil::after(self.visibility_timeout);
+        let mut state = self.state();
+        state.unanswered += 1;
+        state.hidden_until = HiddenUntil::after(self.visibility_timeout);
+        Ok(())
+    }
+
+    fn read_after_attempt(
+        &self,
+        context: &FinalizerInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let is_answered = match context.output_or_error() {
+            Some(Ok(_)) => true,
+            // As a call that is refused: SQS says that it had no effect.
+            Some(Err(error)) if error.is_operation_error() => {
+                context.response().is_some_and(|response| response.status().is_client_error())
+            }
+            Some(Err(_)) | None => false,
+        };
+        if is_answered {
+            let mut state = self.state();
+            state.unanswered = state.unanswered.saturating_sub(1);
+        }
         Ok(())
     }
 }
 
 impl Tries {
     pub(super) fn new(visibility_timeout: Duration) -> Self {
-        let hidden_until = Arc::new(Mutex::new(HiddenUntil::after(visibility_timeout)));
-        Self { number: Arc::default(), hidden_until, visibility_timeout }
+        let state = State { unanswered: 0, hidden_until: HiddenUntil::after(visibility_timeout) };
+        Self { state: Arc::new(Mutex::new(state)), visibility_timeout }
     }
 
-    pub(super) fn were_several(&self) -> bool {
-        self.number.load(Ordering::Relaxed) > 1
+    /// Whether a try may have taken effect without a reply that says so.
+    pub(super) fn any_unanswered(&self) -> bool {
+        self.state().unanswered > 0
     }
 
     pub(super) fn hidden_until(&self) -> HiddenUntil {
-        *self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().hidden_until
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,6 +7,7 @@ mod keys;
 mod list;
 mod redrive;
 mod refusals;
+mod replies;
 mod returns;
 mod show;
 mod usage;
