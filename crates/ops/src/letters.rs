@@ -16,7 +16,6 @@ mod redrive;
 mod report;
 mod resend;
 mod scan;
-mod scan_end;
 mod sent;
 mod show;
 mod tries;

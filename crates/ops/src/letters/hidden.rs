@@ -1,5 +1,6 @@
 //! How long letters are hidden from other consumers.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
@@ -11,8 +12,9 @@ use super::queue::{BATCH, DeadLetterQueue};
 /// thousands.
 const CONCURRENT_CALLS: usize = 10;
 
-/// Longest time to make all letters visible again. A call without a reply alone is tried for 45 seconds.
-const LAST_CALLS: Duration = Duration::from_secs(30);
+/// Longest time to make all letters visible again. A call without a reply alone is tried for 45 seconds. With the time to
+/// count the others, a command ends within 30 seconds.
+const LAST_CALLS: Duration = Duration::from_secs(27);
 
 /// When a visibility timeout ends, by two clocks: the steady one does not count a time for which the machine is suspended.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,13 @@ pub(crate) struct Held {
     pub(crate) may_be_deleted: bool,
 }
 
+impl Held {
+    /// Whether its visibility timeout has not ended.
+    pub(crate) fn is_hidden(&self) -> bool {
+        !self.hidden_until.left().is_zero()
+    }
+}
+
 /// Hides letters for another visibility timeout. Returns until when each is hidden, by its id; `None` if that failed.
 pub(crate) async fn extend(
     queue: &DeadLetterQueue,
@@ -57,7 +66,7 @@ pub(crate) async fn extend(
         let is_extended = |index: usize, held: &Held| {
             let is_accepted = matches!(&changed, Ok(Ok(failures)) if !failures.contains(&index));
             // One that was visible again may be another consumer's.
-            is_accepted && !held.hidden_until.left().is_zero()
+            is_accepted && held.is_hidden()
         };
         let outcomes = batch.iter().enumerate();
         let outcomes =
@@ -68,24 +77,29 @@ pub(crate) async fn extend(
     stream::iter(batches).buffer_unordered(CONCURRENT_CALLS).collect::<Vec<_>>().await.concat()
 }
 
-/// Makes letters visible again. Returns the number of those for which it failed.
+/// Makes letters visible again. Returns the number of those that are still hidden.
 pub(crate) async fn make_visible(queue: &DeadLetterQueue, letters: &[&Held]) -> usize {
     let batches = letters.chunks(BATCH.into()).map(|batch| async move {
         let handles: Vec<_> = batch.iter().map(|held| held.receipt_handle.as_str()).collect();
         let failures = queue.change_visibility(&handles, Duration::ZERO).await;
         let is_visible = |index: usize| failures.as_ref().is_ok_and(|failures| !failures.contains(&index));
-        batch.iter().enumerate().filter(|(index, held)| is_visible(*index) || held.may_be_deleted).count()
+        let visible = handles.into_iter().enumerate().filter(|(index, _)| is_visible(*index));
+        visible.map(|(_, handle)| handle).collect::<Vec<_>>()
     });
     let batches: Vec<_> = batches.collect();
-    let (mut done, mut outcomes) = (0, stream::iter(batches).buffer_unordered(CONCURRENT_CALLS));
+    let (mut visible, mut outcomes) = (HashSet::new(), stream::iter(batches).buffer_unordered(CONCURRENT_CALLS));
     let all = async {
-        while let Some(number) = outcomes.next().await {
-            done += number;
+        while let Some(handles) = outcomes.next().await {
+            visible.extend(handles);
         }
     };
     // The others are visible after their timeouts.
     let _late = timeout(LAST_CALLS, all).await;
-    letters.len() - done
+    let is_hidden = |held: &Held| {
+        let is_changed = visible.contains(held.receipt_handle.as_str()) || held.may_be_deleted;
+        !is_changed && held.is_hidden()
+    };
+    letters.iter().filter(|held| is_hidden(held)).count()
 }
 
 #[cfg(test)]

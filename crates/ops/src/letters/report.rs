@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::letter::Letter;
 use super::queue::CallError;
-use super::scan_end::ScanEnd;
+use super::scan::ScanEnd;
 use crate::format;
 use crate::output::CommandOutput;
 

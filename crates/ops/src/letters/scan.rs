@@ -1,5 +1,7 @@
 //! Receives each letter of the queue once, and hides all of them until the end.
 
+mod end;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
@@ -11,7 +13,8 @@ use super::interrupt::Interrupt;
 use super::key::KeyFinder;
 use super::letter::Letter;
 use super::queue::{CallError, Counts, DeadLetterQueue, Received};
-use super::scan_end::{LastReceive, ScanEnd, Stop};
+use end::LastReceive;
+pub(crate) use end::{ScanEnd, Stop};
 
 /// Most letters that are held. SQS has a limit of 120,000 messages in flight, and extending their visibility timeouts
 /// takes one call for ten letters:
@@ -21,6 +24,10 @@ const MAX_HELD: usize = 20_000;
 /// A scan ends after this many receives in a row without a new letter. Letters become visible again if their visibility
 /// timeouts could not be extended, and a standard queue may deliver a letter twice.
 const MAX_REPEATS: usize = 10;
+
+/// Longest time that a receive goes on after an interrupt. It takes a second, and the letters of one that is not awaited
+/// stay hidden.
+const LAST_RECEIVE: Duration = Duration::from_secs(3);
 
 /// Receives letters. SQS has no way to read a message without receiving it.
 pub(crate) struct Scan<'a> {
@@ -81,9 +88,12 @@ impl<'a> Scan<'a> {
     /// The next letter, hidden for another half of the [`margin`](Self::margin) at least. `None` if no other letter is
     /// visible, or after an interrupt.
     pub(crate) async fn next(&mut self) -> Result<Option<Letter>, CallError> {
-        let mut repeats = 0;
+        let (mut repeats, mut interrupt) = (0, self.interrupt.clone());
         while !self.interrupt.is_set() {
-            self.extend().await;
+            tokio::select! {
+                () = self.extend() => {}
+                () = interrupt.wait() => break,
+            }
             if let Some(id) = self.received.front().map(|letter| letter.id().to_owned()) {
                 if self.holds(&id) {
                     return Ok(self.received.pop_front());
@@ -113,10 +123,21 @@ impl<'a> Scan<'a> {
         self.queue.visibility_timeout * 2 / 5
     }
 
-    /// Returns whether a message was visible.
+    /// Returns whether more messages may be visible.
     async fn receive(&mut self) -> Result<bool, CallError> {
-        let queue = self.queue;
-        let Received { messages, was_repeated, hidden_until } = match self.hold_during(queue.receive()).await {
+        let (queue, mut interrupt) = (self.queue, self.interrupt.clone());
+        let is_late = async {
+            interrupt.wait().await;
+            sleep(LAST_RECEIVE).await;
+        };
+        let received = tokio::select! {
+            received = self.hold_during(queue.receive()) => received,
+            () = is_late => {
+                self.was_repeated = true;
+                return Ok(true);
+            }
+        };
+        let Received { messages, was_repeated, hidden_until } = match received {
             Ok(received) => received,
             Err(error) => {
                 self.was_repeated |= !error.is_refused;
@@ -182,7 +203,7 @@ impl<'a> Scan<'a> {
         let receipt_handle = held.or_else(|| letter.message.receipt_handle.clone()).unwrap_or_default();
         let queue = self.queue;
         let deleted = self.hold_during(queue.delete(&receipt_handle)).await;
-        let is_hidden = self.held.get(letter.id()).is_some_and(|held| !held.hidden_until.left().is_zero());
+        let is_hidden = self.held.get(letter.id()).is_some_and(Held::is_hidden);
         match deleted {
             Ok(()) => {
                 self.held.remove(letter.id());
@@ -254,40 +275,5 @@ impl<'a> Scan<'a> {
     /// Number of letters that were received.
     pub(crate) fn seen(&self) -> usize {
         self.seen.len()
-    }
-
-    /// Makes every letter visible again that was not deleted.
-    pub(crate) async fn end(self, stop: Stop) -> ScanEnd {
-        // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight. If
-        // none was received, another consumer may have all.
-        let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
-        let counts = if may_be_blocked || self.seen.is_empty() { Some(self.queue.counts().await) } else { None };
-        let in_flight = match &counts {
-            // After a receive without a reply, they may be its letters.
-            Some(Ok(counts)) if self.seen.is_empty() && !self.was_repeated => counts.in_flight,
-            Some(_) | None => 0,
-        };
-        let visible = match &counts {
-            Some(Ok(counts)) if may_be_blocked => Some(counts.visible),
-            Some(Err(_)) => None,
-            Some(Ok(_)) | None => Some(0),
-        };
-        // Those that `lose` dropped with an earlier one of their group, and that were not received again: that one may have
-        // been, while they were hidden.
-        let dropped = self.held.keys().filter(|id| !self.seen.contains(*id)).count() as u64;
-        // Those that are visible again may be another consumer's.
-        let lost = self.lost.values().filter(|held| !held.hidden_until.left().is_zero());
-        let still_hidden = hidden::make_visible(self.queue, &self.held.values().chain(lost).collect::<Vec<_>>()).await;
-        ScanEnd {
-            interrupted: self.interrupt.is_set(),
-            stop,
-            last_receive: self.last_receive,
-            blocked: visible.map(|visible| dropped + visible),
-            in_flight_at_start: self.in_flight_at_start.max(in_flight),
-            lost: self.lost.len(),
-            was_repeated: self.was_repeated,
-            still_hidden,
-            visibility_timeout: self.queue.visibility_timeout,
-        }
     }
 }

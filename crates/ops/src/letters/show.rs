@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::Session;
 use super::letter::{Letter, Origin};
-use super::scan_end::Stop;
+use super::scan::Stop;
 use crate::format;
 use crate::output::CommandOutput;
 use crate::records::inspect;

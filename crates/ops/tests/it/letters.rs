@@ -2,6 +2,7 @@
 
 mod crashes;
 mod delete;
+mod ends;
 mod fifo;
 mod keys;
 mod list;

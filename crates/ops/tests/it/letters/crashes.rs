@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::super::{Output, closed};
 use super::{Queues, bodies, results};
 
-async fn signal(child: &Child, signal: &str) {
+pub(super) async fn signal(child: &Child, signal: &str) {
     let status = Command::new("kill").args([signal, &child.id().unwrap().to_string()]).status().await;
     assert!(status.unwrap().success());
 }

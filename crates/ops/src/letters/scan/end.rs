@@ -1,13 +1,19 @@
-//! Which letters a scan did not return, and why.
+//! The end of a scan: which letters it did not return, and why.
 
 use std::error::Error;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use super::queue::CallError;
+use super::super::hidden::{self, Held};
+use super::super::queue::CallError;
+use super::Scan;
 use crate::format;
 use crate::output;
+
+/// Longest time to ask how many letters remain. The letters stay hidden meanwhile: visible ones would count.
+const LAST_COUNT: Duration = Duration::from_secs(3);
 
 /// Why a command receives no more letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +56,48 @@ pub(crate) struct ScanEnd {
     pub(crate) still_hidden: usize,
     /// After which they are visible.
     pub(crate) visibility_timeout: Duration,
+}
+
+impl Scan<'_> {
+    /// Makes every letter visible again that was not deleted.
+    pub(crate) async fn end(self, stop: Stop) -> ScanEnd {
+        // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight. If
+        // none was received, another consumer may have all.
+        let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
+        let counts = if may_be_blocked || self.seen.is_empty() {
+            Some(timeout(LAST_COUNT, self.queue.counts()).await)
+        } else {
+            None
+        };
+        let in_flight = match &counts {
+            // After a receive without a reply, they may be its letters.
+            Some(Ok(Ok(counts))) if self.seen.is_empty() && !self.was_repeated => counts.in_flight,
+            Some(_) | None => 0,
+        };
+        let visible = match &counts {
+            Some(Ok(Ok(counts))) if may_be_blocked => Some(counts.visible),
+            Some(Err(_) | Ok(Err(_))) => None,
+            Some(Ok(Ok(_))) | None => Some(0),
+        };
+        // Those that `lose` dropped with an earlier one of their group, and that were not received again: that one may have
+        // been, while they were hidden.
+        let dropped = self.held.keys().filter(|id| !self.seen.contains(*id)).count() as u64;
+        // Those that are visible again may be another consumer's.
+        let hidden: Vec<_> =
+            self.held.values().chain(self.lost.values()).filter(|held| Held::is_hidden(held)).collect();
+        let still_hidden = hidden::make_visible(self.queue, &hidden).await;
+        ScanEnd {
+            interrupted: self.interrupt.is_set(),
+            stop,
+            last_receive: self.last_receive,
+            blocked: visible.map(|visible| dropped + visible),
+            in_flight_at_start: self.in_flight_at_start.max(in_flight),
+            lost: self.lost.len(),
+            was_repeated: self.was_repeated,
+            still_hidden,
+            visibility_timeout: self.queue.visibility_timeout,
+        }
+    }
 }
 
 impl ScanEnd {

@@ -1,0 +1,90 @@
+//! The end of a run: if SQS does not respond, and after an interrupt.
+
+use std::time::{Duration, Instant};
+
+use harness::sqs::Fault;
+use harness::{soon, until};
+use serde_json::json;
+
+use super::Queues;
+use super::crashes::signal;
+use crate::Output;
+
+/// The queue's numbers at the start are known, and later ones have no reply.
+fn hold_later_counts(queues: &Queues) {
+    let mut counts = 0;
+    queues.api.fail(move |call| {
+        counts += u32::from(call.action == "GetQueueAttributes");
+        (call.action == "GetQueueAttributes" && counts > 1).then_some(Fault::HoldRequest)
+    });
+}
+
+#[tokio::test]
+async fn letters_of_a_fifo_queue_are_visible_again_although_sqs_does_not_count_them() {
+    let queues = Queues::fifo().await;
+    (0..3).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
+    hold_later_counts(&queues);
+    let (code, output) = queues.json(&["list", "--visibility-timeout", "5"]).await;
+    let seen = (code, &output["blocked"], &output["still_hidden"], queues.dead.in_flight());
+    assert_eq!(seen, (0, &json!(null), &json!(0), 0), "{output}");
+}
+
+#[tokio::test]
+async fn a_run_that_received_nothing_ends_although_sqs_does_not_count_its_letters() {
+    let queues = Queues::standard().await;
+    hold_later_counts(&queues);
+    let (code, output) = queues.json(&["list"]).await;
+    assert_eq!((code, &output["complete"], &output["blocked"]), (0, &json!(false), &json!(null)), "{output}");
+}
+
+/// The letters are visible by then.
+#[tokio::test]
+async fn a_run_ends_after_30_seconds_without_a_reply_and_reports_only_letters_that_are_hidden() {
+    let queues = Queues::fifo().await;
+    (0..3).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
+    let mut receives = 0;
+    queues.api.fail(move |call| {
+        receives += u32::from(call.action == "ReceiveMessage");
+        (receives > 1 && call.action != "ReceiveMessage").then_some(Fault::HoldRequest)
+    });
+    let began = Instant::now();
+    let run = queues.command(&["list", "--visibility-timeout", "5", "--json"]).output();
+    let output = tokio::time::timeout(Duration::from_secs(45), run).await.expect("it ends");
+    let (code, output) = Output::new(output.unwrap()).json();
+    assert_eq!((code, &output["still_hidden"], queues.dead.in_flight()), (0, &json!(0), 0), "{output}");
+    assert!(began.elapsed() > Duration::from_secs(20), "it has tried to make them visible");
+}
+
+/// Interrupts a run once this call has been made so often. Its letters are visible again soon.
+async fn assert_visible_after_an_interrupt(queues: &Queues, arguments: &[&str], action: &str, times: usize) -> Output {
+    let run = queues.command(arguments).spawn().unwrap();
+    queues.api.called(action, times).await;
+    signal(&run, "-INT").await;
+    until(|| async { queues.dead.in_flight() == 0 }).await;
+    Output::new(soon(run.wait_with_output()).await.unwrap())
+}
+
+#[tokio::test]
+async fn after_an_interrupt_letters_are_visible_again_although_a_receive_has_no_reply() {
+    let queues = Queues::standard().await;
+    (0..10).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let mut receives = 0;
+    queues.api.fail(move |call| {
+        receives += u32::from(call.action == "ReceiveMessage");
+        (call.action == "ReceiveMessage" && receives > 1).then_some(Fault::HoldRequest)
+    });
+    let output = assert_visible_after_an_interrupt(&queues, &["list", "--json"], "ReceiveMessage", 2).await;
+    let (code, output) = output.json();
+    let seen = (code, &output["interrupted"], &output["complete"], &output["receive_repeated"]);
+    assert_eq!(seen, (1, &json!(true), &json!(false), &json!(true)), "letters of that receive may be hidden");
+}
+
+#[tokio::test]
+async fn after_an_interrupt_letters_of_a_fifo_queue_are_visible_again_although_sqs_does_not_count_them() {
+    let queues = Queues::fifo().await;
+    (0..7).for_each(|n| drop(queues.add_to_group("a", &n.to_string())));
+    hold_later_counts(&queues);
+    let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--json"];
+    let output = assert_visible_after_an_interrupt(&queues, &arguments, "DeleteMessage", 1).await;
+    assert_eq!(output.code, 1, "{}", output.stdout);
+}
