@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout};
 
-use super::queue::{BATCH, DeadLetterQueue};
+use super::queue::{BATCH, DeadLetterQueue, Unchanged};
 
 /// Extensions that run concurrently. A call takes some tens of milliseconds, and as many letters as may be held need
 /// thousands.
@@ -41,7 +41,7 @@ impl HiddenUntil {
 pub(crate) struct Held {
     pub(crate) receipt_handle: String,
     pub(crate) hidden_until: HiddenUntil,
-    /// A delete had no reply.
+    /// A delete has no reply, or has none yet.
     pub(crate) may_be_deleted: bool,
 }
 
@@ -52,37 +52,51 @@ impl Held {
     }
 }
 
-/// Hides letters for another visibility timeout. Returns until when each is hidden, by its id; `None` if that failed.
-pub(crate) async fn extend(
-    queue: &DeadLetterQueue,
-    mut letters: Vec<(String, Held)>,
-) -> Vec<(String, Option<HiddenUntil>)> {
+/// The outcome of an extension.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Extension {
+    /// The letter is hidden until then.
+    Until(HiddenUntil),
+    /// SQS refused it for this letter, although its visibility timeout had not ended.
+    Refused,
+    Failed,
+}
+
+/// Hides letters for another visibility timeout. Returns the outcome for each, by its id.
+pub(crate) async fn extend(queue: &DeadLetterQueue, mut letters: Vec<(String, Held)>) -> Vec<(String, Extension)> {
     letters.sort_by_key(|(_, held)| held.hidden_until.left());
     let batches = letters.chunks(BATCH.into()).map(|batch| async move {
         let hidden_until = HiddenUntil::after(queue.visibility_timeout);
         let handles: Vec<_> = batch.iter().map(|(_, held)| held.receipt_handle.as_str()).collect();
         let left = batch.first().map(|(_, held)| held.hidden_until.left()).unwrap_or_default();
         let changed = timeout(left, queue.change_visibility(&handles, queue.visibility_timeout)).await;
-        let is_extended = |index: usize, held: &Held| {
-            let is_accepted = matches!(&changed, Ok(Ok(failures)) if !failures.contains(&index));
+        let extension = |index: usize, held: &Held| match &changed {
             // One that was visible again may be another consumer's.
-            is_accepted && held.is_hidden()
+            Ok(Ok(unchanged)) if held.is_hidden() => match find(unchanged, index) {
+                None => Extension::Until(hidden_until),
+                Some(Unchanged { is_refused: true, .. }) => Extension::Refused,
+                Some(Unchanged { is_refused: false, .. }) => Extension::Failed,
+            },
+            Ok(Ok(_) | Err(_)) | Err(_) => Extension::Failed,
         };
         let outcomes = batch.iter().enumerate();
-        let outcomes =
-            outcomes.map(|(index, (id, held))| (id.clone(), is_extended(index, held).then_some(hidden_until)));
-        outcomes.collect::<Vec<_>>()
+        outcomes.map(|(index, (id, held))| (id.clone(), extension(index, held))).collect::<Vec<_>>()
     });
     let batches: Vec<_> = batches.collect();
     stream::iter(batches).buffer_unordered(CONCURRENT_CALLS).collect::<Vec<_>>().await.concat()
+}
+
+/// The message with this index, if its visibility timeout was not changed.
+fn find(unchanged: &[Unchanged], index: usize) -> Option<&Unchanged> {
+    unchanged.iter().find(|message| message.index == index)
 }
 
 /// Makes letters visible again. Returns the number of those that are still hidden.
 pub(crate) async fn make_visible(queue: &DeadLetterQueue, letters: &[&Held]) -> usize {
     let batches = letters.chunks(BATCH.into()).map(|batch| async move {
         let handles: Vec<_> = batch.iter().map(|held| held.receipt_handle.as_str()).collect();
-        let failures = queue.change_visibility(&handles, Duration::ZERO).await;
-        let is_visible = |index: usize| failures.as_ref().is_ok_and(|failures| !failures.contains(&index));
+        let changed = queue.change_visibility(&handles, Duration::ZERO).await;
+        let is_visible = |index: usize| changed.as_ref().is_ok_and(|unchanged| find(unchanged, index).is_none());
         let visible = handles.into_iter().enumerate().filter(|(index, _)| is_visible(*index));
         visible.map(|(_, handle)| handle).collect::<Vec<_>>()
     });

@@ -64,6 +64,14 @@ pub(crate) struct Received {
     pub(crate) hidden_until: HiddenUntil,
 }
 
+/// A message whose visibility timeout was not changed.
+pub(crate) struct Unchanged {
+    /// Its index in the call.
+    pub(crate) index: usize,
+    /// Whether SQS refused the change: the message does not exist any more, or is not in flight.
+    pub(crate) is_refused: bool,
+}
+
 /// Approximate numbers of messages in the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
@@ -134,12 +142,12 @@ impl DeadLetterQueue {
         output.map(drop).map_err(|error| CallError::repeated("DeleteMessage", &error, &tries))
     }
 
-    /// Makes up to [`BATCH`] messages visible after this time. Returns the indexes of those for which it failed.
+    /// Makes up to [`BATCH`] messages visible after this time. Returns those for which it failed.
     pub(crate) async fn change_visibility(
         &self,
         receipt_handles: &[&str],
         after: Duration,
-    ) -> Result<Vec<usize>, CallError> {
+    ) -> Result<Vec<Unchanged>, CallError> {
         let entries = receipt_handles.iter().enumerate().map(|(index, handle)| {
             let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
             entry.receipt_handle(*handle).visibility_timeout(seconds(after)).build()
@@ -147,7 +155,11 @@ impl DeadLetterQueue {
         let entries = entries.collect::<Result<_, _>>().expect("each entry has an id and a receipt handle");
         let call = self.client.change_message_visibility_batch().queue_url(&self.url).set_entries(Some(entries));
         let output = call.send().await.map_err(|error| CallError::new("ChangeMessageVisibilityBatch", &error))?;
-        Ok(output.failed().iter().filter_map(|failed| failed.id().parse().ok()).collect())
+        let unchanged = output.failed().iter().filter_map(|failed| {
+            let index = failed.id().parse().ok()?;
+            Some(Unchanged { index, is_refused: failed.sender_fault() })
+        });
+        Ok(unchanged.collect())
     }
 
     /// The queue with this ARN.

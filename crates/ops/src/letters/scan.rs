@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::sleep;
 
-use super::hidden::{self, Held, HiddenUntil};
+use super::hidden::{self, Extension, Held, HiddenUntil};
 use super::interrupt::Interrupt;
 use super::key::KeyFinder;
 use super::letter::Letter;
@@ -199,29 +199,29 @@ impl<'a> Scan<'a> {
 
     /// Deletes a letter that was returned.
     pub(crate) async fn delete(&mut self, letter: &Letter) -> Result<(), CallError> {
-        let held = self.held.get(letter.id()).map(|held| held.receipt_handle.clone());
-        let receipt_handle = held.or_else(|| letter.message.receipt_handle.clone()).unwrap_or_default();
-        let queue = self.queue;
-        let deleted = self.hold_during(queue.delete(&receipt_handle)).await;
-        let is_hidden = self.held.get(letter.id()).is_some_and(Held::is_hidden);
-        match deleted {
-            Ok(()) => {
-                self.held.remove(letter.id());
-                self.lost.remove(letter.id());
-                // A FIFO queue refuses the delete of a letter that is visible again.
-                if !is_hidden && !queue.is_fifo() {
-                    return Err(CallError::not_held());
-                }
-                self.deleted.insert(letter.id().to_owned());
-                Ok(())
+        let (queue, id) = (self.queue, letter.id());
+        let receipt_handle = match self.held.get_mut(id) {
+            Some(held) => {
+                held.may_be_deleted = true;
+                Some(held.receipt_handle.clone())
             }
-            Err(error) => {
-                if let Some(held) = self.held.get_mut(letter.id()) {
-                    held.may_be_deleted = !error.is_refused;
-                }
-                Err(error)
+            None => letter.message.receipt_handle.clone(),
+        };
+        let deleted = self.hold_during(queue.delete(&receipt_handle.unwrap_or_default())).await;
+        if let Err(error) = deleted {
+            if let Some(held) = self.held.get_mut(id) {
+                held.may_be_deleted = !error.is_refused;
             }
+            return Err(error);
         }
+        let held = [self.held.remove(id), self.lost.remove(id)];
+        let was_hidden = held.iter().flatten().any(Held::is_hidden);
+        // A FIFO queue refuses the delete of a letter that is visible again.
+        if !was_hidden && !queue.is_fifo() && !self.deleted.contains(id) {
+            return Err(CallError::not_held());
+        }
+        self.deleted.insert(id.to_owned());
+        Ok(())
     }
 
     /// Extends the visibility timeouts that end soon. A letter for which it fails is not returned: another consumer may
@@ -233,9 +233,14 @@ impl<'a> Scan<'a> {
         let ending = self.held.iter().filter(|(_, held)| held.hidden_until.left() <= self.margin());
         let ending = ending.map(|(id, held)| (id.clone(), held.clone())).collect();
         let mut failed = HashSet::new();
-        for (id, extended) in hidden::extend(self.queue, ending).await {
-            match (extended, self.held.get_mut(&id)) {
-                (Some(hidden_until), Some(held)) => held.hidden_until = hidden_until,
+        for (id, extension) in hidden::extend(self.queue, ending).await {
+            match (extension, self.held.get_mut(&id)) {
+                (Extension::Until(hidden_until), Some(held)) => held.hidden_until = hidden_until,
+                // A try of its delete has taken effect.
+                (Extension::Refused, Some(held)) if held.may_be_deleted => {
+                    self.held.remove(&id);
+                    self.deleted.insert(id);
+                }
                 _ => drop(failed.insert(id)),
             }
         }

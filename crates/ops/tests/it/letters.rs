@@ -11,6 +11,7 @@ mod refusals;
 mod replies;
 mod returns;
 mod show;
+mod slow_deletes;
 mod usage;
 
 use std::process::Stdio;
