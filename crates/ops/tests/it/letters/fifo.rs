@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::sqs::{ACCESS_DENIED, Fault};
+use harness::until;
 use idempotent_sqs_testing::SqsError;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -222,4 +223,23 @@ async fn show_says_that_other_letters_were_not_kept_hidden() {
     over.notify_one();
     let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
     assert_eq!((code, output["lost"].as_u64() > Some(0)), (1, true), "{output}");
+}
+
+/// It cannot be sent when its turn comes, and comes back later.
+#[tokio::test]
+async fn a_letter_that_was_to_be_sent_when_it_became_visible_stays_in_this_run_and_another_one_is_sent() {
+    let queues = Queues::standard().await;
+    (0..2).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let over = Arc::new(Notify::new());
+    let (delayed, mut is_first) = (Arc::clone(&over), true);
+    queues.api.fail(move |call| match call.action.as_str() {
+        "GetQueueUrl" => Some(Fault::Delay(Arc::clone(&delayed))),
+        _ => (extends(call) && std::mem::take(&mut is_first)).then_some(ACCESS_DENIED),
+    });
+    let run = queues.command(&["redrive", "--all", "--yes", "--visibility-timeout", "5", "--json"]).spawn().unwrap();
+    queues.api.called("ChangeMessageVisibilityBatch", 1).await;
+    until(|| async { queues.dead.visible() == 2 }).await;
+    over.notify_one();
+    let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
+    assert_eq!((code, results(&output)), (1, vec!["NOT_SENT", "REDRIVEN"]), "{output}");
 }
